@@ -1,0 +1,5 @@
+//! Fixed-size records in one or many files.
+
+/// Fixed-size records.
+#[derive(Debug)]
+pub struct Records {}

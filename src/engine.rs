@@ -1,0 +1,59 @@
+//! What moves bytes: an engine takes reads and gives them back done, in any order. It does not retry, order or count:
+//! the reactor decides.
+
+use crate::dataset::FileId;
+use std::io;
+use std::task::Waker;
+use std::time::Duration;
+use uringload_sys::Part;
+
+/// One read to be done. Offset, length and memory are aligned as the route's alignment says, except that a buffered
+/// route takes any.
+#[derive(Debug)]
+pub struct Read {
+    /// Comes back in [`Done::tag`].
+    pub tag: u64,
+    /// The file.
+    pub file: FileId,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Where the bytes go; its length is the number of bytes wanted. The engine owns it until the read is done.
+    pub part: Part,
+}
+
+/// A read that is done, well or badly.
+#[derive(Debug)]
+pub struct Done {
+    /// Of the [`Read`].
+    pub tag: u64,
+    /// The memory, back from the engine.
+    pub part: Part,
+    /// Bytes read, from the part's first on: fewer than wanted at the end of the file or in a short read; or the errno of
+    /// the open or the read.
+    pub result: io::Result<usize>,
+}
+
+/// Moves bytes. Lives and dies on the thread that opened it.
+pub trait Engine {
+    /// How many more reads `start` takes now.
+    fn room(&self) -> usize;
+
+    /// Reads that were started and are not done.
+    fn in_flight(&self) -> usize;
+
+    /// Takes a read. It need not reach the kernel before the next `turn`.
+    ///
+    /// # Panics
+    /// If there is no room.
+    fn start(&mut self, read: Read);
+
+    /// Hands what was started to the kernel, waits up to `wait` for something to be done or for a wake-up (`None`: does
+    /// not wait), and appends what is done.
+    ///
+    /// # Errors
+    /// Only where the engine as a whole has failed; a read's failure is its `Done`.
+    fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()>;
+
+    /// Ends a `turn` that waits, from any thread.
+    fn waker(&self) -> Waker;
+}

@@ -1,0 +1,175 @@
+//! What went wrong: what was being done, to which file, at which byte, what to do about it, and the cause.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// `std::result::Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The stable part of an error, for programs to match on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument or a combination of arguments that cannot work.
+    InvalidArgument,
+    /// A file or folder is not there (any more).
+    NotFound,
+    /// The system refuses to let this process read a file or folder.
+    PermissionDenied,
+    /// There is no sample where samples were expected.
+    Empty,
+    /// A path that is neither a file nor a folder of the kind that is wanted.
+    WrongFileType,
+    /// A file is shorter than its index says, or its last record is incomplete.
+    Truncated,
+    /// A file's content breaks its format.
+    Corrupt,
+    /// One batch cannot fit in the memory limit.
+    MemoryLimit,
+    /// The consumer holds so many batches that no memory is left to read the next one into.
+    Starved,
+    /// An engine or mode that was asked for by name cannot be had here.
+    Unavailable,
+    /// The system failed to read: what the disk or the file system reported.
+    Io,
+    /// A thread of the loader ended without being asked to: a bug of this library.
+    Internal,
+}
+
+/// An error of this library. Its `Display` is one line: what was being done, the file, the offset, the cause, the remedy.
+///
+/// Cheap to clone: a failed read may be the error of several samples.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    doing: Cow<'static, str>,
+    file: Option<PathBuf>,
+    offset: Option<u64>,
+    remedy: Option<Cow<'static, str>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind` that arose while `doing` (a phrase such as "cannot open the folder").
+    pub fn new(kind: ErrorKind, doing: impl Into<Cow<'static, str>>) -> Error {
+        Error(Arc::new(Inner { kind, doing: doing.into(), file: None, offset: None, remedy: None, source: None }))
+    }
+
+    /// An error of the system; the kind is told from the cause.
+    pub fn io(doing: impl Into<Cow<'static, str>>, source: std::io::Error) -> Error {
+        let kind = match source.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+            std::io::ErrorKind::NotADirectory | std::io::ErrorKind::IsADirectory => ErrorKind::WrongFileType,
+            std::io::ErrorKind::OutOfMemory => ErrorKind::MemoryLimit,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, doing).with_source(source)
+    }
+
+    /// Names the file or folder.
+    #[must_use]
+    pub fn with_file(mut self, file: impl AsRef<Path>) -> Error {
+        Arc::make_mut(&mut self.0).file = Some(file.as_ref().to_path_buf());
+        self
+    }
+
+    /// Names the byte offset in the file.
+    #[must_use]
+    pub fn with_offset(mut self, offset: u64) -> Error {
+        Arc::make_mut(&mut self.0).offset = Some(offset);
+        self
+    }
+
+    /// Says what the user can do about it.
+    #[must_use]
+    pub fn with_remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Error {
+        Arc::make_mut(&mut self.0).remedy = Some(remedy.into());
+        self
+    }
+
+    /// Carries the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
+        self
+    }
+
+    /// The kind, for programs.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The file or folder it is about.
+    pub fn file(&self) -> Option<&Path> {
+        self.0.file.as_deref()
+    }
+
+    /// The byte offset in the file.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// What the user can do about it.
+    pub fn remedy(&self) -> Option<&str> {
+        self.0.remedy.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0;
+        f.write_str(&inner.doing)?;
+        if let Some(file) = &inner.file {
+            // Debug escapes newlines and bytes that are not UTF-8, so a message is always one readable line.
+            write!(f, " {file:?}")?;
+        }
+        if let Some(offset) = inner.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        if let Some(source) = &inner.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(remedy) = &inner.remedy {
+            write!(f, " ({remedy})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The cause is part of the message above, so a reporter that walks the chain goes on behind it.
+        self.0.source.as_deref().and_then(std::error::Error::source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_names_everything_on_one_line() {
+        let error = Error::io("cannot read", std::io::Error::from_raw_os_error(5))
+            .with_file("a\nb")
+            .with_offset(4096)
+            .with_remedy("check the disk");
+        assert_eq!(
+            error.to_string(),
+            "cannot read \"a\\nb\" at byte 4096: Input/output error (os error 5) (check the disk)"
+        );
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert_eq!(error.clone().offset(), Some(4096));
+    }
+}

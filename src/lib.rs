@@ -1,0 +1,21 @@
+//! A data loader that keeps a GPU fed from NVMe.
+//!
+//! One process, no workers: an io_uring reactor issues batched `O_DIRECT` reads into registered memory, a lock-free
+//! queue hands over whole batches, and the consumer iterates over them in an order that it can prove and resume.
+#![forbid(unsafe_code)]
+
+// In layer order: a module imports only from modules above it (a test enforces it).
+pub mod error;
+pub mod config;
+pub mod stats;
+pub mod queue;
+pub mod dataset;
+pub mod sampler;
+pub mod plan;
+pub mod pool;
+pub mod batch;
+pub mod engine;
+pub mod reactor;
+pub mod loader;
+
+pub use error::{Error, ErrorKind, Result};

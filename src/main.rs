@@ -1,0 +1,2 @@
+//! The command line: exit codes, nothing else.
+fn main() {}

@@ -1,0 +1,333 @@
+//! One contiguous anonymous mapping, lent out in [`Part`]s.
+//!
+//! A `Part` is the only owner of its bytes: `split_to` and `unsplit` move bytes between parts and never make two owners
+//! of one byte (the idea of `BytesMut::split` and `unsplit`). So whoever holds a part may write it, or hand it to the
+//! kernel by value, and no lock or borrow is needed to prove that nobody else does.
+//!
+//! Address space is reserved at once, memory is taken piece by piece with [`Part::populate`]: populating costs about
+//! 0.18 ms a MiB (zeroing), and a loader whose consumer keeps up never needs the whole of its limit.
+
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Everything in the arena starts at a multiple of this: the size of a transparent huge page on x86-64 and arm64 (4 KiB
+/// pages).
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What backs the arena's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// `MAP_HUGETLB` pages, reserved by the administrator through `vm.nr_hugepages`.
+    HugeTlb,
+    /// Transparent huge pages, asked for with `MADV_HUGEPAGE`.
+    Transparent,
+    /// Pages of the base size: `MADV_HUGEPAGE` was refused.
+    Base,
+}
+
+/// A mapping whose bytes are handed out once, as one [`Part`].
+pub struct Arena {
+    map: Arc<Map>,
+}
+
+impl Arena {
+    /// Reserves `len` bytes (rounded up to 2 MiB) of zeroed, private, anonymous memory that a forked child does not
+    /// inherit, and returns the arena with the one part that owns all of it.
+    ///
+    /// # Errors
+    /// What `mmap(2)` says; `ENOMEM` where the address space or the overcommit limit does not allow `len`.
+    pub fn reserve(len: usize) -> io::Result<(Arena, Part)> {
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(HUGE_PAGE_BYTES)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let map = Arc::new(Map::new(len)?);
+        let whole = Part { map: Arc::clone(&map), offset: 0, len };
+        Ok((Arena { map }, whole))
+    }
+
+    /// Length in bytes, a multiple of 2 MiB.
+    pub fn len(&self) -> usize {
+        self.map.len
+    }
+
+    /// Never true: an arena has at least one huge page.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// What backs the memory.
+    pub fn backing(&self) -> Backing {
+        self.map.backing
+    }
+
+    /// Whether `part` is a piece of this arena.
+    pub fn owns(&self, part: &Part) -> bool {
+        Arc::ptr_eq(&self.map, &part.map)
+    }
+
+    /// The mapping's first address: for registration with the ring, inside this crate only.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.map.base.as_ptr()
+    }
+
+    /// A second handle on the mapping, which keeps it mapped: for the ring that registered it.
+    pub(crate) fn handle(&self) -> Arena {
+        Arena { map: Arc::clone(&self.map) }
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("len", &self.map.len).field("backing", &self.map.backing).finish()
+    }
+}
+
+/// The only owner of a range of an [`Arena`]'s bytes.
+pub struct Part {
+    map: Arc<Map>,
+    offset: usize,
+    len: usize,
+}
+
+impl Part {
+    /// Where the part starts in its arena, in bytes.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the part owns no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The offset behind the part's last byte.
+    pub fn end(&self) -> usize {
+        self.offset + self.len
+    }
+
+    /// Cuts the part in two: returns the first `at` bytes and keeps the rest.
+    ///
+    /// # Panics
+    /// If `at` is more than the part's length.
+    #[must_use]
+    pub fn split_to(&mut self, at: usize) -> Part {
+        assert!(at <= self.len, "split_to({at}) of a part of {} bytes", self.len);
+        let front = Part { map: Arc::clone(&self.map), offset: self.offset, len: at };
+        self.offset += at;
+        self.len -= at;
+        front
+    }
+
+    /// Cuts the part in two: keeps the first `at` bytes and returns the rest.
+    ///
+    /// # Panics
+    /// If `at` is more than the part's length.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Part {
+        let front = self.split_to(at);
+        std::mem::replace(self, front)
+    }
+
+    /// Joins the part that starts where this one ends.
+    ///
+    /// # Errors
+    /// Gives `next` back if it does not start there or belongs to another arena.
+    pub fn unsplit(&mut self, next: Part) -> Result<(), Part> {
+        if !Arc::ptr_eq(&self.map, &next.map) || next.offset != self.end() {
+            return Err(next);
+        }
+        self.len += next.len;
+        Ok(())
+    }
+
+    /// Takes memory for all pages of the part now (`MADV_POPULATE_WRITE`, Linux 5.14; a write to each page on older
+    /// kernels), so that neither a read nor a registration meets a page fault later.
+    ///
+    /// # Errors
+    /// `ENOMEM` where the kernel or a cgroup has no more memory to give.
+    pub fn populate(&mut self) -> io::Result<()> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        let page = rustix::param::page_size();
+        let start = self.offset / page * page;
+        let end = (self.end().next_multiple_of(page)).min(self.map.len);
+        // SAFETY: start <= end <= map.len, so the range lies inside the live mapping that `self.map` keeps. Populating
+        // faults pages in and changes no byte, so neighbours that share the first or last page keep what they hold.
+        let done = unsafe {
+            rustix::mm::madvise(
+                self.map.base.as_ptr().add(start).cast(),
+                end - start,
+                rustix::mm::Advice::LinuxPopulateWrite,
+            )
+        };
+        match done {
+            Err(rustix::io::Errno::INVAL) => {
+                for byte in self.as_mut().iter_mut().step_by(page) {
+                    *byte = 0;
+                }
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// The first address, for the kernel to write to while this crate holds the part by value.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        // SAFETY: `offset + len <= map.len` holds for every part (`reserve` made the first, `split_to` and `unsplit`
+        // keep it), so the address is inside the mapping or one past its end.
+        unsafe { self.map.base.as_ptr().add(self.offset) }
+    }
+
+    /// The arena that this is a part of.
+    pub(crate) fn is_of(&self, arena: &Arena) -> bool {
+        arena.owns(self)
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the range is mapped for as long as `self.map` lives and always initialised (anonymous mappings read
+        // as zero). No other part owns a byte of it, so the only writers are `&mut self` and the kernel, and the kernel
+        // writes only while a ring owns the part by value.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
+}
+
+impl AsMut<[u8]> for Part {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_ref`; `&mut self` makes this the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Part({}..{})", self.offset, self.end())
+    }
+}
+
+/// The mapping itself; unmapped when the arena and the last part are gone.
+struct Map {
+    base: NonNull<u8>,
+    len: usize,
+    backing: Backing,
+}
+
+// SAFETY: `Map` is an address range and nothing else: it never reads or writes its bytes. Access goes through `Part`,
+// whose exclusive ownership of its range (see there) makes moving it to, or reading it from, another thread sound.
+unsafe impl Send for Map {}
+// SAFETY: as for Send; `&Map` gives out a copy of the address and the length only.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn new(len: usize) -> io::Result<Map> {
+        let (base, backing) = match map_huge_tlb(len) {
+            Some(base) => (base, Backing::HugeTlb),
+            None => map_transparent(len)?,
+        };
+        // Bytes in flight must not be copied on write in a forked child: the kernel would write to one copy and the
+        // parent read the other. SAFETY: the range is the mapping made above.
+        unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxDontFork)? };
+        Ok(Map { base, len, backing })
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: `base..base + len` was mapped by `Map::new`, and no part or arena is left that could reach it. An
+        // error leaves the range mapped, which leaks and harms nobody.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+fn map_huge_tlb(len: usize) -> Option<NonNull<u8>> {
+    use rustix::mm::{MapFlags, ProtFlags};
+    // Without NORESERVE the pages are set aside by this call or it fails: no SIGBUS at first touch.
+    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing memory.
+    let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+    NonNull::new(base.ok()?.cast())
+}
+
+fn map_transparent(len: usize) -> io::Result<(NonNull<u8>, Backing)> {
+    use rustix::mm::{MapFlags, ProtFlags};
+    // One huge page more than asked for, so that a 2 MiB boundary lies inside; the ends are given back.
+    let wide = len.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing memory.
+    let start = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), wide, ProtFlags::READ | ProtFlags::WRITE, flags)?
+    }
+    .cast::<u8>();
+    let head = start.align_offset(HUGE_PAGE_BYTES);
+    let tail = wide - head - len;
+    let base = start.wrapping_add(head);
+    if head > 0 {
+        // SAFETY: `start..start + head` is the unused front of the mapping made above.
+        unsafe { rustix::mm::munmap(start.cast(), head)? };
+    }
+    if tail > 0 {
+        // SAFETY: `base + len..start + wide` is the unused end of the mapping made above.
+        unsafe { rustix::mm::munmap(base.wrapping_add(len).cast(), tail)? };
+    }
+    // SAFETY: `base..base + len` is what remains of the mapping made above.
+    let huge = unsafe { rustix::mm::madvise(base.cast(), len, rustix::mm::Advice::LinuxHugepage) };
+    let backing = if huge.is_ok() { Backing::Transparent } else { Backing::Base };
+    Ok((NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?, backing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_split_and_join() {
+        let (arena, mut whole) = Arena::reserve(3 << 20).unwrap();
+        assert_eq!(arena.len(), 4 << 20);
+        assert_eq!(whole.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
+        let mut front = whole.split_to(4096);
+        let mid = front.split_off(1024);
+        assert_eq!((front.offset(), front.len(), mid.offset(), mid.len()), (0, 1024, 1024, 3072));
+        assert!(front.unsplit(whole).is_err_and(|back| back.offset() == 4096), "not a neighbour");
+        front.unsplit(mid).unwrap();
+        assert_eq!(front.len(), 4096);
+    }
+
+    #[test]
+    fn parts_of_two_arenas_do_not_join() {
+        let (_a, mut a) = Arena::reserve(1).unwrap();
+        let (_b, mut b) = Arena::reserve(1).unwrap();
+        let mut front = a.split_to(512);
+        let _ = b.split_to(512);
+        assert!(front.unsplit(b).is_err());
+    }
+
+    #[test]
+    fn populate_keeps_bytes_and_parts_are_disjoint() {
+        let (_arena, mut whole) = Arena::reserve(1).unwrap();
+        let mut front = whole.split_to(100);
+        front.as_mut().fill(7);
+        whole.populate().unwrap();
+        whole.as_mut().fill(9);
+        assert!(front.as_ref().iter().all(|&b| b == 7));
+        assert!(whole.as_ref().iter().all(|&b| b == 9));
+    }
+
+    #[test]
+    fn memory_outlives_the_arena_handle() {
+        let (arena, mut part) = Arena::reserve(1).unwrap();
+        drop(arena);
+        part.as_mut()[0] = 1;
+        let sent = std::thread::spawn(move || part.as_ref()[0]).join().unwrap();
+        assert_eq!(sent, 1);
+    }
+}
