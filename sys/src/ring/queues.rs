@@ -64,9 +64,9 @@ impl Queues {
         // Always with GETEVENTS: a DEFER_TASKRUN ring does its deferred work in such a call alone, and the `submit` of
         // the io-uring crate leaves the flag out where nothing is waited for.
         let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
-        // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, which is what `SubmitArgs` transparently is;
-        // it and the time that it points to live until the call returns. What the submitted entries point to is proved
-        // in `Ring::queue`, which put them there.
+        // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, which `SubmitArgs` transparently is; it and
+        // the time that it points to live until the call returns. What the submitted entries point to is proved in
+        // `Ring::queue`, which put them there.
         unsafe { self.submitter.enter(submit, want, flags, Some(&args)) }.map(drop)
     }
 }
