@@ -88,6 +88,11 @@ impl Arena {
         Arc::ptr_eq(&self.map, &part.map)
     }
 
+    /// Whether `other` is a handle on the same mapping.
+    pub(crate) fn is_same(&self, other: &Arena) -> bool {
+        Arc::ptr_eq(&self.map, &other.map)
+    }
+
     /// The mapping's first address: for registration with the ring, inside this crate only.
     pub(crate) fn base(&self) -> *mut u8 {
         self.map.base.as_ptr()

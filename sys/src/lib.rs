@@ -2,9 +2,15 @@
 //! that cannot be misused from safe code.
 //!
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
+//! - [`ring`]: an io_uring that owns every part in flight.
+//! - [`file`]: opening files and asking the kernel about them.
 //!
 //! Linux only.
 
 pub mod arena;
+pub mod file;
+pub mod ring;
 
 pub use arena::{Arena, Part};
+pub use file::OpenFlags;
+pub use ring::{Completion, Open, Operation, Ring, RingOptions, Target};
