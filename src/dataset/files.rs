@@ -50,6 +50,20 @@ impl FileTable {
         Some(FileId(id))
     }
 
+    /// Makes room for `files` more files whose names have `name_bytes` bytes together, and not for more.
+    pub fn reserve_exact(&mut self, files: usize, name_bytes: usize) {
+        self.names.reserve_exact(name_bytes);
+        self.name_ends.reserve_exact(files);
+        self.sizes.reserve_exact(files);
+    }
+
+    /// Gives back what was reserved and is not needed.
+    pub fn shrink_to_fit(&mut self) {
+        self.names.shrink_to_fit();
+        self.name_ends.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+    }
+
     /// Number of files.
     pub fn len(&self) -> usize {
         self.sizes.len()
@@ -95,6 +109,8 @@ impl FileTable {
 
     /// Heap bytes that the table takes, names included.
     pub fn heap_bytes(&self) -> usize {
-        self.names.capacity() + (self.name_ends.capacity() + self.sizes.capacity()) * 8 + self.root_starts.capacity() * 4
+        self.names.capacity()
+            + (self.name_ends.capacity() + self.sizes.capacity()) * 8
+            + self.root_starts.capacity() * 4
     }
 }
