@@ -78,19 +78,11 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
     })
 }
 
+/// Looks at the first file of each root.
 fn probe_roots(dataset: &dyn Dataset) -> Result<Vec<Direct>> {
     let files = dataset.files();
-    let mut roots = Vec::new();
-    let mut seen = usize::MAX;
-    for id in files.root_first_files() {
-        let root = files.root_of(id);
-        if root == seen {
-            continue;
-        }
-        seen = root;
-        roots.push(probe(dataset, id)?);
-    }
-    Ok(roots)
+    let first = |root| files.files_of(root).next();
+    (0..files.roots().len()).filter_map(first).map(|id| probe(dataset, FileId(id))).collect()
 }
 
 fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {

@@ -90,7 +90,7 @@ fn direct_reads_into_registered_memory() {
     let (folder, handle) = folder();
     write_file(folder.path(), "a", 2, 3 * PAGE + 7);
     let (arena, mut memory) = Arena::reserve(2 << 20).unwrap();
-    memory.populate().unwrap();
+    arena.populate(0..arena.len()).unwrap();
     ring.register(&arena, 0..arena.len()).unwrap();
     assert_eq!(ring.pieces(), 1);
     let flags = OpenFlags { direct: true, noatime: true, nonblock: false };
@@ -161,7 +161,7 @@ fn a_read_across_two_registered_ranges_is_a_plain_read() {
     let (folder, _) = folder();
     let file = Target::File(write_file(folder.path(), "a", 5, 3 * PAGE));
     let (arena, mut memory) = Arena::reserve(6 << 20).unwrap();
-    memory.populate().unwrap();
+    arena.populate(0..arena.len()).unwrap();
     for start in [0, 2 << 20] {
         ring.register(&arena, start..start + (2 << 20)).unwrap();
     }
@@ -189,7 +189,7 @@ fn registration_takes_adjacent_ranges_of_one_arena() {
     let Some(mut ring) = ring(&small()) else { return };
     let (arena, mut memory) = Arena::reserve(8 << 20).unwrap();
     let (other, _other_memory) = Arena::reserve(1).unwrap();
-    memory.populate().unwrap();
+    arena.populate(0..arena.len()).unwrap();
     let refused = |result: io::Result<()>| result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
     assert!(refused(ring.register(&arena, 0..0)));
     assert!(refused(ring.register(&arena, 0..arena.len() + 1)));
@@ -319,7 +319,7 @@ fn dropping_a_ring_cancels_and_waits() {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let reader = Arc::new(reader);
     let (arena, mut memory) = Arena::reserve(8 << 20).unwrap();
-    memory.populate().unwrap();
+    arena.populate(0..arena.len()).unwrap();
     ring.register(&arena, 0..arena.len()).unwrap();
     for tag in 0..10 {
         ring.read(&Target::File(Arc::clone(&reader)), 0, memory.split_to(PAGE), tag, tag % 2 == 0);
@@ -399,7 +399,7 @@ fn ten_thousand_mixed_operations_are_byte_exact() {
         .map(|file| Target::File(write_file(folder.path(), &file.to_string(), file, sizes[file as usize] as usize)))
         .collect();
     let (arena, mut memory) = Arena::reserve(8 << 20).unwrap();
-    memory.populate().unwrap();
+    arena.populate(0..arena.len()).unwrap();
     ring.register(&arena, 0..2 << 20).unwrap();
     ring.register(&arena, 2 << 20..4 << 20).unwrap();
     let mut parts: Vec<Part> = (0..48).map(|_| memory.split_to(150_001)).collect();
