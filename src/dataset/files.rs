@@ -95,6 +95,8 @@ impl FileTable {
 
     /// Heap bytes that the table takes, names included.
     pub fn heap_bytes(&self) -> usize {
-        self.names.capacity() + (self.name_ends.capacity() + self.sizes.capacity()) * 8 + self.root_starts.capacity() * 4
+        self.names.capacity()
+            + (self.name_ends.capacity() + self.sizes.capacity()) * 8
+            + self.root_starts.capacity() * 4
     }
 }

@@ -39,10 +39,7 @@ impl Arena {
     /// # Errors
     /// What `mmap(2)` says; `ENOMEM` where the address space or the overcommit limit does not allow `len`.
     pub fn reserve(len: usize) -> io::Result<(Arena, Part)> {
-        let len = len
-            .max(1)
-            .checked_next_multiple_of(HUGE_PAGE_BYTES)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let len = len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = Arc::new(Map::new(len)?);
         let whole = Part { map: Arc::clone(&map), offset: 0, len };
         Ok((Arena { map }, whole))
@@ -254,7 +251,8 @@ fn map_huge_tlb(len: usize) -> Option<NonNull<u8>> {
     // Without NORESERVE the pages are set aside by this call or it fails: no SIGBUS at first touch.
     let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing memory.
-    let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+    let base =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
     NonNull::new(base.ok()?.cast())
 }
 
@@ -264,10 +262,9 @@ fn map_transparent(len: usize) -> io::Result<(NonNull<u8>, Backing)> {
     let wide = len.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing memory.
-    let start = unsafe {
-        rustix::mm::mmap_anonymous(std::ptr::null_mut(), wide, ProtFlags::READ | ProtFlags::WRITE, flags)?
-    }
-    .cast::<u8>();
+    let start =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), wide, ProtFlags::READ | ProtFlags::WRITE, flags)? }
+            .cast::<u8>();
     let head = start.align_offset(HUGE_PAGE_BYTES);
     let tail = wide - head - len;
     let base = start.wrapping_add(head);
