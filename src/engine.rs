@@ -16,6 +16,7 @@ use std::time::Duration;
 use uringload_sys::{Arena, Part};
 
 pub(crate) use open::{Opened, open};
+pub(crate) use way::would_be_direct;
 
 /// One read to be done. Offset, length and memory are aligned as the route's alignment says, except that a buffered
 /// route takes any.

@@ -24,9 +24,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload_sys::arena::Backing;
 
 /// The longest sleep: wake-ups end it, this only bounds what a lost one could cost.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// How often a reactor that ends with an error looks whether the queue has room for it.
+const FAIL_WAIT: Duration = Duration::from_millis(5);
 
 /// Batches that may be planned and not delivered. Memory is what bounds them; this bounds the list where samples are tiny.
 const PENDING_BATCHES: usize = 256;
@@ -156,6 +160,28 @@ impl Reactor {
     /// Why memory that was taken since could not be registered; told once.
     pub fn registration_refused(&mut self) -> Option<io::Error> {
         self.refused.take()
+    }
+
+    /// What backs the pool's memory, in words.
+    pub fn backing(&self) -> &'static str {
+        match self.pool.arena().backing() {
+            Backing::HugeTlb => "reserved huge pages",
+            Backing::Transparent => "transparent huge pages",
+            Backing::Base => "pages of the base size",
+        }
+    }
+
+    /// Ends the stream with an error: waits for room in the queue, or until the consumer is gone.
+    pub fn fail(&mut self, error: Error) {
+        self.clock.switch(Doing::WaitConsumer);
+        let mut item = Err(error);
+        while !self.out.is_closed() {
+            match self.out.try_send(item) {
+                Ok(()) => return,
+                Err(back) => item = back,
+            }
+            std::thread::sleep(FAIL_WAIT);
+        }
     }
 
     /// One step: delivers what is complete, plans ahead, issues what fits, and waits for the engine or the consumer.

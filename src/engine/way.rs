@@ -78,6 +78,17 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
     })
 }
 
+/// Whether `O_DIRECT` would be taken now; `None` where the choice is not ours to make.
+///
+/// # Errors
+/// As opening an engine.
+pub(crate) fn would_be_direct(config: &Config, dataset: &dyn Dataset) -> Result<Option<bool>> {
+    if config.io != IoChoice::Auto || config.engine == crate::config::EngineChoice::Sim {
+        return Ok(None);
+    }
+    choose(config, dataset).map(|way| Some(way.direct))
+}
+
 /// Looks at the first file of each root.
 fn probe_roots(dataset: &dyn Dataset) -> Result<Vec<Direct>> {
     let files = dataset.files();
