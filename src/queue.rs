@@ -85,6 +85,11 @@ impl<T> Sender<T> {
         self.shared.receiver_gone.load(Ordering::Acquire)
     }
 
+    /// Whether the receiver waits for an item now. A hint: it may change at any moment.
+    pub fn receiver_waits(&self) -> bool {
+        self.shared.ready.is_listened_to()
+    }
+
     /// Declares that the sending side is about to sleep for room (true), or that it is awake (false). After `true` it
     /// must look at `is_full` and `is_closed` once more before it sleeps.
     pub fn want_room(&self, wanted: bool) {
