@@ -1,16 +1,23 @@
 //! Where samples lie: a dataset is an index (sample -> spans) plus a parser of the bytes that were read. It never reads
 //! samples itself.
 
+mod classes;
 mod files;
+mod fingerprint;
 mod folder;
+mod paths;
+mod patterns;
 mod records;
+mod skipped;
+mod walk;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 pub use files::{FileTable, Root};
-pub use folder::Folder;
-pub use records::Records;
+pub use folder::{Folder, FolderOptions, Labels};
+pub use records::{RecordOptions, Records, Tail};
+pub use skipped::{SkipReason, Skipped};
 
 /// Number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,4 +135,9 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// A hash of everything that the order and the content of samples hang on (format, names, sizes), not of the bytes.
     fn fingerprint(&self) -> u64;
+}
+
+/// A [`FileTable`] is full.
+fn too_many_files(root: &std::path::Path) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "a dataset has at most 4294967295 files; too many are in").with_file(root)
 }

@@ -5,17 +5,17 @@
 #![forbid(unsafe_code)]
 
 // In layer order: a module imports only from modules above it (a test enforces it).
-pub mod error;
+pub mod batch;
 pub mod config;
-pub mod stats;
-pub mod queue;
 pub mod dataset;
-pub mod sampler;
+pub mod engine;
+pub mod error;
+pub mod loader;
 pub mod plan;
 pub mod pool;
-pub mod batch;
-pub mod engine;
+pub mod queue;
 pub mod reactor;
-pub mod loader;
+pub mod sampler;
+pub mod stats;
 
 pub use error::{Error, ErrorKind, Result};

@@ -1,6 +1,15 @@
 //! The order of samples as a function: a cursor goes in, a sample comes out, and nothing is stored.
 
+mod feistel;
+mod random;
+mod shuffled;
+mod strided;
+
 use crate::dataset::SampleId;
+
+pub use random::sample_rng;
+pub use shuffled::{EpochOrder, Shuffled};
+pub use strided::{Position, Strided};
 
 /// A place in the order: the whole checkpoint of it.
 ///
@@ -47,28 +56,5 @@ impl Sampler for Sequential {
     }
     fn at(&self, cursor: Cursor) -> SampleId {
         SampleId(cursor.position)
-    }
-}
-
-/// Which positions of the global order one rank takes, batch by batch: position `p` of what is left of an epoch belongs
-/// to rank `p % world_size`, and every rank gets the same number of batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strided {
-    /// This rank, below `world_size`.
-    pub rank: u64,
-    /// Number of ranks, at least 1.
-    pub world_size: u64,
-    /// Samples a batch and rank, at least 1.
-    pub batch_size: u64,
-    /// Whether what does not fill a batch on every rank is dropped; otherwise the last batch is smaller, and where ranks
-    /// would differ by one sample the missing one is a repeat, marked as padding.
-    pub drop_last: bool,
-}
-
-impl Strided {
-    /// Batches that each rank gets of the `remaining` samples of an epoch.
-    pub fn batches(&self, remaining: u64) -> u64 {
-        let global = self.batch_size * self.world_size;
-        if self.drop_last { remaining / global } else { remaining.div_ceil(global) }
     }
 }

@@ -50,6 +50,20 @@ impl FileTable {
         Some(FileId(id))
     }
 
+    /// Makes room for `files` more files whose names have `name_bytes` bytes together, and not for more.
+    pub fn reserve_exact(&mut self, files: usize, name_bytes: usize) {
+        self.names.reserve_exact(name_bytes);
+        self.name_ends.reserve_exact(files);
+        self.sizes.reserve_exact(files);
+    }
+
+    /// Gives back what was reserved and is not needed.
+    pub fn shrink_to_fit(&mut self) {
+        self.names.shrink_to_fit();
+        self.name_ends.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+    }
+
     /// Number of files.
     pub fn len(&self) -> usize {
         self.sizes.len()
@@ -68,6 +82,12 @@ impl FileTable {
     /// Which root the file lies below (an index into `roots`).
     pub fn root_of(&self, file: FileId) -> usize {
         self.root_starts.partition_point(|&start| start <= file.0) - 1
+    }
+
+    /// The files below a root (an index into `roots`), by number.
+    pub fn files_of(&self, root: usize) -> std::ops::Range<u32> {
+        let end = self.root_starts.get(root + 1).copied().unwrap_or(self.sizes.len() as u32);
+        self.root_starts[root]..end
     }
 
     /// Path relative to its root.
@@ -95,6 +115,8 @@ impl FileTable {
 
     /// Heap bytes that the table takes, names included.
     pub fn heap_bytes(&self) -> usize {
-        self.names.capacity() + (self.name_ends.capacity() + self.sizes.capacity()) * 8 + self.root_starts.capacity() * 4
+        self.names.capacity()
+            + (self.name_ends.capacity() + self.sizes.capacity()) * 8
+            + self.root_starts.capacity() * 4
     }
 }

@@ -2,9 +2,18 @@
 //! that cannot be misused from safe code.
 //!
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
+//! - [`ring`]: an io_uring that owns every part in flight.
+//! - [`file`]: opening files and asking the kernel about them.
+//! - [`event`]: a descriptor for poll loops.
 //!
 //! Linux only.
 
 pub mod arena;
+pub mod event;
+pub mod file;
+pub mod ring;
 
 pub use arena::{Arena, Part};
+pub use event::EventFd;
+pub use file::OpenFlags;
+pub use ring::{Completion, Open, Operation, Ring, RingOptions, Target};

@@ -1,0 +1,90 @@
+//! What an index leaves out, counted: nothing is passed over in silence.
+
+use std::path::{Path, PathBuf};
+
+/// Why names were left out of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// The name begins with a dot.
+    Hidden,
+    /// A symbolic link whose target does not exist.
+    DanglingLink,
+    /// A symbolic link that leads back to a folder it lies in, or to itself.
+    LinkLoop,
+    /// A FIFO, socket or device.
+    Special,
+    /// A name that was gone when its size was asked for: the folder changes while it is read.
+    Vanished,
+    /// Bytes at the end of a file that do not make a whole record.
+    IncompleteRecord,
+}
+
+impl SkipReason {
+    /// What was left out, in words: "hidden names", "dangling links".
+    pub fn describe(self) -> &'static str {
+        match self {
+            SkipReason::Hidden => "hidden names",
+            SkipReason::DanglingLink => "dangling links",
+            SkipReason::LinkLoop => "links in a loop",
+            SkipReason::Special => "FIFOs, sockets or devices",
+            SkipReason::Vanished => "names that vanished",
+            SkipReason::IncompleteRecord => "incomplete last records",
+        }
+    }
+}
+
+/// Names that were left out of an index for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The reason.
+    pub reason: SkipReason,
+    /// Number of names.
+    pub count: u64,
+    /// The first of them, by bytes.
+    pub first: PathBuf,
+}
+
+/// A count for each reason, in the order of [`SkipReason`].
+#[derive(Debug, Default)]
+pub(super) struct Skips(Vec<Skipped>);
+
+impl Skips {
+    /// Counts `path`.
+    pub(super) fn add(&mut self, reason: SkipReason, path: &Path) {
+        self.merge(reason, 1, path);
+    }
+
+    /// Counts what another thread has counted.
+    pub(super) fn append(&mut self, other: Skips) {
+        for skipped in other.0 {
+            self.merge(skipped.reason, skipped.count, &skipped.first);
+        }
+    }
+
+    /// The counts.
+    pub(super) fn into_vec(self) -> Vec<Skipped> {
+        self.0
+    }
+
+    /// "3 hidden names, 1 dangling links", or nothing: for messages.
+    pub(super) fn describe(&self) -> String {
+        let parts: Vec<String> = self.0.iter().map(|s| format!("{} {}", s.count, s.reason.describe())).collect();
+        parts.join(", ")
+    }
+
+    fn merge(&mut self, reason: SkipReason, count: u64, path: &Path) {
+        match self.0.binary_search_by_key(&reason, |skipped| skipped.reason) {
+            Ok(index) => {
+                let skipped = &mut self.0[index];
+                skipped.count += count;
+                // The smallest name and not the first one seen, so that the report does not hang on threads. Compared as
+                // bytes, without making a `PathBuf` of every hidden name.
+                if path.as_os_str() < skipped.first.as_os_str() {
+                    skipped.first = path.to_path_buf();
+                }
+            }
+            Err(index) => self.0.insert(index, Skipped { reason, count, first: path.to_path_buf() }),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! How the ranks of a distributed training share one order.
+
+use super::Cursor;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Which positions of the global order one rank takes, batch by batch.
+///
+/// What is left of an epoch from a cursor on is dealt out in turn: the position `p` places behind the cursor belongs to rank
+/// `p % world_size`, and batch `i` of all ranks together is the `i`-th run of `batch_size * world_size` positions. So every
+/// rank has the same number of batches, and a cursor behind any batch means the same for another world size or batch
+/// size.
+///
+/// With `drop_last` the run that is not full is left out, on all ranks. Without, each rank has the same share of it, a
+/// smaller batch; where a rank would have one sample fewer than the others, it has one from the beginning of what was left
+/// of the epoch once more, marked as padding: fewer than `world_size` in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strided {
+    rank: u64,
+    world_size: u64,
+    batch_size: u64,
+    drop_last: bool,
+}
+
+/// A place of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Position in the epoch.
+    pub position: u64,
+    /// Whether the sample is there only to give every rank as many as the others: it comes elsewhere as well.
+    pub padding: bool,
+}
+
+impl Strided {
+    /// Of rank `rank`, with `batch_size` samples a batch and rank.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the batch size or the world size is 0, the rank is not below the world size, or the batches of
+    /// all ranks together have 2^64 samples or more.
+    pub fn new(rank: u64, world_size: u64, batch_size: u64, drop_last: bool) -> Result<Strided> {
+        let refuse = |doing: String, remedy: &'static str| {
+            Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy))
+        };
+        if batch_size == 0 {
+            return refuse("the batch size is 0".into(), "give at least one sample a batch");
+        }
+        if world_size == 0 {
+            return refuse("the world size is 0".into(), "give the number of ranks, 1 if there is one process");
+        }
+        if rank >= world_size {
+            let doing = format!("rank {rank} is not below the world size {world_size}");
+            return refuse(doing, "ranks count from 0 to the world size minus 1");
+        }
+        if batch_size.checked_mul(world_size).is_none() {
+            let doing = format!("{world_size} batches of {batch_size} samples are more than 2^64 samples");
+            return refuse(doing, "give a smaller batch size");
+        }
+        Ok(Strided { rank, world_size, batch_size, drop_last })
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u64 {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn world_size(&self) -> u64 {
+        self.world_size
+    }
+
+    /// Samples in a full batch of one rank.
+    pub fn batch_size(&self) -> u64 {
+        self.batch_size
+    }
+
+    /// Whether what does not fill a batch on every rank is left out.
+    pub fn drop_last(&self) -> bool {
+        self.drop_last
+    }
+
+    /// Batches that each rank gets of the `remaining` samples of an epoch.
+    pub fn batches(&self, remaining: u64) -> u64 {
+        if self.drop_last { remaining / self.global_batch() } else { remaining.div_ceil(self.global_batch()) }
+    }
+
+    /// Appends the positions of batch `index`, counted from `start`, of an epoch of `len` samples. Nothing, if there is no
+    /// such batch.
+    pub fn batch(&self, start: Cursor, len: u64, index: u64, out: &mut Vec<Position>) {
+        let remaining = len.saturating_sub(start.position);
+        if index >= self.batches(remaining) {
+            return;
+        }
+        let passed = index * self.global_batch();
+        let share = (remaining - passed).min(self.global_batch()).div_ceil(self.world_size);
+        for turn in 0..share {
+            // Without the rank it is below `remaining`; with it, it may pass the end of all numbers, which is padding too.
+            let place = (passed + turn * self.world_size).saturating_add(self.rank);
+            let padding = place >= remaining;
+            let place = if padding { (place - remaining) % remaining } else { place };
+            out.push(Position { position: start.position + place, padding });
+        }
+    }
+
+    /// The cursor behind batch `index`, counted from `start`, of an epoch of `len` samples: the checkpoint once that batch
+    /// is done. Behind the last batch it is the beginning of the next epoch.
+    pub fn cursor_after(&self, start: Cursor, len: u64, index: u64) -> Cursor {
+        let remaining = len.saturating_sub(start.position);
+        let done = index.saturating_add(1);
+        if done >= self.batches(remaining) {
+            return Cursor { epoch: start.epoch.saturating_add(1), position: 0 };
+        }
+        Cursor { epoch: start.epoch, position: start.position + done * self.global_batch() }
+    }
+
+    /// Samples in a full batch of all ranks together. `new` has seen that it fits.
+    fn global_batch(&self) -> u64 {
+        self.batch_size * self.world_size
+    }
+}
