@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use crate::queue::{Bell, Sender, bounded};
 use crate::reactor::{Reactor, Rules, Turn};
 use crate::sampler::{Cursor, Sampler, Strided};
-use crate::stats::{Doing, Stats};
+use crate::stats::{Doing, Role, Stats};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -61,7 +61,7 @@ pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
         thread: Some(thread),
         ended_well,
         route,
-        clock: stats.clock("consumer", Doing::Step),
+        clock: stats.clock(Role::Consumer, Doing::Step),
         stats,
         cursor,
         batches_left,

@@ -9,9 +9,11 @@
 //! Linux only.
 
 pub mod arena;
+pub mod block;
 pub mod event;
 pub mod file;
 pub mod ring;
+pub mod system;
 
 pub use arena::{Arena, Part};
 pub use event::EventFd;

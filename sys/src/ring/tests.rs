@@ -160,7 +160,7 @@ fn a_read_across_two_registered_ranges_is_a_plain_read() {
     let Some(mut ring) = ring(&small()) else { return };
     let (folder, _) = folder();
     let file = Target::File(write_file(folder.path(), "a", 5, 3 * PAGE));
-    let (arena, mut memory) = Arena::reserve(6 << 20).unwrap();
+    let (arena, memory) = Arena::reserve(6 << 20).unwrap();
     arena.populate(0..arena.len()).unwrap();
     for start in [0, 2 << 20] {
         ring.register(&arena, start..start + (2 << 20)).unwrap();
