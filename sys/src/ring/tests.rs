@@ -1,3 +1,5 @@
+mod mixed;
+
 use super::*;
 use std::fs::File;
 use std::io::Write;
@@ -351,6 +353,48 @@ fn what_does_not_drain_in_time_is_kept() {
 }
 
 #[test]
+fn memory_that_the_kernel_may_write_to_outlives_the_ring() {
+    let Some(ring) = ring(&small()) else { return };
+    let mut ring = ManuallyDrop::new(ring);
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let (arena, memory) = Arena::reserve(1).unwrap();
+    ring.register(&arena, 0..arena.len()).unwrap();
+    let address = memory.as_ptr() as usize;
+    ring.read(&Target::File(Arc::new(reader)), 0, memory, 1, false);
+    ring.turn(None, 1, &mut Vec::new()).unwrap();
+    drop(arena);
+    ring.close(Duration::ZERO);
+    assert!(is_mapped(address), "the ring was the last owner, and its read was in flight");
+    // If the kernel has not cancelled the read yet, this lands in the leaked memory; else it is an error. Both do.
+    let _ = rustix::io::write(&writer, b"x");
+}
+
+fn is_mapped(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().any(|line| {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        (number(start)..number(end)).contains(&address)
+    })
+}
+
+#[test]
+fn a_turn_that_wants_much_is_content_with_any_after_a_while() {
+    let Some(mut ring) = ring(&small()) else { return };
+    let (folder, _) = folder();
+    let file = Target::File(write_file(folder.path(), "a", 8, PAGE));
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    let (_arena, mut memory) = Arena::reserve(1).unwrap();
+    ring.read(&Target::File(Arc::new(reader)), 0, memory.split_to(PAGE), 1, false);
+    ring.read(&file, 0, memory, 2, false);
+    let mut done = Vec::new();
+    let start = Instant::now();
+    ring.turn(Some(Duration::from_secs(10)), 2, &mut done).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(done.iter().map(|done| done.tag).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn rings_come_and_go_on_one_thread() {
     // A thread has 16 places for registered ring descriptors: dropping a ring must free its place.
     for _ in 0..40 {
@@ -380,88 +424,8 @@ fn a_full_ring_takes_no_more() {
 fn options_are_bounded() {
     let most = RingOptions { entries: u32::MAX, files: 0, ..RingOptions::default() };
     let Some(mut ring) = ring(&most) else { return };
-    assert_eq!((ring.room(), ring.files()), (32766, 0));
+    assert_eq!((ring.room(), ring.capacity(), ring.files()), (32766, 32766, 0));
     ring.turn(None, usize::MAX, &mut Vec::new()).unwrap();
     let least = RingOptions { entries: 0, files: 0, ..RingOptions::default() };
     assert_eq!(self::ring(&least).unwrap().room(), 1);
-}
-
-#[test]
-fn ten_thousand_mixed_operations_are_byte_exact() {
-    const FILES: u64 = 12;
-    const OPERATIONS: u64 = 10_000;
-    let options = RingOptions { entries: 48, files: 8, ..RingOptions::default() };
-    let Some(mut ring) = ring(&options) else { return };
-    let (folder, handle) = folder();
-    let mut random = Random(1);
-    let sizes: Vec<u64> = (0..FILES).map(|_| random.below(300_000)).collect();
-    let files: Vec<_> = (0..FILES)
-        .map(|file| Target::File(write_file(folder.path(), &file.to_string(), file, sizes[file as usize] as usize)))
-        .collect();
-    let (arena, mut memory) = Arena::reserve(8 << 20).unwrap();
-    memory.populate().unwrap();
-    ring.register(&arena, 0..2 << 20).unwrap();
-    ring.register(&arena, 2 << 20..4 << 20).unwrap();
-    let mut parts: Vec<Part> = (0..48).map(|_| memory.split_to(150_001)).collect();
-
-    // What each operation expects: file, offset, length; by tag.
-    let mut expected = std::collections::HashMap::new();
-    let mut free_slots: Vec<u32> = (0..8).collect();
-    let (mut done, mut next, mut finished) = (Vec::new(), 0, 0);
-    while finished < OPERATIONS {
-        while next < OPERATIONS && ring.room() >= 2 && !parts.is_empty() {
-            let file = random.below(FILES + 1);
-            let (offset, len) = (random.below(310_000), random.below(150_000) as usize);
-            let chained = random.below(2) == 0 || file == FILES;
-            if chained && free_slots.is_empty() {
-                break;
-            }
-            let mut part = parts.pop().unwrap();
-            let rest = part.split_off(len);
-            let force_async = random.below(8) == 0;
-            let slot = if chained { free_slots.pop() } else { None };
-            match slot {
-                // File number FILES does not exist.
-                Some(slot) => {
-                    let path = file.to_string();
-                    ring.open_and_read(open_of(slot, &handle, path.as_bytes()), offset, part, next, force_async);
-                }
-                None => ring.read(&files[file as usize], offset, part, next, force_async),
-            }
-            expected.insert(next, (file, offset, len, slot, rest));
-            next += 1;
-        }
-        ring.turn(Some(Duration::from_secs(5)), 8, &mut done).unwrap();
-        for done in done.drain(..).filter(|done| done.kind == Operation::Read) {
-            let (file, offset, len, slot, rest) = expected.remove(&done.tag).unwrap();
-            let mut part = done.part.unwrap();
-            match done.result {
-                Ok(got) => {
-                    let left = sizes[file as usize].saturating_sub(offset);
-                    assert_eq!(u64::from(got), left.min(len as u64));
-                    assert!(part.as_ref()[..got as usize] == content(file, offset, got as usize));
-                }
-                Err(error) => assert_eq!((file, error.raw_os_error()), (FILES, Some(libc::ECANCELED))),
-            }
-            part.as_mut().fill(0xaa);
-            part.unsplit(rest).unwrap();
-            parts.push(part);
-            free_slots.extend(slot);
-            finished += 1;
-        }
-    }
-    assert_eq!((ring.in_flight(), ring.room(), parts.len(), expected.len()), (0, 48, 48, 0));
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }
