@@ -9,9 +9,14 @@ const PAGE: usize = 4096;
 
 /// A ring, or none and the reason on stderr where this system does not allow one.
 fn ring(options: &RingOptions) -> Option<Ring> {
+    Some(ring_and_steps(options)?.0)
+}
+
+fn ring_and_steps(options: &RingOptions) -> Option<(Ring, Vec<Step>)> {
     match Ring::open(options) {
-        Ok((ring, _)) => Some(ring),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+        Ok(opened) => Some(opened),
+        // ENOMEM: the locked memory that this user may have is used up, if only by tests that run at the same time.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::ENOMEM)) => {
             eprintln!("skipped: io_uring is not to be had here: {error}");
             None
         }
@@ -43,6 +48,18 @@ fn folder() -> (tempfile::TempDir, Arc<OwnedFd>) {
     let folder = tempfile::tempdir().unwrap();
     let handle = Arc::new(File::open(folder.path()).unwrap().into());
     (folder, handle)
+}
+
+/// Registers memory; false, and the reason on stderr, where the limit on locked memory does not allow it.
+fn registered(ring: &mut Ring, arena: &Arena, range: Range<usize>) -> bool {
+    match ring.register(arena, range) {
+        Ok(()) => true,
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+            eprintln!("skipped: no memory can be locked: {error}");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Turns until nothing is in flight.
@@ -93,7 +110,9 @@ fn direct_reads_into_registered_memory() {
     write_file(folder.path(), "a", 2, 3 * PAGE + 7);
     let (arena, mut memory) = Arena::reserve(2 << 20).unwrap();
     memory.populate().unwrap();
-    ring.register(&arena, 0..arena.len()).unwrap();
+    if !registered(&mut ring, &arena, 0..arena.len()) {
+        return;
+    }
     assert_eq!(ring.pieces(), 1);
     let flags = OpenFlags { direct: true, noatime: true, nonblock: false };
     let open = Open { slot: 3, folder: &handle, path: b"a", flags };
@@ -165,7 +184,9 @@ fn a_read_across_two_registered_ranges_is_a_plain_read() {
     let (arena, mut memory) = Arena::reserve(6 << 20).unwrap();
     memory.populate().unwrap();
     for start in [0, 2 << 20] {
-        ring.register(&arena, start..start + (2 << 20)).unwrap();
+        if !registered(&mut ring, &arena, start..start + (2 << 20)) {
+            return;
+        }
     }
     let ranges =
         [((2 << 20) - PAGE, 2 * PAGE, None), (0, PAGE, Some(0)), (2 << 20, PAGE, Some(1)), (4 << 20, PAGE, None)];
@@ -195,11 +216,15 @@ fn registration_takes_adjacent_ranges_of_one_arena() {
     let refused = |result: io::Result<()>| result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
     assert!(refused(ring.register(&arena, 0..0)));
     assert!(refused(ring.register(&arena, 0..arena.len() + 1)));
-    ring.register(&arena, 2 << 20..4 << 20).unwrap();
+    if !registered(&mut ring, &arena, 2 << 20..4 << 20) {
+        return;
+    }
     assert!(refused(ring.register(&arena, 6 << 20..8 << 20)), "a gap");
     assert!(refused(ring.register(&arena, 0..2 << 20)), "backwards");
     assert!(refused(ring.register(&other, 0..other.len())), "another arena");
-    ring.register(&arena, 4 << 20..8 << 20).unwrap();
+    if !registered(&mut ring, &arena, 4 << 20..8 << 20) {
+        return;
+    }
     assert_eq!(ring.buffers.index_of(&memory.split_to(PAGE)), None, "before the first range");
     drop(ring);
     drop(arena);
@@ -322,7 +347,9 @@ fn dropping_a_ring_cancels_and_waits() {
     let reader = Arc::new(reader);
     let (arena, mut memory) = Arena::reserve(8 << 20).unwrap();
     memory.populate().unwrap();
-    ring.register(&arena, 0..arena.len()).unwrap();
+    if !registered(&mut ring, &arena, 0..arena.len()) {
+        return;
+    }
     for tag in 0..10 {
         ring.read(&Target::File(Arc::clone(&reader)), 0, memory.split_to(PAGE), tag, tag % 2 == 0);
         ring.open_and_read(open_of(tag as u32, &handle, b"a"), 0, memory.split_to(1 << 16), tag, tag % 3 == 0);
@@ -358,7 +385,9 @@ fn memory_that_the_kernel_may_write_to_outlives_the_ring() {
     let mut ring = ManuallyDrop::new(ring);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let (arena, memory) = Arena::reserve(1).unwrap();
-    ring.register(&arena, 0..arena.len()).unwrap();
+    if !registered(&mut ring, &arena, 0..arena.len()) {
+        return;
+    }
     let address = memory.as_ptr() as usize;
     ring.read(&Target::File(Arc::new(reader)), 0, memory, 1, false);
     ring.turn(None, 1, &mut Vec::new()).unwrap();
@@ -398,8 +427,7 @@ fn a_turn_that_wants_much_is_content_with_any_after_a_while() {
 fn rings_come_and_go_on_one_thread() {
     // A thread has 16 places for registered ring descriptors: dropping a ring must free its place.
     for _ in 0..40 {
-        let Some(mut ring) = ring(&small()) else { return };
-        let (_, steps) = Ring::open(&small()).unwrap();
+        let Some((mut ring, steps)) = ring_and_steps(&small()) else { return };
         assert!(steps.iter().all(|step| step.what != "registered ring fd"), "{steps:?}");
         ring.turn(None, 1, &mut Vec::new()).unwrap();
     }
@@ -427,5 +455,5 @@ fn options_are_bounded() {
     assert_eq!((ring.room(), ring.capacity(), ring.files()), (32766, 32766, 0));
     ring.turn(None, usize::MAX, &mut Vec::new()).unwrap();
     let least = RingOptions { entries: 0, files: 0, ..RingOptions::default() };
-    assert_eq!(self::ring(&least).unwrap().room(), 1);
+    assert!(self::ring(&least).is_none_or(|ring| ring.room() == 1));
 }
