@@ -19,3 +19,4 @@ pub mod reactor;
 pub mod loader;
 
 pub use error::{Error, ErrorKind, Result};
+pub use loader::Loader;

@@ -99,7 +99,8 @@ impl Loader {
     pub fn ready_fd(&self) -> Result<BorrowedFd<'_>> {
         let Some(batches) = &self.batches else { return Err(internal()) };
         batches.ready_fd().map_err(|source| {
-            Error::io("cannot make a descriptor to poll", source).with_remedy("raise the limit of open files (ulimit -n)")
+            Error::io("cannot make a descriptor to poll", source)
+                .with_remedy("raise the limit of open files (ulimit -n)")
         })
     }
 

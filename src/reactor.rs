@@ -221,7 +221,8 @@ impl Reactor {
             self.first = self.first.wrapping_add(1);
             self.issuing = self.issuing.saturating_sub(1);
             let layout = self.planner.layout();
-            let batch = pending.finish(&**self.planner.dataset(), &self.pool, &self.rules, layout.dense, &self.stats)?;
+            let batch =
+                pending.finish(&**self.planner.dataset(), &self.pool, &self.rules, layout.dense, &self.stats)?;
             self.spare.push(pending);
             // Refused only if the consumer is gone, which the caller sees next: there was room.
             let _ = self.out.try_send(batch);

@@ -117,7 +117,11 @@ impl Uring {
         }
         self.slot_of.insert(read.file, slot);
         self.slots[slot as usize].file = Some(read.file);
-        if self.ring.files() == 0 { self.open_here(slot, read) } else { self.queue_open_and_read(slot, read) }
+        if self.ring.files() == 0 {
+            self.open_here(slot, read)
+        } else {
+            self.queue_open_and_read(slot, read)
+        }
         None
     }
 

@@ -49,8 +49,7 @@ struct Direct {
 pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
     let roots = probe_roots(dataset)?;
     let devices: Vec<BlockDevice> = roots.iter().filter_map(|root| root.device.clone()).collect();
-    let buffered =
-        |fallbacks| Way { direct: false, alignment: 1, blocking: true, devices: devices.clone(), fallbacks };
+    let buffered = |fallbacks| Way { direct: false, alignment: 1, blocking: true, devices: devices.clone(), fallbacks };
     if config.io == IoChoice::Buffered {
         return Ok(buffered(Vec::new()));
     }

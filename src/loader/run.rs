@@ -130,7 +130,8 @@ impl Running {
                 Turn::Finished | Turn::Abandoned => return Ok(()),
             }
             if let Some(error) = self.reactor.registration_refused() {
-                let step = Fallback::new(Cause::BufferRegistration, "plain reads for a part of the memory", Some(&error));
+                let step =
+                    Fallback::new(Cause::BufferRegistration, "plain reads for a part of the memory", Some(&error));
                 self.with_route(|route| route.fallbacks.push(step));
             }
         }
@@ -182,4 +183,3 @@ fn layout(route: &Route, config: &Config, dense: bool) -> Layout {
         dense,
     }
 }
-

@@ -347,7 +347,9 @@ fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {
     let indexed = files.size(file);
     Error::new(
         ErrorKind::Truncated,
-        format!("the file ended before byte {wanted}: it had {indexed} bytes when it was indexed, and shrank since, in"),
+        format!(
+            "the file ended before byte {wanted}: it had {indexed} bytes when it was indexed, and shrank since, in"
+        ),
     )
     .with_file(files.path(file))
     .with_offset(at)

@@ -12,7 +12,7 @@ fn a_forked_child_drops_the_ring_and_the_parent_goes_on() {
         Err(error) => return eprintln!("skipped: io_uring is not to be had here: {error}"),
     };
     let (arena, mut memory) = Arena::reserve(1).unwrap();
-    memory.populate().unwrap();
+    arena.populate(0..arena.len()).unwrap();
     if let Err(error) = ring.register(&arena, 0..arena.len()) {
         eprintln!("not registered, which changes nothing here: {error}");
     }
