@@ -4,7 +4,7 @@
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
 //! - [`event`]: a descriptor for poll loops.
 //! - [`ring`]: an io_uring that owns every part in flight.
-//! - [`file`]: opening files and asking the kernel about them.
+//! - [`mod@file`]: opening files and asking the kernel about them.
 //! - [`block`]: the device behind a file.
 //! - [`system`]: what this process may do and what it has used.
 //!
