@@ -99,7 +99,8 @@ impl Loader {
     pub fn ready_fd(&self) -> Result<BorrowedFd<'_>> {
         let Some(batches) = &self.batches else { return Err(internal()) };
         batches.ready_fd().map_err(|source| {
-            Error::io("cannot make a descriptor to poll", source).with_remedy("raise the limit of open files (ulimit -n)")
+            Error::io("cannot make a descriptor to poll", source)
+                .with_remedy("raise the limit of open files (ulimit -n)")
         })
     }
 
@@ -107,6 +108,9 @@ impl Loader {
     fn hand_out(&mut self, received: Option<Result<Batch>>) -> Option<Result<Batch>> {
         match &received {
             Some(Ok(batch)) => {
+                self.stats.count.batches.add(1);
+                self.stats.count.samples.add(batch.len() as u64);
+                self.stats.count.bytes_delivered.add(batch.bytes());
                 self.cursor = batch.next;
                 self.batches_left = self.batches_left.map(|left| left.saturating_sub(1));
             }
@@ -136,9 +140,15 @@ impl Iterator for Loader {
         if self.finished {
             return None;
         }
-        self.clock.switch(Doing::WaitBatch);
-        let received = self.batches.as_mut().and_then(Receiver::recv);
-        self.clock.switch(Doing::Step);
+        let asked = self.clock.switch(Doing::WaitBatch);
+        let batches = self.batches.as_mut()?;
+        if !batches.is_empty() {
+            self.stats.count.batches_ready.add(1);
+        }
+        let received = batches.recv();
+        let got = self.clock.switch(Doing::Step);
+        self.stats.batch_wait.record(got - asked);
+        self.stats.mark_batch(got);
         self.hand_out(received)
     }
 }
@@ -157,11 +167,22 @@ impl futures_core::Stream for Loader {
         };
         match polled {
             Poll::Pending => {
-                loader.clock.switch(Doing::WaitBatch);
+                if loader.clock.doing() != Doing::WaitBatch {
+                    loader.clock.switch(Doing::WaitBatch);
+                }
                 Poll::Pending
             }
             Poll::Ready(received) => {
-                loader.clock.switch(Doing::Step);
+                let waited = loader.clock.doing() == Doing::WaitBatch;
+                let asked = loader.clock.since();
+                let got = loader.clock.switch(Doing::Step);
+                if waited {
+                    loader.stats.batch_wait.record(got - asked);
+                } else {
+                    loader.stats.count.batches_ready.add(1);
+                    loader.stats.batch_wait.record(Duration::ZERO);
+                }
+                loader.stats.mark_batch(got);
                 Poll::Ready(loader.hand_out(received))
             }
         }

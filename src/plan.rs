@@ -244,7 +244,9 @@ impl Planner {
             match self.extents.last_mut() {
                 // Behind what the predecessor wants, so that memory ascends with the batch and can be compacted in place.
                 Some(last)
-                    if last.file == extent.file && (last.need_end..=last.end + mask).contains(&span.offset) && span.len > 0 =>
+                    if last.file == extent.file
+                        && (last.need_end..=last.end + mask).contains(&span.offset)
+                        && span.len > 0 =>
                 {
                     last.end = last.end.max(extent.end);
                     last.need_end = last.need_end.max(extent.need_end);

@@ -89,13 +89,13 @@ impl Pool {
             self.free.remove(index);
         }
         self.free_bytes -= bytes;
-        if block.end() > self.populated {
-            if let Err(source) = self.populate_to(block.end()) {
-                self.give(block);
-                return Err(Error::new(ErrorKind::MemoryLimit, format!("the system has no {bytes} bytes to give"))
-                    .with_source(source)
-                    .with_remedy("lower memory_limit, or raise the memory limit of the container"));
-            }
+        if block.end() > self.populated
+            && let Err(source) = self.populate_to(block.end())
+        {
+            self.give(block);
+            return Err(Error::new(ErrorKind::MemoryLimit, format!("the system has no {bytes} bytes to give"))
+                .with_source(source)
+                .with_remedy("lower memory_limit, or raise the memory limit of the container"));
         }
         Ok(Some(block))
     }
@@ -105,9 +105,8 @@ impl Pool {
     /// # Errors
     /// `MemoryLimit` where the system has none.
     pub fn warm_up(&mut self) -> Result<()> {
-        match self.take(1)? {
-            Some(block) => self.give(block),
-            None => {}
+        if let Some(block) = self.take(1)? {
+            self.give(block);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender};
-use crate::stats::{Clock, Doing, Stats};
+use crate::stats::{Clock, Doing, Role, Stats};
 use depth::Depth;
 use pending::{Pending, Verdict};
 use std::collections::VecDeque;
@@ -111,7 +111,7 @@ impl Reactor {
         stats: Arc<Stats>,
         rules: Rules,
     ) -> Reactor {
-        let clock = stats.clock("reactor", Doing::Plan);
+        let clock = stats.clock(Role::Reactor, Doing::Plan);
         Reactor {
             planner,
             pool,
@@ -221,11 +221,9 @@ impl Reactor {
             self.first = self.first.wrapping_add(1);
             self.issuing = self.issuing.saturating_sub(1);
             let layout = self.planner.layout();
-            let batch = pending.finish(&**self.planner.dataset(), &self.pool, &self.rules, layout.dense, &self.stats)?;
+            let batch =
+                pending.finish(&**self.planner.dataset(), &self.pool, &self.rules, layout.dense, &self.stats)?;
             self.spare.push(pending);
-            if let Ok(batch) = &batch {
-                self.stats.delivered(batch.len() as u64, batch.bytes());
-            }
             // Refused only if the consumer is gone, which the caller sees next: there was room.
             let _ = self.out.try_send(batch);
         }
@@ -306,13 +304,14 @@ impl Reactor {
                 longest = longest.min(self.starving());
             }
         }
-        self.clock.switch(match () {
+        let now = self.clock.switch(match () {
             () if in_flight > 0 => Doing::WaitStorage,
             () if self.blocked.queue => Doing::WaitConsumer,
             () if self.blocked.memory => Doing::WaitMemory,
             () => Doing::WaitStorage,
         });
-        self.stats.turned(in_flight);
+        self.stats.count.turns.add(1);
+        self.stats.set_in_flight(in_flight, now);
         let wait = (!longest.is_zero()).then_some(longest);
         engine.turn(wait, &mut self.done).map_err(|source| {
             Error::io("the engine failed while it waited for reads", source)
@@ -370,20 +369,22 @@ impl Reactor {
                 self.pool.give(done.part);
                 continue;
             };
+            self.stats.count.reads.add(1);
             if let Ok(bytes) = done.result {
-                self.stats.read(bytes as u64, latency);
+                self.stats.count.bytes_read.add(bytes as u64);
+                self.stats.read_latency.record(latency);
                 self.depth.done(latency);
             }
             let alignment = self.planner.layout().alignment;
             match pending.settle(done, alignment, self.planner.dataset().files()) {
-                Verdict::Complete => {}
-                Verdict::Failed => self.stats.failed_read(),
+                Verdict::Complete | Verdict::Failed => {}
                 Verdict::Short(read) => {
-                    self.stats.short_read();
+                    self.stats.count.short_reads.add(1);
+                    self.stats.count.retries.add(1);
                     self.again.push_back(read);
                 }
                 Verdict::Again(read) => {
-                    self.stats.retried();
+                    self.stats.count.retries.add(1);
                     self.again.push_back(read);
                 }
             }

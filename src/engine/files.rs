@@ -3,7 +3,7 @@
 use crate::dataset::{Dataset, FileId};
 use crate::error::{Error, Result};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringload_sys::file::{self, OpenFlags};
@@ -26,7 +26,7 @@ impl Files {
     /// Names the root that is gone or closed to this process.
     pub(super) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
         let open = |root: &crate::dataset::Root| {
-            let folder = file::open_dir(&root.path);
+            let folder = file::open_folder(&root.path);
             folder.map(Arc::new).map_err(|source| Error::io("cannot open the folder", source).with_file(&root.path))
         };
         let roots = dataset.files().roots().iter().map(open).collect::<Result<_>>()?;
@@ -35,7 +35,7 @@ impl Files {
 
     /// Files that may be open at once as plain descriptors: a quarter of what the process may have.
     pub(super) fn open_at_once() -> usize {
-        (uringload_sys::system::nofile_limit().min(4096) as usize / 4).max(4)
+        (uringload_sys::system::open_files_limit().soft.unwrap_or(u64::MAX).min(4096) as usize / 4).max(4)
     }
 
     /// Number of files.
@@ -51,7 +51,9 @@ impl Files {
 
     /// How to open a file.
     pub(super) fn flags(&self, _file: FileId) -> OpenFlags {
-        OpenFlags { direct: self.direct, noatime: self.noatime.load(Ordering::Relaxed), nonblock: false }
+        // O_NONBLOCK means nothing to a regular file, and keeps a FIFO that took its place from holding the open up.
+        let nonblock = !self.blocking;
+        OpenFlags { direct: self.direct, noatime: self.noatime.load(Ordering::Relaxed), nonblock }
     }
 
     /// Whether a read of this file must be left to a kernel worker, because it could block the submitting thread.
@@ -66,14 +68,15 @@ impl Files {
     }
 
     /// Opens a file as a plain descriptor.
-    pub(super) fn open(&self, file: FileId) -> io::Result<OwnedFd> {
-        loop {
-            let (folder, path) = self.place(file);
-            match file::open_at(folder, path, self.flags(file)) {
-                Err(error) if self.learn(file, &error) => {}
-                done => return done,
-            }
+    pub(super) fn open(&self, id: FileId) -> io::Result<OwnedFd> {
+        let (folder, path) = self.place(id);
+        // Reads of a regular file block whatever O_NONBLOCK says; leaving it set saves a system call a file.
+        let flags = OpenFlags { nonblock: true, ..self.flags(id) };
+        let opened = file::open(folder.as_fd(), path, flags)?;
+        if flags.noatime && !opened.flags.noatime {
+            self.noatime.store(false, Ordering::Relaxed);
         }
+        Ok(opened.file)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::stats::Stats;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use uringload_sys::block::BlockDevice;
 use uringload_sys::ring::{Ring, RingOptions};
 
 /// Longest read where the device does not ask for less. Registered 512 KiB reads are where one core reads most; longer ones
@@ -126,18 +127,19 @@ fn depth(config: &Config, way: &Way) -> usize {
         return depth.max(1);
     }
     let read_bytes = read_bytes(config, way) as u64;
-    let of_device = |queue: &uringload_sys::file::QueueLimits| {
-        let requests_a_read = read_bytes.div_ceil((queue.max_sectors_kb * 1024).max(1));
+    let of_device = |device: &BlockDevice| {
+        let requests_a_read = read_bytes.div_ceil(device.request_bytes().max(1)).max(1);
         // A quarter is left to others: metadata, the page cache, other processes.
-        (queue.nr_requests * 3 / 4 / requests_a_read.max(1)) as usize
+        (u64::from(device.requests()) * 3 / 4 / requests_a_read) as usize
     };
-    way.queues.iter().map(of_device).min().unwrap_or(DEPTH_UNKNOWN).clamp(1, DEPTH_MAX)
+    let known = way.devices.iter().map(of_device).filter(|&depth| depth > 0);
+    known.min().unwrap_or(DEPTH_UNKNOWN).min(DEPTH_MAX)
 }
 
 fn read_bytes(config: &Config, way: &Way) -> usize {
     let wanted = config.read_bytes.unwrap_or_else(|| {
-        let of_device = |queue: &uringload_sys::file::QueueLimits| (queue.max_sectors_kb * 1024) as usize;
-        way.queues.iter().map(of_device).min().unwrap_or(READ_BYTES).min(READ_BYTES)
+        let limits = way.devices.iter().map(|device| device.request_bytes() as usize).filter(|&bytes| bytes > 0);
+        limits.min().unwrap_or(READ_BYTES).min(READ_BYTES)
     });
     let unit = way.alignment as usize;
     (wanted / unit * unit).max(unit)

@@ -4,7 +4,7 @@
 use super::files::Files;
 use super::{Done, Engine, Read};
 use crate::dataset::FileId;
-use crate::stats::{Doing, Stats};
+use crate::stats::{Doing, Role, Stats};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -157,7 +157,7 @@ impl Drop for Threads {
 
 impl Shared {
     fn work(&self, stats: &Arc<Stats>) {
-        let mut clock = stats.clock("read", Doing::Idle);
+        let mut clock = stats.clock(Role::Io, Doing::Idle);
         let mut last: Option<(FileId, File)> = None;
         while let Some((mut read, start)) = self.next_job() {
             clock.switch(Doing::Read);

@@ -117,7 +117,11 @@ impl Uring {
         }
         self.slot_of.insert(read.file, slot);
         self.slots[slot as usize].file = Some(read.file);
-        if self.ring.files() == 0 { self.open_here(slot, read) } else { self.queue_open_and_read(slot, read) }
+        if self.ring.files() == 0 {
+            self.open_here(slot, read)
+        } else {
+            self.queue_open_and_read(slot, read)
+        }
         None
     }
 
@@ -151,28 +155,20 @@ impl Uring {
             }
             Err(error) => {
                 self.forget(slot);
-                self.release(slot);
-                let tag = read.tag;
-                self.completions.push(Completion {
-                    tag: u64::from(self.book_failed(tag, slot, &read)),
-                    kind: Operation::Read,
-                    result: Err(error),
-                    part: Some(read.part),
-                    latency: Duration::ZERO,
-                });
+                self.slots[slot as usize].error = None;
+                let tag = u64::from(self.book(slot, &read));
+                let (kind, part) = (Operation::Read, Some(read.part));
+                self.completions.push(Completion { tag, kind, result: Err(error), part, latency: Duration::ZERO });
             }
         }
     }
 
+    /// Remembers what a read is for; returns the ring's tag for it.
     fn book(&mut self, slot: u32, read: &Read) -> u32 {
         self.slots[slot as usize].users += 1;
-        self.book_failed(read.tag, slot, read)
-    }
-
-    fn book_failed(&mut self, tag: u64, slot: u32, read: &Read) -> u32 {
         // There is one entry for each read that `room` allows.
         let index = self.free_reads.pop().unwrap_or_default();
-        self.reads[index as usize] = InFlight { tag, file: read.file, offset: read.offset, slot };
+        self.reads[index as usize] = InFlight { tag: read.tag, file: read.file, offset: read.offset, slot };
         index
     }
 

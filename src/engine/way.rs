@@ -1,16 +1,21 @@
 //! Which way to the bytes: past the page cache or through it, and what alignment that asks for.
 
 use crate::config::{Cause, Config, Fallback, IoChoice};
-use crate::dataset::{Dataset, FileId};
+use crate::dataset::{Dataset, FileId, FileTable};
 use crate::error::{Error, ErrorKind, Result};
 use std::io;
-use uringload_sys::file::{self, OpenFlags, QueueLimits};
+use std::os::fd::AsFd;
+use uringload_sys::block::BlockDevice;
+use uringload_sys::file::{self, OpenFlags, Opened};
 
 /// Files whose residency is looked at to tell whether a dataset lies in the page cache.
 const RESIDENCY_FILES: u64 = 64;
 
 /// From this share of resident pages on the page cache is taken: below it, the misses cost more than the hits save.
 const RESIDENT_SHARE: f64 = 0.9;
+
+/// The smallest sector of any device, in bytes.
+const SECTOR_BYTES: u32 = 512;
 
 /// Alignment that suits every device with sectors of up to 4096 bytes, where the kernel does not tell one.
 const ALIGNMENT_UNKNOWN: u32 = 4096;
@@ -24,8 +29,8 @@ pub(super) struct Way {
     pub(super) alignment: u32,
     /// Whether a read may block whoever submits it.
     pub(super) blocking: bool,
-    /// Queue limits of the devices below the dataset, as far as they are known.
-    pub(super) queues: Vec<QueueLimits>,
+    /// The devices below the dataset, as far as they are known.
+    pub(super) devices: Vec<BlockDevice>,
     pub(super) fallbacks: Vec<Fallback>,
 }
 
@@ -34,7 +39,7 @@ struct Direct {
     alignment: Option<u32>,
     error: Option<io::Error>,
     file: std::path::PathBuf,
-    queue: Option<QueueLimits>,
+    device: Option<BlockDevice>,
 }
 
 /// Looks at one file of each root and, where the choice is open, at the page cache.
@@ -43,9 +48,8 @@ struct Direct {
 /// `Unavailable` if `O_DIRECT` was asked for by name and a root refuses it; or why a root's file cannot be opened.
 pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
     let roots = probe_roots(dataset)?;
-    let queues = roots.iter().filter_map(|root| root.queue.clone()).collect();
-    let buffered =
-        |fallbacks| Way { direct: false, alignment: 1, blocking: true, queues: Vec::clone(&queues), fallbacks };
+    let devices: Vec<BlockDevice> = roots.iter().filter_map(|root| root.device.clone()).collect();
+    let buffered = |fallbacks| Way { direct: false, alignment: 1, blocking: true, devices: devices.clone(), fallbacks };
     if config.io == IoChoice::Buffered {
         return Ok(buffered(Vec::new()));
     }
@@ -73,7 +77,7 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
         direct: true,
         alignment: roots.iter().map(alignment).max().unwrap_or(ALIGNMENT_UNKNOWN),
         blocking: roots.iter().any(|root| root.alignment.is_none()),
-        queues,
+        devices,
         fallbacks: Vec::new(),
     })
 }
@@ -97,16 +101,17 @@ fn probe_roots(dataset: &dyn Dataset) -> Result<Vec<Direct>> {
 }
 
 fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
-    let path = dataset.files().path(id);
-    let cannot = |source| Error::io("cannot open the file", source).with_file(&path);
-    let (plain, _) = file::open(&path, false).map_err(cannot)?;
-    let queue = QueueLimits::of(&plain);
-    match file::open(&path, true) {
-        Ok((fd, _)) => {
-            let alignment = file::dio_align(&fd).map(|align| align.memory.max(align.offset).max(512));
-            Ok(Direct { alignment, error: None, file: path, queue })
+    let files = dataset.files();
+    let path = files.path(id);
+    let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_file(&path))?;
+    let device = BlockDevice::of(plain.file.as_fd());
+    match open(files, id, true) {
+        Ok(opened) => {
+            let alignment = file::direct_alignment(opened.file.as_fd());
+            let alignment = alignment.map(|alignment| alignment.memory.max(alignment.offset).max(SECTOR_BYTES));
+            Ok(Direct { alignment, error: None, file: path, device })
         }
-        Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, queue }),
+        Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device }),
     }
 }
 
@@ -116,18 +121,21 @@ fn resident_share(dataset: &dyn Dataset) -> Option<f64> {
     let files = dataset.files();
     let count = files.len() as u64;
     let looked_at = count.min(RESIDENCY_FILES);
+    let page_bytes = uringload_sys::arena::page_bytes() as u64;
     let (mut resident, mut pages) = (0, 0);
     for index in 0..looked_at {
         let id = FileId((index * count / looked_at) as u32);
-        let Ok((fd, _)) = file::open(&files.path(id), false) else { continue };
-        resident += file::cachestat(&fd, 0, 0).ok()?.cached;
-        pages += files.size(id).div_ceil(rustix_page_size());
+        let Ok(opened) = open(files, id, false) else { continue };
+        resident += file::cachestat(opened.file.as_fd(), 0, 0).ok()?.cached;
+        pages += opened.identity.size.div_ceil(page_bytes);
     }
     (pages > 0).then(|| resident as f64 / pages as f64)
 }
 
-fn rustix_page_size() -> u64 {
-    uringload_sys::system::page_bytes() as u64
+fn open(files: &FileTable, id: FileId, direct: bool) -> io::Result<Opened> {
+    let root = file::open_folder(&files.roots()[files.root_of(id)].path)?;
+    let flags = OpenFlags { direct, noatime: true, nonblock: true };
+    file::open(root.as_fd(), files.name(id), flags)
 }
 
 #[cfg(test)]

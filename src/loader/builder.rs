@@ -154,7 +154,7 @@ impl Builder {
         let dense = is_dense(&config, &*dataset)?;
         let limits = limits(&config, &*dataset, dense)?;
         let batches_left = batches_left(&config, start, &strided, sampler.len());
-        let stats = Stats::new();
+        let stats = Arc::new(Stats::new());
         let job = Job { dataset, sampler, strided, start, config, dense, limits, stats };
         run::start(job, batches_left)
     }
@@ -201,7 +201,7 @@ fn limits(config: &Config, dataset: &dyn Dataset, dense: bool) -> Result<Limits>
     batch_bytes += if dense && config.coalesce_gap > 0 { payload } else { 0 };
     // Blocks start at 4096-byte boundaries, and a batch of n bytes has at most n / 16 MiB + 1 of them.
     batch_bytes += (batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64;
-    let available = uringload_sys::system::mem_available().unwrap_or(u64::MAX);
+    let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
     let limit = match config.memory_limit {
         Some(limit) => limit,
         None => MEMORY_LIMIT.max(batch_bytes.saturating_mul(BATCHES_HELD)).min((available / 2).max(MEMORY_LIMIT)),

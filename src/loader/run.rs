@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use crate::queue::{Bell, Sender, bounded};
 use crate::reactor::{Reactor, Rules, Turn};
 use crate::sampler::{Cursor, Sampler, Strided};
-use crate::stats::{Doing, Stats};
+use crate::stats::{Doing, Role, Stats};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -61,7 +61,7 @@ pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
         thread: Some(thread),
         ended_well,
         route,
-        clock: stats.clock("consumer", Doing::Step),
+        clock: stats.clock(Role::Consumer, Doing::Step),
         stats,
         cursor,
         batches_left,
@@ -130,7 +130,8 @@ impl Running {
                 Turn::Finished | Turn::Abandoned => return Ok(()),
             }
             if let Some(error) = self.reactor.registration_refused() {
-                let step = Fallback::new(Cause::BufferRegistration, "plain reads for a part of the memory", Some(&error));
+                let step =
+                    Fallback::new(Cause::BufferRegistration, "plain reads for a part of the memory", Some(&error));
                 self.with_route(|route| route.fallbacks.push(step));
             }
         }
@@ -182,4 +183,3 @@ fn layout(route: &Route, config: &Config, dense: bool) -> Layout {
         dense,
     }
 }
-

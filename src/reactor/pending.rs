@@ -140,6 +140,8 @@ impl Pending {
                     let base = progress.got & !(alignment - 1);
                     block.push(rest.split_to((base - progress.base) as usize));
                     progress.base = base;
+                    // It got further: what failed it before was passed.
+                    progress.device = 0;
                     return Verdict::Short(again(rest, base));
                 }
                 let at = planned.offset + progress.got;
@@ -192,12 +194,15 @@ impl Pending {
         }
         let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
         let batch = self.assemble(dataset, &blocks, failed, rules);
-        stats.samples_failed(batch.skipped.len() as u64);
+        stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
+        let failed = batch.skipped.len() as u64;
         if rules.on_error == OnError::Raise
             && let Some((_, error)) = batch.skipped.first()
         {
+            stats.count.samples_failed.add(failed);
             return Ok(Err(error.clone()));
         }
+        stats.count.samples_skipped.add(failed);
         Ok(Ok(batch))
     }
 
@@ -272,6 +277,9 @@ impl Pending {
                 padding.push(self.plan.positions[index].padding);
             }
         }
+        // What is reused for the next batch must not keep this one's memory.
+        self.raw.clear();
+        self.sample.values.clear();
         Batch {
             cursor: self.plan.cursor,
             next: self.plan.next,
@@ -339,7 +347,9 @@ fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {
     let indexed = files.size(file);
     Error::new(
         ErrorKind::Truncated,
-        format!("the file ended before byte {wanted}: it had {indexed} bytes when it was indexed, and shrank since, in"),
+        format!(
+            "the file ended before byte {wanted}: it had {indexed} bytes when it was indexed, and shrank since, in"
+        ),
     )
     .with_file(files.path(file))
     .with_offset(at)

@@ -123,9 +123,8 @@ impl World {
                 let mut positions = Vec::new();
                 self.strided.batch(start, len, index, &mut positions);
                 let cursor = if index == 0 { start } else { self.strided.cursor_after(start, len, index - 1) };
-                let sample = |p: &crate::sampler::Position| {
-                    (self.sampler.at(Cursor { epoch, position: p.position }), p.padding)
-                };
+                let sample =
+                    |p: &crate::sampler::Position| (self.sampler.at(Cursor { epoch, position: p.position }), p.padding);
                 expected.push((cursor, positions.iter().map(sample).collect()));
             }
         }
@@ -150,7 +149,7 @@ impl World {
             self.layout,
         );
         let pool = Pool::new(self.pool_bytes, Arc::clone(&bell)).unwrap();
-        let mut reactor = Reactor::new(planner, pool, sender, bell, Stats::new(), self.rules);
+        let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::new(Stats::new()), self.rules);
         let depth = self.rules.queue_depth;
         let mut sim = Sim::new(Arc::clone(&self.dataset), depth, self.layout.alignment, self.seed, self.faults);
         let mut held = Vec::new();
@@ -251,7 +250,8 @@ impl World {
         }
         let mut spans = Vec::new();
         self.dataset.spans(id, &mut spans);
-        let bad = |file: FileId, from: u64, to: u64| (from / 4096..=to / 4096).any(|page| sim.is_bad(file, page * 4096));
+        let bad =
+            |file: FileId, from: u64, to: u64| (from / 4096..=to / 4096).any(|page| sim.is_bad(file, page * 4096));
         let reach = self.layout.read_bytes + self.layout.coalesce_gap;
         spans.iter().any(|span| bad(span.file, span.offset.saturating_sub(reach), span.offset + span.len + reach))
     }

@@ -17,6 +17,11 @@ use std::sync::Arc;
 /// pages).
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Bytes in a page of the base size.
+pub fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
 /// What backs the arena's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {

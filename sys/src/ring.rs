@@ -8,6 +8,7 @@ mod bell;
 mod queues;
 mod records;
 mod setup;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
+use tables::{Buffers, Slot};
 
 pub use setup::{Step, probe};
 
@@ -115,6 +117,11 @@ pub struct Completion {
 }
 
 /// An io_uring. It lives and dies on the thread that opened it, for the kernel lets only that thread use it.
+///
+/// ```compile_fail,E0277
+/// fn another_thread<T: Send>() {}
+/// another_thread::<uringload_sys::Ring>();
+/// ```
 pub struct Ring {
     queues: ManuallyDrop<Queues>,
     records: Records,
@@ -130,37 +137,6 @@ pub struct Ring {
     process: u32,
     /// Neither `Send` nor `Sync`, whatever the fields are.
     thread_bound: PhantomData<*const ()>,
-}
-
-/// What the ring knows about a slot of the file table.
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    open: bool,
-    opening: bool,
-    reads: u32,
-}
-
-/// The registered buffers: adjacent ranges of one arena, in ascending order.
-#[derive(Default)]
-struct Buffers {
-    /// Keeps the memory mapped for as long as it is registered.
-    arena: Option<Arena>,
-    start: usize,
-    /// Where each ends; it starts where the one before ends.
-    ends: Vec<usize>,
-}
-
-impl Buffers {
-    /// The buffer that the part lies wholly in, if there is one.
-    fn index_of(&self, part: &Part) -> Option<u16> {
-        let arena = self.arena.as_ref()?;
-        if part.is_empty() || part.offset() < self.start || !part.is_of(arena) {
-            return None;
-        }
-        let index = self.ends.partition_point(|&end| end <= part.offset());
-        let end = *self.ends.get(index)?;
-        if part.end() <= end { u16::try_from(index).ok() } else { None }
-    }
 }
 
 impl Ring {
@@ -197,6 +173,11 @@ impl Ring {
         self.buffers.ends.len()
     }
 
+    /// Operations in flight at most.
+    pub fn capacity(&self) -> usize {
+        self.records.free() + self.records.used()
+    }
+
     /// How many more operations can be queued now.
     pub fn room(&self) -> usize {
         self.records.free().saturating_sub(self.refused.len())
@@ -215,20 +196,13 @@ impl Ring {
     /// else what the kernel says: `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EOPNOTSUPP` or `EFAULT` where the memory cannot be
     /// pinned. The ring goes on without this range.
     pub fn register(&mut self, arena: &Arena, range: Range<usize>) -> io::Result<()> {
-        let known = self.buffers.arena.as_ref();
-        let in_order = known.is_none_or(|known| known.is_same(arena))
-            && self.buffers.ends.last().is_none_or(|&end| end == range.start)
-            && range.start < range.end
-            && range.end <= arena.len()
-            && range.end - range.start <= PIECE_BYTES_MAX
-            && self.buffers.ends.len() < PIECES_MAX;
-        if !in_order {
+        if !self.buffers.may_add(arena, &range) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "buffer ranges must be adjacent and at most 1 GiB",
             ));
         }
-        if known.is_none() {
+        if self.buffers.arena.is_none() {
             let slots = (arena.len() / crate::arena::HUGE_PAGE_BYTES).clamp(1, PIECES_MAX);
             self.queues.submitter.register_buffers_sparse(slots as u32)?;
             self.buffers.arena = Some(arena.handle());
@@ -239,10 +213,7 @@ impl Ring {
         // SAFETY: the range was checked to lie inside the arena, and `self.buffers.arena`, set above, keeps the arena
         // mapped until `drop` has unregistered the buffers or has leaked that handle.
         unsafe { self.queues.submitter.register_buffers_update(index, &[piece], None)? };
-        if self.buffers.ends.is_empty() {
-            self.buffers.start = range.start;
-        }
-        self.buffers.ends.push(range.end);
+        self.buffers.add(range);
         Ok(())
     }
 
@@ -270,7 +241,7 @@ impl Ring {
     pub fn read(&mut self, target: &Target, offset: u64, part: Part, tag: u64, force_async: bool) {
         assert!(self.room() >= 1, "no room in the ring");
         if let Target::Slot(slot) = *target
-            && !self.slots.get(slot as usize).is_some_and(|slot| slot.open)
+            && !self.slots.get(slot as usize).is_some_and(Slot::is_open)
         {
             return self.refuse(tag, Operation::Read, Some(part), libc::EBADF);
         }
@@ -335,12 +306,11 @@ impl Ring {
     }
 
     fn may_open(&self, open: &Open<'_>) -> Result<(), i32> {
-        match self.slots.get(open.slot as usize) {
-            None => Err(libc::EBADF),
-            Some(slot) if slot.opening || slot.reads > 0 => Err(libc::EBUSY),
-            Some(_) if open.path.contains(&0) => Err(libc::EINVAL),
-            Some(_) => Ok(()),
+        let slot = self.slots.get(open.slot as usize).ok_or(libc::EBADF)?;
+        if slot.is_busy() {
+            return Err(libc::EBUSY);
         }
+        if open.path.contains(&0) { Err(libc::EINVAL) } else { Ok(()) }
     }
 
     fn refuse(&mut self, tag: u64, kind: Operation, part: Option<Part>, errno: i32) {
@@ -349,9 +319,7 @@ impl Ring {
     }
 
     fn open_entry(&mut self, open: Open<'_>, tag: u64) -> Entry {
-        let slot = &mut self.slots[open.slot as usize];
-        slot.opening = true;
-        slot.open = false;
+        self.slots[open.slot as usize].start_open();
         let (index, record) = self.records.take(Operation::Open, tag);
         record.slot = Some(open.slot);
         record.file = Some(Arc::clone(open.folder));
@@ -374,7 +342,7 @@ impl Ring {
         let entry = match target {
             Target::Slot(slot) => {
                 record.slot = Some(*slot);
-                self.slots[*slot as usize].reads += 1;
+                self.slots[*slot as usize].start_read();
                 let slot = types::Fixed(*slot);
                 match buffer {
                     Some(buffer) => opcode::ReadFixed::new(slot, address, len, buffer).offset(offset).build(),
@@ -464,40 +432,35 @@ impl Ring {
         }
         true
     }
-}
 
-impl Slot {
-    fn finish(&mut self, completion: &Completion) {
-        match completion.kind {
-            Operation::Open => {
-                self.opening = false;
-                self.open = completion.result.is_ok();
-            }
-            Operation::Read => self.reads -= 1,
+    /// Ends the ring. Nothing of it may be used afterwards: this is its destructor, with a bound for tests to choose.
+    fn close(&mut self, bound: Duration) {
+        if !self.drain(bound) {
+            self.leak();
+        } else if self.buffers.arena.is_some() {
+            // Closing a ring frees its buffers some time later; this gives back the locked-memory budget now.
+            let _ = self.queues.submitter.unregister_buffers();
         }
+        // SAFETY: `close` runs once, as the end of `drop` or of a test that does not drop the ring; nothing uses
+        // `queues` after it.
+        unsafe { ManuallyDrop::drop(&mut self.queues) };
+    }
+
+    /// Keeps what the kernel may still write to mapped, and unused, for ever: the parts of what is in flight, each of
+    /// which keeps the whole mapping, and the arena that is registered.
+    fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.records));
+        std::mem::forget(self.buffers.arena.take());
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
-            // In a forked child the ring's memory is not mapped and its operations are the parent's: touch nothing.
-            std::mem::forget(std::mem::take(&mut self.records));
-            std::mem::forget(self.buffers.arena.take());
-            return;
-        }
-        if self.drain(DRAIN_BOUND) {
-            if self.buffers.arena.is_some() {
-                // Closing a ring frees its buffers some time later; this gives back the locked-memory budget now.
-                let _ = self.queues.submitter.unregister_buffers();
-            }
+        if self.process == std::process::id() {
+            self.close(DRAIN_BOUND);
         } else {
-            // The kernel may still write to the parts of what is in flight: they, and with them the whole mapping, must
-            // never be unmapped nor lent out again.
-            std::mem::forget(std::mem::take(&mut self.records));
-            std::mem::forget(self.buffers.arena.take());
+            // In a forked child the ring's memory is not mapped, and what is in flight is the parent's: touch nothing.
+            self.leak();
         }
-        // SAFETY: `queues` is not used after this: this is the destructor, and the process's only drop of the field.
-        unsafe { ManuallyDrop::drop(&mut self.queues) };
     }
 }

@@ -1,3 +1,5 @@
+mod mixed;
+
 use super::*;
 use std::fs::File;
 use std::io::Write;
@@ -7,9 +9,14 @@ const PAGE: usize = 4096;
 
 /// A ring, or none and the reason on stderr where this system does not allow one.
 fn ring(options: &RingOptions) -> Option<Ring> {
+    Some(ring_and_steps(options)?.0)
+}
+
+fn ring_and_steps(options: &RingOptions) -> Option<(Ring, Vec<Step>)> {
     match Ring::open(options) {
-        Ok((ring, _)) => Some(ring),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+        Ok(opened) => Some(opened),
+        // ENOMEM: the locked memory that this user may have is used up, if only by tests that run at the same time.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::ENOMEM)) => {
             eprintln!("skipped: io_uring is not to be had here: {error}");
             None
         }
@@ -41,6 +48,18 @@ fn folder() -> (tempfile::TempDir, Arc<OwnedFd>) {
     let folder = tempfile::tempdir().unwrap();
     let handle = Arc::new(File::open(folder.path()).unwrap().into());
     (folder, handle)
+}
+
+/// Registers memory; false, and the reason on stderr, where the limit on locked memory does not allow it.
+fn registered(ring: &mut Ring, arena: &Arena, range: Range<usize>) -> bool {
+    match ring.register(arena, range) {
+        Ok(()) => true,
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+            eprintln!("skipped: no memory can be locked: {error}");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Turns until nothing is in flight.
@@ -91,7 +110,9 @@ fn direct_reads_into_registered_memory() {
     write_file(folder.path(), "a", 2, 3 * PAGE + 7);
     let (arena, mut memory) = Arena::reserve(2 << 20).unwrap();
     arena.populate(0..arena.len()).unwrap();
-    ring.register(&arena, 0..arena.len()).unwrap();
+    if !registered(&mut ring, &arena, 0..arena.len()) {
+        return;
+    }
     assert_eq!(ring.pieces(), 1);
     let flags = OpenFlags { direct: true, noatime: true, nonblock: false };
     let open = Open { slot: 3, folder: &handle, path: b"a", flags };
@@ -160,10 +181,12 @@ fn a_read_across_two_registered_ranges_is_a_plain_read() {
     let Some(mut ring) = ring(&small()) else { return };
     let (folder, _) = folder();
     let file = Target::File(write_file(folder.path(), "a", 5, 3 * PAGE));
-    let (arena, mut memory) = Arena::reserve(6 << 20).unwrap();
+    let (arena, memory) = Arena::reserve(6 << 20).unwrap();
     arena.populate(0..arena.len()).unwrap();
     for start in [0, 2 << 20] {
-        ring.register(&arena, start..start + (2 << 20)).unwrap();
+        if !registered(&mut ring, &arena, start..start + (2 << 20)) {
+            return;
+        }
     }
     let ranges =
         [((2 << 20) - PAGE, 2 * PAGE, None), (0, PAGE, Some(0)), (2 << 20, PAGE, Some(1)), (4 << 20, PAGE, None)];
@@ -193,11 +216,15 @@ fn registration_takes_adjacent_ranges_of_one_arena() {
     let refused = |result: io::Result<()>| result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
     assert!(refused(ring.register(&arena, 0..0)));
     assert!(refused(ring.register(&arena, 0..arena.len() + 1)));
-    ring.register(&arena, 2 << 20..4 << 20).unwrap();
+    if !registered(&mut ring, &arena, 2 << 20..4 << 20) {
+        return;
+    }
     assert!(refused(ring.register(&arena, 6 << 20..8 << 20)), "a gap");
     assert!(refused(ring.register(&arena, 0..2 << 20)), "backwards");
     assert!(refused(ring.register(&other, 0..other.len())), "another arena");
-    ring.register(&arena, 4 << 20..8 << 20).unwrap();
+    if !registered(&mut ring, &arena, 4 << 20..8 << 20) {
+        return;
+    }
     assert_eq!(ring.buffers.index_of(&memory.split_to(PAGE)), None, "before the first range");
     drop(ring);
     drop(arena);
@@ -320,7 +347,9 @@ fn dropping_a_ring_cancels_and_waits() {
     let reader = Arc::new(reader);
     let (arena, mut memory) = Arena::reserve(8 << 20).unwrap();
     arena.populate(0..arena.len()).unwrap();
-    ring.register(&arena, 0..arena.len()).unwrap();
+    if !registered(&mut ring, &arena, 0..arena.len()) {
+        return;
+    }
     for tag in 0..10 {
         ring.read(&Target::File(Arc::clone(&reader)), 0, memory.split_to(PAGE), tag, tag % 2 == 0);
         ring.open_and_read(open_of(tag as u32, &handle, b"a"), 0, memory.split_to(1 << 16), tag, tag % 3 == 0);
@@ -351,11 +380,54 @@ fn what_does_not_drain_in_time_is_kept() {
 }
 
 #[test]
+fn memory_that_the_kernel_may_write_to_outlives_the_ring() {
+    let Some(ring) = ring(&small()) else { return };
+    let mut ring = ManuallyDrop::new(ring);
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let (arena, memory) = Arena::reserve(1).unwrap();
+    if !registered(&mut ring, &arena, 0..arena.len()) {
+        return;
+    }
+    let address = memory.as_ptr() as usize;
+    ring.read(&Target::File(Arc::new(reader)), 0, memory, 1, false);
+    ring.turn(None, 1, &mut Vec::new()).unwrap();
+    drop(arena);
+    ring.close(Duration::ZERO);
+    assert!(is_mapped(address), "the ring was the last owner, and its read was in flight");
+    // If the kernel has not cancelled the read yet, this lands in the leaked memory; else it is an error. Both do.
+    let _ = rustix::io::write(&writer, b"x");
+}
+
+fn is_mapped(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().any(|line| {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        (number(start)..number(end)).contains(&address)
+    })
+}
+
+#[test]
+fn a_turn_that_wants_much_is_content_with_any_after_a_while() {
+    let Some(mut ring) = ring(&small()) else { return };
+    let (folder, _) = folder();
+    let file = Target::File(write_file(folder.path(), "a", 8, PAGE));
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    let (_arena, mut memory) = Arena::reserve(1).unwrap();
+    ring.read(&Target::File(Arc::new(reader)), 0, memory.split_to(PAGE), 1, false);
+    ring.read(&file, 0, memory, 2, false);
+    let mut done = Vec::new();
+    let start = Instant::now();
+    ring.turn(Some(Duration::from_secs(10)), 2, &mut done).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(done.iter().map(|done| done.tag).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn rings_come_and_go_on_one_thread() {
     // A thread has 16 places for registered ring descriptors: dropping a ring must free its place.
     for _ in 0..40 {
-        let Some(mut ring) = ring(&small()) else { return };
-        let (_, steps) = Ring::open(&small()).unwrap();
+        let Some((mut ring, steps)) = ring_and_steps(&small()) else { return };
         assert!(steps.iter().all(|step| step.what != "registered ring fd"), "{steps:?}");
         ring.turn(None, 1, &mut Vec::new()).unwrap();
     }
@@ -380,88 +452,8 @@ fn a_full_ring_takes_no_more() {
 fn options_are_bounded() {
     let most = RingOptions { entries: u32::MAX, files: 0, ..RingOptions::default() };
     let Some(mut ring) = ring(&most) else { return };
-    assert_eq!((ring.room(), ring.files()), (32766, 0));
+    assert_eq!((ring.room(), ring.capacity(), ring.files()), (32766, 32766, 0));
     ring.turn(None, usize::MAX, &mut Vec::new()).unwrap();
     let least = RingOptions { entries: 0, files: 0, ..RingOptions::default() };
-    assert_eq!(self::ring(&least).unwrap().room(), 1);
-}
-
-#[test]
-fn ten_thousand_mixed_operations_are_byte_exact() {
-    const FILES: u64 = 12;
-    const OPERATIONS: u64 = 10_000;
-    let options = RingOptions { entries: 48, files: 8, ..RingOptions::default() };
-    let Some(mut ring) = ring(&options) else { return };
-    let (folder, handle) = folder();
-    let mut random = Random(1);
-    let sizes: Vec<u64> = (0..FILES).map(|_| random.below(300_000)).collect();
-    let files: Vec<_> = (0..FILES)
-        .map(|file| Target::File(write_file(folder.path(), &file.to_string(), file, sizes[file as usize] as usize)))
-        .collect();
-    let (arena, mut memory) = Arena::reserve(8 << 20).unwrap();
-    arena.populate(0..arena.len()).unwrap();
-    ring.register(&arena, 0..2 << 20).unwrap();
-    ring.register(&arena, 2 << 20..4 << 20).unwrap();
-    let mut parts: Vec<Part> = (0..48).map(|_| memory.split_to(150_001)).collect();
-
-    // What each operation expects: file, offset, length; by tag.
-    let mut expected = std::collections::HashMap::new();
-    let mut free_slots: Vec<u32> = (0..8).collect();
-    let (mut done, mut next, mut finished) = (Vec::new(), 0, 0);
-    while finished < OPERATIONS {
-        while next < OPERATIONS && ring.room() >= 2 && !parts.is_empty() {
-            let file = random.below(FILES + 1);
-            let (offset, len) = (random.below(310_000), random.below(150_000) as usize);
-            let chained = random.below(2) == 0 || file == FILES;
-            if chained && free_slots.is_empty() {
-                break;
-            }
-            let mut part = parts.pop().unwrap();
-            let rest = part.split_off(len);
-            let force_async = random.below(8) == 0;
-            let slot = if chained { free_slots.pop() } else { None };
-            match slot {
-                // File number FILES does not exist.
-                Some(slot) => {
-                    let path = file.to_string();
-                    ring.open_and_read(open_of(slot, &handle, path.as_bytes()), offset, part, next, force_async);
-                }
-                None => ring.read(&files[file as usize], offset, part, next, force_async),
-            }
-            expected.insert(next, (file, offset, len, slot, rest));
-            next += 1;
-        }
-        ring.turn(Some(Duration::from_secs(5)), 8, &mut done).unwrap();
-        for done in done.drain(..).filter(|done| done.kind == Operation::Read) {
-            let (file, offset, len, slot, rest) = expected.remove(&done.tag).unwrap();
-            let mut part = done.part.unwrap();
-            match done.result {
-                Ok(got) => {
-                    let left = sizes[file as usize].saturating_sub(offset);
-                    assert_eq!(u64::from(got), left.min(len as u64));
-                    assert!(part.as_ref()[..got as usize] == content(file, offset, got as usize));
-                }
-                Err(error) => assert_eq!((file, error.raw_os_error()), (FILES, Some(libc::ECANCELED))),
-            }
-            part.as_mut().fill(0xaa);
-            part.unsplit(rest).unwrap();
-            parts.push(part);
-            free_slots.extend(slot);
-            finished += 1;
-        }
-    }
-    assert_eq!((ring.in_flight(), ring.room(), parts.len(), expected.len()), (0, 48, 48, 0));
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
+    assert!(self::ring(&least).is_none_or(|ring| ring.room() == 1));
 }

@@ -1,0 +1,67 @@
+//! What a place in the order costs: nanoseconds for one `at()` through `&dyn Sampler`, for one in an `EpochOrder`, and for
+//! one position of a planned batch. `cargo bench --bench order`.
+//!
+//! Each number is the best of several runs, which is the one that other processes have disturbed least. A hash of all
+//! results is printed with it, so that the work cannot be optimised away, and a change of the order shows.
+
+use std::hint::black_box;
+use std::time::Instant;
+use uringload::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
+
+const RUNS: usize = 7;
+const POSITIONS: u64 = 1_000_000;
+/// Positions of a batch and ranks, for the planned batches.
+const BATCH: u64 = 256;
+const WORLD: u64 = 8;
+
+fn main() {
+    // A small folder; ImageNet; a power of two and what follows it, the worst case of a shuffle on whole bits.
+    for len in [20_000, 1_281_167, 1 << 20, (1 << 20) + 1, 10_000_000_019] {
+        let shuffled = Shuffled::new(len, 42);
+        let sampler: &dyn Sampler = black_box(&shuffled);
+        report(len, "at, dyn", || {
+            run(|position| sampler.at(Cursor { epoch: black_box(3), position: position % len }).0)
+        });
+        report(len, "at, dyn, each waits for the last", || {
+            let mut hash = 0;
+            for position in 0..POSITIONS {
+                hash = sampler.at(Cursor { epoch: black_box(3), position: (position + (hash & 1)) % len }).0;
+            }
+            hash
+        });
+        let order = shuffled.epoch(black_box(3));
+        report(len, "at, epoch", || run(|position| order.at(position % len).0));
+        report(len, "planned position", || {
+            let strided = Strided::new(3, WORLD, BATCH, false).expect("a rank below its world size");
+            let mut positions = Vec::with_capacity(BATCH as usize);
+            let (mut hash, mut count, mut batch) = (0_u64, 0, 0);
+            while count < POSITIONS {
+                positions.clear();
+                strided.batch(Cursor::default(), len, batch, &mut positions);
+                batch = if positions.is_empty() { 0 } else { batch + 1 };
+                count += positions.len() as u64;
+                for place in &positions {
+                    hash = hash.wrapping_mul(31).wrapping_add(order.at(place.position).0);
+                }
+            }
+            hash
+        });
+    }
+    let sequential: &dyn Sampler = black_box(&Sequential::new(1 << 20));
+    report(1 << 20, "sequential, dyn", || run(|position| sequential.at(Cursor { epoch: 0, position }).0));
+}
+
+fn run(at: impl Fn(u64) -> u64) -> u64 {
+    (0..POSITIONS).fold(0_u64, |hash, position| hash.wrapping_mul(31).wrapping_add(at(position)))
+}
+
+fn report(len: u64, what: &str, work: impl Fn() -> u64) {
+    let mut best = f64::MAX;
+    let mut hash = 0;
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        hash = black_box(work());
+        best = best.min(start.elapsed().as_nanos() as f64 / POSITIONS as f64);
+    }
+    println!("{len:>12} samples  {what:<32} {best:>6.1} ns  {hash:016x}");
+}
