@@ -47,7 +47,8 @@ fn main() {
             hash
         });
     }
-    let sequential: &dyn Sampler = black_box(&Sequential::new(1 << 20));
+    let sequential = Sequential::new(1 << 20);
+    let sequential: &dyn Sampler = black_box(&sequential);
     report(1 << 20, "sequential, dyn", || run(|position| sequential.at(Cursor { epoch: 0, position }).0));
 }
 

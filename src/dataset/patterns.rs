@@ -277,7 +277,7 @@ mod tests {
         std::fs::write(folder.path().join(OsStr::from_bytes(b"a/\xff.jpg")), "").unwrap();
         assert_eq!(matched(folder.path(), "*/*.jpg"), ["a/1.jpg", "a/\u{fffd}.jpg"]);
         assert_eq!(matched(folder.path(), "**/*.jpg"), ["6.jpg", "a/1.jpg", "a/\u{fffd}.jpg", "b/c/4.jpg"]);
-        assert_eq!(matched(folder.path(), "**/c/**/*.jpg"), ["b/c/4.jpg"].map(|name| &name[..]));
+        assert_eq!(matched(folder.path(), "**/c/**/*.jpg"), ["b/c/4.jpg"]);
         assert_eq!(matched(folder.path(), "[ab]"), ["a", "b"]);
         assert_eq!(matched(folder.path(), "a/.*.jpg"), [".3.jpg"]);
         assert_eq!(matched(folder.path(), "?/c/4.jpg"), ["b/c/4.jpg"]);

@@ -190,7 +190,14 @@ impl Walk<'_> {
         let (mut names, mut entries) = (Vec::new(), Vec::new());
         let mut directory = RawDir::new(&fd, buffer.spare_capacity_mut());
         while let Some(entry) = directory.next() {
-            let entry = entry.map_err(failed)?;
+            let entry = match entry {
+                // Removed after it was opened.
+                Err(Errno::NOENT) => {
+                    worker.skips.add(SkipReason::Vanished, &self.path(&folder.path, b""));
+                    break;
+                }
+                entry => entry.map_err(failed)?,
+            };
             let name = entry.file_name().to_bytes();
             match entry.file_type() {
                 _ if name == b"." || name == b".." => {}

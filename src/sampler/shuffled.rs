@@ -1,6 +1,6 @@
 //! A new order in every epoch, as a function of seed and epoch.
 
-use super::feistel::{Keys, Network};
+use super::feistel::{Keys, Network, SeedKey};
 use super::{Cursor, Sampler};
 use crate::dataset::SampleId;
 
@@ -12,13 +12,13 @@ use crate::dataset::SampleId;
 #[derive(Clone, Copy, Debug)]
 pub struct Shuffled {
     network: Network,
-    seed: u64,
+    seed: SeedKey,
 }
 
 impl Shuffled {
     /// Over `len` samples.
     pub fn new(len: u64, seed: u64) -> Shuffled {
-        Shuffled { network: Network::new(len), seed }
+        Shuffled { network: Network::new(len), seed: SeedKey::new(seed) }
     }
 
     /// The order of one epoch, with its keys derived: for loops over many positions.
@@ -33,8 +33,7 @@ impl Sampler for Shuffled {
     }
 
     fn at(&self, cursor: Cursor) -> SampleId {
-        let keys = self.network.keys(self.seed, cursor.epoch);
-        SampleId(self.network.permute(&keys, cursor.position))
+        SampleId(self.network.permute_in(self.seed, cursor.epoch, cursor.position))
     }
 }
 
@@ -49,12 +48,12 @@ impl EpochOrder {
     /// The sample at `position`, which is below the length.
     #[inline]
     pub fn at(&self, position: u64) -> SampleId {
-        SampleId(self.network.permute(&self.keys, position))
+        SampleId(self.network.permute(self.keys.as_slice(), position))
     }
 
     /// The position at which the sample comes: the inverse of [`at`](EpochOrder::at).
     pub fn position_of(&self, id: SampleId) -> u64 {
-        self.network.invert(&self.keys, id.0)
+        self.network.invert(self.keys.as_slice(), id.0)
     }
 }
 
