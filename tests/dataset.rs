@@ -168,6 +168,21 @@ fn folders_that_link_to_each_other_end() {
     assert_eq!(skipped(&folder), [(SkipReason::LinkLoop, 2)]);
 }
 
+/// Twenty folders that all link to each other have more paths than there are grains of sand: refused after a while.
+#[test]
+fn a_maze_of_links_is_refused() {
+    let root = folder(&[]);
+    for from in 0..20 {
+        fs::create_dir(root.path().join(format!("{from}"))).unwrap();
+        for to in (0..20).filter(|to| *to != from) {
+            symlink(format!("../{to}"), root.path().join(format!("{from}/{to}"))).unwrap();
+        }
+    }
+    let error = Folder::open(&[root.path()]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("links to folders"), "{error}");
+}
+
 #[test]
 fn what_is_no_file_is_left_out_and_counted() {
     let root = folder(&[(b"a", 1), (b".hidden", 1), (b".folder/b", 1)]);

@@ -4,32 +4,42 @@
 //! to parts of its own; in the end one sort of 8-byte references puts all names in the order of their bytes.
 //! Sources: getdents64(2), statx(2), path_resolution(7).
 
+use super::files::SEGMENT_BYTES;
 use super::skipped::{SkipReason, Skips};
 use super::{FileTable, too_many_files};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
+use std::mem::take;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 
 /// Files whose sizes are taken as one task: long beside the lock that hands it out, short beside a folder.
 const TASK_FILES: usize = 512;
+/// Links to folders that are followed below one root. Folders that link to each other have a path for every order in which
+/// they can be passed, and twenty of them more than anybody can wait for.
+const FOLDER_LINKS_MAX: u64 = 1 << 18;
 /// Buffer of one getdents64 call, in bytes: about a thousand names.
 const LISTING_BYTES: usize = 64 << 10;
-/// A part that holds so many bytes of names is closed. What a growing `Vec` wastes is thereby bounded for each part.
-const PART_BYTES: usize = 64 << 10;
 
 /// Appends to `files` every file below the folder `root`, in the order of the bytes of their relative paths.
 pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(root, flags, Mode::empty())
         .map_err(|errno| Error::io("cannot open the folder", errno.into()).with_file(root))?;
-    let walk = Walk { root: fd, root_path: root, state: Mutex::default(), changed: Condvar::new() };
+    let walk = Walk {
+        root: fd,
+        root_path: root,
+        folder_links: AtomicU64::new(0),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    };
     walk.state().tasks.push(Task::List(Folder { path: Vec::new(), parent: None, linked: false }));
     let workers: Vec<Worker> = std::thread::scope(|scope| {
         let handles: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(|| walk.work())).collect();
@@ -48,24 +58,28 @@ pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &m
         parts.extend(worker.parts);
         skips.append(worker.skips);
     }
-    append_sorted(root, &parts, files)
+    append_sorted(root, parts, files)
 }
 
 /// Puts the files of all parts into the table, sorted.
-fn append_sorted(root: &Path, parts: &[Part], files: &mut FileTable) -> Result<()> {
+fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Result<()> {
+    files.push_root(root);
     let count = parts.iter().map(|part| part.sizes.len()).sum();
     let mut order: Vec<(u32, u32)> = Vec::with_capacity(count);
-    for (number, part) in parts.iter().enumerate() {
+    for (number, part) in parts.iter_mut().enumerate() {
+        part.segment = files.push_segment(take(&mut part.names)).ok_or_else(|| too_many_files(root))?;
         order.extend((0..part.sizes.len() as u32).map(|index| (number as u32, index)));
     }
-    let name = |&(part, index): &(u32, u32)| parts[part as usize].name(index as usize);
+    let name = |&(part, index): &(u32, u32)| {
+        let part = &parts[part as usize];
+        &files.segment(part.segment)[part.name(index as usize)]
+    };
     // The stable sort and not the unstable one: it finds and merges runs, and each folder is a run already.
     order.sort_by(|a, b| name(a).cmp(name(b)));
-    files.push_root(root);
-    files.reserve_exact(count, parts.iter().map(|part| part.names.len()).sum());
-    for reference in &order {
-        let size = parts[reference.0 as usize].sizes[reference.1 as usize];
-        files.push(name(reference), size).ok_or_else(|| too_many_files(root))?;
+    files.reserve_exact(count);
+    for (part, index) in order {
+        let (part, index) = (&parts[part as usize], index as usize);
+        files.push_in(part.segment, part.name(index), part.sizes[index]).ok_or_else(|| too_many_files(root))?;
     }
     Ok(())
 }
@@ -77,6 +91,7 @@ pub(super) type Measured = rustix::io::Result<(FileType, u64)>;
 struct Walk<'a> {
     root: OwnedFd,
     root_path: &'a Path,
+    folder_links: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -139,7 +154,9 @@ struct Worker {
 /// Files with their paths relative to the root.
 #[derive(Default)]
 struct Part {
+    /// Become a segment of the table, of this number.
     names: Vec<u8>,
+    segment: usize,
     name_ends: Vec<u32>,
     sizes: Vec<u64>,
 }
@@ -223,6 +240,13 @@ impl Walk<'_> {
 
     /// Opens a folder, unless it is gone or a link leads back to where it came from.
     fn open(&self, folder: &Folder, worker: &mut Worker) -> Result<Option<(OwnedFd, Arc<Ancestor>)>> {
+        // Relaxed: a bound and not an order.
+        if folder.linked && self.folder_links.fetch_add(1, Ordering::Relaxed) >= FOLDER_LINKS_MAX {
+            let doing = format!("more than {FOLDER_LINKS_MAX} links to folders, the last of them");
+            return Err(Error::new(ErrorKind::InvalidArgument, doing)
+                .with_file(self.path(&folder.path, b""))
+                .with_remedy("do folders link to each other? name the ones that hold the files"));
+        }
         let relative = if folder.path.is_empty() { b"." } else { &folder.path[..] };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = match rustix::fs::openat(&self.root, relative, flags, Mode::empty()) {
@@ -338,22 +362,32 @@ impl Entry {
 
 impl Worker {
     fn push(&mut self, folder: &[u8], name: &[u8], size: u64) {
-        if self.parts.last().is_none_or(|part| part.names.len() >= PART_BYTES) {
+        if self.parts.last().is_none_or(|part| part.names.len() >= SEGMENT_BYTES) {
+            if let Some(part) = self.parts.last_mut() {
+                part.shrink_to_fit();
+            }
             self.parts.push(Part::default());
         }
         let part = self.parts.last_mut().expect("one was pushed if there was none");
         part.names.extend_from_slice(folder);
         part.names.extend_from_slice(name);
-        // Fits: a part is closed at PART_BYTES, and one path has at most 4096 + 65535 bytes.
+        // Fits: a part is closed at SEGMENT_BYTES, and one path has at most 4096 + 65535 bytes.
         part.name_ends.push(part.names.len() as u32);
         part.sizes.push(size);
     }
 }
 
 impl Part {
-    fn name(&self, index: usize) -> &[u8] {
+    fn shrink_to_fit(&mut self) {
+        self.names.shrink_to_fit();
+        self.name_ends.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+    }
+
+    /// Where the name of a file lies.
+    fn name(&self, index: usize) -> Range<usize> {
         let start = if index == 0 { 0 } else { self.name_ends[index - 1] as usize };
-        &self.names[start..self.name_ends[index] as usize]
+        start..self.name_ends[index] as usize
     }
 }
 
