@@ -168,17 +168,19 @@ impl Walk<'_> {
         let mut buffer = Vec::with_capacity(LISTING_BYTES);
         let mut new_tasks = Vec::new();
         while let Some(task) = self.next() {
+            let running = Running(self);
             let result = match task {
                 Task::List(folder) => self.list(folder, &mut buffer, &mut worker, &mut new_tasks),
                 Task::Measure(listing, range) => self.measure(&listing, range, &mut worker, &mut new_tasks),
             };
             let mut state = self.state();
-            state.running -= 1;
             state.tasks.append(&mut new_tasks);
             if let Err(error) = result {
                 state.error.get_or_insert(error);
             }
-            self.changed.notify_all();
+            // The lock goes first: `running` takes it to say that the task is done.
+            drop(state);
+            drop(running);
         }
         worker
     }
@@ -313,6 +315,16 @@ impl Walk<'_> {
             Errno::ACCESS => error.with_remedy("give this user the right to read and search it, or move it elsewhere"),
             _ => error,
         }
+    }
+}
+
+/// A task that is being worked on. It ends by drop, so that a panic in it does not leave the other threads waiting.
+struct Running<'a>(&'a Walk<'a>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state().running -= 1;
+        self.0.changed.notify_all();
     }
 }
 
