@@ -1,1 +1,212 @@
-//! config
+//! What was asked ([`Config`]) and what was really got ([`Route`], with a [`Fallback`] for every step down).
+
+mod fallback;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+pub use fallback::{Cause, Fallback};
+
+/// What the user asks of a loader. `None` means: the loader chooses, from the device and the dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Samples in a batch.
+    pub batch_size: u64,
+    /// Epochs until the loader ends; `None`: it never ends.
+    pub epochs: Option<u64>,
+    /// Whether each epoch visits the samples in an order of its own.
+    pub shuffle: bool,
+    /// What the shuffled orders derive from.
+    pub seed: u64,
+    /// Which of the `world_size` equal consumers this is, from 0.
+    pub rank: u64,
+    /// Number of equal consumers that share the samples of an epoch.
+    pub world_size: u64,
+    /// Whether samples that do not fill a batch on every rank are dropped at the end of an epoch.
+    pub drop_last: bool,
+    /// Epoch to start in (the `epoch` of a cursor).
+    pub start_epoch: u64,
+    /// Samples of that epoch that were passed before, over all ranks (the `position` of a cursor).
+    pub start_position: u64,
+    /// What moves the bytes.
+    pub engine: EngineChoice,
+    /// Whether reads go past the page cache.
+    pub io: IoChoice,
+    /// Reads in flight at most.
+    pub queue_depth: Option<usize>,
+    /// Length of one read at most, in bytes.
+    pub read_bytes: Option<usize>,
+    /// Threads of the `threads` engine.
+    pub io_threads: Option<usize>,
+    /// Bytes of memory for samples at most.
+    pub memory_limit: Option<u64>,
+    /// Two reads whose gap is at most this many bytes become one.
+    pub coalesce_gap: u64,
+    /// What becomes of a sample that cannot be read.
+    pub on_error: OnError,
+    /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
+    pub starved_after: Duration,
+    /// The form of a batch's columns.
+    pub collate: Collate,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            batch_size: 64,
+            epochs: Some(1),
+            shuffle: false,
+            seed: 0,
+            rank: 0,
+            world_size: 1,
+            drop_last: false,
+            start_epoch: 0,
+            start_position: 0,
+            engine: EngineChoice::Auto,
+            io: IoChoice::Auto,
+            queue_depth: None,
+            read_bytes: None,
+            io_threads: None,
+            memory_limit: None,
+            coalesce_gap: 0,
+            on_error: OnError::Raise,
+            starved_after: Duration::from_secs(10),
+            collate: Collate::Auto,
+        }
+    }
+}
+
+/// Which engine is asked for. An engine asked for by name is had or the build fails; only `Auto` steps down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EngineChoice {
+    /// io_uring where the system allows it, threads otherwise.
+    #[default]
+    Auto,
+    /// io_uring.
+    Uring,
+    /// Threads that call `pread(2)`.
+    Threads,
+    /// A simulated disk: made-up bytes on a virtual clock, for tests of what is printed.
+    Sim,
+}
+
+/// Whether reads go past the page cache. A mode asked for by name is had or the build fails; only `Auto` chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IoChoice {
+    /// The page cache where the files lie in it already, the disk where they do not.
+    #[default]
+    Auto,
+    /// `O_DIRECT`.
+    Direct,
+    /// Through the page cache.
+    Buffered,
+}
+
+/// What becomes of a sample that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnError {
+    /// Its error takes the place of its batch.
+    #[default]
+    Raise,
+    /// It is left out of its batch, counted, and named with its error in the batch.
+    Skip,
+}
+
+/// The form of a batch's columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Collate {
+    /// Dense where all samples have one size and dense costs no copy; views otherwise.
+    #[default]
+    Auto,
+    /// One zero-copy slice a sample.
+    Views,
+    /// One array of all samples end to end; the build fails where sizes differ.
+    Dense,
+}
+
+/// What moves the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// io_uring.
+    Uring,
+    /// Threads that call `pread(2)`.
+    Threads,
+    /// A simulated disk.
+    Sim,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            EngineKind::Uring => "uring",
+            EngineKind::Threads => "threads",
+            EngineKind::Sim => "sim",
+        })
+    }
+}
+
+/// What was really got: which way the bytes take, and every step down from the best one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// What moves the bytes.
+    pub engine: EngineKind,
+    /// Whether reads go past the page cache (`O_DIRECT`).
+    pub direct_io: bool,
+    /// Offsets and lengths of reads are multiples of this many bytes; 1 where any will do.
+    pub alignment: u32,
+    /// Reads in flight at most.
+    pub queue_depth: usize,
+    /// Length of one read at most, in bytes.
+    pub read_bytes: usize,
+    /// Whether the arena is registered with the ring, so that the kernel does not pin pages for each read.
+    pub registered_buffers: bool,
+    /// What backs the arena's memory, in words.
+    pub backing: Cow<'static, str>,
+    /// Every step down, in the order in which it was taken; empty on the best route.
+    pub fallbacks: Vec<Fallback>,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = if self.direct_io { "O_DIRECT" } else { "page cache" };
+        let kib = self.read_bytes / 1024;
+        write!(f, "{}, {way}, {} reads of <= {kib} KiB in flight", self.engine, self.queue_depth)?;
+        if self.direct_io {
+            write!(f, ", {}-byte aligned", self.alignment)?;
+        }
+        if self.registered_buffers {
+            f.write_str(", registered buffers")?;
+        }
+        write!(f, ", {}", self.backing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn route_is_one_readable_line() {
+        let route = Route {
+            engine: EngineKind::Uring,
+            direct_io: true,
+            alignment: 512,
+            queue_depth: 64,
+            read_bytes: 512 << 10,
+            registered_buffers: true,
+            backing: "transparent huge pages".into(),
+            fallbacks: Vec::new(),
+        };
+        assert_eq!(
+            route.to_string(),
+            "uring, O_DIRECT, 64 reads of <= 512 KiB in flight, 512-byte aligned, registered buffers, \
+             transparent huge pages"
+        );
+    }
+}

@@ -1,11 +1,22 @@
 //! What moves bytes: an engine takes reads and gives them back done, in any order. It does not retry, order or count:
 //! the reactor decides.
 
+mod files;
+mod open;
+pub mod sim;
+mod threads;
+mod uring;
+mod way;
+
 use crate::dataset::FileId;
 use std::io;
+use std::ops::Range;
 use std::task::Waker;
 use std::time::Duration;
-use uringload_sys::Part;
+use uringload_sys::{Arena, Part};
+
+pub(crate) use open::{Opened, open};
+pub(crate) use way::would_be_direct;
 
 /// One read to be done. Offset, length and memory are aligned as the route's alignment says, except that a buffered
 /// route takes any.
@@ -31,6 +42,8 @@ pub struct Done {
     /// Bytes read, from the part's first on: fewer than wanted at the end of the file or in a short read; or the errno of
     /// the open or the read.
     pub result: io::Result<usize>,
+    /// From the moment the read was started to the moment it was done.
+    pub latency: Duration,
 }
 
 /// Moves bytes. Lives and dies on the thread that opened it.
@@ -56,4 +69,13 @@ pub trait Engine {
 
     /// Ends a `turn` that waits, from any thread.
     fn waker(&self) -> Waker;
+
+    /// Tells that memory of the arena was populated that reads will go to. Ranges are adjacent and ascend. Returns whether
+    /// reads into it are cheaper from now on.
+    ///
+    /// # Errors
+    /// Why the kernel refused to register it, once; reads work all the same.
+    fn register(&mut self, _arena: &Arena, _range: Range<usize>) -> io::Result<bool> {
+        Ok(false)
+    }
 }

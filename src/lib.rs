@@ -5,17 +5,18 @@
 #![forbid(unsafe_code)]
 
 // In layer order: a module imports only from modules above it (a test enforces it).
-pub mod batch;
-pub mod config;
-pub mod dataset;
-pub mod engine;
 pub mod error;
-pub mod loader;
+pub mod config;
+pub mod stats;
+pub mod queue;
+pub mod dataset;
+pub mod sampler;
 pub mod plan;
 pub mod pool;
-pub mod queue;
+pub mod batch;
+pub mod engine;
 pub mod reactor;
-pub mod sampler;
-pub mod stats;
+pub mod loader;
 
 pub use error::{Error, ErrorKind, Result};
+pub use loader::Loader;

@@ -1,1 +1,206 @@
-//! loader
+//! Wires the parts together and owns the threads: [`Loader::builder`] checks everything once, [`Loader`] iterates.
+
+mod builder;
+mod run;
+
+use crate::batch::Batch;
+use crate::config::Route;
+use crate::error::{Error, ErrorKind, Result};
+use crate::queue::Receiver;
+use crate::sampler::Cursor;
+use crate::stats::{Clock, Doing, Stats};
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use builder::Builder;
+
+/// How long dropping a loader waits for its thread. Reads that a device never answers may hold it longer: then the thread
+/// is left to itself with the memory that those reads own.
+const JOIN_BOUND: Duration = Duration::from_secs(10);
+
+/// Batches of a dataset, read ahead in the background.
+///
+/// It is an [`Iterator`] and a [`futures_core::Stream`] over `Result<Batch>`, and has a file descriptor to poll for those
+/// who have an event loop of their own. An error stands in the place of the batch that it is about; iteration goes on behind it.
+/// After the last batch, or after an error that ends the loader, it yields `None`.
+///
+/// Dropping it at any moment ends the reads in flight and returns in bounded time. Batches outlive it.
+pub struct Loader {
+    /// `None` once the loader is being dropped.
+    batches: Option<Receiver<Result<Batch>>>,
+    thread: Option<JoinHandle<()>>,
+    /// Set by the reactor's thread when it ends as it should.
+    ended_well: Arc<AtomicBool>,
+    route: Arc<Mutex<Route>>,
+    stats: Arc<Stats>,
+    clock: Clock,
+    cursor: Cursor,
+    batches_left: Option<u64>,
+    memory_limit: u64,
+    finished: bool,
+}
+
+impl Loader {
+    /// How the bytes are read just now, and every step down from the best way with its reason.
+    pub fn route(&self) -> Route {
+        self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counters and times, live.
+    pub fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// The place behind the last batch that was handed out: start from it to get all that is left.
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// Batches that are still to come, on this rank; `None` if they never end.
+    pub fn len(&self) -> Option<u64> {
+        self.batches_left
+    }
+
+    /// Whether no batch is to come.
+    pub fn is_empty(&self) -> bool {
+        self.batches_left == Some(0)
+    }
+
+    /// Bytes of memory for samples at most.
+    pub fn memory_limit(&self) -> u64 {
+        self.memory_limit
+    }
+
+    /// The next batch if it is ready; never waits. `Ok(None)`: none is ready yet, or there is none any more (see `len`).
+    ///
+    /// # Errors
+    /// The error that stands in the place of the batch.
+    pub fn try_next(&mut self) -> Result<Option<Batch>> {
+        if self.finished {
+            return Ok(None);
+        }
+        match self.batches.as_mut().map(Receiver::try_recv) {
+            Some(Ok(batch)) => self.hand_out(Some(batch)).transpose(),
+            Some(Err(crate::queue::Missing::Empty)) => Ok(None),
+            Some(Err(crate::queue::Missing::Closed)) | None => self.hand_out(None).transpose(),
+        }
+    }
+
+    /// A descriptor that is readable whenever `try_next` has something to say: for `poll(2)`, `epoll(7)` and event loops
+    /// built on them. It may be readable once too often.
+    ///
+    /// # Errors
+    /// `EMFILE` or `ENFILE` where no descriptor is left.
+    pub fn ready_fd(&self) -> Result<BorrowedFd<'_>> {
+        let Some(batches) = &self.batches else { return Err(internal()) };
+        batches.ready_fd().map_err(|source| {
+            Error::io("cannot make a descriptor to poll", source)
+                .with_remedy("raise the limit of open files (ulimit -n)")
+        })
+    }
+
+    /// Books what came from the reactor.
+    fn hand_out(&mut self, received: Option<Result<Batch>>) -> Option<Result<Batch>> {
+        match &received {
+            Some(Ok(batch)) => {
+                self.stats.count.batches.add(1);
+                self.stats.count.samples.add(batch.len() as u64);
+                self.stats.count.bytes_delivered.add(batch.bytes());
+                self.cursor = batch.next;
+                self.batches_left = self.batches_left.map(|left| left.saturating_sub(1));
+            }
+            Some(Err(error)) if error.kind() == ErrorKind::Starved => {}
+            Some(Err(_)) => self.batches_left = self.batches_left.map(|left| left.saturating_sub(1)),
+            None => {
+                self.finished = true;
+                self.batches_left = Some(0);
+                if !self.ended_well.load(Ordering::Acquire) {
+                    return Some(Err(internal()));
+                }
+            }
+        }
+        received
+    }
+}
+
+fn internal() -> Error {
+    Error::new(ErrorKind::Internal, "the thread that reads ended unexpectedly: this is a bug of uringload")
+        .with_remedy("please report it with the message that the thread printed")
+}
+
+impl Iterator for Loader {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Result<Batch>> {
+        if self.finished {
+            return None;
+        }
+        let asked = self.clock.switch(Doing::WaitBatch);
+        let batches = self.batches.as_mut()?;
+        if !batches.is_empty() {
+            self.stats.count.batches_ready.add(1);
+        }
+        let received = batches.recv();
+        let got = self.clock.switch(Doing::Step);
+        self.stats.batch_wait.record(got - asked);
+        self.stats.mark_batch(got);
+        self.hand_out(received)
+    }
+}
+
+impl futures_core::Stream for Loader {
+    type Item = Result<Batch>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Batch>>> {
+        let loader = self.get_mut();
+        if loader.finished {
+            return Poll::Ready(None);
+        }
+        let polled = match &mut loader.batches {
+            Some(batches) => batches.poll_recv(context),
+            None => Poll::Ready(None),
+        };
+        match polled {
+            Poll::Pending => {
+                if loader.clock.doing() != Doing::WaitBatch {
+                    loader.clock.switch(Doing::WaitBatch);
+                }
+                Poll::Pending
+            }
+            Poll::Ready(received) => {
+                let waited = loader.clock.doing() == Doing::WaitBatch;
+                let asked = loader.clock.since();
+                let got = loader.clock.switch(Doing::Step);
+                if waited {
+                    loader.stats.batch_wait.record(got - asked);
+                } else {
+                    loader.stats.count.batches_ready.add(1);
+                    loader.stats.batch_wait.record(Duration::ZERO);
+                }
+                loader.stats.mark_batch(got);
+                Poll::Ready(loader.hand_out(received))
+            }
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // The reactor sees that nobody receives any more and ends.
+        self.batches = None;
+        let Some(thread) = self.thread.take() else { return };
+        let start = Instant::now();
+        while !thread.is_finished() && start.elapsed() < JOIN_BOUND {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if thread.is_finished() {
+            // A panic there was reported to the consumer by `hand_out`.
+            let _ = thread.join();
+        }
+    }
+}

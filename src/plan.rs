@@ -1,1 +1,323 @@
-//! plan
+//! Which reads make a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
+//! extents become reads. Pure arithmetic: no I/O, no memory but vectors that are reused.
+
+use crate::dataset::{Dataset, FileId, SampleId, Span};
+use crate::sampler::{Cursor, Position, Sampler, Strided};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks are at most this long, unless one extent alone is longer: each block is one copy to a GPU, and 32 MiB is where
+/// copies reach the bus's rate.
+pub const BLOCK_BYTES: u64 = 32 << 20;
+
+/// How bytes are laid out: what the planner needs to know of the route and of the collation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// File offsets, lengths and memory of reads are multiples of this power of two; 1 where reads are buffered.
+    pub alignment: u64,
+    /// Longest read, a multiple of `alignment`.
+    pub read_bytes: u64,
+    /// Extents of one file that lie no further apart than this are read as one, across the whole batch. At 0 only a
+    /// sample that follows its predecessor in the file is joined to it, and memory keeps the batch's order.
+    pub coalesce_gap: u64,
+    /// Whether the spans of a batch are wanted end to end, in one block and in batch order.
+    pub dense: bool,
+}
+
+/// One read of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedRead {
+    /// The file.
+    pub file: FileId,
+    /// First byte in the file, aligned.
+    pub offset: u64,
+    /// Bytes to ask for, aligned; may reach over the end of the file.
+    pub len: u64,
+    /// Bytes that must arrive, from `offset` on: `len` less what alignment added at the end.
+    pub need: u64,
+    /// Which block it goes to. The reads of a block are in ascending order and fill it without a hole.
+    pub block: u32,
+}
+
+/// Where one span's bytes lie once they were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The span.
+    pub span: Span,
+    /// Block of the plan.
+    pub block: u32,
+    /// First byte in the block.
+    pub at: u64,
+}
+
+/// Everything that is to be done for one batch.
+#[derive(Clone, Debug, Default)]
+pub struct BatchPlan {
+    /// Cursor of the batch's first sample.
+    pub cursor: Cursor,
+    /// Cursor behind the batch: the checkpoint once it is consumed.
+    pub next: Cursor,
+    /// The samples, in order.
+    pub positions: Vec<Position>,
+    /// Their numbers.
+    pub ids: Vec<SampleId>,
+    /// Where each sample's slices end; sample i has `slices[ends[i-1]..ends[i]]`.
+    pub ends: Vec<u32>,
+    /// One for each span, in the order of the samples.
+    pub slices: Vec<Slice>,
+    /// In the order in which they should be issued.
+    pub reads: Vec<PlannedRead>,
+    /// Length of each block in bytes.
+    pub blocks: Vec<u64>,
+    /// The block that the spans are to be gathered into, where a dense batch was laid out in another order.
+    pub gather: Option<u32>,
+}
+
+impl BatchPlan {
+    /// The slices of sample `index` of the batch.
+    pub fn slices_of(&self, index: usize) -> &[Slice] {
+        &self.slices[self.slice_range(index)]
+    }
+
+    /// Where the slices of sample `index` lie in `slices`.
+    pub fn slice_range(&self, index: usize) -> Range<usize> {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        start..self.ends[index] as usize
+    }
+
+    /// Bytes of memory that the batch takes until it is consumed.
+    pub fn block_bytes(&self) -> u64 {
+        self.blocks.iter().sum()
+    }
+
+    fn clear(&mut self) {
+        self.positions.clear();
+        self.ids.clear();
+        self.ends.clear();
+        self.slices.clear();
+        self.reads.clear();
+        self.blocks.clear();
+        self.gather = None;
+    }
+}
+
+/// An aligned range of one file that is read as a whole.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    file: FileId,
+    /// Aligned first byte.
+    start: u64,
+    /// Aligned end.
+    end: u64,
+    /// End of the last byte that is wanted.
+    need_end: u64,
+    /// Block that it is read into, once it is laid out.
+    block: u32,
+    /// First byte in the block.
+    at: u64,
+}
+
+/// Plans batch after batch, from a cursor on.
+pub struct Planner {
+    dataset: Arc<dyn Dataset>,
+    sampler: Arc<dyn Sampler>,
+    strided: Strided,
+    start: Cursor,
+    /// Batch of what was left of the epoch at `start`.
+    index: u64,
+    /// Epoch at which planning ends.
+    last_epoch: Option<u64>,
+    layout: Layout,
+    spans: Vec<Span>,
+    extents: Vec<Extent>,
+    /// Extent of each slice.
+    extent_of: Vec<u32>,
+    by_offset: Vec<u32>,
+}
+
+impl Planner {
+    /// A planner of the batches from `start` on, to the end of epoch `last_epoch - 1` (`None`: endless).
+    pub fn new(
+        dataset: Arc<dyn Dataset>,
+        sampler: Arc<dyn Sampler>,
+        strided: Strided,
+        start: Cursor,
+        last_epoch: Option<u64>,
+        layout: Layout,
+    ) -> Planner {
+        Planner {
+            dataset,
+            sampler,
+            strided,
+            start,
+            index: 0,
+            last_epoch,
+            layout,
+            spans: Vec::new(),
+            extents: Vec::new(),
+            extent_of: Vec::new(),
+            by_offset: Vec::new(),
+        }
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> &Arc<dyn Dataset> {
+        &self.dataset
+    }
+
+    /// How bytes are laid out.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Lays out the batches from now on for another route.
+    pub fn set_layout(&mut self, layout: Layout) {
+        self.layout = layout;
+    }
+
+    /// The epoch that the next batch belongs to, or `None` at the end.
+    pub fn epoch(&mut self) -> Option<u64> {
+        let left = |cursor: Cursor, len: u64| len.saturating_sub(cursor.position);
+        let len = self.sampler.len();
+        let mut empty_epochs = 0;
+        while self.index >= self.strided.batches(left(self.start, len)) {
+            // An epoch without a batch (drop_last and fewer samples than a batch) is followed by more of the same.
+            empty_epochs += 1;
+            if empty_epochs > 2 {
+                return None;
+            }
+            self.start = Cursor { epoch: self.start.epoch + 1, position: 0 };
+            self.index = 0;
+        }
+        (self.last_epoch.is_none_or(|last| self.start.epoch < last)).then_some(self.start.epoch)
+    }
+
+    /// Plans the next batch into `plan`, whatever that held; false at the end.
+    pub fn next(&mut self, plan: &mut BatchPlan) -> bool {
+        plan.clear();
+        if self.epoch().is_none() {
+            return false;
+        }
+        let len = self.sampler.len();
+        self.strided.batch(self.start, len, self.index, &mut plan.positions);
+        plan.cursor = match self.index {
+            0 => self.start,
+            index => self.strided.cursor_after(self.start, len, index - 1),
+        };
+        plan.next = self.strided.cursor_after(self.start, len, self.index);
+        self.index += 1;
+        self.find_spans(plan);
+        if self.layout.coalesce_gap == 0 {
+            self.extents_in_order();
+        } else {
+            self.extents_by_offset();
+        }
+        self.lay_out(plan);
+        true
+    }
+
+    fn find_spans(&mut self, plan: &mut BatchPlan) {
+        self.spans.clear();
+        for position in &plan.positions {
+            let id = self.sampler.at(Cursor { epoch: plan.cursor.epoch, position: position.position });
+            plan.ids.push(id);
+            self.dataset.spans(id, &mut self.spans);
+            plan.ends.push(self.spans.len() as u32);
+        }
+    }
+
+    fn aligned(&self, span: &Span) -> Extent {
+        let mask = self.layout.alignment - 1;
+        let start = span.offset & !mask;
+        // An empty span wants no byte, wherever it lies.
+        let need_end = if span.len == 0 { start } else { span.offset + span.len };
+        Extent { file: span.file, start, end: (need_end + mask) & !mask, need_end, block: 0, at: 0 }
+    }
+
+    /// Extents in the order of the batch; a span that begins in or right behind its predecessor's extent is joined to it.
+    fn extents_in_order(&mut self) {
+        self.extents.clear();
+        self.extent_of.clear();
+        let mask = self.layout.alignment - 1;
+        for span in &self.spans {
+            let extent = self.aligned(span);
+            match self.extents.last_mut() {
+                // Behind what the predecessor wants, so that memory ascends with the batch and can be compacted in place.
+                Some(last)
+                    if last.file == extent.file
+                        && (last.need_end..=last.end + mask).contains(&span.offset)
+                        && span.len > 0 =>
+                {
+                    last.end = last.end.max(extent.end);
+                    last.need_end = last.need_end.max(extent.need_end);
+                }
+                _ => self.extents.push(extent),
+            }
+            self.extent_of.push(self.extents.len() as u32 - 1);
+        }
+    }
+
+    /// Extents in the order of the disk; spans no further apart than the gap are joined.
+    fn extents_by_offset(&mut self) {
+        let spans = &self.spans;
+        self.by_offset.clear();
+        self.by_offset.extend(0..spans.len() as u32);
+        self.by_offset.sort_unstable_by_key(|&index| (spans[index as usize].file, spans[index as usize].offset));
+        self.extents.clear();
+        self.extent_of.clear();
+        self.extent_of.resize(self.spans.len(), 0);
+        for position in 0..self.by_offset.len() {
+            let index = self.by_offset[position];
+            let extent = self.aligned(&self.spans[index as usize]);
+            match self.extents.last_mut() {
+                Some(last) if last.file == extent.file && extent.start <= last.end + self.layout.coalesce_gap => {
+                    last.end = last.end.max(extent.end);
+                    last.need_end = last.need_end.max(extent.need_end);
+                }
+                _ => self.extents.push(extent),
+            }
+            self.extent_of[index as usize] = self.extents.len() as u32 - 1;
+        }
+    }
+
+    /// Gives every extent its place in a block, cuts it into reads, and tells every span where its bytes will lie.
+    fn lay_out(&mut self, plan: &mut BatchPlan) {
+        let limit = if self.layout.dense { u64::MAX } else { BLOCK_BYTES };
+        let mut at = 0;
+        for extent in &mut self.extents {
+            let bytes = extent.end - extent.start;
+            if bytes == 0 {
+                continue;
+            }
+            if plan.blocks.is_empty() || (at > 0 && at + bytes > limit) {
+                plan.blocks.push(0);
+                at = 0;
+            }
+            extent.block = plan.blocks.len() as u32 - 1;
+            extent.at = at;
+            cut(extent, self.layout.read_bytes, &mut plan.reads);
+            at += bytes;
+            plan.blocks[extent.block as usize] = at;
+        }
+        for (span, &index) in self.spans.iter().zip(&self.extent_of) {
+            let extent = &self.extents[index as usize];
+            let at = extent.at + (span.offset - extent.start);
+            plan.slices.push(Slice { span: *span, block: extent.block, at });
+        }
+        if self.layout.dense && self.layout.coalesce_gap > 0 && !plan.blocks.is_empty() {
+            plan.gather = Some(plan.blocks.len() as u32);
+            plan.blocks.push(self.spans.iter().map(|span| span.len).sum());
+        }
+    }
+}
+
+/// Cuts an extent into reads of at most `read_bytes`.
+fn cut(extent: &Extent, read_bytes: u64, out: &mut Vec<PlannedRead>) {
+    let mut offset = extent.start;
+    while offset < extent.end {
+        let len = read_bytes.min(extent.end - offset);
+        let need = extent.need_end.saturating_sub(offset).min(len);
+        out.push(PlannedRead { file: extent.file, offset, len, need, block: extent.block });
+        offset += len;
+    }
+}

@@ -1,1 +1,397 @@
-//! reactor
+//! The loop. The reactor alone decides about reads: which come next, how many are in flight, what becomes of a short read
+//! or an error, and when a batch is complete. It is one bounded step, [`Reactor::turn`], over an engine that only moves
+//! bytes, so the tests drive it with a simulated disk that lies.
+//!
+//! Batches get their memory in order: no later batch holds a block that an earlier one lacks, so the batch that the
+//! consumer waits for can always be read with what is in flight or comes home.
+
+mod depth;
+mod pending;
+#[cfg(test)]
+mod tests;
+
+use crate::batch::Batch;
+use crate::config::OnError;
+use crate::engine::{Done, Engine, Read};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{BatchPlan, Layout, Planner};
+use crate::pool::Pool;
+use crate::queue::{Bell, Sender};
+use crate::stats::{Clock, Doing, Role, Stats};
+use depth::Depth;
+use pending::{Pending, Verdict};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uringload_sys::arena::Backing;
+
+/// The longest sleep: wake-ups end it, this only bounds what a lost one could cost.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// How often a reactor that ends with an error looks whether the queue has room for it.
+const FAIL_WAIT: Duration = Duration::from_millis(5);
+
+/// Batches that may be planned and not delivered. Memory is what bounds them; this bounds the list where samples are tiny.
+const PENDING_BATCHES: usize = 256;
+
+/// What the reactor is told once.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Bound of reads in flight.
+    pub queue_depth: usize,
+    /// Whether the depth stays at the bound: it was asked for by the user.
+    pub fixed_depth: bool,
+    /// What becomes of samples that cannot be read.
+    pub on_error: OnError,
+    /// Whether byte columns of fixed shape become one tensor.
+    pub dense: bool,
+    /// How long the consumer may wait for memory that it holds itself.
+    pub starved_after: Duration,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// There is more to do.
+    Running,
+    /// The next batch belongs to this epoch, which `start_epoch` must be called for. Nothing is in flight.
+    Epoch(u64),
+    /// Every batch was delivered.
+    Finished,
+    /// The consumer is gone.
+    Abandoned,
+}
+
+/// Why nothing more can be started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Blocked {
+    memory: bool,
+    queue: bool,
+}
+
+/// Turns plans into batches.
+pub struct Reactor {
+    planner: Planner,
+    pool: Pool,
+    out: Sender<Result<Batch>>,
+    bell: Arc<Bell>,
+    stats: Arc<Stats>,
+    clock: Clock,
+    rules: Rules,
+    depth: Depth,
+    epoch: Option<u64>,
+    /// Planned, with memory, oldest first.
+    pending: VecDeque<Pending>,
+    /// Number of `pending[0]`, wrapping: the upper half of the tags of its reads.
+    first: u32,
+    /// Index in `pending` of the first batch that has reads to issue.
+    issuing: usize,
+    /// Reads that are planned, have memory, and were not issued.
+    unissued: usize,
+    /// Read again: the rest of short reads, and reads that failed for a moment. They go first.
+    again: VecDeque<Read>,
+    /// Planned, still without memory.
+    waiting: Option<BatchPlan>,
+    spare: Vec<Pending>,
+    spare_plans: Vec<BatchPlan>,
+    done: Vec<Done>,
+    blocked: Blocked,
+    starving_since: Option<Instant>,
+    refused: Option<io::Error>,
+}
+
+impl Reactor {
+    /// A reactor that delivers what `planner` plans to `out`. `bell` is the one that both the pool and the queue ring.
+    pub fn new(
+        planner: Planner,
+        pool: Pool,
+        out: Sender<Result<Batch>>,
+        bell: Arc<Bell>,
+        stats: Arc<Stats>,
+        rules: Rules,
+    ) -> Reactor {
+        let clock = stats.clock(Role::Reactor, Doing::Plan);
+        Reactor {
+            planner,
+            pool,
+            out,
+            bell,
+            stats,
+            clock,
+            rules,
+            depth: Depth::new(rules.queue_depth, rules.fixed_depth),
+            epoch: None,
+            pending: VecDeque::new(),
+            first: 0,
+            issuing: 0,
+            unissued: 0,
+            again: VecDeque::new(),
+            waiting: None,
+            spare: Vec::new(),
+            spare_plans: Vec::new(),
+            done: Vec::new(),
+            blocked: Blocked::default(),
+            starving_since: None,
+            refused: None,
+        }
+    }
+
+    /// Allows the batches of `epoch` to be planned, laid out for the route that reads them. `depth` is the bound of reads
+    /// in flight of that route.
+    pub fn start_epoch(&mut self, epoch: u64, layout: Layout, depth: usize) {
+        self.epoch = Some(epoch);
+        self.planner.set_layout(layout);
+        self.depth = Depth::new(depth, self.rules.fixed_depth);
+    }
+
+    /// Makes a new engine known: what wakes it, and the memory that was taken so far. Returns whether that memory could be
+    /// registered with it, or why not.
+    ///
+    /// # Errors
+    /// `MemoryLimit` where the system has no memory for even the first blocks.
+    pub fn adopt(&mut self, engine: &mut dyn Engine) -> Result<io::Result<bool>> {
+        self.bell.set_waker(&engine.waker());
+        self.pool.warm_up()?;
+        self.pool.grown();
+        Ok(engine.register(self.pool.arena(), 0..self.pool.populated_bytes()))
+    }
+
+    /// Why memory that was taken since could not be registered; told once.
+    pub fn registration_refused(&mut self) -> Option<io::Error> {
+        self.refused.take()
+    }
+
+    /// What backs the pool's memory, in words.
+    pub fn backing(&self) -> &'static str {
+        match self.pool.arena().backing() {
+            Backing::HugeTlb => "reserved huge pages",
+            Backing::Transparent => "transparent huge pages",
+            Backing::Base => "pages of the base size",
+        }
+    }
+
+    /// Ends the stream with an error: waits for room in the queue, or until the consumer is gone.
+    pub fn fail(&mut self, error: Error) {
+        self.clock.switch(Doing::WaitConsumer);
+        let mut item = Err(error);
+        while !self.out.is_closed() {
+            match self.out.try_send(item) {
+                Ok(()) => return,
+                Err(back) => item = back,
+            }
+            std::thread::sleep(FAIL_WAIT);
+        }
+    }
+
+    /// One step: delivers what is complete, plans ahead, issues what fits, and waits for the engine or the consumer.
+    ///
+    /// # Errors
+    /// Only what ends the loader: the engine as a whole failed, or the system has no memory.
+    pub fn turn(&mut self, engine: &mut dyn Engine) -> Result<Turn> {
+        self.blocked = Blocked::default();
+        self.clock.switch(Doing::Assemble);
+        self.deliver()?;
+        if self.out.is_closed() {
+            return Ok(Turn::Abandoned);
+        }
+        self.clock.switch(Doing::Plan);
+        let next_epoch = self.plan_ahead(engine)?;
+        self.clock.switch(Doing::Submit);
+        self.issue(engine);
+        if self.pending.is_empty() && !self.blocked.memory {
+            return Ok(match next_epoch {
+                Some(epoch) => Turn::Epoch(epoch),
+                None => Turn::Finished,
+            });
+        }
+        // A batch of empty samples is complete without a read: nobody would end a wait for it.
+        if self.blocked.queue || !self.pending.front().is_some_and(Pending::is_complete) {
+            self.wait(engine)?;
+            self.settle();
+        }
+        Ok(Turn::Running)
+    }
+
+    /// Hands over the batches at the front that are complete, as far as the queue has room.
+    fn deliver(&mut self) -> Result<()> {
+        while self.pending.front().is_some_and(Pending::is_complete) {
+            if self.out.is_full() {
+                self.blocked.queue = true;
+                return Ok(());
+            }
+            let Some(mut pending) = self.pending.pop_front() else { return Ok(()) };
+            self.first = self.first.wrapping_add(1);
+            self.issuing = self.issuing.saturating_sub(1);
+            let layout = self.planner.layout();
+            let batch =
+                pending.finish(&**self.planner.dataset(), &self.pool, &self.rules, layout.dense, &self.stats)?;
+            self.spare.push(pending);
+            // Refused only if the consumer is gone, which the caller sees next: there was room.
+            let _ = self.out.try_send(batch);
+        }
+        Ok(())
+    }
+
+    /// Plans batches until there are enough reads to fill the engine, or memory or the epoch ends. Returns the next epoch
+    /// where that is what is in the way.
+    fn plan_ahead(&mut self, engine: &mut dyn Engine) -> Result<Option<u64>> {
+        while self.unissued < self.depth.now() && self.pending.len() < PENDING_BATCHES {
+            if self.waiting.is_none() {
+                let epoch = self.planner.epoch();
+                if epoch.is_none() || epoch != self.epoch {
+                    return Ok(epoch);
+                }
+                let mut plan = self.spare_plans.pop().unwrap_or_default();
+                self.planner.next(&mut plan);
+                self.waiting = Some(plan);
+            }
+            let Some(plan) = self.waiting.take() else { return Ok(None) };
+            let mut pending = self.spare.pop().unwrap_or_default();
+            if !pending.take_memory(&mut self.pool, &plan)? {
+                self.spare.push(pending);
+                self.waiting = Some(plan);
+                self.blocked.memory = true;
+                return Ok(None);
+            }
+            if let Some(range) = self.pool.grown()
+                && let Err(error) = engine.register(self.pool.arena(), range)
+            {
+                self.refused = Some(error);
+            }
+            self.unissued += plan.reads.len();
+            self.spare_plans.extend(pending.begin(plan));
+            self.pending.push_back(pending);
+        }
+        Ok(None)
+    }
+
+    /// Starts reads, oldest batch first, as far as the depth and the engine allow.
+    fn issue(&mut self, engine: &mut dyn Engine) {
+        let mut room = self.depth.now().saturating_sub(engine.in_flight());
+        while room > 0 && engine.room() > 0 {
+            if let Some(read) = self.again.pop_front() {
+                engine.start(read);
+            } else if let Some(pending) = self.pending.get_mut(self.issuing) {
+                let number = self.first.wrapping_add(self.issuing as u32);
+                match pending.issue(number) {
+                    Some(read) => {
+                        engine.start(read);
+                        self.unissued -= 1;
+                    }
+                    None => {
+                        self.issuing += 1;
+                        continue;
+                    }
+                }
+            } else {
+                break;
+            }
+            room -= 1;
+        }
+        self.depth.started(engine.in_flight(), room == 0);
+    }
+
+    /// Waits for reads or, where the consumer is in the way, for the consumer.
+    fn wait(&mut self, engine: &mut dyn Engine) -> Result<()> {
+        let in_flight = engine.in_flight();
+        let mut longest = LONGEST_WAIT;
+        let asleep = self.blocked.memory || self.blocked.queue;
+        if asleep {
+            self.bell.listen();
+            // The second look that the bell asks for: what changed before `listen` rang for nobody.
+            let changed = self.pool.collect() || (self.blocked.queue && !self.out.is_full()) || self.out.is_closed();
+            if changed {
+                longest = Duration::ZERO;
+            } else if in_flight == 0 && self.blocked.memory {
+                longest = longest.min(self.starving());
+            }
+        }
+        let now = self.clock.switch(match () {
+            () if in_flight > 0 => Doing::WaitStorage,
+            () if self.blocked.queue => Doing::WaitConsumer,
+            () if self.blocked.memory => Doing::WaitMemory,
+            () => Doing::WaitStorage,
+        });
+        self.stats.count.turns.add(1);
+        self.stats.set_in_flight(in_flight, now);
+        let wait = (!longest.is_zero()).then_some(longest);
+        engine.turn(wait, &mut self.done).map_err(|source| {
+            Error::io("the engine failed while it waited for reads", source)
+                .with_remedy("this is not an error of one file: see the kernel's log, or try --engine threads")
+        })?;
+        if asleep {
+            self.bell.silence();
+        }
+        self.clock.switch(Doing::Assemble);
+        self.pool.collect();
+        Ok(())
+    }
+
+    /// Bounds the wait of a consumer that waits for memory which it holds itself: after `starved_after` it gets an error
+    /// instead of a hang. Returns how long to wait until then.
+    fn starving(&mut self) -> Duration {
+        if !self.pending.is_empty() || !self.out.is_empty() || !self.out.receiver_waits() {
+            self.starving_since = None;
+            // Nobody rings when the consumer begins to wait; look again soon.
+            return self.rules.starved_after.min(LONGEST_WAIT) / 4;
+        }
+        let since = *self.starving_since.get_or_insert_with(Instant::now);
+        let left = self.rules.starved_after.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            self.starving_since = None;
+            let _ = self.out.try_send(Err(self.starved()));
+        }
+        left
+    }
+
+    fn starved(&self) -> Error {
+        let wanted = self.waiting.as_ref().map_or(0, BatchPlan::block_bytes);
+        let total = self.pool.arena().len();
+        let held = total - self.pool.free_bytes();
+        Error::new(
+            ErrorKind::Starved,
+            format!(
+                "no memory for the next batch after {:?}: it needs {wanted} bytes, batches that were not dropped hold \
+                 {held} of {total}",
+                self.rules.starved_after
+            ),
+        )
+        .with_remedy("drop batches sooner, copy out what is kept, or raise memory_limit")
+    }
+
+    /// Books what the engine has done.
+    fn settle(&mut self) {
+        let mut done = std::mem::take(&mut self.done);
+        for done in done.drain(..) {
+            let index = ((done.tag >> 32) as u32).wrapping_sub(self.first) as usize;
+            let latency = done.latency;
+            let Some(pending) = self.pending.get_mut(index) else {
+                // An engine that makes up tags is a bug; its memory must not be lost with it.
+                debug_assert!(false, "a read of no batch: tag {:#x}", done.tag);
+                self.pool.give(done.part);
+                continue;
+            };
+            self.stats.count.reads.add(1);
+            if let Ok(bytes) = done.result {
+                self.stats.count.bytes_read.add(bytes as u64);
+                self.stats.read_latency.record(latency);
+                self.depth.done(latency);
+            }
+            let alignment = self.planner.layout().alignment;
+            match pending.settle(done, alignment, self.planner.dataset().files()) {
+                Verdict::Complete | Verdict::Failed => {}
+                Verdict::Short(read) => {
+                    self.stats.count.short_reads.add(1);
+                    self.stats.count.retries.add(1);
+                    self.again.push_back(read);
+                }
+                Verdict::Again(read) => {
+                    self.stats.count.retries.add(1);
+                    self.again.push_back(read);
+                }
+            }
+        }
+        self.done = done;
+    }
+}

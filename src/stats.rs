@@ -1,1 +1,328 @@
-//! stats
+//! Where every thread's time went and what came of it: always on, read at any time from any thread without stopping one.
+
+mod clock;
+mod histogram;
+mod verdict;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use clock::{Clock, Doing, Role, ThreadSnapshot};
+pub use histogram::{Distribution, Histogram};
+pub use verdict::{Bottleneck, Verdict};
+
+use clock::ThreadTimes;
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`. Any thread may; some 5 ns where no other thread does at the same time.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that goes up and down, with its greatest value and its mean over time. One thread writes it.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    value: AtomicU64,
+    max: AtomicU64,
+    /// Sum of value x nanoseconds up to `since`.
+    area: AtomicU64,
+    /// Nanoseconds from the epoch of the stats to the last change.
+    since: AtomicU64,
+}
+
+impl Gauge {
+    fn set(&self, value: u64, now: u64) {
+        let area = self.area_at(now);
+        self.area.store(area, Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
+        self.value.store(value, Ordering::Relaxed);
+        if value > self.max.load(Ordering::Relaxed) {
+            self.max.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn area_at(&self, now: u64) -> u64 {
+        let held = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        // 2^64 hold a depth of 4096 for 52 days; from then on the mean is of the last 52 days.
+        self.area.load(Ordering::Relaxed).wrapping_add(self.value.load(Ordering::Relaxed).wrapping_mul(held))
+    }
+}
+
+/// Declares the counters once, as atomics in [`Stats`] and as plain numbers in [`Counts`].
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters, while they grow.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Counter,)*
+        }
+
+        /// The counters at a moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            fn snapshot(&self) -> Counts {
+                Counts { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl Counts {
+            /// What was counted since `earlier`.
+            #[must_use]
+            pub fn since(&self, earlier: &Counts) -> Counts {
+                Counts { $($name: self.$name.saturating_sub(earlier.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Bytes that the engine has read, alignment and coalesced gaps included.
+    bytes_read,
+    /// Bytes of these that belong to samples.
+    bytes_wanted,
+    /// Bytes of samples in batches that the consumer has taken.
+    bytes_delivered,
+    /// Reads that the engine has done, well or badly.
+    reads,
+    /// Samples in batches that the consumer has taken.
+    samples,
+    /// Batches that the consumer has taken.
+    batches,
+    /// Batches of these that lay ready when the consumer asked.
+    batches_ready,
+    /// Samples whose error went to the consumer.
+    samples_failed,
+    /// Samples that were left out of their batch because they could not be read.
+    samples_skipped,
+    /// Reads that gave fewer bytes than asked, before the end of the file.
+    short_reads,
+    /// Reads that were started again after an error or a short read.
+    retries,
+    /// Times that the reactor was woken from a wait.
+    wakeups,
+    /// Turns of the reactor.
+    turns,
+}
+
+/// What a loader measures of itself. Shared by all its threads; [`snapshot`](Stats::snapshot) reads it at any time.
+#[derive(Debug)]
+pub struct Stats {
+    epoch: Instant,
+    /// The counters.
+    pub count: Counters,
+    /// Time from the start of a read to its end, by read.
+    pub read_latency: Histogram,
+    /// Time that the consumer waited for a batch, by batch.
+    pub batch_wait: Histogram,
+    in_flight: Gauge,
+    /// Nanoseconds from `epoch` to the first batch; 0 until then.
+    first_batch: AtomicU64,
+    threads: Mutex<Vec<Arc<ThreadTimes>>>,
+}
+
+impl Default for Stats {
+    fn default() -> Stats {
+        Stats::new()
+    }
+}
+
+impl Stats {
+    /// Everything at zero; time counts from now.
+    pub fn new() -> Stats {
+        Stats {
+            epoch: Instant::now(),
+            count: Counters::default(),
+            read_latency: Histogram::default(),
+            batch_wait: Histogram::default(),
+            in_flight: Gauge::default(),
+            first_batch: AtomicU64::new(0),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// A clock for a thread of this role, which begins by charging `doing`.
+    pub fn clock(&self, role: Role, doing: Doing) -> Clock {
+        let times = Arc::new(ThreadTimes::new(role, self.epoch));
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&times));
+        Clock::start(times, doing)
+    }
+
+    /// The reactor's: how many reads are in flight from `now` on.
+    pub fn set_in_flight(&self, reads: usize, now: Instant) {
+        self.in_flight.set(reads as u64, self.nanos(now));
+    }
+
+    /// The consumer's: it got a batch `now`. Only the first one counts.
+    pub fn mark_batch(&self, now: Instant) {
+        if self.first_batch.load(Ordering::Relaxed) == 0 {
+            self.first_batch.store(self.nanos(now).max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Everything at this moment.
+    pub fn snapshot(&self) -> Snapshot {
+        let now = Instant::now();
+        let first_batch = self.first_batch.load(Ordering::Relaxed);
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        Snapshot {
+            elapsed: now - self.epoch,
+            count: self.count.snapshot(),
+            read_latency: self.read_latency.snapshot(),
+            batch_wait: self.batch_wait.snapshot(),
+            in_flight_max: self.in_flight.max.load(Ordering::Relaxed),
+            in_flight: self.in_flight.value.load(Ordering::Relaxed),
+            in_flight_area: self.in_flight.area_at(self.nanos(now)),
+            first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
+            threads: threads.iter().map(|times| times.snapshot()).collect(),
+        }
+    }
+
+    fn nanos(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.epoch).as_nanos() as u64
+    }
+}
+
+/// A loader's stats at a moment, or between two ([`since`](Snapshot::since)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Time since the loader was built, or between the two moments.
+    pub elapsed: Duration,
+    /// The counters.
+    pub count: Counts,
+    /// Time from the start of a read to its end.
+    pub read_latency: Distribution,
+    /// Time that the consumer waited for a batch.
+    pub batch_wait: Distribution,
+    /// Reads in flight at the (later) moment.
+    pub in_flight: u64,
+    /// Most reads in flight since the loader was built.
+    pub in_flight_max: u64,
+    in_flight_area: u64,
+    /// Time from the loader's build to its first batch.
+    pub first_batch: Option<Duration>,
+    /// What each thread spent its time on, in the order in which they started.
+    pub threads: Vec<ThreadSnapshot>,
+}
+
+impl Snapshot {
+    /// What came to pass since `earlier`, a snapshot of the same loader.
+    #[must_use]
+    pub fn since(&self, earlier: &Snapshot) -> Snapshot {
+        let threads = self.threads.iter().enumerate();
+        Snapshot {
+            elapsed: self.elapsed.saturating_sub(earlier.elapsed),
+            count: self.count.since(&earlier.count),
+            read_latency: self.read_latency.since(&earlier.read_latency),
+            batch_wait: self.batch_wait.since(&earlier.batch_wait),
+            in_flight: self.in_flight,
+            in_flight_max: self.in_flight_max,
+            in_flight_area: self.in_flight_area.wrapping_sub(earlier.in_flight_area),
+            first_batch: self.first_batch,
+            threads: threads.map(|(index, thread)| thread.since(earlier.threads.get(index))).collect(),
+        }
+    }
+
+    /// Reads in flight, mean over time.
+    pub fn in_flight_mean(&self) -> f64 {
+        let nanos = self.elapsed.as_nanos() as f64;
+        if nanos > 0.0 { self.in_flight_area as f64 / nanos } else { 0.0 }
+    }
+
+    /// Bytes read for each byte of a sample that was wanted; `None` before the first.
+    pub fn read_amplification(&self) -> Option<f64> {
+        let wanted = self.count.bytes_wanted;
+        (wanted > 0).then(|| self.count.bytes_read as f64 / wanted as f64)
+    }
+
+    /// Bytes of samples that the consumer got in a second.
+    pub fn bytes_per_second(&self) -> f64 {
+        rate(self.count.bytes_delivered, self.elapsed)
+    }
+
+    /// Samples that the consumer got in a second.
+    pub fn samples_per_second(&self) -> f64 {
+        rate(self.count.samples, self.elapsed)
+    }
+
+    /// Who limits the loader. `raw` is what a raw read of the same files gave, in bytes a second, where that is known.
+    pub fn verdict(&self, raw: Option<f64>) -> Verdict {
+        verdict::judge(self, raw)
+    }
+
+    /// Share (0 to 1) of the time of all threads of a role that went to one activity; `None` where there is no such
+    /// thread.
+    pub fn share(&self, role: Role, doing: Doing) -> Option<f64> {
+        let of_role = || self.threads.iter().filter(|thread| thread.role == role);
+        let total: Duration = of_role().map(ThreadSnapshot::total).sum();
+        let spent: Duration = of_role().map(|thread| thread.on(doing)).sum();
+        (!total.is_zero()).then(|| spent.as_secs_f64() / total.as_secs_f64())
+    }
+}
+
+fn rate(count: u64, elapsed: Duration) -> f64 {
+    if elapsed.is_zero() { 0.0 } else { count as f64 / elapsed.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_depth_is_weighted_by_time() {
+        let gauge = Gauge::default();
+        gauge.set(10, 100);
+        gauge.set(40, 200);
+        gauge.set(0, 300);
+        assert_eq!((gauge.area_at(1000), gauge.max.load(Ordering::Relaxed)), (10 * 100 + 40 * 100, 40));
+    }
+
+    #[test]
+    fn a_difference_holds_what_came_between() {
+        let stats = Stats::new();
+        let mut clock = stats.clock(Role::Reactor, Doing::Plan);
+        stats.count.samples.add(3);
+        stats.set_in_flight(8, Instant::now());
+        std::thread::sleep(Duration::from_millis(2));
+        let first = stats.snapshot();
+        clock.switch(Doing::WaitStorage);
+        let _late = stats.clock(Role::Consumer, Doing::WaitBatch);
+        stats.count.samples.add(4);
+        stats.count.bytes_delivered.add(1000);
+        stats.mark_batch(Instant::now());
+        std::thread::sleep(Duration::from_millis(5));
+        let second = stats.snapshot();
+        let between = second.since(&first);
+        assert_eq!((between.count.samples, second.count.samples), (4, 7));
+        assert!(between.share(Role::Reactor, Doing::WaitStorage).unwrap() > 0.9);
+        assert!(
+            between.share(Role::Consumer, Doing::WaitBatch).unwrap() > 0.99,
+            "a thread that the first did not know"
+        );
+        assert_eq!(between.share(Role::Stage, Doing::Decode), None);
+        assert!((between.in_flight_mean() - 8.0).abs() < 0.1, "{}", between.in_flight_mean());
+        assert!(between.bytes_per_second() > 0.0 && between.bytes_per_second() <= 1000.0 / 0.005);
+        assert!(first.first_batch.is_none() && second.first_batch.is_some());
+    }
+
+    #[test]
+    fn an_empty_snapshot_divides_by_nothing() {
+        let nothing = Snapshot::default();
+        assert_eq!((nothing.bytes_per_second(), nothing.in_flight_mean()), (0.0, 0.0));
+        assert_eq!(nothing.read_amplification(), None);
+    }
+}

@@ -127,6 +127,12 @@ impl FileTable {
         self.root_starts.partition_point(|&start| start <= file.0) - 1
     }
 
+    /// The files below a root (an index into `roots`), by number.
+    pub fn files_of(&self, root: usize) -> std::ops::Range<u32> {
+        let end = self.root_starts.get(root + 1).copied().unwrap_or(self.sizes.len() as u32);
+        self.root_starts[root]..end
+    }
+
     /// Path relative to its root.
     pub fn name(&self, file: FileId) -> &[u8] {
         let (segment, name) = self.names[file.0 as usize].resolve();

@@ -2,9 +2,22 @@
 //! that cannot be misused from safe code.
 //!
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
+//! - [`event`]: a descriptor for poll loops.
+//! - [`ring`]: an io_uring that owns every part in flight.
+//! - [`mod@file`]: opening files and asking the kernel about them.
+//! - [`block`]: the device behind a file.
+//! - [`system`]: what this process may do and what it has used.
 //!
 //! Linux only.
 
 pub mod arena;
+pub mod block;
+pub mod event;
+pub mod file;
+pub mod ring;
+pub mod system;
 
 pub use arena::{Arena, Part};
+pub use event::EventFd;
+pub use file::OpenFlags;
+pub use ring::{Completion, Open, Operation, Ring, RingOptions, Target};

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Measures everything that the spine promises, in one run, against fio on the same files.
+
+usage: sudo benches/spine.py DIR [--rounds N] [--work small|records|large] [--binary FILE] [--out FOLDER]
+
+DIR is where benches/data.py put the works (it is run first). Needs root, to drop the page cache. What happens, per work:
+
+  1. fio at queue depths 16, 32, 64 and 128, a few rounds: the depth with the best median is the reference.
+  2. rounds of: fio at that depth, `uringload bench --cold --compare threads`, and `uringload bench` with io_uring denied by
+     a seccomp filter; every second round in reverse order, so that drift of a shared disk hits all alike. Choosing the
+     depth in rounds of its own keeps the choice from flattering fio or us.
+  3. small and records warm: `uringload bench --io auto --compare buffered`.
+
+Before each run the page cache, names and inodes are dropped, and names and inodes are read again: a loader has walked
+the folder before it reads, so fio gets them warm too. The result is a table in Markdown and every single run in JSON.
+"""
+
+import argparse
+import ctypes
+import dataclasses
+import datetime
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import machine
+import reference
+import report
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEPTH_ROUNDS = 3
+MIN_ROUNDS = 5
+RUN_LIMIT_S = 300
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    name: str
+    title: str
+    options: tuple
+    # Share of fio, CPU s per GB, share of the CPU of O_DIRECT threads, share of their rate.
+    least_share: float
+    most_cpu_s_per_gb: float
+    most_cpu_of_threads: float
+    least_rate_of_threads: float = None
+    warm: bool = False
+
+
+WORKS = (
+    Work("small", "20 000 files, log-normal around 110 KB", ("--shuffle", "--batch-size", "256"),
+         0.95, 0.10, 0.6, 1.0, warm=True),
+    Work("records", "one 6 GB file, shuffled 150 528-byte records",
+         ("--format", "records", "--record-size", "150528", "--shuffle", "--batch-size", "256"),
+         0.97, 0.03, 0.4, warm=True),
+    Work("large", "40 files of about 140 MB, whole-file samples", ("--shuffle", "--batch-size", "2"), 0.97, 0.02, 0.4),
+)
+LEAST_SHARE_OF_THREADS_ENGINE = 0.85
+
+# Linux numbers io_uring_setup 425 on every architecture.
+SYS_IO_URING_SETUP = 425
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, EPERM = 0x7FFF0000, 0x00050000, 1
+
+
+def deny_io_uring():
+    """In a child before exec: a seccomp filter such as containers have, which answers io_uring_setup with EPERM."""
+    program = b"".join(struct.pack("HBBI", *line) for line in (
+        (0x20, 0, 0, 0),  # load the number of the system call
+        (0x15, 0, 1, SYS_IO_URING_SETUP),  # if it is io_uring_setup
+        (0x06, 0, 0, SECCOMP_RET_ERRNO | EPERM),
+        (0x06, 0, 0, SECCOMP_RET_ALLOW),
+    ))
+    code = ctypes.create_string_buffer(program)
+    filter_ = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(code)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter_, 0, 0):
+        raise OSError(ctypes.get_errno(), "cannot install the seccomp filter")
+
+
+def drop_caches(folder):
+    """Nothing of the disk in memory but the names and inodes below `folder`."""
+    os.sync()
+    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+        file.write("3\n")
+    for base, _, names in os.walk(folder):
+        for name in names:
+            os.stat(os.path.join(base, name))
+
+
+def warm(folder):
+    """Everything below `folder` in the page cache."""
+    buffer = bytearray(1 << 20)
+    for base, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(base, name), "rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+
+
+class Bench:
+    """Runs `uringload bench` and reads its JSON."""
+
+    def __init__(self, binary, data):
+        self.binary = binary
+        self.data = data
+
+    def run(self, work, *options, denied=False):
+        folder = os.path.join(self.data, work.name)
+        with tempfile.NamedTemporaryFile(suffix=".json") as out:
+            command = [self.binary, "bench", folder, *work.options, "--epochs", "1", *options, "--json", out.name]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+                                  timeout=RUN_LIMIT_S, preexec_fn=deny_io_uring if denied else None)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            if done.returncode != 0:
+                sys.exit(f"spine: {' '.join(command)} failed with {done.returncode}\n{done.stderr}{done.stdout}")
+            result = json.load(out)
+        result["process_cpu_s"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return result
+
+
+def best_depth(options, folder, log):
+    """The depth with the best median, and all runs."""
+    runs = []
+    for number in range(DEPTH_ROUNDS):
+        depths = reference.DEPTHS if number % 2 == 0 else reference.DEPTHS[::-1]
+        for depth in depths:
+            drop_caches(folder)
+            runs.append(reference.run(options, depth))
+            log(f"fio QD{depth:<4} {runs[-1]['bytes_per_s'] / 1e6:6.0f} MB/s")
+    rates = {depth: report.median([run["bytes_per_s"] for run in runs if run["depth"] == depth])
+             for depth in reference.DEPTHS}
+    return max(rates, key=rates.get), runs
+
+
+def cold(work, bench, rounds, scratch, log):
+    folder = os.path.join(bench.data, work.name)
+    if work.name == "records":
+        options = reference.fixed_records(os.path.join(folder, "records.bin"), 150528)
+    else:
+        replay = os.path.join(scratch, f"{work.name}.log")
+        reference.whole_files_log(folder, replay)
+        options = reference.whole_files(replay)
+    depth, depth_runs = best_depth(options, folder, log)
+    result = {"depth": depth, "depths": depth_runs, "fio": [], "uringload": [], "denied": []}
+    steps = [
+        ("fio", lambda: reference.run(options, depth)),
+        ("uringload", lambda: bench.run(work, "--cold", "--compare", "threads")),
+        ("denied", lambda: bench.run(work, "--cold", denied=True)),
+    ]
+    for number in range(rounds):
+        for name, step in steps if number % 2 == 0 else steps[::-1]:
+            drop_caches(folder)
+            result[name].append(step())
+            run = result[name][-1]
+            log(f"round {number + 1} {name:9} {run['bytes_per_s'] / 1e6:6.0f} MB/s {run['cpu_s_per_gb']:.4f} CPU s/GB")
+    return result
+
+
+def warmed(work, bench, rounds, log):
+    folder = os.path.join(bench.data, work.name)
+    runs = []
+    for number in range(rounds):
+        warm(folder)
+        runs.append(bench.run(work, "--io", "auto", "--compare", "buffered"))
+        log(f"round {number + 1} warm      {runs[-1]['bytes_per_s'] / 1e6:6.0f} MB/s")
+    return runs
+
+
+def opening_ms(bench, rounds):
+    """Time of `uringload inspect` on the small files, names and inodes warm: the walk and the start of a process."""
+    times = []
+    for _ in range(rounds + 1):
+        start = time.monotonic()
+        subprocess.run([bench.binary, "inspect", os.path.join(bench.data, "small")], check=True,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        times.append((time.monotonic() - start) * 1000)
+    return times[1:]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--work", choices=[work.name for work in WORKS], action="append")
+    parser.add_argument("--binary", default=os.path.join(HERE, "../target/release/uringload"))
+    parser.add_argument("--out", default=os.path.join(HERE, "results"))
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("spine: cold runs need root (to write /proc/sys/vm/drop_caches): run it with sudo")
+    if args.rounds < MIN_ROUNDS:
+        sys.exit(f"spine: medians need at least {MIN_ROUNDS} rounds")
+    if not os.access(args.binary, os.X_OK):
+        sys.exit(f"spine: {args.binary} is not there: cargo build --release")
+
+    works = [work for work in WORKS if not args.work or work.name in args.work]
+    only = [option for work in works for option in ("--only", work.name)]
+    subprocess.run([os.path.join(HERE, "data.py"), args.dir, *only], check=True)
+
+    def log(line):
+        print(f"spine: {line}", file=sys.stderr, flush=True)
+
+    bench = Bench(os.path.realpath(args.binary), os.path.realpath(args.dir))
+    result = {"version": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+              "command": " ".join(["benches/spine.py", *sys.argv[1:]]), "rounds": args.rounds,
+              "machine": machine.facts(bench.data), "binary_bytes": os.stat(bench.binary).st_size,
+              "cold": {}, "warm": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        for work in works:
+            log(f"{work.title}, cold")
+            result["cold"][work.name] = cold(work, bench, args.rounds, scratch, log)
+        for work in works:
+            if work.warm:
+                log(f"{work.title}, warm")
+                result["warm"][work.name] = warmed(work, bench, args.rounds, log)
+    if any(work.name == "small" for work in works):
+        result["opening_ms"] = opening_ms(bench, args.rounds)
+
+    os.makedirs(args.out, exist_ok=True)
+    name = f"{result['date'][:10]}-{machine.short_name(result['machine'])}"
+    text = report.markdown(result, works, LEAST_SHARE_OF_THREADS_ENGINE)
+    with open(os.path.join(args.out, f"{name}.json"), "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    with open(os.path.join(args.out, f"{name}.md"), "w", encoding="utf-8") as file:
+        file.write(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+//! One step down the engine ladder: what was wanted, what was got, why, and what a user can do about it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+
+/// A step down that was taken, and how to avoid it. `Display` is one line that a user can act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// What was wanted, such as "io_uring".
+    pub wanted: Cow<'static, str>,
+    /// What was got instead, such as "pread threads".
+    pub got: Cow<'static, str>,
+    /// Why, in words.
+    pub reason: Cow<'static, str>,
+    /// What the system said, where it said something.
+    pub errno: Option<i32>,
+    /// What the user can do about it.
+    pub remedy: Cow<'static, str>,
+}
+
+impl Fallback {
+    /// The step down for a known cause, worded from the cause and the errno.
+    pub fn new(cause: Cause, got: impl Into<Cow<'static, str>>, error: Option<&io::Error>) -> Fallback {
+        let errno = error.and_then(io::Error::raw_os_error);
+        let (reason, remedy) = cause.words(errno);
+        Fallback { wanted: cause.wanted().into(), got: got.into(), reason: reason.into(), errno, remedy: remedy.into() }
+    }
+
+    /// The same step down with a reason that says more than the errno does (a file, a size).
+    #[must_use]
+    pub fn with_reason(mut self, reason: impl Into<Cow<'static, str>>) -> Fallback {
+        self.reason = reason.into();
+        self
+    }
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} instead of {}: {}", self.got, self.wanted, self.reason)?;
+        if let Some(errno) = self.errno {
+            write!(f, " [{}]", io::Error::from_raw_os_error(errno))?;
+        }
+        write!(f, "; {}", self.remedy)
+    }
+}
+
+/// What went otherwise than wished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// `io_uring_setup(2)` failed.
+    RingSetup,
+    /// The kernel has io_uring, but not all flags of the ring that we want.
+    RingFlags,
+    /// `IORING_REGISTER_BUFFERS` failed.
+    BufferRegistration,
+    /// The table of files could not be registered, or not at its full size.
+    FileTable,
+    /// `open(2)` with `O_DIRECT` failed.
+    DirectOpen,
+    /// The filesystem names no alignment for `O_DIRECT` (statx `STATX_DIOALIGN` absent or 0).
+    DirectAlignment,
+    /// The limit of open files is below what the route needs.
+    Descriptors,
+    /// No huge pages back the arena.
+    HugePages,
+    /// The files lie in the page cache, which is faster than the disk.
+    PageCache,
+}
+
+// errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls nothing
+// of the system.
+const EPERM: i32 = 1;
+const ENOMEM: i32 = 12;
+const EACCES: i32 = 13;
+const EINVAL: i32 = 22;
+const EMFILE: i32 = 24;
+const ENOSYS: i32 = 38;
+const EOPNOTSUPP: i32 = 95;
+
+impl Cause {
+    fn wanted(self) -> &'static str {
+        match self {
+            Cause::RingSetup => "io_uring",
+            Cause::RingFlags => "io_uring with all ring flags",
+            Cause::BufferRegistration => "registered buffers",
+            Cause::FileTable => "a registered file table",
+            Cause::DirectOpen | Cause::DirectAlignment | Cause::PageCache => "O_DIRECT",
+            Cause::Descriptors => "more open files",
+            Cause::HugePages => "huge pages",
+        }
+    }
+
+    /// Reason and remedy. Sources: moby #46762 and containerd #9048 (seccomp), `io_uring_setup(2)`,
+    /// `io_uring_register(2)`, `Documentation/admin-guide/sysctl/kernel.rst` (io_uring_disabled), `statx(2)`.
+    fn words(self, errno: Option<i32>) -> (&'static str, &'static str) {
+        match (self, errno) {
+            (Cause::RingSetup, Some(EPERM | EACCES)) => (RING_DENIED, RING_DENIED_REMEDY),
+            (Cause::RingSetup, Some(ENOSYS)) => (RING_ABSENT, RING_ABSENT_REMEDY),
+            (Cause::RingSetup, Some(ENOMEM)) => {
+                ("no memory for the ring under the locked-memory limit", MEMLOCK_REMEDY)
+            }
+            (Cause::RingSetup, Some(EMFILE)) => ("no file descriptor left for the ring", NOFILE_REMEDY),
+            (Cause::RingSetup, _) => ("the kernel refused a ring", RING_ABSENT_REMEDY),
+            (Cause::RingFlags, _) => (
+                "this kernel (or gVisor) does not know every ring flag",
+                "harmless; Linux 6.6 or later knows them all and spends less CPU a read",
+            ),
+            (Cause::BufferRegistration, Some(ENOMEM | EPERM)) => {
+                ("pinning the arena exceeds the locked-memory limit", MEMLOCK_REMEDY)
+            }
+            (Cause::BufferRegistration, Some(EOPNOTSUPP | EINVAL)) => (
+                "this kernel cannot register this memory",
+                "harmless; reads pin their pages one by one, which costs some CPU; Linux 5.13 or later registers it",
+            ),
+            (Cause::BufferRegistration, _) => ("the kernel refused to register the arena", MEMLOCK_REMEDY),
+            (Cause::FileTable | Cause::Descriptors, _) => ("the limit of open files is too low", NOFILE_REMEDY),
+            (Cause::DirectOpen, _) => (
+                "the filesystem refuses O_DIRECT",
+                "put the data on ext4, xfs or another filesystem with O_DIRECT, or ask for --io buffered",
+            ),
+            (Cause::DirectAlignment, _) => (
+                "the filesystem names no O_DIRECT alignment (FUSE, tmpfs, btrfs, ext4 with data=journal, or Linux before 6.1)",
+                "put the data on ext4 or xfs under Linux 6.1 or later, or ask for --io direct to insist",
+            ),
+            (Cause::HugePages, _) => (
+                "the kernel gives no huge pages",
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
+            ),
+            (Cause::PageCache, _) => (
+                "the files lie in the page cache, which is faster than the disk",
+                "ask for --io direct to read from the disk all the same",
+            ),
+        }
+    }
+}
+
+const RING_DENIED: &str = "io_uring is denied to this process (a seccomp profile, as Docker's and Kubernetes' default, or \
+                           the sysctl kernel.io_uring_disabled)";
+const RING_DENIED_REMEDY: &str = "in a container allow io_uring_setup, io_uring_enter and io_uring_register: docker run \
+                                  --security-opt seccomp=PROFILE.json (the default profile plus these three; to try it: \
+                                  seccomp=unconfined); on the host: sysctl -w kernel.io_uring_disabled=0";
+const RING_ABSENT: &str = "there is no io_uring here (Linux before 5.1, a kernel without CONFIG_IO_URING, gVisor)";
+const RING_ABSENT_REMEDY: &str = "use Linux 5.19 or later with CONFIG_IO_URING; under gVisor start runsc with --iouring, or \
+                                  use runc";
+const MEMLOCK_REMEDY: &str = "raise the locked-memory limit: ulimit -l unlimited, LimitMEMLOCK=infinity (systemd), docker \
+                              run --ulimit memlock=-1, or give CAP_IPC_LOCK; or lower --memory-limit";
+const NOFILE_REMEDY: &str = "raise the limit of open files: ulimit -n 65536, LimitNOFILE=65536 (systemd), docker run \
+                             --ulimit nofile=65536";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAUSES: [Cause; 9] = [
+        Cause::RingSetup,
+        Cause::RingFlags,
+        Cause::BufferRegistration,
+        Cause::FileTable,
+        Cause::DirectOpen,
+        Cause::DirectAlignment,
+        Cause::Descriptors,
+        Cause::HugePages,
+        Cause::PageCache,
+    ];
+
+    #[test]
+    fn every_cause_and_errno_gives_one_line_with_a_remedy() {
+        for cause in CAUSES {
+            for errno in [None, Some(1), Some(12), Some(13), Some(22), Some(24), Some(38), Some(95), Some(5)] {
+                let error = errno.map(io::Error::from_raw_os_error);
+                let step = Fallback::new(cause, "less", error.as_ref());
+                assert_eq!(step.errno, errno);
+                let line = step.to_string();
+                assert!(!line.contains('\n') && !line.contains("  ") && !step.remedy.is_empty(), "{line:?}");
+                assert!(line.starts_with("less instead of "), "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn denied_ring_names_the_seccomp_option_and_the_sysctl() {
+        let line = Fallback::new(Cause::RingSetup, "pread threads", Some(&io::Error::from_raw_os_error(1))).to_string();
+        for part in ["--security-opt seccomp=", "io_uring_register", "kernel.io_uring_disabled=0", "os error 1"] {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+
+    #[test]
+    fn memlock_names_every_way_to_raise_it() {
+        let error = io::Error::from_raw_os_error(12);
+        let line = Fallback::new(Cause::BufferRegistration, "plain reads", Some(&error)).to_string();
+        for part in ["ulimit -l", "LimitMEMLOCK", "--ulimit memlock=-1", "CAP_IPC_LOCK"] {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+}

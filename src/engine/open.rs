@@ -1,0 +1,150 @@
+//! The ladder: which engine and which way through the kernel a dataset is read with here, and every step down from the
+//! best one with its reason and its remedy.
+
+use super::Engine;
+use super::files::Files;
+use super::sim::{Faults, Sim};
+use super::threads::Threads;
+use super::uring::Uring;
+use super::way::{self, Way};
+use crate::config::{Cause, Config, EngineChoice, EngineKind, Fallback, Route};
+use crate::dataset::Dataset;
+use crate::error::{Error, ErrorKind, Result};
+use crate::stats::Stats;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use uringload_sys::block::BlockDevice;
+use uringload_sys::ring::{Ring, RingOptions};
+
+/// Longest read where the device does not ask for less. Registered 512 KiB reads are where one core reads most; longer ones
+/// are split by the kernel, on raw devices by a worker thread.
+const READ_BYTES: usize = 512 << 10;
+
+/// Reads in flight where the device does not tell its limits (network and stacked file systems).
+const DEPTH_UNKNOWN: usize = 64;
+
+/// Most reads in flight that are ever useful to one ring.
+const DEPTH_MAX: usize = 512;
+
+/// Threads of the `threads` engine past the page cache: each has one read in flight.
+const DIRECT_THREADS: usize = 16;
+
+/// Kernel worker threads of a ring: for reads that block (FUSE) and for opens of names that are not in the dentry cache.
+const RING_WORKERS: [u32; 2] = [4, 4];
+
+/// How long a ring collects more completions once it has one.
+const RING_BATCH_WAIT: Duration = Duration::from_micros(200);
+
+/// An engine that is open, and how it came to be this one.
+pub(crate) struct Opened {
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) route: Route,
+}
+
+/// Opens the engine that `config` asks for, or the best there is. To be called on the thread that will use it.
+///
+/// # Errors
+/// `Unavailable` where something was asked for by name and cannot be had.
+pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>) -> Result<Opened> {
+    if config.engine == EngineChoice::Sim {
+        return Ok(simulated(config, dataset));
+    }
+    let way = way::choose(config, &**dataset)?;
+    let files = Arc::new(Files::new(Arc::clone(dataset), way.direct, way.blocking)?);
+    let mut route = Route {
+        engine: EngineKind::Uring,
+        direct_io: way.direct,
+        alignment: way.alignment,
+        queue_depth: depth(config, &way),
+        read_bytes: read_bytes(config, &way),
+        registered_buffers: false,
+        backing: "".into(),
+        fallbacks: way.fallbacks.clone(),
+    };
+    // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers); threads copy on
+    // every processor.
+    let ring_suits = way.direct || config.engine == EngineChoice::Uring;
+    if config.engine != EngineChoice::Threads && ring_suits {
+        match open_ring(&mut route, &files) {
+            Ok(engine) => return Ok(Opened { engine, route }),
+            Err(error) if config.engine == EngineChoice::Uring => return Err(unavailable(&error)),
+            Err(error) => route.fallbacks.push(Fallback::new(Cause::RingSetup, "pread threads", Some(&error))),
+        }
+    }
+    let threads = config.io_threads.unwrap_or_else(|| if way.direct { DIRECT_THREADS } else { processors() });
+    route.engine = EngineKind::Threads;
+    // Twice the threads, so that one that is done finds the next read waiting.
+    route.queue_depth = config.queue_depth.unwrap_or(2 * threads).max(1);
+    let engine = Threads::new(files, threads, route.queue_depth, stats)
+        .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
+    Ok(Opened { engine: Box::new(engine), route })
+}
+
+fn open_ring(route: &mut Route, files: &Arc<Files>) -> io::Result<Box<dyn Engine>> {
+    let depth = route.queue_depth;
+    let options = RingOptions {
+        entries: 2 * depth as u32,
+        files: Uring::slots_wanted(depth, files.len()),
+        max_workers: RING_WORKERS,
+        batch_wait: RING_BATCH_WAIT,
+    };
+    let (ring, steps) = Ring::open(&options)?;
+    for step in steps {
+        let error = io::Error::from_raw_os_error(step.errno);
+        let cause = if step.what.contains("file") { Cause::FileTable } else { Cause::RingFlags };
+        let got = if cause == Cause::FileTable { "plain descriptors" } else { "a simpler ring" };
+        route.fallbacks.push(Fallback::new(cause, got, Some(&error)).with_reason(step.what));
+    }
+    Ok(Box::new(Uring::new(ring, Arc::clone(files), depth)))
+}
+
+fn unavailable(source: &io::Error) -> Error {
+    let step = Fallback::new(Cause::RingSetup, "nothing", Some(source));
+    Error::new(ErrorKind::Unavailable, format!("engine uring was asked for, but {}", step.reason))
+        .with_source(io::Error::from(source.kind()))
+        .with_remedy(format!("{}; or --engine threads", step.remedy))
+}
+
+fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
+    let route = Route {
+        engine: EngineKind::Sim,
+        direct_io: true,
+        alignment: 512,
+        queue_depth: config.queue_depth.unwrap_or(DEPTH_UNKNOWN).max(1),
+        read_bytes: config.read_bytes.unwrap_or(READ_BYTES).next_multiple_of(512),
+        registered_buffers: false,
+        backing: "".into(),
+        fallbacks: Vec::new(),
+    };
+    let sim = Sim::new(Arc::clone(dataset), route.queue_depth, 512, config.seed, Faults::default());
+    Opened { engine: Box::new(sim), route }
+}
+
+/// Reads in flight at most: below what the device's queue takes, so that submitting never sleeps for a request slot.
+fn depth(config: &Config, way: &Way) -> usize {
+    if let Some(depth) = config.queue_depth {
+        return depth.max(1);
+    }
+    let read_bytes = read_bytes(config, way) as u64;
+    let of_device = |device: &BlockDevice| {
+        let requests_a_read = read_bytes.div_ceil(device.request_bytes().max(1)).max(1);
+        // A quarter is left to others: metadata, the page cache, other processes.
+        (u64::from(device.requests()) * 3 / 4 / requests_a_read) as usize
+    };
+    let known = way.devices.iter().map(of_device).filter(|&depth| depth > 0);
+    known.min().unwrap_or(DEPTH_UNKNOWN).min(DEPTH_MAX)
+}
+
+fn read_bytes(config: &Config, way: &Way) -> usize {
+    let wanted = config.read_bytes.unwrap_or_else(|| {
+        let limits = way.devices.iter().map(|device| device.request_bytes() as usize).filter(|&bytes| bytes > 0);
+        limits.min().unwrap_or(READ_BYTES).min(READ_BYTES)
+    });
+    let unit = way.alignment as usize;
+    (wanted / unit * unit).max(unit)
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}

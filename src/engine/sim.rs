@@ -1,0 +1,178 @@
+//! A simulated disk. Its bytes are a function of file and offset, so that whoever got them can tell whether they are
+//! right, and it lies as real disks do: short reads, interrupted reads, errors, reordering, delay, files that shrank. All
+//! of it derives from a seed.
+
+use super::{Done, Engine, Read};
+use crate::dataset::{Dataset, FileId};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+/// How often the disk lies: each figure is a chance in 256.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// A read ends early, at any byte.
+    pub short: u8,
+    /// A read fails with EINTR or EAGAIN.
+    pub momentary: u8,
+    /// A read fails with EIO, once or for good.
+    pub device: u8,
+    /// Of the reads that fail with EIO, how many do so whenever they are tried.
+    pub lasting: u8,
+    /// A read is left for a later turn.
+    pub delay: u8,
+    /// A file is shorter than its index says.
+    pub shrunk: u8,
+    /// Whether reads are done in any order.
+    pub reorder: bool,
+}
+
+/// The simulated disk.
+pub struct Sim {
+    dataset: Arc<dyn Dataset>,
+    faults: Faults,
+    seed: u64,
+    random: Xoshiro256PlusPlus,
+    queue: Vec<Read>,
+    depth: usize,
+    alignment: u64,
+    /// Reads that failed with EIO once and will succeed.
+    failed_once: HashSet<(FileId, u64)>,
+}
+
+impl Sim {
+    /// A disk that holds the files of `dataset`, takes `depth` reads at once, and insists on `alignment`.
+    pub fn new(dataset: Arc<dyn Dataset>, depth: usize, alignment: u64, seed: u64, faults: Faults) -> Sim {
+        Sim {
+            dataset,
+            faults,
+            seed,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            queue: Vec::with_capacity(depth),
+            depth,
+            alignment,
+            failed_once: HashSet::new(),
+        }
+    }
+
+    /// Length of the file on the disk, which may be less than its index says.
+    pub fn size(&self, file: FileId) -> u64 {
+        let size = self.dataset.files().size(file);
+        let draw = mix(self.seed ^ u64::from(file.0));
+        if (draw as u8) < self.faults.shrunk { (draw >> 8) % (size + 1) } else { size }
+    }
+
+    /// Whether every read of these bytes fails, however often it is tried.
+    pub fn is_bad(&self, file: FileId, offset: u64) -> bool {
+        let draw = mix(self.seed ^ (u64::from(file.0) << 40) ^ (offset >> 12).rotate_left(17) ^ 0xbad);
+        (draw as u8) < self.faults.device && ((draw >> 8) as u8) < self.faults.lasting
+    }
+
+    fn chance(&mut self, of_256: u8) -> bool {
+        (self.random.next_u32() as u8) < of_256
+    }
+
+    fn answer(&mut self, read: &mut Read) -> io::Result<usize> {
+        let wanted = read.part.len() as u64;
+        let misaligned = [read.offset, wanted, read.part.offset() as u64].iter().any(|n| n % self.alignment != 0);
+        if misaligned {
+            return Err(io::Error::from_raw_os_error(22));
+        }
+        if self.chance(self.faults.momentary) {
+            return Err(io::Error::from_raw_os_error(if self.chance(128) { 4 } else { 11 }));
+        }
+        if self.is_bad(read.file, read.offset) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        if self.chance(self.faults.device / 4) && self.failed_once.insert((read.file, read.offset)) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        let left = self.size(read.file).saturating_sub(read.offset).min(wanted);
+        let bytes = if left > 1 && self.chance(self.faults.short) {
+            // At least one aligned unit: a disk that gives no more than a part of one, and does so again, has ended.
+            let least = self.alignment.min(left);
+            least + self.random.next_u64() % (left - least + 1)
+        } else {
+            left
+        };
+        fill(read.file, read.offset, &mut read.part.as_mut()[..bytes as usize]);
+        Ok(bytes as usize)
+    }
+}
+
+impl Engine for Sim {
+    fn room(&self) -> usize {
+        self.depth - self.queue.len()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn start(&mut self, read: Read) {
+        assert!(self.room() > 0, "start without room");
+        self.queue.push(read);
+    }
+
+    fn turn(&mut self, _wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
+        let mut later = Vec::with_capacity(self.depth);
+        let mut queue = std::mem::take(&mut self.queue);
+        if self.faults.reorder {
+            for last in (1..queue.len()).rev() {
+                queue.swap(last, self.random.next_u64() as usize % (last + 1));
+            }
+        }
+        for mut read in queue {
+            if self.chance(self.faults.delay) {
+                later.push(read);
+                continue;
+            }
+            let result = self.answer(&mut read);
+            done.push(Done { tag: read.tag, part: read.part, result, latency: Duration::from_micros(100) });
+        }
+        self.queue = later;
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        // A simulated turn never sleeps.
+        struct Nobody;
+        impl Wake for Nobody {
+            fn wake(self: Arc<Self>) {}
+        }
+        Arc::new(Nobody).into()
+    }
+}
+
+/// Fills `out` with what the disk holds from `offset` on.
+pub fn fill(file: FileId, offset: u64, out: &mut [u8]) {
+    let head = ((8 - offset % 8) % 8).min(out.len() as u64) as usize;
+    let (head, rest) = out.split_at_mut(head);
+    for (byte, position) in head.iter_mut().zip(offset..) {
+        *byte = byte_at(file, position);
+    }
+    for (chunk, word) in rest.chunks_mut(8).zip(offset.div_ceil(8)..) {
+        chunk.copy_from_slice(&word_at(file, word).to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// The byte that the disk holds at `offset`.
+pub fn byte_at(file: FileId, offset: u64) -> u8 {
+    word_at(file, offset / 8).to_le_bytes()[(offset % 8) as usize]
+}
+
+fn word_at(file: FileId, word: u64) -> u64 {
+    mix((u64::from(file.0) << 40) ^ word)
+}
+
+/// SplitMix64's finaliser (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

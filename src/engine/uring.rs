@@ -1,0 +1,296 @@
+//! The engine of first choice: io_uring with a table of open files, reads into registered memory, and chains of open and
+//! read for files that are read once.
+//!
+//! A file lives in a slot of the ring's table from its first read until another file needs the slot; no file is ever
+//! closed by a request of its own, for opening the next one into a slot closes the last. So a dataset of a few large
+//! files opens each once, and a folder of many small ones costs one chain a file.
+
+use super::files::Files;
+use super::{Done, Engine, Read};
+use crate::dataset::FileId;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+use uringload_sys::Arena;
+use uringload_sys::ring::{Completion, Open, Operation, PIECE_BYTES_MAX, Ring, Target};
+
+/// A turn goes on collecting until a quarter of what is in flight is done, but not beyond this many completions: by then
+/// what a wake-up and a system call cost is spread thin enough (a batch of 16 to 32 gives 5/6 of the best rate).
+const COMPLETIONS_A_TURN: usize = 16;
+
+/// Slots that are tried for idleness before an open is put off.
+const SLOTS_KEPT_OPEN: usize = 1024;
+
+/// io_uring as an engine.
+pub(super) struct Uring {
+    ring: Ring,
+    files: Arc<Files>,
+    depth: usize,
+    slots: Vec<Slot>,
+    slot_of: HashMap<FileId, u32>,
+    /// Slots that nobody reads from, the longest idle first. One that came into use again is skipped when it is met.
+    idle: VecDeque<u32>,
+    /// What the ring's tags stand for.
+    reads: Vec<InFlight>,
+    free_reads: Vec<u32>,
+    /// Reads whose file is being opened, or that found no idle slot.
+    waiting: VecDeque<Read>,
+    started: usize,
+    completions: Vec<Completion>,
+    /// Cleared at the first registration that the kernel refused; what comes behind is read into unregistered.
+    registering: bool,
+}
+
+/// A read as the caller knows it.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    tag: u64,
+    file: FileId,
+    offset: u64,
+    slot: u32,
+}
+
+#[derive(Default)]
+struct Slot {
+    file: Option<FileId>,
+    state: State,
+    users: u32,
+    /// Whether `idle` names it.
+    listed: bool,
+    /// The file itself, where the ring has no table of files.
+    fd: Option<Arc<OwnedFd>>,
+    error: Option<io::Error>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Empty,
+    Opening,
+    Open,
+}
+
+impl Uring {
+    /// Slots of the file table that suit `depth` reads in flight of a dataset of `files` files.
+    pub(super) fn slots_wanted(depth: usize, files: usize) -> u32 {
+        (2 * depth).max(files.min(SLOTS_KEPT_OPEN)) as u32
+    }
+
+    pub(super) fn new(ring: Ring, files: Arc<Files>, depth: usize) -> Uring {
+        let slots = match ring.files() {
+            0 => Files::open_at_once(),
+            table => table as usize,
+        };
+        let empty = InFlight { tag: 0, file: FileId(0), offset: 0, slot: 0 };
+        Uring {
+            ring,
+            files,
+            depth,
+            slots: (0..slots).map(|_| Slot { listed: true, ..Slot::default() }).collect(),
+            slot_of: HashMap::with_capacity(slots * 2),
+            idle: (0..slots as u32).collect(),
+            reads: vec![empty; depth],
+            free_reads: (0..depth as u32).rev().collect(),
+            waiting: VecDeque::with_capacity(depth),
+            started: 0,
+            completions: Vec::with_capacity(2 * depth),
+            registering: true,
+        }
+    }
+
+    /// Queues the read if its file is open or can be opened now; else gives it back.
+    fn dispatch(&mut self, read: Read) -> Option<Read> {
+        if let Some(&slot) = self.slot_of.get(&read.file) {
+            if self.slots[slot as usize].state != State::Open {
+                return Some(read);
+            }
+            self.queue_read(slot, read);
+            return None;
+        }
+        let Some(slot) = self.take_idle() else { return Some(read) };
+        if let Some(old) = self.slots[slot as usize].file.take() {
+            self.slot_of.remove(&old);
+        }
+        self.slot_of.insert(read.file, slot);
+        self.slots[slot as usize].file = Some(read.file);
+        if self.ring.files() == 0 {
+            self.open_here(slot, read)
+        } else {
+            self.queue_open_and_read(slot, read)
+        }
+        None
+    }
+
+    fn queue_read(&mut self, slot: u32, read: Read) {
+        let target = match &self.slots[slot as usize].fd {
+            Some(fd) => Target::File(Arc::clone(fd)),
+            None => Target::Slot(slot),
+        };
+        let force_async = self.files.must_not_block(read.file);
+        let index = self.book(slot, &read);
+        self.ring.read(&target, read.offset, read.part, u64::from(index), force_async);
+    }
+
+    fn queue_open_and_read(&mut self, slot: u32, read: Read) {
+        self.slots[slot as usize].state = State::Opening;
+        let index = self.book(slot, &read);
+        let files = Arc::clone(&self.files);
+        let (folder, path) = files.place(read.file);
+        let open = Open { slot, folder, path, flags: files.flags(read.file) };
+        let force_async = files.must_not_block(read.file);
+        self.ring.open_and_read(open, read.offset, read.part, u64::from(index), force_async);
+    }
+
+    /// Opens the file on this thread, where the ring has no table to open it into.
+    fn open_here(&mut self, slot: u32, read: Read) {
+        match self.files.open(read.file) {
+            Ok(fd) => {
+                self.slots[slot as usize].fd = Some(Arc::new(fd));
+                self.slots[slot as usize].state = State::Open;
+                self.queue_read(slot, read);
+            }
+            Err(error) => {
+                self.forget(slot);
+                self.slots[slot as usize].error = None;
+                let tag = u64::from(self.book(slot, &read));
+                let (kind, part) = (Operation::Read, Some(read.part));
+                self.completions.push(Completion { tag, kind, result: Err(error), part, latency: Duration::ZERO });
+            }
+        }
+    }
+
+    /// Remembers what a read is for; returns the ring's tag for it.
+    fn book(&mut self, slot: u32, read: &Read) -> u32 {
+        self.slots[slot as usize].users += 1;
+        // There is one entry for each read that `room` allows.
+        let index = self.free_reads.pop().unwrap_or_default();
+        self.reads[index as usize] = InFlight { tag: read.tag, file: read.file, offset: read.offset, slot };
+        index
+    }
+
+    fn take_idle(&mut self) -> Option<u32> {
+        while let Some(index) = self.idle.pop_front() {
+            let slot = &mut self.slots[index as usize];
+            slot.listed = false;
+            if slot.users == 0 && slot.state != State::Opening {
+                slot.fd = None;
+                slot.error = None;
+                slot.state = State::Empty;
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Lists the slot as idle if it is.
+    fn release(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.users == 0 && slot.state != State::Opening && !slot.listed {
+            slot.listed = true;
+            self.idle.push_back(index);
+        }
+    }
+
+    /// The slot's file is not open after all.
+    fn forget(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.state = State::Empty;
+        if let Some(file) = slot.file.take() {
+            self.slot_of.remove(&file);
+        }
+    }
+
+    fn opened(&mut self, index: u32, result: io::Result<u32>) {
+        match result {
+            Ok(_) => self.slots[index as usize].state = State::Open,
+            Err(error) => {
+                self.forget(index);
+                self.slots[index as usize].error = Some(error);
+            }
+        }
+    }
+
+    /// A read came back: hands it on, or starts it again where its file could only be opened in another way.
+    fn returned(&mut self, completion: Completion, done: &mut Vec<Done>) {
+        let Completion { tag: index, result, part, latency, .. } = completion;
+        let InFlight { tag, file, offset, slot } = self.reads[index as usize];
+        self.free_reads.push(index as u32);
+        let state = &mut self.slots[slot as usize];
+        state.users = state.users.saturating_sub(1);
+        let open_error = if result.is_err() { state.error.take() } else { None };
+        self.release(slot);
+        let Some(part) = part else { return };
+        if let Some(error) = &open_error
+            && self.files.learn(file, error)
+        {
+            self.waiting.push_back(Read { tag, file, offset, part });
+            return;
+        }
+        self.started -= 1;
+        let result = open_error.map_or(result, Err).map(|bytes| bytes as usize);
+        done.push(Done { tag, part, result, latency });
+    }
+}
+
+impl Engine for Uring {
+    fn room(&self) -> usize {
+        self.depth - self.started
+    }
+
+    fn in_flight(&self) -> usize {
+        self.started
+    }
+
+    fn start(&mut self, read: Read) {
+        assert!(self.room() > 0, "start without room");
+        self.started += 1;
+        if let Some(read) = self.dispatch(read) {
+            self.waiting.push_back(read);
+        }
+    }
+
+    fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
+        let want = (self.started / 4).clamp(1, COMPLETIONS_A_TURN);
+        let wait = wait.filter(|_| self.completions.is_empty());
+        let mut completions = std::mem::take(&mut self.completions);
+        let turned = self.ring.turn(wait, want, &mut completions);
+        for completion in completions.drain(..) {
+            match completion.kind {
+                Operation::Open => {
+                    let slot = self.reads[completion.tag as usize].slot;
+                    self.opened(slot, completion.result);
+                }
+                Operation::Read => self.returned(completion, done),
+            }
+        }
+        self.completions = completions;
+        for _ in 0..self.waiting.len() {
+            let Some(read) = self.waiting.pop_front() else { break };
+            if let Some(read) = self.dispatch(read) {
+                self.waiting.push_back(read);
+            }
+        }
+        turned
+    }
+
+    fn waker(&self) -> Waker {
+        self.ring.waker()
+    }
+
+    fn register(&mut self, arena: &Arena, range: Range<usize>) -> io::Result<bool> {
+        let mut start = range.start;
+        while self.registering && start < range.end {
+            let end = range.end.min(start + PIECE_BYTES_MAX);
+            if let Err(error) = self.ring.register(arena, start..end) {
+                self.registering = false;
+                return Err(error);
+            }
+            start = end;
+        }
+        Ok(self.registering)
+    }
+}

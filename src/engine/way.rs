@@ -1,0 +1,167 @@
+//! Which way to the bytes: past the page cache or through it, and what alignment that asks for.
+
+use crate::config::{Cause, Config, Fallback, IoChoice};
+use crate::dataset::{Dataset, FileId, FileTable};
+use crate::error::{Error, ErrorKind, Result};
+use std::io;
+use std::os::fd::AsFd;
+use uringload_sys::block::BlockDevice;
+use uringload_sys::file::{self, OpenFlags, Opened};
+
+/// Files whose residency is looked at to tell whether a dataset lies in the page cache.
+const RESIDENCY_FILES: u64 = 64;
+
+/// From this share of resident pages on the page cache is taken: below it, the misses cost more than the hits save.
+const RESIDENT_SHARE: f64 = 0.9;
+
+/// The smallest sector of any device, in bytes.
+const SECTOR_BYTES: u32 = 512;
+
+/// Alignment that suits every device with sectors of up to 4096 bytes, where the kernel does not tell one.
+const ALIGNMENT_UNKNOWN: u32 = 4096;
+
+/// The way that was chosen.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// `O_DIRECT`.
+    pub(super) direct: bool,
+    /// What offsets, lengths and memory of reads are multiples of; 1 where any will do.
+    pub(super) alignment: u32,
+    /// Whether a read may block whoever submits it.
+    pub(super) blocking: bool,
+    /// The devices below the dataset, as far as they are known.
+    pub(super) devices: Vec<BlockDevice>,
+    pub(super) fallbacks: Vec<Fallback>,
+}
+
+/// What one root allows.
+struct Direct {
+    alignment: Option<u32>,
+    error: Option<io::Error>,
+    file: std::path::PathBuf,
+    device: Option<BlockDevice>,
+}
+
+/// Looks at one file of each root and, where the choice is open, at the page cache.
+///
+/// # Errors
+/// `Unavailable` if `O_DIRECT` was asked for by name and a root refuses it; or why a root's file cannot be opened.
+pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
+    let roots = probe_roots(dataset)?;
+    let devices: Vec<BlockDevice> = roots.iter().filter_map(|root| root.device.clone()).collect();
+    let buffered = |fallbacks| Way { direct: false, alignment: 1, blocking: true, devices: devices.clone(), fallbacks };
+    if config.io == IoChoice::Buffered {
+        return Ok(buffered(Vec::new()));
+    }
+    let insists = config.io == IoChoice::Direct;
+    if let Some(root) = roots.iter().find(|root| root.error.is_some()) {
+        let step = Fallback::new(Cause::DirectOpen, "the page cache", root.error.as_ref());
+        if insists {
+            return Err(Error::new(ErrorKind::Unavailable, format!("O_DIRECT was asked for, but {}", step.reason))
+                .with_file(&root.file)
+                .with_remedy(step.remedy));
+        }
+        return Ok(buffered(vec![step]));
+    }
+    if !insists {
+        if let Some(share) = resident_share(dataset).filter(|&share| share >= RESIDENT_SHARE) {
+            let reason = format!("{:.0} % of a sample of the files lies in the page cache", share * 100.0);
+            return Ok(buffered(vec![Fallback::new(Cause::PageCache, "the page cache", None).with_reason(reason)]));
+        }
+        if roots.iter().any(|root| root.alignment.is_none()) {
+            return Ok(buffered(vec![Fallback::new(Cause::DirectAlignment, "the page cache", None)]));
+        }
+    }
+    let alignment = |root: &Direct| root.alignment.unwrap_or(ALIGNMENT_UNKNOWN);
+    Ok(Way {
+        direct: true,
+        alignment: roots.iter().map(alignment).max().unwrap_or(ALIGNMENT_UNKNOWN),
+        blocking: roots.iter().any(|root| root.alignment.is_none()),
+        devices,
+        fallbacks: Vec::new(),
+    })
+}
+
+/// Whether `O_DIRECT` would be taken now; `None` where the choice is not ours to make.
+///
+/// # Errors
+/// As opening an engine.
+pub(crate) fn would_be_direct(config: &Config, dataset: &dyn Dataset) -> Result<Option<bool>> {
+    if config.io != IoChoice::Auto || config.engine == crate::config::EngineChoice::Sim {
+        return Ok(None);
+    }
+    choose(config, dataset).map(|way| Some(way.direct))
+}
+
+/// Looks at the first file of each root.
+fn probe_roots(dataset: &dyn Dataset) -> Result<Vec<Direct>> {
+    let files = dataset.files();
+    let first = |root| files.files_of(root).next();
+    (0..files.roots().len()).filter_map(first).map(|id| probe(dataset, FileId(id))).collect()
+}
+
+fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
+    let files = dataset.files();
+    let path = files.path(id);
+    let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_file(&path))?;
+    let device = BlockDevice::of(plain.file.as_fd());
+    match open(files, id, true) {
+        Ok(opened) => {
+            let alignment = file::direct_alignment(opened.file.as_fd());
+            let alignment = alignment.map(|alignment| alignment.memory.max(alignment.offset).max(SECTOR_BYTES));
+            Ok(Direct { alignment, error: None, file: path, device })
+        }
+        Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device }),
+    }
+}
+
+/// Which share of the bytes of a sample of the files lies in the page cache; `None` where the kernel does not tell
+/// (`cachestat(2)`, Linux 6.5).
+fn resident_share(dataset: &dyn Dataset) -> Option<f64> {
+    let files = dataset.files();
+    let count = files.len() as u64;
+    let looked_at = count.min(RESIDENCY_FILES);
+    let page_bytes = uringload_sys::arena::page_bytes() as u64;
+    let (mut resident, mut pages) = (0, 0);
+    for index in 0..looked_at {
+        let id = FileId((index * count / looked_at) as u32);
+        let Ok(opened) = open(files, id, false) else { continue };
+        resident += file::cachestat(opened.file.as_fd(), 0, 0).ok()?.cached;
+        pages += opened.identity.size.div_ceil(page_bytes);
+    }
+    (pages > 0).then(|| resident as f64 / pages as f64)
+}
+
+fn open(files: &FileTable, id: FileId, direct: bool) -> io::Result<Opened> {
+    let root = file::open_folder(&files.roots()[files.root_of(id)].path)?;
+    let flags = OpenFlags { direct, noatime: true, nonblock: true };
+    file::open(root.as_fd(), files.name(id), flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{FileTable, Folder};
+
+    #[test]
+    fn freshly_written_files_are_resident_and_read_through_the_page_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = FileTable::new();
+        files.push_root(folder.path());
+        for name in ["a", "b"] {
+            std::fs::write(folder.path().join(name), vec![1; 100_000]).unwrap();
+            files.push(name.as_bytes(), 100_000);
+        }
+        let dataset = Folder::from_files(files);
+        let Some(share) = resident_share(&dataset) else {
+            eprintln!("skipped: no cachestat(2) on this kernel");
+            return;
+        };
+        assert!(share > 0.9, "{share}");
+        let way = choose(&Config::default(), &dataset).unwrap();
+        assert!(!way.direct);
+        assert_eq!(way.fallbacks.len(), 1, "said, not silent");
+        let way = choose(&Config { io: IoChoice::Buffered, ..Config::default() }, &dataset).unwrap();
+        assert!(way.fallbacks.is_empty(), "what was asked for is no step down");
+    }
+}

@@ -1,0 +1,230 @@
+//! Asked for is a [`Config`]; checked once here, against the dataset and the machine, it becomes a loader.
+
+use super::run::{self, Job};
+use super::{Loader, run::Limits};
+use crate::config::{Collate, Config, EngineChoice, IoChoice, OnError};
+use crate::dataset::{DType, Dataset, Shape};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
+use crate::stats::Stats;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Memory for samples where the user names no limit: enough to keep a fast disk busy while a batch is used.
+const MEMORY_LIMIT: u64 = 256 << 20;
+
+/// Batches of the largest size that the default limit holds: one in use, one ready, one under way.
+const BATCHES_HELD: u64 = 3;
+
+/// Batches that may be ready at most. Memory is the bound that matters; this one bounds the queue where samples are tiny.
+const QUEUE_MAX: u64 = 1024;
+
+/// Sets up a [`Loader`].
+#[derive(Clone)]
+#[must_use = "call build"]
+pub struct Builder {
+    dataset: Arc<dyn Dataset>,
+    sampler: Option<Arc<dyn Sampler>>,
+    config: Config,
+}
+
+impl Loader {
+    /// A loader of `dataset`, with [`Config::default`] until told otherwise.
+    pub fn builder(dataset: Arc<dyn Dataset>) -> Builder {
+        Builder { dataset, sampler: None, config: Config::default() }
+    }
+}
+
+impl Builder {
+    /// Replaces everything that was set so far.
+    pub fn config(mut self, config: Config) -> Builder {
+        self.config = config;
+        self
+    }
+
+    /// Samples in a batch.
+    pub fn batch_size(mut self, samples: u64) -> Builder {
+        self.config.batch_size = samples;
+        self
+    }
+
+    /// Epochs until the loader ends; `None`: never.
+    pub fn epochs(mut self, epochs: impl Into<Option<u64>>) -> Builder {
+        self.config.epochs = epochs.into();
+        self
+    }
+
+    /// Whether each epoch has a random order of its own.
+    pub fn shuffle(mut self, shuffle: bool) -> Builder {
+        self.config.shuffle = shuffle;
+        self
+    }
+
+    /// What random orders derive from.
+    pub fn seed(mut self, seed: u64) -> Builder {
+        self.config.seed = seed;
+        self
+    }
+
+    /// An order of the caller's instead of `shuffle`.
+    pub fn sampler(mut self, sampler: Arc<dyn Sampler>) -> Builder {
+        self.sampler = Some(sampler);
+        self
+    }
+
+    /// Which of `world_size` equal consumers this is.
+    pub fn rank(mut self, rank: u64, world_size: u64) -> Builder {
+        self.config.rank = rank;
+        self.config.world_size = world_size;
+        self
+    }
+
+    /// Whether samples that do not fill a batch on every rank are dropped.
+    pub fn drop_last(mut self, drop_last: bool) -> Builder {
+        self.config.drop_last = drop_last;
+        self
+    }
+
+    /// Starts from `cursor` (the `next` of the last batch that was used) instead of the beginning.
+    pub fn start(mut self, cursor: Cursor) -> Builder {
+        self.config.start_epoch = cursor.epoch;
+        self.config.start_position = cursor.position;
+        self
+    }
+
+    /// What moves the bytes.
+    pub fn engine(mut self, engine: EngineChoice) -> Builder {
+        self.config.engine = engine;
+        self
+    }
+
+    /// Past the page cache or through it.
+    pub fn io(mut self, io: IoChoice) -> Builder {
+        self.config.io = io;
+        self
+    }
+
+    /// Bytes of memory for samples at most.
+    pub fn memory_limit(mut self, bytes: u64) -> Builder {
+        self.config.memory_limit = Some(bytes);
+        self
+    }
+
+    /// What becomes of samples that cannot be read.
+    pub fn on_error(mut self, on_error: OnError) -> Builder {
+        self.config.on_error = on_error;
+        self
+    }
+
+    /// How long the consumer may wait for memory that it holds itself.
+    pub fn starved_after(mut self, wait: Duration) -> Builder {
+        self.config.starved_after = wait;
+        self
+    }
+
+    /// The form of a batch's columns.
+    pub fn collate(mut self, collate: Collate) -> Builder {
+        self.config.collate = collate;
+        self
+    }
+
+    /// Reads in flight, fixed.
+    pub fn queue_depth(mut self, reads: usize) -> Builder {
+        self.config.queue_depth = Some(reads);
+        self
+    }
+
+    /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a rank, size or cursor that cannot be; `Empty`; `MemoryLimit`, with the arithmetic, where one
+    /// batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is not to be had.
+    pub fn build(self) -> Result<Loader> {
+        let Builder { dataset, sampler, config } = self;
+        if dataset.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
+        }
+        let sampler = match sampler {
+            Some(sampler) => sampler,
+            None if config.shuffle => Arc::new(Shuffled::new(dataset.len(), config.seed)),
+            None => Arc::new(Sequential::new(dataset.len())) as Arc<dyn Sampler>,
+        };
+        let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
+        let start = start(&config, &*sampler)?;
+        let dense = is_dense(&config, &*dataset)?;
+        let limits = limits(&config, &*dataset, dense)?;
+        let batches_left = batches_left(&config, start, &strided, sampler.len());
+        let stats = Arc::new(Stats::new());
+        let job = Job { dataset, sampler, strided, start, config, dense, limits, stats };
+        run::start(job, batches_left)
+    }
+}
+
+fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
+    let start = Cursor { epoch: config.start_epoch, position: config.start_position };
+    if start.position > sampler.len() {
+        let (position, len) = (start.position, sampler.len());
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("cannot start at position {position} of an epoch of {len} samples"),
+        )
+        .with_remedy("the cursor belongs to another dataset, or the dataset has changed"));
+    }
+    Ok(start)
+}
+
+/// Whether batches are to be one tensor where their shape allows it.
+fn is_dense(config: &Config, dataset: &dyn Dataset) -> Result<bool> {
+    let fields = &dataset.schema().fields;
+    let ragged = fields.iter().find(|field| field.dtype == DType::U8 && field.shape == Shape::Ragged);
+    match (config.collate, ragged) {
+        (Collate::Dense, Some(field)) => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("column {:?} cannot be dense: its values differ in length", field.name),
+        )
+        .with_remedy("ask for views, or for auto")),
+        (Collate::Views, _) => Ok(false),
+        (_, ragged) => Ok(ragged.is_none()),
+    }
+}
+
+/// The memory sum: what one batch can take at most, and what all of them together may.
+fn limits(config: &Config, dataset: &dyn Dataset, dense: bool) -> Result<Limits> {
+    let samples = config.batch_size.min(dataset.len());
+    let payload = dataset.largest(samples);
+    let mut batch_bytes = payload;
+    // Alignment reads up to a unit before and behind each sample; 4096 is the largest unit that a device asks for.
+    batch_bytes += samples * 2 * run::ALIGNMENT_MAX;
+    // What lies between two samples that are read as one.
+    batch_bytes += samples * config.coalesce_gap;
+    // Samples that were read in the order of the disk are gathered into a second block.
+    batch_bytes += if dense && config.coalesce_gap > 0 { payload } else { 0 };
+    // Blocks start at 4096-byte boundaries, and a batch of n bytes has at most n / 16 MiB + 1 of them.
+    batch_bytes += (batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64;
+    let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
+    let limit = match config.memory_limit {
+        Some(limit) => limit,
+        None => MEMORY_LIMIT.max(batch_bytes.saturating_mul(BATCHES_HELD)).min((available / 2).max(MEMORY_LIMIT)),
+    };
+    if batch_bytes > limit {
+        let batch_size = config.batch_size;
+        return Err(Error::new(
+            ErrorKind::MemoryLimit,
+            format!(
+                "a batch does not fit: its {samples} samples have up to {payload} bytes, with alignment {batch_bytes}; the \
+                 memory limit is {limit}"
+            ),
+        )
+        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower batch_size (now {batch_size})")));
+    }
+    let mean = (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1);
+    let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
+    Ok(Limits { pool_bytes: limit as usize, queue_capacity })
+}
+
+fn batches_left(config: &Config, start: Cursor, strided: &Strided, len: u64) -> Option<u64> {
+    let epochs = config.epochs?;
+    let full = strided.batches(len);
+    let first = strided.batches(len - start.position);
+    Some(if epochs == 0 { 0 } else { first + full.saturating_mul(epochs - 1) })
+}

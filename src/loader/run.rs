@@ -1,0 +1,185 @@
+//! The reactor's thread: opens the engine, turns the reactor until the end, and looks for a better way between epochs.
+
+use super::Loader;
+use crate::batch::Batch;
+use crate::config::{Cause, Config, Fallback, IoChoice, Route};
+use crate::dataset::Dataset;
+use crate::engine::{self, Engine, Opened};
+use crate::error::{Error, Result};
+use crate::plan::{Layout, Planner};
+use crate::pool::Pool;
+use crate::queue::{Bell, Sender, bounded};
+use crate::reactor::{Reactor, Rules, Turn};
+use crate::sampler::{Cursor, Sampler, Strided};
+use crate::stats::{Doing, Role, Stats};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+/// The largest alignment that a device asks for; where one asks for more, `build` has promised too little memory.
+pub(super) const ALIGNMENT_MAX: u64 = 4096;
+
+/// What was checked once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of the pool.
+    pub(super) pool_bytes: usize,
+    /// Batches that may be ready.
+    pub(super) queue_capacity: usize,
+}
+
+/// Everything that the reactor's thread needs to know.
+pub(super) struct Job {
+    pub(super) dataset: Arc<dyn Dataset>,
+    pub(super) sampler: Arc<dyn Sampler>,
+    pub(super) strided: Strided,
+    pub(super) start: Cursor,
+    pub(super) config: Config,
+    pub(super) dense: bool,
+    pub(super) limits: Limits,
+    pub(super) stats: Arc<Stats>,
+}
+
+/// Starts the thread and waits until its engine is open.
+pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
+    let bell = Arc::new(Bell::new());
+    let (sender, receiver) = bounded(job.limits.queue_capacity, Arc::clone(&bell));
+    let ended_well = Arc::new(AtomicBool::new(false));
+    let stats = Arc::clone(&job.stats);
+    let (cursor, memory_limit) = (job.start, job.limits.pool_bytes as u64);
+    let (tell, told) = mpsc::channel();
+    let ended = Arc::clone(&ended_well);
+    let thread = std::thread::Builder::new()
+        .name("uringload-reactor".into())
+        .spawn(move || run(job, sender, &bell, &tell, &ended))
+        .map_err(|source| Error::io("cannot start the reactor's thread", source))?;
+    let route = match told.recv() {
+        Ok(route) => route?,
+        Err(mpsc::RecvError) => return Err(super::internal()),
+    };
+    Ok(Loader {
+        batches: Some(receiver),
+        thread: Some(thread),
+        ended_well,
+        route,
+        clock: stats.clock(Role::Consumer, Doing::Step),
+        stats,
+        cursor,
+        batches_left,
+        memory_limit,
+        finished: false,
+    })
+}
+
+type Told = Result<Arc<Mutex<Route>>>;
+
+fn run(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>, tell: &mpsc::Sender<Told>, ended_well: &AtomicBool) {
+    let mut running = match Running::new(job, sender, bell) {
+        Ok(running) => running,
+        Err(error) => {
+            // The builder waits for exactly this; if it is gone, so is whoever could want to know.
+            let _ = tell.send(Err(error));
+            return;
+        }
+    };
+    let _ = tell.send(Ok(Arc::clone(&running.route)));
+    if let Err(error) = running.run() {
+        running.reactor.fail(error);
+    }
+    ended_well.store(true, Ordering::Release);
+}
+
+struct Running {
+    reactor: Reactor,
+    engine: Box<dyn Engine>,
+    route: Arc<Mutex<Route>>,
+    dataset: Arc<dyn Dataset>,
+    config: Config,
+    dense: bool,
+    stats: Arc<Stats>,
+    /// The first epoch, whose way was chosen when the engine was opened.
+    first_epoch: bool,
+}
+
+impl Running {
+    fn new(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>) -> Result<Running> {
+        let Job { dataset, sampler, strided, start, config, dense, limits, stats } = job;
+        let Opened { engine, route } = engine::open(&config, &dataset, &stats)?;
+        let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
+        let layout = layout(&route, &config, dense);
+        let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout);
+        let pool = Pool::new(limits.pool_bytes, Arc::clone(bell))?;
+        let rules = Rules {
+            queue_depth: route.queue_depth,
+            fixed_depth: config.queue_depth.is_some(),
+            on_error: config.on_error,
+            dense,
+            starved_after: config.starved_after,
+        };
+        let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules);
+        let route = Arc::new(Mutex::new(route));
+        let mut running = Running { reactor, engine, route, dataset, config, dense, stats, first_epoch: true };
+        running.adopt()?;
+        Ok(running)
+    }
+
+    fn run(&mut self) -> Result<()> {
+        loop {
+            match self.reactor.turn(&mut *self.engine)? {
+                Turn::Running => {}
+                Turn::Epoch(epoch) => self.start_epoch(epoch)?,
+                Turn::Finished | Turn::Abandoned => return Ok(()),
+            }
+            if let Some(error) = self.reactor.registration_refused() {
+                let step =
+                    Fallback::new(Cause::BufferRegistration, "plain reads for a part of the memory", Some(&error));
+                self.with_route(|route| route.fallbacks.push(step));
+            }
+        }
+    }
+
+    /// Makes the engine known to the reactor and writes down what became of registration.
+    fn adopt(&mut self) -> Result<()> {
+        let registered = self.reactor.adopt(&mut *self.engine)?;
+        let backing = self.reactor.backing();
+        self.with_route(|route| {
+            route.backing = backing.into();
+            route.registered_buffers = matches!(registered, Ok(true));
+            if let Err(error) = &registered {
+                route.fallbacks.push(Fallback::new(Cause::BufferRegistration, "plain reads", Some(error)));
+            }
+        });
+        Ok(())
+    }
+
+    /// Between epochs nothing is in flight: where the choice is ours, looks whether the files lie in the page cache now.
+    fn start_epoch(&mut self, epoch: u64) -> Result<()> {
+        if !self.first_epoch && self.config.io == IoChoice::Auto && !self.way_is_unchanged()? {
+            let Opened { engine, route } = engine::open(&self.config, &self.dataset, &self.stats)?;
+            self.engine = engine;
+            self.with_route(|old| *old = route);
+            self.adopt()?;
+        }
+        self.first_epoch = false;
+        let route = self.route.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.reactor.start_epoch(epoch, layout(&route, &self.config, self.dense), route.queue_depth);
+        Ok(())
+    }
+
+    fn way_is_unchanged(&self) -> Result<bool> {
+        let direct = engine::would_be_direct(&self.config, &*self.dataset)?;
+        Ok(direct.is_none_or(|direct| self.route.lock().unwrap_or_else(PoisonError::into_inner).direct_io == direct))
+    }
+
+    fn with_route(&self, change: impl FnOnce(&mut Route)) {
+        change(&mut self.route.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+fn layout(route: &Route, config: &Config, dense: bool) -> Layout {
+    Layout {
+        alignment: u64::from(route.alignment),
+        read_bytes: route.read_bytes as u64,
+        coalesce_gap: config.coalesce_gap,
+        dense,
+    }
+}

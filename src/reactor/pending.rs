@@ -1,0 +1,357 @@
+//! One batch on its way: its memory, its reads, what went wrong, and how it becomes a [`Batch`].
+
+use super::Rules;
+use crate::batch::{Batch, Columns};
+use crate::config::OnError;
+use crate::dataset::{Dataset, FileId, FileTable, Sample, SampleId};
+use crate::engine::{Done, Read};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{BatchPlan, PlannedRead, Slice};
+use crate::pool::Pool;
+use crate::stats::Stats;
+use bytes::Bytes;
+use std::io;
+use uringload_sys::Part;
+
+/// Times that a read which the system interrupted or had no room for is started again.
+const MOMENTARY_RETRIES: u8 = 64;
+
+/// Times that a read which the device failed is started again: a second failure is not bad luck.
+const DEVICE_RETRIES: u8 = 1;
+
+/// A batch whose reads are under way.
+#[derive(Default)]
+pub(super) struct Pending {
+    plan: BatchPlan,
+    blocks: Vec<Block>,
+    reads: Vec<Progress>,
+    /// Reads issued so far.
+    issued: usize,
+    /// Reads that are not settled.
+    left: usize,
+    failures: Vec<Failure>,
+    raw: Vec<Bytes>,
+    sample: Sample,
+}
+
+/// One block of a batch: what was not handed out yet, and what came back.
+#[derive(Default)]
+struct Block {
+    rest: Option<Part>,
+    home: Vec<Part>,
+}
+
+/// How far one read has come.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    /// Bytes before the part that is in flight, from the read's start on: they are home.
+    base: u64,
+    /// Bytes that are good, from the read's start on.
+    got: u64,
+    momentary: u8,
+    device: u8,
+}
+
+/// Bytes that could not be read.
+struct Failure {
+    file: FileId,
+    start: u64,
+    end: u64,
+    error: Error,
+}
+
+/// What became of a read that was done.
+pub(super) enum Verdict {
+    /// All that is needed is there.
+    Complete,
+    /// It will not be had; the failure is booked.
+    Failed,
+    /// Fewer bytes came than are needed: the rest is to be read.
+    Short(Read),
+    /// It failed for a moment and is to be read again.
+    Again(Read),
+}
+
+impl Pending {
+    /// Takes the memory for `plan`, all or nothing.
+    ///
+    /// # Errors
+    /// `MemoryLimit` where the system has none.
+    pub(super) fn take_memory(&mut self, pool: &mut Pool, plan: &BatchPlan) -> Result<bool> {
+        self.blocks.resize_with(plan.blocks.len(), Block::default);
+        for (block, &bytes) in self.blocks.iter_mut().zip(&plan.blocks) {
+            match pool.take(bytes as usize) {
+                Ok(Some(part)) => block.rest = Some(part),
+                missing => {
+                    self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
+                    return missing.map(|_| false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins the batch, for which memory was taken; gives back the plan it had before, for reuse.
+    pub(super) fn begin(&mut self, plan: BatchPlan) -> Option<BatchPlan> {
+        self.reads.clear();
+        self.reads.resize(plan.reads.len(), Progress::default());
+        self.issued = 0;
+        self.left = plan.reads.len();
+        self.failures.clear();
+        Some(std::mem::replace(&mut self.plan, plan))
+    }
+
+    /// Whether every read is settled.
+    pub(super) fn is_complete(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The next read, if there is one left to issue. `number` is the batch's.
+    pub(super) fn issue(&mut self, number: u32) -> Option<Read> {
+        let planned = self.plan.reads.get(self.issued)?;
+        // A plan's blocks are as long as the sum of their reads, so the part is always there.
+        let part = self.blocks[planned.block as usize].rest.as_mut()?.split_to(planned.len as usize);
+        let tag = (u64::from(number) << 32) | self.issued as u64;
+        self.issued += 1;
+        Some(Read { tag, file: planned.file, offset: planned.offset, part })
+    }
+
+    /// Books a read that is done and says what is next for it.
+    pub(super) fn settle(&mut self, done: Done, alignment: u64, files: &FileTable) -> Verdict {
+        let index = done.tag as u32 as usize;
+        let planned = self.plan.reads[index];
+        let progress = &mut self.reads[index];
+        let block = &mut self.blocks[planned.block as usize].home;
+        let again = |part, base| Read { tag: done.tag, file: planned.file, offset: planned.offset + base, part };
+        match done.result {
+            Ok(bytes) => {
+                let before = progress.got;
+                progress.got = progress.base + bytes as u64;
+                if progress.got >= planned.need {
+                    block.push(done.part);
+                    self.left -= 1;
+                    return Verdict::Complete;
+                }
+                // The same end twice is the end of the file; anything more is a short read to be repaired.
+                let first_try = before == 0 && progress.base == 0;
+                if progress.got > before || (first_try && bytes > 0) {
+                    let mut rest = done.part;
+                    // What is read next must be aligned again, so up to a unit is read twice.
+                    let base = progress.got & !(alignment - 1);
+                    block.push(rest.split_to((base - progress.base) as usize));
+                    progress.base = base;
+                    // It got further: what failed it before was passed.
+                    progress.device = 0;
+                    return Verdict::Short(again(rest, base));
+                }
+                let at = planned.offset + progress.got;
+                let error = truncated(files, planned.file, at, planned.offset + planned.need);
+                self.fail(index, done.part, at, error)
+            }
+            Err(source) => {
+                if is_momentary(&source) && progress.momentary < MOMENTARY_RETRIES {
+                    progress.momentary += 1;
+                    return Verdict::Again(again(done.part, progress.base));
+                }
+                if source.raw_os_error() == Some(EIO) && progress.device < DEVICE_RETRIES {
+                    progress.device += 1;
+                    return Verdict::Again(again(done.part, progress.base));
+                }
+                let at = planned.offset + progress.base;
+                let error = Error::io("cannot read", source).with_file(files.path(planned.file)).with_offset(at);
+                self.fail(index, done.part, at, error)
+            }
+        }
+    }
+
+    fn fail(&mut self, index: usize, part: Part, start: u64, error: Error) -> Verdict {
+        let PlannedRead { file, offset, len, block, .. } = self.plan.reads[index];
+        self.blocks[block as usize].home.push(part);
+        self.failures.push(Failure { file, start, end: offset + len, error });
+        self.left -= 1;
+        Verdict::Failed
+    }
+
+    /// Makes the batch, or the error that stands in its place. Every block is leased or home afterwards.
+    ///
+    /// # Errors
+    /// `Internal` where memory was lost: a bug.
+    pub(super) fn finish(
+        &mut self,
+        dataset: &dyn Dataset,
+        pool: &Pool,
+        rules: &Rules,
+        dense: bool,
+        stats: &Stats,
+    ) -> Result<Result<Batch>> {
+        let mut parts = Vec::with_capacity(self.blocks.len());
+        for block in &mut self.blocks {
+            parts.push(block.whole()?);
+        }
+        let failed = self.failed_samples();
+        if dense {
+            self.compact(&mut parts, &failed);
+        }
+        let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
+        let batch = self.assemble(dataset, &blocks, failed, rules);
+        stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
+        let failed = batch.skipped.len() as u64;
+        if rules.on_error == OnError::Raise
+            && let Some((_, error)) = batch.skipped.first()
+        {
+            stats.count.samples_failed.add(failed);
+            return Ok(Err(error.clone()));
+        }
+        stats.count.samples_skipped.add(failed);
+        Ok(Ok(batch))
+    }
+
+    /// The error of each sample that lacks a byte, by sample; empty where all are good.
+    fn failed_samples(&self) -> Vec<Option<Error>> {
+        if self.failures.is_empty() {
+            return Vec::new();
+        }
+        let of = |slice: &Slice| {
+            let (start, end) = (slice.span.offset, slice.span.offset + slice.span.len);
+            let hits = |failure: &&Failure| {
+                failure.file == slice.span.file && failure.start < end && start < failure.end && start < end
+            };
+            self.failures.iter().find(hits).map(|failure| failure.error.clone())
+        };
+        (0..self.plan.ids.len()).map(|index| self.plan.slices_of(index).iter().find_map(of)).collect()
+    }
+
+    /// Moves the spans of good samples end to end: down within their block where memory has the batch's order, into the
+    /// block set aside for it where it has not. A batch that lies so already is not touched.
+    fn compact(&mut self, parts: &mut [Part], failed: &[Option<Error>]) {
+        let target = self.plan.gather;
+        let mut at = 0;
+        for index in 0..self.plan.ids.len() {
+            if failed.get(index).is_some_and(Option::is_some) {
+                continue;
+            }
+            for slice in self.plan.slice_range(index) {
+                let slice = &mut self.plan.slices[slice];
+                let (start, len) = (slice.at as usize, slice.span.len as usize);
+                match target {
+                    _ if len == 0 => {}
+                    None if start == at => {}
+                    None => parts[slice.block as usize].as_mut().copy_within(start..start + len, at),
+                    Some(target) => {
+                        // The target is the last block, so the two sides of the split are different blocks.
+                        let (from, to) = parts.split_at_mut(target as usize);
+                        let from = &from[slice.block as usize].as_ref()[start..start + len];
+                        to[0].as_mut()[at..at + len].copy_from_slice(from);
+                        slice.block = target;
+                    }
+                }
+                slice.at = at as u64;
+                at += len;
+            }
+        }
+    }
+
+    fn assemble(
+        &mut self,
+        dataset: &dyn Dataset,
+        blocks: &[Bytes],
+        mut failed: Vec<Option<Error>>,
+        rules: &Rules,
+    ) -> Batch {
+        let samples = self.plan.ids.len();
+        let mut columns = Columns::new(dataset.schema(), samples);
+        let mut ids = Vec::with_capacity(samples);
+        let mut padding = Vec::new();
+        let padded = self.plan.positions.iter().any(|position| position.padding);
+        let mut skipped = Vec::new();
+        for index in 0..samples {
+            let id = self.plan.ids[index];
+            let error = failed.get_mut(index).and_then(Option::take);
+            let error = error.map_or_else(|| self.parse(dataset, blocks, index, id, &mut columns), Some);
+            if let Some(error) = error {
+                skipped.push((id, error));
+                continue;
+            }
+            ids.push(id);
+            if padded {
+                padding.push(self.plan.positions[index].padding);
+            }
+        }
+        // What is reused for the next batch must not keep this one's memory.
+        self.raw.clear();
+        self.sample.values.clear();
+        Batch {
+            cursor: self.plan.cursor,
+            next: self.plan.next,
+            ids,
+            padding: padded.then_some(padding),
+            columns: columns.finish(rules.dense, blocks),
+            skipped,
+        }
+    }
+
+    fn parse(
+        &mut self,
+        dataset: &dyn Dataset,
+        blocks: &[Bytes],
+        index: usize,
+        id: SampleId,
+        columns: &mut Columns<'_>,
+    ) -> Option<Error> {
+        self.raw.clear();
+        for slice in &self.plan.slices[self.plan.slice_range(index)] {
+            let start = slice.at as usize;
+            let bytes = match slice.span.len as usize {
+                0 => Bytes::new(),
+                len => blocks[slice.block as usize].slice(start..start + len),
+            };
+            self.raw.push(bytes);
+        }
+        self.sample.values.clear();
+        match dataset.parse(id, &self.raw, &mut self.sample) {
+            Err(error) => Some(error),
+            Ok(()) if columns.push(&mut self.sample.values) => None,
+            Ok(()) => Some(Error::new(
+                ErrorKind::Corrupt,
+                format!("sample {} was parsed into values that do not match the dataset's schema", id.0),
+            )),
+        }
+    }
+}
+
+impl Block {
+    /// Joins what came back to one part again.
+    fn whole(&mut self) -> Result<Part> {
+        self.home.extend(self.rest.take());
+        // A repair may have split off nothing; an empty part has no place in the order.
+        self.home.retain(|part| !part.is_empty());
+        self.home.sort_unstable_by_key(Part::offset);
+        let mut parts = self.home.drain(..);
+        let lost = || Error::new(ErrorKind::Internal, "a block came back with a hole: this is a bug of uringload");
+        let mut whole = parts.next().ok_or_else(lost)?;
+        for part in parts {
+            whole.unsplit(part).map_err(|_| lost())?;
+        }
+        Ok(whole)
+    }
+}
+
+const EIO: i32 = 5;
+
+/// EINTR, EAGAIN, and ENOMEM of a kernel that is short of memory for a moment.
+fn is_momentary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
+}
+
+fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {
+    let indexed = files.size(file);
+    Error::new(
+        ErrorKind::Truncated,
+        format!(
+            "the file ended before byte {wanted}: it had {indexed} bytes when it was indexed, and shrank since, in"
+        ),
+    )
+    .with_file(files.path(file))
+    .with_offset(at)
+    .with_remedy("restore the file, or open the dataset again")
+}

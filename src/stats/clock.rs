@@ -1,0 +1,323 @@
+//! Where a thread's time goes: a clock that always charges exactly one activity.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// What a thread does at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Doing {
+    /// Reactor: computes which reads make the next batch.
+    Plan,
+    /// Reactor: hands reads to the engine and takes what is done.
+    Submit,
+    /// Reactor: waits for the storage, with as many reads in flight as it is allowed or has.
+    WaitStorage,
+    /// Reactor: waits for memory that batches still hold.
+    WaitMemory,
+    /// Reactor: waits for room in the queue, because the consumer has not taken what is ready.
+    WaitConsumer,
+    /// Reactor: makes batches of what was read.
+    Assemble,
+    /// An I/O thread: in a blocking read.
+    Read,
+    /// Any thread: copies bytes from place to place.
+    Copy,
+    /// A stage thread: decodes or transforms samples.
+    Decode,
+    /// A stage thread: waits for something to decode.
+    WaitInput,
+    /// Any thread: has nothing to do and waits for nothing in particular.
+    Idle,
+    /// Consumer: waits for a batch.
+    WaitBatch,
+    /// Consumer: its own work, from getting a batch to asking for the next.
+    Step,
+}
+
+impl Doing {
+    /// Every activity, in the order of `as usize`.
+    pub const ALL: [Doing; 13] = [
+        Doing::Plan,
+        Doing::Submit,
+        Doing::WaitStorage,
+        Doing::WaitMemory,
+        Doing::WaitConsumer,
+        Doing::Assemble,
+        Doing::Read,
+        Doing::Copy,
+        Doing::Decode,
+        Doing::WaitInput,
+        Doing::Idle,
+        Doing::WaitBatch,
+        Doing::Step,
+    ];
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Doing::Plan => "plan",
+            Doing::Submit => "submit",
+            Doing::WaitStorage => "wait for storage",
+            Doing::WaitMemory => "wait for memory",
+            Doing::WaitConsumer => "wait for consumer",
+            Doing::Assemble => "assemble",
+            Doing::Read => "read",
+            Doing::Copy => "copy",
+            Doing::Decode => "decode",
+            Doing::WaitInput => "wait for input",
+            Doing::Idle => "idle",
+            Doing::WaitBatch => "wait for batch",
+            Doing::Step => "step",
+        })
+    }
+}
+
+/// What a thread is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Role {
+    /// Asks for batches: the user's own thread.
+    Consumer,
+    /// Decodes or transforms samples.
+    Stage,
+    /// Decides about reads.
+    Reactor,
+    /// Reads, in the `threads` engine.
+    Io,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Role::Consumer => "consumer",
+            Role::Stage => "stage",
+            Role::Reactor => "reactor",
+            Role::Io => "io",
+        })
+    }
+}
+
+/// One thread's clock. It belongs to the thread (or to the one consumer, wherever that runs); what it has charged can be
+/// read from any thread at any time.
+///
+/// A switch reads the monotonic clock and stores two or three words that no other thread writes: about 40 ns, no lock.
+#[derive(Debug)]
+pub struct Clock {
+    times: Arc<ThreadTimes>,
+    doing: Doing,
+    since: Instant,
+}
+
+impl Clock {
+    pub(super) fn start(times: Arc<ThreadTimes>, doing: Doing) -> Clock {
+        let since = Instant::now();
+        times.charge(None, doing, nanos(since - times.epoch));
+        Clock { times, doing, since }
+    }
+
+    /// Charges the time since the last switch to what was done until now, and from now on to `doing`. Returns now, for
+    /// whoever would read the time again.
+    pub fn switch(&mut self, doing: Doing) -> Instant {
+        let now = Instant::now();
+        let spent = nanos(now.saturating_duration_since(self.since));
+        let now_nanos = nanos(now.saturating_duration_since(self.times.epoch));
+        self.times.charge(Some((self.doing, spent)), doing, now_nanos);
+        self.doing = doing;
+        self.since = now;
+        now
+    }
+
+    /// What is charged now.
+    pub fn doing(&self) -> Doing {
+        self.doing
+    }
+
+    /// When the last switch was.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        self.switch(Doing::Idle);
+        self.times.ended.store(true, Ordering::Release);
+    }
+}
+
+/// What one clock has charged. One thread writes, under a sequence number (a seqlock of atomics: no torn reads, and no
+/// undefined ones), so a reader never stops the writer.
+#[derive(Debug)]
+pub(super) struct ThreadTimes {
+    role: Role,
+    epoch: Instant,
+    /// Odd while the words below change.
+    sequence: AtomicU32,
+    doing: AtomicU8,
+    /// Nanoseconds from `epoch` to the last switch.
+    since: AtomicU64,
+    spent: [AtomicU64; Doing::ALL.len()],
+    ended: AtomicBool,
+}
+
+/// A reader that meets a writer at every one of this many tries takes what it has, which is wrong by one switch at most.
+const READ_TRIES: usize = 64;
+
+impl ThreadTimes {
+    pub(super) fn new(role: Role, epoch: Instant) -> ThreadTimes {
+        ThreadTimes {
+            role,
+            epoch,
+            sequence: AtomicU32::new(0),
+            doing: AtomicU8::new(Doing::Idle as u8),
+            since: AtomicU64::new(0),
+            spent: [const { AtomicU64::new(0) }; Doing::ALL.len()],
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    fn charge(&self, spent: Option<(Doing, u64)>, doing: Doing, now: u64) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        if let Some((before, nanos)) = spent {
+            // One writer: a load and a store need no read-modify-write.
+            let word = &self.spent[before as usize];
+            word.store(word.load(Ordering::Relaxed) + nanos, Ordering::Relaxed);
+        }
+        self.doing.store(doing as u8, Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
+    }
+
+    pub(super) fn snapshot(&self) -> ThreadSnapshot {
+        let ended = self.ended.load(Ordering::Acquire);
+        let mut spent = [Duration::ZERO; Doing::ALL.len()];
+        for _ in 0..READ_TRIES {
+            let before = self.sequence.load(Ordering::Acquire);
+            for (nanos, word) in spent.iter_mut().zip(&self.spent) {
+                *nanos = Duration::from_nanos(word.load(Ordering::Relaxed));
+            }
+            let doing = usize::from(self.doing.load(Ordering::Relaxed));
+            let since = self.since.load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            if !ended {
+                // The activity under way counts up to now.
+                let open = nanos(self.epoch.elapsed()).saturating_sub(since);
+                spent[doing] += Duration::from_nanos(open);
+            }
+            if before % 2 == 0 && before == self.sequence.load(Ordering::Relaxed) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        ThreadSnapshot { role: self.role, spent }
+    }
+}
+
+/// What one thread has spent its time on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadSnapshot {
+    /// What the thread is for.
+    pub role: Role,
+    /// Time by activity, in the order of [`Doing::ALL`].
+    pub spent: [Duration; Doing::ALL.len()],
+}
+
+impl ThreadSnapshot {
+    /// Time spent on one activity.
+    pub fn on(&self, doing: Doing) -> Duration {
+        self.spent[doing as usize]
+    }
+
+    /// Time that the thread has lived.
+    pub fn total(&self) -> Duration {
+        self.spent.iter().sum()
+    }
+
+    pub(super) fn since(&self, earlier: Option<&ThreadSnapshot>) -> ThreadSnapshot {
+        let mut spent = self.spent;
+        for (time, before) in spent.iter_mut().zip(earlier.map_or(&[][..], |e| &e.spent)) {
+            *time = time.saturating_sub(*before);
+        }
+        ThreadSnapshot { role: self.role, spent }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    // 2^64 ns are 584 years.
+    duration.as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock() -> (Arc<ThreadTimes>, Clock) {
+        let times = Arc::new(ThreadTimes::new(Role::Reactor, Instant::now()));
+        (Arc::clone(&times), Clock::start(times, Doing::Plan))
+    }
+
+    #[test]
+    fn activities_are_numbered_in_the_order_of_all() {
+        for (index, doing) in Doing::ALL.into_iter().enumerate() {
+            assert_eq!(doing as usize, index);
+        }
+    }
+
+    #[test]
+    fn every_moment_is_charged_once() {
+        let (times, mut clock) = clock();
+        let start = clock.since();
+        std::thread::sleep(Duration::from_millis(5));
+        clock.switch(Doing::WaitStorage);
+        std::thread::sleep(Duration::from_millis(5));
+        let open = times.snapshot();
+        assert!(open.on(Doing::WaitStorage) >= Duration::from_millis(5), "what is under way counts");
+        let end = clock.switch(Doing::Plan);
+        let seen = times.snapshot();
+        assert_eq!(seen.on(Doing::WaitStorage) + seen.on(Doing::Plan), seen.total());
+        assert!(seen.total() >= end - start && seen.on(Doing::Plan) >= Duration::from_millis(5));
+    }
+
+    #[test]
+    fn an_ended_thread_costs_no_more_time() {
+        let (times, clock) = clock();
+        drop(clock);
+        let first = times.snapshot();
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(times.snapshot(), first);
+    }
+
+    /// Two snapshots by one reader never go back, and a difference never exceeds the time between them.
+    #[test]
+    fn snapshots_are_whole_while_the_writer_runs() {
+        let (times, mut clock) = clock();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let writer = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                for doing in Doing::ALL {
+                    clock.switch(doing);
+                }
+            }
+        });
+        let start = Instant::now();
+        let mut before = times.snapshot();
+        for _ in 0..20_000 {
+            let now = times.snapshot();
+            for doing in Doing::ALL {
+                // The activity under way is charged up to a moment after the words were read: allow for that moment.
+                assert!(now.on(doing) + Duration::from_millis(50) >= before.on(doing));
+            }
+            before = now;
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        assert!(times.snapshot().total() <= start.elapsed() + Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,242 @@
+//! Who is the bottleneck. Every thread's clock charges exactly one activity at a time, so this is arithmetic: start at
+//! the consumer and walk upstream past whoever mostly waits for input; the first that does not is the answer.
+
+use super::{Doing, Role, Snapshot};
+use std::fmt;
+
+/// What limits the loader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bottleneck {
+    /// The consumer's own work between two batches.
+    Trainer,
+    /// The threads that decode or transform samples.
+    Decode,
+    /// Memory: the reactor has reads to start and no memory to read into.
+    Memory,
+    /// The storage: the reactor waits for reads in flight.
+    Storage,
+    /// The loader's own CPU work in the reactor.
+    Loader,
+    /// Too little was seen to tell.
+    Unknown,
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Bottleneck::Trainer => "trainer",
+            Bottleneck::Decode => "decode",
+            Bottleneck::Memory => "memory",
+            Bottleneck::Storage => "storage",
+            Bottleneck::Loader => "loader",
+            Bottleneck::Unknown => "unknown",
+        })
+    }
+}
+
+/// The answer: what limits, how clearly, and one thing to try.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// What limits.
+    pub bottleneck: Bottleneck,
+    /// Share (0 to 1) of its time that the limiting part was busy, or was waited for.
+    pub share: f64,
+    /// What that means and one thing to try: a line for a person.
+    pub advice: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:.0} %): {}", self.bottleneck, self.share * 100.0, self.advice)
+    }
+}
+
+/// Who waits for input for less than this share of the time is busy: the walk upstream ends there.
+const MOSTLY: f64 = 0.5;
+/// From this share of a raw read's rate on, the storage gives what it has.
+const NEAR_RAW: f64 = 0.9;
+
+pub(super) fn judge(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
+    let Some(waited) = snapshot.share(Role::Consumer, Doing::WaitBatch) else {
+        return unknown("no batch was asked for");
+    };
+    if snapshot.count.batches == 0 {
+        return unknown("no batch was delivered");
+    }
+    if waited < MOSTLY {
+        return trainer(snapshot, 1.0 - waited);
+    }
+    if let Some(idle) = snapshot.share(Role::Stage, Doing::WaitInput)
+        && idle < MOSTLY
+    {
+        let advice = format!("the decode threads were busy {} of their time; add threads", percent(1.0 - idle));
+        return Verdict { bottleneck: Bottleneck::Decode, share: 1.0 - idle, advice };
+    }
+    reactor(snapshot, raw)
+}
+
+fn trainer(snapshot: &Snapshot, share: f64) -> Verdict {
+    let count = &snapshot.count;
+    let ready = count.batches_ready as f64 / count.batches as f64;
+    let advice = format!(
+        "{} of the batches lay ready when they were asked for; the loader has time to spare, so a faster one would not help",
+        percent(ready)
+    );
+    Verdict { bottleneck: Bottleneck::Trainer, share, advice }
+}
+
+/// The last in line. What it waits for most says who limits; if it hardly waits, it limits itself.
+fn reactor(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
+    let share = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
+    let storage = share(Doing::WaitStorage);
+    let memory = share(Doing::WaitMemory);
+    // While it waits for the consumer it is ahead of it, and the consumer's own waiting says who it is ahead of: that
+    // time is nobody's limit, so the others' shares are of the rest.
+    let rest = 1.0 - share(Doing::WaitConsumer) - share(Doing::Idle);
+    if rest <= 0.0 || snapshot.threads.iter().all(|thread| thread.role != Role::Reactor) {
+        return unknown("the reactor was not seen at work");
+    }
+    let busy = rest - storage - memory;
+    if storage >= memory && storage >= busy {
+        storage_verdict(snapshot, raw, storage / rest)
+    } else if memory >= busy {
+        let advice = "reads waited for memory that batches hold; raise the memory limit, or keep fewer batches".into();
+        Verdict { bottleneck: Bottleneck::Memory, share: memory / rest, advice }
+    } else {
+        Verdict { bottleneck: Bottleneck::Loader, share: busy / rest, advice: loader_advice(snapshot) }
+    }
+}
+
+fn storage_verdict(snapshot: &Snapshot, raw: Option<f64>, share: f64) -> Verdict {
+    let advice = match raw.filter(|&raw| raw > 0.0).map(|raw| snapshot.bytes_per_second() / raw) {
+        Some(of_raw) if of_raw >= NEAR_RAW => format!(
+            "it gave {} of what it gave in a raw read of the same files: only faster or more storage helps",
+            percent(of_raw)
+        ),
+        Some(of_raw) => format!(
+            "yet it gave only {} of what it gave in a raw read of the same files: try a greater queue depth, or look for \
+             other load on the device",
+            percent(of_raw)
+        ),
+        None => "the loader mostly waited for reads: only faster or more storage helps".into(),
+    };
+    Verdict { bottleneck: Bottleneck::Storage, share, advice }
+}
+
+fn loader_advice(snapshot: &Snapshot) -> String {
+    let share = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
+    let works = [
+        (
+            Doing::Submit,
+            "starting reads took most of the CPU: pack small files into shards, or coalesce neighbouring records",
+        ),
+        (Doing::Copy, "copying took most of the CPU: take views instead of dense columns"),
+        (Doing::Assemble, "making batches took most of the CPU: use larger samples or smaller batches"),
+        (Doing::Plan, "planning took most of the CPU: use larger samples"),
+    ];
+    let most = works.into_iter().max_by(|(a, _), (b, _)| share(*a).total_cmp(&share(*b)));
+    most.map_or_else(String::new, |(_, advice)| advice.to_owned())
+}
+
+fn unknown(why: &str) -> Verdict {
+    Verdict { bottleneck: Bottleneck::Unknown, share: 0.0, advice: format!("{why}; run longer") }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Counts, ThreadSnapshot};
+    use super::*;
+    use std::time::Duration;
+
+    type Spent<'a> = (Role, &'a [(Doing, u64)]);
+
+    fn snapshot(threads: &[Spent<'_>]) -> Snapshot {
+        let thread = |&(role, times): &Spent<'_>| {
+            let mut spent = [Duration::ZERO; Doing::ALL.len()];
+            for &(doing, millis) in times {
+                spent[doing as usize] = Duration::from_millis(millis);
+            }
+            ThreadSnapshot { role, spent }
+        };
+        Snapshot {
+            elapsed: Duration::from_secs(1),
+            count: Counts { batches: 100, batches_ready: 99, bytes_delivered: 970, ..Counts::default() },
+            threads: threads.iter().map(thread).collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    const STARVING: Spent<'static> = (Role::Consumer, &[(Doing::WaitBatch, 950), (Doing::Step, 50)]);
+
+    #[test]
+    fn trainer_when_the_consumer_works() {
+        let all = [
+            (Role::Consumer, &[(Doing::WaitBatch, 10), (Doing::Step, 990)][..]),
+            (Role::Reactor, &[(Doing::WaitConsumer, 1)]),
+        ];
+        let verdict = snapshot(&all).verdict(None);
+        assert_eq!(verdict.bottleneck, Bottleneck::Trainer);
+        assert!((verdict.share - 0.99).abs() < 1e-9 && verdict.advice.starts_with("99 % of the batches lay ready"));
+    }
+
+    #[test]
+    fn decode_when_the_stage_threads_work() {
+        let stage = (Role::Stage, &[(Doing::Decode, 900), (Doing::WaitInput, 100)][..]);
+        let reactor = (Role::Reactor, &[(Doing::WaitConsumer, 1000)][..]);
+        assert_eq!(snapshot(&[STARVING, stage, stage, reactor]).verdict(None).bottleneck, Bottleneck::Decode);
+        let idle = (Role::Stage, &[(Doing::Decode, 100), (Doing::WaitInput, 900)][..]);
+        let reactor = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
+        assert_eq!(snapshot(&[STARVING, idle, reactor]).verdict(None).bottleneck, Bottleneck::Storage, "walks past");
+    }
+
+    #[test]
+    fn storage_against_a_raw_read() {
+        let reactor = (Role::Reactor, &[(Doing::WaitStorage, 960), (Doing::Submit, 40)][..]);
+        let seen = snapshot(&[STARVING, reactor]);
+        let near = seen.verdict(Some(1000.0));
+        assert_eq!((near.bottleneck, near.share), (Bottleneck::Storage, 0.96));
+        assert!(near.advice.contains("97 % of what it gave in a raw read"), "{}", near.advice);
+        assert!(seen.verdict(Some(1940.0)).advice.contains("only 50 %"));
+        assert!(!seen.verdict(None).advice.contains("raw"));
+        assert_eq!(near.to_string().lines().count(), 1);
+    }
+
+    #[test]
+    fn memory_when_the_reactor_waits_for_it() {
+        let reactor = (Role::Reactor, &[(Doing::WaitMemory, 700), (Doing::WaitStorage, 200), (Doing::Submit, 100)][..]);
+        let verdict = snapshot(&[STARVING, reactor]).verdict(None);
+        assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Memory, 0.7));
+    }
+
+    #[test]
+    fn loader_names_the_work_that_took_most() {
+        let reactor = (Role::Reactor, &[(Doing::Copy, 600), (Doing::Submit, 200), (Doing::WaitStorage, 200)][..]);
+        let verdict = snapshot(&[STARVING, reactor]).verdict(None);
+        assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Loader, 0.8));
+        assert!(verdict.advice.contains("views"), "{}", verdict.advice);
+    }
+
+    #[test]
+    fn time_ahead_of_the_consumer_is_nobodys_limit() {
+        let reactor =
+            (Role::Reactor, &[(Doing::WaitConsumer, 800), (Doing::WaitStorage, 150), (Doing::Submit, 50)][..]);
+        let verdict = snapshot(&[STARVING, reactor]).verdict(None);
+        assert_eq!(verdict.bottleneck, Bottleneck::Storage);
+        assert!((verdict.share - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn unknown_without_a_batch_or_a_thread() {
+        assert_eq!(Snapshot::default().verdict(None).bottleneck, Bottleneck::Unknown);
+        assert_eq!(
+            snapshot(&[STARVING, (Role::Reactor, &[(Doing::Idle, 9)])]).verdict(None).bottleneck,
+            Bottleneck::Unknown
+        );
+        assert_eq!(snapshot(&[STARVING]).verdict(None).bottleneck, Bottleneck::Unknown);
+    }
+}

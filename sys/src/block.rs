@@ -1,0 +1,232 @@
+//! The block device behind a file, and the limits of its request queue, from sysfs.
+
+use crate::file::Identity;
+use rustix::fs::{AtFlags, FileType, StatxFlags};
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+/// Devices are stacked at most this deep (a file system on LVM on RAID on partitions of disks is three).
+const DEPTH_MAX: usize = 8;
+
+/// A block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// Name in `/sys/block`, such as "nvme0n1"; a partition's is that of its disk.
+    pub name: String,
+    /// What it is made of.
+    pub kind: BlockKind,
+    /// Limits of its own queue.
+    pub queue: QueueLimits,
+    /// The devices below it, for device mapper and RAID.
+    pub members: Vec<BlockDevice>,
+}
+
+/// What a block device is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// A device with a driver: NVMe, SCSI, virtio.
+    Disk,
+    /// Device mapper: LVM, dm-crypt, multipath.
+    Mapper,
+    /// Software RAID.
+    Raid,
+    /// A file as a device.
+    Loop,
+    /// Compressed or plain memory: zram, brd.
+    Memory,
+}
+
+/// Limits of a device's request queue. Numbers that the kernel does not tell are 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Requests that each hardware queue holds (`nr_requests`). A submission sleeps when they are used up.
+    pub requests: u32,
+    /// Hardware queues.
+    pub hardware_queues: u32,
+    /// The longest request that the kernel makes, in bytes (`max_sectors_kb`); a longer read takes several.
+    pub request_bytes: u64,
+    /// The longest request that the device takes, in bytes (`max_hw_sectors_kb`).
+    pub hardware_request_bytes: u64,
+    /// The most pieces of memory in a request (`max_segments`).
+    pub segments: u32,
+    /// Bytes of a logical block: what `O_DIRECT` is aligned to at least.
+    pub logical_block: u32,
+    /// Bytes of a physical block: smaller reads may cost as much as this.
+    pub physical_block: u32,
+    /// Whether seeks cost time.
+    pub rotational: bool,
+    /// Whether the driver has queues for polling (`io_poll`).
+    pub polling: bool,
+    /// The scheduler in use, such as "none" or "mq-deadline".
+    pub scheduler: String,
+}
+
+impl BlockDevice {
+    /// The device that the file lies on, or `None` where there is none: tmpfs, overlays, FUSE, network file systems.
+    pub fn of(file: BorrowedFd<'_>) -> Option<BlockDevice> {
+        let device = Identity::of(file).ok()?.device;
+        // Major number 0: the file system made the number up. Btrfs does so although it has a device.
+        let (major, minor) = if device.0 == 0 { mount_source(file)? } else { device };
+        BlockDevice::at(Path::new(&format!("/sys/dev/block/{major}:{minor}")), DEPTH_MAX)
+    }
+
+    /// The fewest requests that a hardware queue of a disk below holds: what bounds reads in flight. 0 if unknown.
+    ///
+    /// A mapper and a RAID tell a number too, but pass requests on without holding them.
+    pub fn requests(&self) -> u32 {
+        self.least(|queue| u64::from(queue.requests)) as u32
+    }
+
+    /// The shortest of the longest requests on the way down to the disks, in bytes. 0 if unknown.
+    pub fn request_bytes(&self) -> u64 {
+        let below = self.least(|queue| queue.request_bytes);
+        [self.queue.request_bytes, below].into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(0)
+    }
+
+    /// The disks at the bottom.
+    pub fn disks(&self) -> Vec<&BlockDevice> {
+        if self.members.is_empty() { vec![self] } else { self.members.iter().flat_map(BlockDevice::disks).collect() }
+    }
+
+    fn least(&self, number: impl Fn(&QueueLimits) -> u64) -> u64 {
+        self.disks().iter().map(|disk| number(&disk.queue)).filter(|&number| number > 0).min().unwrap_or(0)
+    }
+
+    fn at(path: &Path, depth: usize) -> Option<BlockDevice> {
+        let mut path = fs::canonicalize(path).ok()?;
+        if path.join("partition").exists() {
+            path.pop();
+        }
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        let kind = match () {
+            () if path.join("dm").exists() => BlockKind::Mapper,
+            () if path.join("md").exists() => BlockKind::Raid,
+            () if name.starts_with("loop") => BlockKind::Loop,
+            () if name.starts_with("zram") || name.starts_with("ram") => BlockKind::Memory,
+            () => BlockKind::Disk,
+        };
+        let members = if depth == 0 { Vec::new() } else { entries(&path.join("slaves")) };
+        let members = members.iter().filter_map(|member| BlockDevice::at(member, depth - 1)).collect();
+        Some(BlockDevice { name, kind, queue: QueueLimits::at(&path), members })
+    }
+}
+
+impl QueueLimits {
+    fn at(device: &Path) -> QueueLimits {
+        let text = |name: &str| fs::read_to_string(device.join("queue").join(name)).unwrap_or_default();
+        let number = |name: &str| text(name).trim().parse::<u64>().unwrap_or(0);
+        let small = |name: &str| u32::try_from(number(name)).unwrap_or(u32::MAX);
+        QueueLimits {
+            requests: small("nr_requests"),
+            hardware_queues: entries(&device.join("mq")).len() as u32,
+            request_bytes: number("max_sectors_kb").saturating_mul(1024),
+            hardware_request_bytes: number("max_hw_sectors_kb").saturating_mul(1024),
+            segments: small("max_segments"),
+            logical_block: small("logical_block_size"),
+            physical_block: small("physical_block_size"),
+            rotational: number("rotational") == 1,
+            polling: number("io_poll") == 1,
+            scheduler: chosen(&text("scheduler")).to_owned(),
+        }
+    }
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// The word in brackets, or the only one: "none [mq-deadline] kyber".
+pub(crate) fn chosen(choices: &str) -> &str {
+    let bracketed = choices.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    bracketed.map_or(choices.trim(), |(word, _)| word)
+}
+
+/// Number of the device that is mounted where the file lies, if what is mounted is a device.
+fn mount_source(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
+        return None;
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let source = source_of(&mounts, stat.stx_mnt_id)?;
+    let node = rustix::fs::stat(source).ok()?;
+    let is_device = FileType::from_raw_mode(node.st_mode) == FileType::BlockDevice;
+    is_device.then(|| (rustix::fs::major(node.st_rdev), rustix::fs::minor(node.st_rdev)))
+}
+
+/// The source in the line of `mountinfo` (see proc(5)) that starts with the mount's number: after the hyphen that ends
+/// the optional fields come type and source.
+fn source_of(mounts: &str, mount: u64) -> Option<&str> {
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(&mount.to_string()))?;
+    line.split_once(" - ")?.1.split(' ').nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_device_of_this_crate_is_known_as_far_as_sysfs_tells() {
+        let file = fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        let device = Identity::of(file.as_fd()).unwrap().device;
+        let Some(found) = BlockDevice::of(file.as_fd()) else {
+            assert!(device.0 == 0 || !Path::new("/sys/dev/block").exists(), "device {device:?} is not in sysfs");
+            return eprintln!("skipped: the source lies on no block device");
+        };
+        assert!(!found.name.is_empty() && found.queue.logical_block >= 512, "{found:?}");
+        assert!(found.requests() > 0 && found.request_bytes() >= 4096, "{found:?}");
+        assert!(found.queue.hardware_request_bytes >= found.queue.request_bytes, "{found:?}");
+        assert!(!found.queue.scheduler.contains('['), "{found:?}");
+    }
+
+    #[test]
+    fn proc_lies_on_no_device() {
+        let file = fs::File::open("/proc/self/status").unwrap();
+        assert_eq!(BlockDevice::of(file.as_fd()), None);
+    }
+
+    /// A sysfs in small: a partition of a mapper of two disks.
+    #[test]
+    fn stacked_devices_are_as_narrow_as_their_narrowest_disk() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for (disk, requests, kib) in [("sda", "64\n", "1280\n"), ("sdb", "256\n", "128\n"), ("dm-0", "9\n", "512\n")] {
+            write(&format!("{disk}/queue/nr_requests"), requests);
+            write(&format!("{disk}/queue/max_sectors_kb"), kib);
+            write(&format!("{disk}/queue/scheduler"), "none [mq-deadline] kyber\n");
+        }
+        write("dm-0/dm/name", "volume\n");
+        write("sda/sda1/partition", "1\n");
+        write("sdb/mq/0/cpu_list", "0\n");
+        write("sdb/mq/1/cpu_list", "1\n");
+        fs::create_dir(root.path().join("dm-0/slaves")).unwrap();
+        for (name, target) in [("sda1", "sda/sda1"), ("sdb", "sdb")] {
+            std::os::unix::fs::symlink(root.path().join(target), root.path().join("dm-0/slaves").join(name)).unwrap();
+        }
+        let device = BlockDevice::at(&root.path().join("dm-0"), DEPTH_MAX).unwrap();
+        assert_eq!((device.name.as_str(), device.kind), ("dm-0", BlockKind::Mapper));
+        assert_eq!((device.requests(), device.request_bytes()), (64, 128 * 1024));
+        let mut disks: Vec<_> = device.disks().iter().map(|disk| (disk.name.clone(), disk.queue.clone())).collect();
+        disks.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!((disks[0].0.as_str(), disks[1].0.as_str()), ("sda", "sdb"));
+        assert_eq!((disks[1].1.hardware_queues, disks[1].1.scheduler.as_str()), (2, "mq-deadline"));
+        assert_eq!(BlockDevice::at(&root.path().join("gone"), DEPTH_MAX), None);
+    }
+
+    #[test]
+    fn mount_sources_are_found_by_number() {
+        let mounts = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+                      270 27 0:50 /a /mnt/b\\040c rw shared:2 - btrfs /dev/vdb1 rw,space_cache\n";
+        assert_eq!(source_of(mounts, 270), Some("/dev/vdb1"));
+        assert_eq!(source_of(mounts, 27), Some("/dev/vda"));
+        assert_eq!(source_of(mounts, 2), None);
+        assert_eq!((chosen("[none] kyber\n"), chosen("none\n"), chosen("")), ("none", "none", ""));
+    }
+}

@@ -1,0 +1,200 @@
+//! Opening files for reading, and asking the kernel about them.
+
+mod cache;
+mod extents;
+mod mapping;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+pub use cache::{CacheStat, advise_random, cachestat, drop_caches, evict};
+pub use extents::{EXTENTS_MAX, Extent, extents};
+pub use mapping::Mapping;
+
+/// How a file is opened for reading. Every open is read-only, and no open makes a terminal the controlling one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFlags {
+    /// `O_DIRECT`: past the page cache. Offset, length and memory of reads must then be aligned.
+    pub direct: bool,
+    /// `O_NOATIME`: do not write the access time. Only the owner of a file, or `CAP_FOWNER`, may ask for it: `EPERM`.
+    pub noatime: bool,
+    /// `O_NONBLOCK`: do not wait for a writer where the path turns out to be a FIFO.
+    ///
+    /// Through a ring this has a price where the file system cannot tell that a read would block (network file systems,
+    /// FUSE, overlays): the flag makes io_uring believe that it can, and the read then blocks the submitting thread.
+    /// [`open`] needs no such choice: it never waits, and clears the flag.
+    pub nonblock: bool,
+}
+
+impl OpenFlags {
+    /// For the ring's file table, in which `O_CLOEXEC` is `EINVAL`: a slot of it is no descriptor of the process.
+    pub(crate) fn for_slot(self) -> OFlags {
+        let mut flags = OFlags::RDONLY | OFlags::NOCTTY;
+        flags.set(OFlags::DIRECT, self.direct);
+        flags.set(OFlags::NOATIME, self.noatime);
+        flags.set(OFlags::NONBLOCK, self.nonblock);
+        flags
+    }
+}
+
+/// An open regular file.
+#[derive(Debug)]
+pub struct Opened {
+    /// The descriptor; closed in a child that runs another program.
+    pub file: OwnedFd,
+    /// How it was opened in the end: without `noatime` where that is not allowed.
+    pub flags: OpenFlags,
+    /// Which file it is, and its size.
+    pub identity: Identity,
+}
+
+/// Opens the regular file at `path`, relative to the folder `at`. `noatime` is given up where it is not allowed.
+///
+/// # Errors
+/// What `openat(2)` says; `EINVAL` with `direct` means that the file system has no `O_DIRECT`. `EISDIR` for a folder,
+/// `InvalidInput` for a FIFO, socket or device, without waiting for its other end.
+pub fn open(at: BorrowedFd<'_>, path: &[u8], mut flags: OpenFlags) -> io::Result<Opened> {
+    let open = |flags: OpenFlags| {
+        let flags = flags.for_slot() | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        rustix::fs::openat(at, path, flags, Mode::empty())
+    };
+    let file = match open(flags) {
+        Err(Errno::PERM) if flags.noatime => {
+            flags.noatime = false;
+            open(flags)?
+        }
+        other => other?,
+    };
+    let (identity, kind) = stat(file.as_fd())?;
+    match kind {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Errno::ISDIR.into()),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+    if !flags.nonblock {
+        rustix::fs::fcntl_setfl(&file, flags.for_slot())?;
+    }
+    Ok(Opened { file, flags, identity })
+}
+
+/// Opens a folder, for use as the start of relative paths only.
+///
+/// # Errors
+/// What `open(2)` says; `ENOTDIR` for anything else than a folder.
+pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// Reads up to `into.len()` bytes at `offset`; fewer at the end of the file.
+///
+/// # Errors
+/// What `pread(2)` says, `EINTR` included; `EINVAL` for an offset that no file can have.
+pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    Ok(rustix::io::pread(file, into, offset)?)
+}
+
+/// What makes a file this file, and not another one under the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Major and minor number of the device; the major number is 0 where a file system has no device of its own.
+    pub device: (u32, u32),
+    /// Inode number.
+    pub inode: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last change of the content: seconds since 1970 and nanoseconds.
+    pub modified: (i64, u32),
+}
+
+impl Identity {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// What `statx(2)` says.
+    pub fn of(file: BorrowedFd<'_>) -> io::Result<Identity> {
+        Ok(stat(file)?.0)
+    }
+}
+
+fn stat(file: BorrowedFd<'_>) -> io::Result<(Identity, FileType)> {
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    let identity = Identity {
+        device: (stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+        size: stat.stx_size,
+        modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+    };
+    Ok((identity, FileType::from_raw_mode(stat.stx_mode.into())))
+}
+
+/// What `O_DIRECT` reads of a file must be aligned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectAlignment {
+    /// Of the memory's address, in bytes.
+    pub memory: u32,
+    /// Of offset and length, in bytes.
+    pub offset: u32,
+}
+
+/// What `O_DIRECT` reads of the file must be aligned to, as `statx(2)` reports it since Linux 6.1.
+///
+/// `None` where it reports nothing, or zeros: an `O_DIRECT` open may succeed there all the same, but reads then go
+/// through the page cache (ext4 with journalled data, btrfs) or block their submission (FUSE).
+pub fn direct_alignment(file: BorrowedFd<'_>) -> Option<DirectAlignment> {
+    // Linux 6.14: reads may be aligned less strictly than writes.
+    const STATX_DIO_READ_ALIGN: u32 = 0x20000;
+    let read_align = StatxFlags::from_bits_retain(STATX_DIO_READ_ALIGN);
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN | read_align).ok()?;
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 || stat.stx_dio_mem_align == 0 || stat.stx_dio_offset_align == 0
+    {
+        return None;
+    }
+    let for_reads = stat.stx_mask & STATX_DIO_READ_ALIGN != 0 && stat.stx_dio_read_offset_align != 0;
+    let offset = if for_reads { stat.stx_dio_read_offset_align } else { stat.stx_dio_offset_align };
+    Some(DirectAlignment { memory: stat.stx_dio_mem_align, offset })
+}
+
+/// The name of the file system that the file lies on, such as "ext4"; its magic number in hexadecimal if this crate
+/// does not know it.
+///
+/// # Errors
+/// What `fstatfs(2)` says.
+pub fn file_system(file: BorrowedFd<'_>) -> io::Result<Cow<'static, str>> {
+    let magic = rustix::fs::fstatfs(file)?.f_type as u32;
+    let known = FILE_SYSTEMS.iter().find(|(known, _)| *known == magic);
+    Ok(known.map_or_else(|| Cow::Owned(format!("{magic:#x}")), |(_, name)| Cow::Borrowed(*name)))
+}
+
+/// Magic numbers from `linux/magic.h` and the file systems' own sources.
+const FILE_SYSTEMS: [(u32, &str); 22] = [
+    (0xef53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0xf2f5_2010, "f2fs"),
+    (0x2fc1_2fc1, "zfs"),
+    (0xca45_1a4e, "bcachefs"),
+    (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
+    (0x9584_58f6, "hugetlbfs"),
+    (0x794c_7630, "overlay"),
+    (0x6573_5546, "fuse"),
+    (0x6969, "nfs"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0x00c3_6400, "ceph"),
+    (0x0bd0_0bd0, "lustre"),
+    (0x0102_1997, "9p"),
+    (0x7371_7368, "squashfs"),
+    (0xe0f5_e1e2, "erofs"),
+    (0x4d44, "vfat"),
+    (0x2011_bab0, "exfat"),
+    (0x9fa0, "proc"),
+];
+
+#[cfg(test)]
+mod tests;

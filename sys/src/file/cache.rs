@@ -1,0 +1,66 @@
+//! What of a file lies in the page cache, and how to get it out of there.
+
+use rustix::fs::Advice;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Pages of a range of a file, counted by `cachestat(2)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CacheStat {
+    /// Pages in the cache.
+    pub cached: u64,
+    /// Of these, changed and not yet written back.
+    pub dirty: u64,
+    /// Of these, being written back.
+    pub writeback: u64,
+    /// Pages that were in the cache once.
+    pub evicted: u64,
+    /// Of these, evicted so recently that they would be active again at once.
+    pub recently_evicted: u64,
+}
+
+/// Counts the pages of `len` bytes at `offset` that lie in the page cache; `len` 0 means up to the file's end.
+///
+/// # Errors
+/// `ENOSYS` before Linux 6.5, `EPERM` where the kernel tells owners and writers only, `EOPNOTSUPP` for hugetlbfs.
+pub fn cachestat(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<CacheStat> {
+    /// The same on all architectures but alpha, which this crate's ring does not run on either.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    let range = Range { offset, len };
+    let mut stat = CacheStat::default();
+    // SAFETY: the kernel reads a `struct cachestat_range` and writes a `struct cachestat`: two and five `u64`, as
+    // declared here with C layout. Both live until the call returns, and the kernel keeps neither.
+    let status = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0_u32) };
+    if status == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Asks the kernel to drop the file's clean pages from the page cache. Changed pages stay: sync before.
+///
+/// # Errors
+/// What `posix_fadvise(2)` says.
+pub fn evict(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
+}
+
+/// Turns readahead off for buffered reads through this descriptor.
+///
+/// # Errors
+/// What `posix_fadvise(2)` says.
+pub fn advise_random(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, Advice::Random)?)
+}
+
+/// Writes everything back and drops the page cache, and the caches of names and inodes, of the whole machine.
+///
+/// # Errors
+/// `EACCES` or `EROFS` for who is not root of the machine, as in most containers.
+pub fn drop_caches() -> io::Result<()> {
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3\n")
+}

@@ -1,0 +1,466 @@
+//! An io_uring that owns every [`Part`] in flight by value.
+//!
+//! A part moves into the ring with the read and moves out with its [`Completion`], so nobody can look at bytes that the
+//! kernel is writing, and dropping the ring waits for the kernel before it lets go of the memory. Nothing here retries,
+//! reorders or counts bytes: that is the caller's.
+
+mod bell;
+mod queues;
+mod records;
+mod setup;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use crate::arena::{Arena, Part};
+use crate::file::OpenFlags;
+use bell::Bell;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::{opcode, types};
+use queues::Queues;
+use records::Records;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use tables::{Buffers, Slot};
+
+pub use setup::{Step, probe};
+
+/// The kernel transfers at most this many bytes in one read (`MAX_RW_COUNT`); a longer part gets a short read.
+pub const READ_BYTES_MAX: usize = 0x7fff_f000;
+
+/// The longest range that the kernel takes as one registered buffer, in bytes.
+pub const PIECE_BYTES_MAX: usize = 1 << 30;
+
+/// The most buffers that one ring registers (`IORING_MAX_REG_BUFFERS`).
+pub const PIECES_MAX: usize = 1 << 14;
+
+/// How long dropping a ring waits for reads that the kernel does not give back; memory that it may still write to is
+/// leaked after that.
+pub const DRAIN_BOUND: Duration = Duration::from_secs(5);
+
+/// How long a turn waits for a completion to free memory after the kernel had none for a submission.
+const RETRY_WAIT: Duration = Duration::from_millis(1);
+
+/// How long a drain waits before it cancels again what is still in flight.
+const DRAIN_WAIT: Duration = Duration::from_millis(100);
+
+/// What a ring is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingOptions {
+    /// Operations in flight at most, from 1; an open with its read is two. The kernel clamps it to 32768 less a few.
+    pub entries: u32,
+    /// Slots of the file table, 0 for none.
+    pub files: u32,
+    /// Bounds on kernel worker threads for work that blocks: on regular files, on anything else. 0 leaves the kernel's.
+    pub max_workers: [u32; 2],
+    /// How long a turn goes on collecting, if it waits for more than one completion, before it is content with any. So
+    /// this also bounds how late such a turn sees a wake-up. Linux 6.12; before, a turn always returns at the first.
+    pub batch_wait: Duration,
+}
+
+impl Default for RingOptions {
+    fn default() -> RingOptions {
+        RingOptions { entries: 256, files: 256, max_workers: [4, 4], batch_wait: Duration::from_micros(200) }
+    }
+}
+
+/// What is read from.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A slot of the ring's file table, filled by an open.
+    Slot(u32),
+    /// A descriptor, which the ring keeps open while the read is in flight.
+    File(Arc<OwnedFd>),
+}
+
+/// What a file is opened into.
+#[derive(Clone, Copy, Debug)]
+pub struct Open<'a> {
+    /// Slot of the file table, below [`Ring::files`]. What lies in it is closed.
+    pub slot: u32,
+    /// The folder that `path` is relative to; the ring keeps it open while the open is in flight.
+    pub folder: &'a Arc<OwnedFd>,
+    /// Path, without NUL bytes.
+    pub path: &'a [u8],
+    /// How to open it.
+    pub flags: OpenFlags,
+}
+
+/// The kind of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A file was opened into a slot.
+    Open,
+    /// Bytes were read.
+    Read,
+}
+
+/// An operation that is done, well or badly.
+#[derive(Debug)]
+pub struct Completion {
+    /// What the caller gave.
+    pub tag: u64,
+    /// What was done.
+    pub kind: Operation,
+    /// Bytes read (0 for an open), or the errno. `ECANCELED` for a read whose open failed.
+    pub result: io::Result<u32>,
+    /// The memory of a read, back from the kernel.
+    pub part: Option<Part>,
+    /// From the call that queued the operation until it was reaped; a read linked to an open includes the open.
+    pub latency: Duration,
+}
+
+/// An io_uring. It lives and dies on the thread that opened it, for the kernel lets only that thread use it.
+///
+/// ```compile_fail,E0277
+/// fn another_thread<T: Send>() {}
+/// another_thread::<uringload_sys::Ring>();
+/// ```
+pub struct Ring {
+    queues: ManuallyDrop<Queues>,
+    records: Records,
+    slots: Vec<Slot>,
+    buffers: Buffers,
+    bell: Arc<Bell>,
+    bell_armed: bool,
+    cancelling: bool,
+    /// Operations refused before they reached the kernel, to be reported by the next turn.
+    refused: Vec<Completion>,
+    batch_wait: Duration,
+    /// The process that opened the ring: a forked child inherits this value, but not the ring's memory.
+    process: u32,
+    /// Neither `Send` nor `Sync`, whatever the fields are.
+    thread_bound: PhantomData<*const ()>,
+}
+
+impl Ring {
+    /// Opens a ring for this thread, with the best setup that the kernel takes; says which wishes it refused.
+    ///
+    /// # Errors
+    /// What `io_uring_setup(2)` says: `EPERM` where a seccomp filter or `kernel.io_uring_disabled` forbids it, `ENOSYS`
+    /// where the kernel has none or lacks the operations that reads need, `ENOMEM` beyond `RLIMIT_MEMLOCK`.
+    pub fn open(options: &RingOptions) -> io::Result<(Ring, Vec<Step>)> {
+        let setup::Made { queues, entries, files, steps } = setup::make(options)?;
+        let ring = Ring {
+            queues: ManuallyDrop::new(queues),
+            records: Records::new(entries),
+            slots: vec![Slot::default(); files as usize],
+            buffers: Buffers::default(),
+            bell: Arc::new(Bell::new()?),
+            bell_armed: false,
+            cancelling: false,
+            refused: Vec::with_capacity(entries),
+            batch_wait: options.batch_wait,
+            process: std::process::id(),
+            thread_bound: PhantomData,
+        };
+        Ok((ring, steps))
+    }
+
+    /// Slots of the file table; 0 where it was not wanted or could not be had.
+    pub fn files(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Ranges registered so far.
+    pub fn pieces(&self) -> usize {
+        self.buffers.ends.len()
+    }
+
+    /// Operations in flight at most.
+    pub fn capacity(&self) -> usize {
+        self.records.free() + self.records.used()
+    }
+
+    /// How many more operations can be queued now.
+    pub fn room(&self) -> usize {
+        self.records.free().saturating_sub(self.refused.len())
+    }
+
+    /// Operations that were queued and not yet reported.
+    pub fn in_flight(&self) -> usize {
+        self.records.used() + self.refused.len()
+    }
+
+    /// Registers `range` of `arena`: reads into a part that lies wholly in one registered range skip the pinning of
+    /// pages. The first range of a ring starts anywhere, each further one where the last one ended. Populate it before.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another arena, a range out of order, empty, outside the arena or above [`PIECE_BYTES_MAX`];
+    /// else what the kernel says: `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EOPNOTSUPP` or `EFAULT` where the memory cannot be
+    /// pinned. The ring goes on without this range.
+    pub fn register(&mut self, arena: &Arena, range: Range<usize>) -> io::Result<()> {
+        if !self.buffers.may_add(arena, &range) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "buffer ranges must be adjacent and at most 1 GiB",
+            ));
+        }
+        if self.buffers.arena.is_none() {
+            let slots = (arena.len() / crate::arena::HUGE_PAGE_BYTES).clamp(1, PIECES_MAX);
+            self.queues.submitter.register_buffers_sparse(slots as u32)?;
+            self.buffers.arena = Some(arena.handle());
+        }
+        let index = self.buffers.ends.len() as u32;
+        let piece =
+            libc::iovec { iov_base: arena.base().wrapping_add(range.start).cast(), iov_len: range.end - range.start };
+        // SAFETY: the range was checked to lie inside the arena, and `self.buffers.arena`, set above, keeps the arena
+        // mapped until `drop` has unregistered the buffers or has leaked that handle.
+        unsafe { self.queues.submitter.register_buffers_update(index, &[piece], None)? };
+        self.buffers.add(range);
+        Ok(())
+    }
+
+    /// Queues the opening of a file into a slot. `force_async` leaves it to a kernel worker from the start.
+    ///
+    /// A slot that is being opened or read is refused with `EBUSY`, for a read that a worker takes up late would find
+    /// the new file in its place. A slot whose open failed is empty.
+    ///
+    /// # Panics
+    /// If there is no [`room`](Ring::room).
+    pub fn open_file(&mut self, open: Open<'_>, tag: u64, force_async: bool) {
+        assert!(self.room() >= 1, "no room in the ring");
+        if let Err(errno) = self.may_open(&open) {
+            return self.refuse(tag, Operation::Open, None, errno);
+        }
+        let entry = self.open_entry(open, tag);
+        self.queue(if force_async { entry.flags(Flags::ASYNC) } else { entry });
+    }
+
+    /// Queues a read of `part.len()` bytes at `offset` into `part`. A slot that is not open is refused with `EBADF`, an
+    /// offset that no file can have with `EINVAL`.
+    ///
+    /// # Panics
+    /// If there is no [`room`](Ring::room).
+    pub fn read(&mut self, target: &Target, offset: u64, part: Part, tag: u64, force_async: bool) {
+        assert!(self.room() >= 1, "no room in the ring");
+        if let Target::Slot(slot) = *target
+            && !self.slots.get(slot as usize).is_some_and(Slot::is_open)
+        {
+            return self.refuse(tag, Operation::Read, Some(part), libc::EBADF);
+        }
+        if i64::try_from(offset).is_err() {
+            return self.refuse(tag, Operation::Read, Some(part), libc::EINVAL);
+        }
+        let entry = self.read_entry(target, offset, part, tag, false);
+        self.queue(if force_async { entry.flags(Flags::ASYNC) } else { entry });
+    }
+
+    /// Queues the opening of a file into a slot and a read from it that starts when the open has succeeded: two
+    /// operations and two completions with the same tag, `Open` first. Refusals as in `open_file` and `read`.
+    ///
+    /// # Panics
+    /// If there is no [`room`](Ring::room) for two.
+    pub fn open_and_read(&mut self, open: Open<'_>, offset: u64, part: Part, tag: u64, force_async: bool) {
+        assert!(self.room() >= 2, "no room in the ring for two");
+        let offset_fits = i64::try_from(offset).map_err(|_| libc::EINVAL);
+        if let Err(errno) = self.may_open(&open).and(offset_fits) {
+            self.refuse(tag, Operation::Open, None, errno);
+            return self.refuse(tag, Operation::Read, Some(part), libc::ECANCELED);
+        }
+        let target = Target::Slot(open.slot);
+        // A soft link, so that a failed open cancels the read: a hard link would let it read the slot's last file.
+        let first = self.open_entry(open, tag).flags(Flags::IO_LINK);
+        let second = self.read_entry(&target, offset, part, tag, true);
+        let flags = if force_async { Flags::ASYNC } else { Flags::empty() };
+        self.queue(first.flags(flags));
+        self.queue(second.flags(flags));
+    }
+
+    /// Hands what was queued to the kernel, waits up to `wait` (`None`: not at all) until about `want` operations are
+    /// done or a [`waker`](Ring::waker) is used, and appends everything that is done to `done`. A wait may end early.
+    ///
+    /// # Errors
+    /// Only where the ring as a whole has failed.
+    pub fn turn(&mut self, wait: Option<Duration>, want: usize, done: &mut Vec<Completion>) -> io::Result<()> {
+        let wait = wait.filter(|_| self.refused.is_empty());
+        done.append(&mut self.refused);
+        if !self.bell_armed {
+            self.bell_armed = true;
+            self.queue(self.bell.entry().user_data(records::BELL));
+        }
+        let entered = self.enter(wait, want);
+        self.reap(done);
+        entered
+    }
+
+    /// Ends a `turn` that waits, or the next one, from any thread.
+    pub fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.bell))
+    }
+
+    /// Asks the kernel, with the next `turn`, to cancel what is in flight. Every operation still gets its completion:
+    /// `ECANCELED`, or its result where it was too late. A read that a disk is working on is not interrupted.
+    pub fn cancel_all(&mut self) {
+        if !self.cancelling {
+            self.cancelling = true;
+            let any = types::CancelBuilder::any();
+            self.queue(opcode::AsyncCancel2::new(any).build().user_data(records::CANCEL));
+        }
+    }
+
+    fn may_open(&self, open: &Open<'_>) -> Result<(), i32> {
+        let slot = self.slots.get(open.slot as usize).ok_or(libc::EBADF)?;
+        if slot.is_busy() {
+            return Err(libc::EBUSY);
+        }
+        if open.path.contains(&0) { Err(libc::EINVAL) } else { Ok(()) }
+    }
+
+    fn refuse(&mut self, tag: u64, kind: Operation, part: Option<Part>, errno: i32) {
+        let result = Err(io::Error::from_raw_os_error(errno));
+        self.refused.push(Completion { tag, kind, result, part, latency: Duration::ZERO });
+    }
+
+    fn open_entry(&mut self, open: Open<'_>, tag: u64) -> Entry {
+        self.slots[open.slot as usize].start_open();
+        let (index, record) = self.records.take(Operation::Open, tag);
+        record.slot = Some(open.slot);
+        record.file = Some(Arc::clone(open.folder));
+        record.path.extend_from_slice(open.path);
+        record.path.push(0);
+        let destination = types::DestinationSlot::try_from_slot_target(open.slot).ok();
+        opcode::OpenAt::new(types::Fd(open.folder.as_raw_fd()), record.path.as_ptr().cast())
+            .file_index(destination)
+            .flags(open.flags.for_slot().bits() as i32)
+            .build()
+            .user_data(index)
+    }
+
+    fn read_entry(&mut self, target: &Target, offset: u64, part: Part, tag: u64, linked: bool) -> Entry {
+        let (address, len) = (part.as_ptr(), part.len().min(READ_BYTES_MAX) as u32);
+        let buffer = self.buffers.index_of(&part);
+        let (index, record) = self.records.take(Operation::Read, tag);
+        record.linked = linked;
+        record.part = Some(part);
+        let entry = match target {
+            Target::Slot(slot) => {
+                record.slot = Some(*slot);
+                self.slots[*slot as usize].start_read();
+                let slot = types::Fixed(*slot);
+                match buffer {
+                    Some(buffer) => opcode::ReadFixed::new(slot, address, len, buffer).offset(offset).build(),
+                    None => opcode::Read::new(slot, address, len).offset(offset).build(),
+                }
+            }
+            Target::File(file) => {
+                record.file = Some(Arc::clone(file));
+                let file = types::Fd(file.as_raw_fd());
+                match buffer {
+                    Some(buffer) => opcode::ReadFixed::new(file, address, len, buffer).offset(offset).build(),
+                    None => opcode::Read::new(file, address, len).offset(offset).build(),
+                }
+            }
+        };
+        entry.user_data(index)
+    }
+
+    /// Puts an entry into the submission queue, which has an entry for every record and for the ring's own two.
+    fn queue(&mut self, entry: Entry) {
+        let index = entry.get_user_data();
+        // SAFETY: what an entry points to (a part, a path) is owned by the record that its user data names, and the
+        // wake-up and the cancellation point to nothing. Records are emptied by `reap` alone, when the kernel has given
+        // the operation back; `drop` leaks them if it does not. Descriptors are kept open by the same record, or by
+        // `self.bell`.
+        let pushed = unsafe { self.queues.sq.push(&entry) };
+        assert!(pushed.is_ok(), "the submission queue has an entry for every record");
+        self.records.queued.push_back(index);
+    }
+
+    fn enter(&mut self, wait: Option<Duration>, want: usize) -> io::Result<()> {
+        let want = want.clamp(1, self.records.used().max(1));
+        let entered = self.queues.enter(wait, want, self.batch_wait);
+        self.records.submitted(self.queues.sq.len());
+        match entered.map_err(|error| error.raw_os_error()) {
+            Err(Some(libc::EAGAIN | libc::EBUSY)) => {
+                // The kernel has no memory for a request, or completions to hand over first. Wait a little for what is
+                // in flight to make room; the next turn submits the rest.
+                let _ = self.queues.wait(RETRY_WAIT);
+                Ok(())
+            }
+            Ok(()) | Err(Some(libc::ETIME | libc::EINTR)) => Ok(()),
+            Err(errno) => Err(errno.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error)),
+        }
+    }
+
+    /// Takes everything out of the completion queue.
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        let now = Instant::now();
+        self.queues.cq.sync();
+        for entry in &mut self.queues.cq {
+            match entry.user_data() {
+                records::BELL => {
+                    self.bell_armed = false;
+                    self.bell.silence();
+                }
+                records::CANCEL => self.cancelling = false,
+                index => {
+                    let (slot, completion) = self.records.finish(index, entry.result(), now);
+                    if let Some(slot) = slot {
+                        self.slots[slot as usize].finish(&completion);
+                    }
+                    done.push(completion);
+                }
+            }
+        }
+        self.queues.cq.sync();
+    }
+
+    /// Cancels what is in flight and waits for all of it, up to `bound`; returns whether nothing is left.
+    fn drain(&mut self, bound: Duration) -> bool {
+        let end = Instant::now() + bound;
+        let mut done = Vec::with_capacity(self.records.used());
+        // The wake-up is not armed again: the cancellation takes it along, and it owns no memory.
+        self.bell_armed = true;
+        while self.records.used() > 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            // Again after each wait: what a cancelled operation was linked to, or what was submitted late, is new.
+            self.cancel_all();
+            if self.turn(Some(left.min(DRAIN_WAIT)), usize::MAX, &mut done).is_err() {
+                return false;
+            }
+            done.clear();
+        }
+        true
+    }
+
+    /// Ends the ring. Nothing of it may be used afterwards: this is its destructor, with a bound for tests to choose.
+    fn close(&mut self, bound: Duration) {
+        if !self.drain(bound) {
+            self.leak();
+        } else if self.buffers.arena.is_some() {
+            // Closing a ring frees its buffers some time later; this gives back the locked-memory budget now.
+            let _ = self.queues.submitter.unregister_buffers();
+        }
+        // SAFETY: `close` runs once, as the end of `drop` or of a test that does not drop the ring; nothing uses
+        // `queues` after it.
+        unsafe { ManuallyDrop::drop(&mut self.queues) };
+    }
+
+    /// Keeps what the kernel may still write to mapped, and unused, for ever: the parts of what is in flight, each of
+    /// which keeps the whole mapping, and the arena that is registered.
+    fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.records));
+        std::mem::forget(self.buffers.arena.take());
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            self.close(DRAIN_BOUND);
+        } else {
+            // In a forked child the ring's memory is not mapped, and what is in flight is the parent's: touch nothing.
+            self.leak();
+        }
+    }
+}

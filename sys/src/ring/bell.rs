@@ -1,0 +1,52 @@
+//! Ends a wait from another thread: an eventfd on which the ring keeps a poll armed.
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use rustix::event::EventfdFlags;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Rung by any thread, heard by the ring's.
+pub(super) struct Bell {
+    event: OwnedFd,
+    /// Rung since it was last silenced, so that many rings between two turns cost one system call.
+    rung: AtomicBool,
+}
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Bell> {
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Bell { event, rung: AtomicBool::new(false) })
+    }
+
+    /// Completes when the bell has been rung. A poll and not a read: no memory is in flight, and a bell rung before it
+    /// is armed counts too.
+    pub(super) fn entry(&self) -> Entry {
+        opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), libc::POLLIN as u32).build()
+    }
+
+    /// For the ring's thread, before it looks at what the other threads left for it.
+    pub(super) fn silence(&self) {
+        // `EAGAIN` where there was nothing to read: the poll was cancelled.
+        let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
+        // In this order: were the flag cleared first, a thread could set it and write between the two, the read would
+        // swallow that, and no later ring would write again. This way a thread that finds the flag still set is heard
+        // by the caller, which the swap makes see everything before that ring.
+        self.rung.swap(false, Ordering::AcqRel);
+    }
+}
+
+impl std::task::Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Bell>) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // Cannot fail: one write between two silences does not fill the counter.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Opening a ring: the best that the kernel takes, and a record of what it refused.
+
+use super::RingOptions;
+use super::queues::Queues;
+use io_uring::{IoUring, Probe, opcode};
+use std::io;
+
+/// Entries of the submission queue that the ring keeps for itself: the poll on its bell and one cancellation.
+pub(super) const OWN_ENTRIES: u32 = 2;
+
+/// The longest submission queue (`IORING_MAX_ENTRIES`).
+const SQ_ENTRIES_MAX: u32 = 32768;
+
+/// Something that a ring was to have and the kernel refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What was wanted.
+    pub what: &'static str,
+    /// Why not.
+    pub errno: i32,
+}
+
+/// A ring and what became of the wishes.
+pub(super) struct Made {
+    pub(super) queues: Queues,
+    /// Operations in flight at most.
+    pub(super) entries: usize,
+    /// Slots of the file table.
+    pub(super) files: u32,
+    pub(super) steps: Vec<Step>,
+}
+
+/// Whether a ring can be opened here at all.
+///
+/// # Errors
+/// The errno of `io_uring_setup(2)`: `EPERM` where a seccomp filter or `kernel.io_uring_disabled` forbids it, `ENOSYS`
+/// where the kernel has none, or none with the operations that reads need.
+pub fn probe() -> Result<(), i32> {
+    let ring = IoUring::builder().dontfork().build(OWN_ENTRIES).map_err(|error| errno(&error))?;
+    required(&ring).map(drop)
+}
+
+/// Flags given up one after the other while the kernel answers `EINVAL`.
+const RUNGS: [&str; 3] = ["NO_SQARRAY", "SINGLE_ISSUER and DEFER_TASKRUN", "COOP_TASKRUN and SUBMIT_ALL"];
+
+pub(super) fn make(options: &RingOptions) -> io::Result<Made> {
+    let mut steps = Vec::new();
+    // An entry for every operation in flight, so that the submission queue is never full. The completion queue is twice
+    // as long by default, so it never overflows.
+    let wanted = options.entries.clamp(1, SQ_ENTRIES_MAX - OWN_ENTRIES) + OWN_ENTRIES;
+    let ring = climb(wanted, &mut steps)?;
+    let linked_opens = required(&ring).map_err(io::Error::from_raw_os_error)?;
+    let entries = wanted.min(ring.params().sq_entries()) - OWN_ENTRIES;
+    let mut queues = Queues::new(ring);
+    let mut note = |what, errno| steps.push(Step { what, errno });
+    if let Err(error) = queues.register_ring_fd() {
+        note("registered ring fd", errno(&error));
+    }
+    let mut files = 0;
+    if options.files > 0 {
+        let registered = if linked_opens { register_files(&queues, options.files) } else { Err(libc::EOPNOTSUPP) };
+        match registered {
+            Ok(count) => files = count,
+            Err(errno) => note("file table", errno),
+        }
+        if files > 0 && files < options.files {
+            note("file table of the wanted length", libc::EMFILE);
+        }
+    }
+    if options.max_workers != [0, 0]
+        && let Err(error) = queues.submitter.register_iowq_max_workers(&mut { options.max_workers })
+    {
+        note("bound on kernel workers", errno(&error));
+    }
+    Ok(Made { queues, entries: entries as usize, files, steps })
+}
+
+fn climb(entries: u32, steps: &mut Vec<Step>) -> io::Result<IoUring> {
+    for (given_up, what) in RUNGS.iter().enumerate() {
+        match builder(given_up).build(entries) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                steps.push(Step { what, errno: libc::EINVAL });
+            }
+            other => return other,
+        }
+    }
+    builder(RUNGS.len()).build(entries)
+}
+
+fn builder(given_up: usize) -> io_uring::Builder {
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_clamp();
+    if given_up < 1 {
+        builder.setup_no_sqarray();
+    }
+    if given_up < 2 {
+        builder.setup_single_issuer().setup_defer_taskrun();
+    }
+    if given_up < 3 {
+        builder.setup_coop_taskrun().setup_submit_all();
+    }
+    if given_up == 2 {
+        builder.setup_taskrun_flag();
+    }
+    builder
+}
+
+/// Checks what nothing here goes without; returns whether opens can be linked to reads of the file table.
+fn required(ring: &IoUring) -> Result<bool, i32> {
+    let params = ring.params();
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(|_| libc::ENOSYS)?;
+    let codes = [opcode::Read::CODE, opcode::ReadFixed::CODE, opcode::PollAdd::CODE, opcode::AsyncCancel2::CODE];
+    // EXT_ARG: waits with a timeout (5.11). NODROP and SUBMIT_STABLE (5.5) come with it.
+    let enough = params.is_feature_ext_arg() && params.is_feature_nodrop() && params.is_feature_submit_stable();
+    if !enough || !codes.iter().all(|&code| probe.is_supported(code)) {
+        return Err(libc::ENOSYS);
+    }
+    Ok(params.is_feature_linked_file() && probe.is_supported(opcode::OpenAt::CODE))
+}
+
+/// Registers an empty file table, as long as `RLIMIT_NOFILE` allows.
+fn register_files(queues: &Queues, wanted: u32) -> Result<u32, i32> {
+    let mut count = wanted;
+    loop {
+        match queues.submitter.register_files_sparse(count) {
+            Ok(()) => return Ok(count),
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) && count > 1 => count /= 2,
+            Err(error) => return Err(errno(&error)),
+        }
+    }
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}

@@ -1,0 +1,84 @@
+//! What the ring knows about its two tables in the kernel: files and buffers.
+
+use super::{Completion, Operation, PIECE_BYTES_MAX, PIECES_MAX};
+use crate::arena::{Arena, Part};
+use std::ops::Range;
+
+/// A slot of the file table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slot {
+    open: bool,
+    opening: bool,
+    reads: u32,
+}
+
+impl Slot {
+    /// Whether it holds the file of an open that has succeeded and been reported.
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Whether something in flight uses it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.opening || self.reads > 0
+    }
+
+    pub(super) fn start_open(&mut self) {
+        self.opening = true;
+        self.open = false;
+    }
+
+    pub(super) fn start_read(&mut self) {
+        self.reads += 1;
+    }
+
+    pub(super) fn finish(&mut self, completion: &Completion) {
+        match completion.kind {
+            Operation::Open => {
+                self.opening = false;
+                self.open = completion.result.is_ok();
+            }
+            Operation::Read => self.reads -= 1,
+        }
+    }
+}
+
+/// The registered buffers: adjacent ranges of one arena, in ascending order.
+#[derive(Default)]
+pub(super) struct Buffers {
+    /// Keeps the memory mapped for as long as it is registered.
+    pub(super) arena: Option<Arena>,
+    start: usize,
+    /// Where each ends; it starts where the one before ends.
+    pub(super) ends: Vec<usize>,
+}
+
+impl Buffers {
+    /// Whether the kernel takes `range` as the next buffer, and the order is kept.
+    pub(super) fn may_add(&self, arena: &Arena, range: &Range<usize>) -> bool {
+        self.arena.as_ref().is_none_or(|known| known.is_same(arena))
+            && self.ends.last().is_none_or(|&end| end == range.start)
+            && range.start < range.end
+            && range.end <= arena.len()
+            && range.end - range.start <= PIECE_BYTES_MAX
+            && self.ends.len() < PIECES_MAX
+    }
+
+    pub(super) fn add(&mut self, range: Range<usize>) {
+        if self.ends.is_empty() {
+            self.start = range.start;
+        }
+        self.ends.push(range.end);
+    }
+
+    /// The buffer that the part lies wholly in, if there is one.
+    pub(super) fn index_of(&self, part: &Part) -> Option<u16> {
+        let arena = self.arena.as_ref()?;
+        if part.is_empty() || part.offset() < self.start || !part.is_of(arena) {
+            return None;
+        }
+        let index = self.ends.partition_point(|&end| end <= part.offset());
+        let end = *self.ends.get(index)?;
+        if part.end() <= end { u16::try_from(index).ok() } else { None }
+    }
+}

@@ -1,0 +1,289 @@
+//! What this process may do on this machine, and what it has used so far.
+
+use crate::block::chosen;
+use rustix::process::Resource;
+use rustix::time::ClockId;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// `CAP_IPC_LOCK`: with it, `RLIMIT_MEMLOCK` does not bound registered buffers.
+pub const CAP_IPC_LOCK: u32 = 14;
+
+/// A soft and a hard limit; `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// In force.
+    pub soft: Option<u64>,
+    /// Up to which a process may raise the soft limit.
+    pub hard: Option<u64>,
+}
+
+impl From<rustix::process::Rlimit> for Limit {
+    fn from(limit: rustix::process::Rlimit) -> Limit {
+        Limit { soft: limit.current, hard: limit.maximum }
+    }
+}
+
+/// Bytes that this user's processes without [`CAP_IPC_LOCK`] may lock (`RLIMIT_MEMLOCK`), registered buffers included.
+pub fn locked_memory_limit() -> Limit {
+    rustix::process::getrlimit(Resource::Memlock).into()
+}
+
+/// Descriptors that this process may have open (`RLIMIT_NOFILE`); also the longest file table of a ring.
+pub fn open_files_limit() -> Limit {
+    rustix::process::getrlimit(Resource::Nofile).into()
+}
+
+/// Sets the soft limit on locked memory, in bytes.
+///
+/// # Errors
+/// `EINVAL` or `EPERM` above the hard limit.
+pub fn set_locked_memory_limit(soft: Option<u64>) -> io::Result<()> {
+    set_limit(Resource::Memlock, soft)
+}
+
+/// Sets the soft limit on open descriptors, for the whole process.
+///
+/// # Errors
+/// `EINVAL` or `EPERM` above the hard limit.
+pub fn set_open_files_limit(soft: Option<u64>) -> io::Result<()> {
+    set_limit(Resource::Nofile, soft)
+}
+
+fn set_limit(resource: Resource, soft: Option<u64>) -> io::Result<()> {
+    let mut limit = rustix::process::getrlimit(resource);
+    limit.current = soft;
+    Ok(rustix::process::setrlimit(resource, limit)?)
+}
+
+/// Whether this process has the capability of this number in effect; `None` where `/proc` does not tell.
+pub fn has_capability(number: u32) -> Option<bool> {
+    let effective = u64::from_str_radix(&status("CapEff")?, 16).ok()?;
+    Some(effective.checked_shr(number).unwrap_or(0) & 1 == 1)
+}
+
+/// What seccomp does to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seccomp {
+    /// Nothing.
+    Off,
+    /// Only `read`, `write` and `exit` are left.
+    Strict,
+    /// A filter decides on each system call: the default in containers.
+    Filter,
+}
+
+/// What seccomp does to this process; `None` where `/proc` does not tell.
+pub fn seccomp() -> Option<Seccomp> {
+    match status("Seccomp")?.as_str() {
+        "0" => Some(Seccomp::Off),
+        "1" => Some(Seccomp::Strict),
+        "2" => Some(Seccomp::Filter),
+        _ => None,
+    }
+}
+
+/// The sysctl `kernel.io_uring_disabled`: 0 allows io_uring, 1 allows it to the group in `kernel.io_uring_group` and to
+/// root, 2 forbids it. `None` before Linux 6.6, and without io_uring.
+pub fn io_uring_disabled() -> Option<u32> {
+    read_number("/proc/sys/kernel/io_uring_disabled").and_then(|value| value.try_into().ok())
+}
+
+/// The kernel's release, such as "6.18.0-generic".
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// Huge pages of this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HugePages {
+    /// Reserved by `vm.nr_hugepages`.
+    pub total: u64,
+    /// Of these, free.
+    pub free: u64,
+    /// Bytes of each.
+    pub page_bytes: u64,
+    /// Transparent huge pages: "always", "madvise" or "never"; empty where the kernel has none.
+    pub transparent: String,
+}
+
+/// Huge pages of this machine, as far as `/proc` and `/sys` tell.
+pub fn huge_pages() -> HugePages {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let number = |name| field(&meminfo, name).and_then(leading_number).unwrap_or(0);
+    let mode = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    HugePages {
+        total: number("HugePages_Total"),
+        free: number("HugePages_Free"),
+        page_bytes: number("Hugepagesize") * 1024,
+        transparent: chosen(&mode).to_owned(),
+    }
+}
+
+/// Bytes that can be taken without swapping (`MemAvailable`), page cache included.
+pub fn memory_available() -> Option<u64> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    Some(leading_number(field(&meminfo, "MemAvailable")?)? * 1024)
+}
+
+/// The least memory limit, in bytes, of the control groups (version 2 or 1) that this process is in.
+pub fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    memory_limit_of(&groups, Path::new("/sys/fs/cgroup"))
+}
+
+fn memory_limit_of(groups: &str, root: &Path) -> Option<u64> {
+    // Version 1 says "no limit" with the largest number of pages.
+    const UNLIMITED: u64 = 1 << 62;
+    let mut least = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let (mount, name) = match controllers {
+            "" => (root.to_path_buf(), "memory.max"),
+            _ if controllers.split(',').any(|one| one == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        // A group's parents bound it too. Where a container shows its own group as the root, the path may be the
+        // host's and not exist: the root is looked at in any case.
+        let group = PathBuf::from(group.trim_start_matches('/'));
+        for ancestor in group.ancestors() {
+            let limit = read_number(mount.join(ancestor).join(name)).filter(|&limit| limit < UNLIMITED);
+            least = [least, limit].into_iter().flatten().min();
+        }
+    }
+    least
+}
+
+/// Kernel worker threads (`iou-wrk`) that work for rings of this process now: reads or opens that block.
+pub fn ring_workers() -> usize {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return 0 };
+    let name = |thread: io::Result<fs::DirEntry>| fs::read_to_string(thread.ok()?.path().join("comm")).ok();
+    threads.filter_map(name).filter(|name| name.starts_with("iou-wrk")).count()
+}
+
+/// CPU time of the whole process so far, in user space and in the kernel, the kernel's ring workers included.
+pub fn cpu_time() -> Duration {
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of the calling thread so far.
+pub fn thread_cpu_time() -> Duration {
+    clock(ClockId::ThreadCPUTime)
+}
+
+fn clock(id: ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(id);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+}
+
+/// The most memory that this process had resident so far, in bytes (`VmHWM`).
+///
+/// Not `ru_maxrss`, which a process inherits from the one that it was before `exec`.
+pub fn peak_memory() -> Option<u64> {
+    Some(leading_number(&status("VmHWM")?)? * 1024)
+}
+
+/// Makes [`peak_memory`] start over from what is resident now.
+///
+/// # Errors
+/// What writing to `/proc/self/clear_refs` says: not every container allows it.
+pub fn reset_peak_memory() -> io::Result<()> {
+    fs::write("/proc/self/clear_refs", "5\n")
+}
+
+fn status(name: &str) -> Option<String> {
+    // Not `self`, which is the whole process: capabilities and seccomp are a thread's own, and so are its resources.
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    field(&status, name).map(str::to_owned)
+}
+
+/// The value in a line "name:   value".
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+fn leading_number(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn read_number(path: impl AsRef<Path>) -> Option<u64> {
+    leading_number(&fs::read_to_string(path).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let text = "VmHWMx:\t1 kB\nVmHWM:\t  1736 kB\nSeccomp_filters:\t3\nSeccomp:\t2\n";
+        assert_eq!(field(text, "VmHWM").and_then(leading_number), Some(1736));
+        assert_eq!(field(text, "Seccomp"), Some("2"));
+        assert_eq!(field(text, "Sec"), None);
+    }
+
+    #[test]
+    fn the_least_limit_of_all_groups_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let limit = |groups: &str| memory_limit_of(groups, root.path());
+        assert_eq!(limit("0::/a/b\n"), None);
+        write("a/b/memory.max", "max\n");
+        assert_eq!(limit("0::/a/b\n"), None);
+        write("a/memory.max", "5000\n");
+        assert_eq!(limit("0::/a/b\n"), Some(5000));
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(limit("4:memory:/of/the/host\n"), None);
+        write("memory/memory.limit_in_bytes", "4000\n");
+        assert_eq!(limit("4:cpu,memory:/of/the/host\n0::/a/b\nnonsense\n"), Some(4000));
+        assert_eq!(limit("5:cpuset:/\n"), None);
+    }
+
+    #[test]
+    fn clocks_run_with_work() {
+        let (process, thread) = (cpu_time(), thread_cpu_time());
+        let mut sum = 0_u64;
+        while thread_cpu_time() < thread + Duration::from_millis(5) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert!(cpu_time() >= process + Duration::from_millis(5));
+    }
+
+    #[test]
+    fn the_peak_follows_memory_that_is_touched() {
+        const BYTES: usize = 64 << 20;
+        let Some(before) = peak_memory() else { return eprintln!("skipped: no /proc") };
+        // Mapped and not allocated: an allocator may keep what is freed.
+        let (_, mut held) = crate::Arena::reserve(BYTES).unwrap();
+        held.populate().unwrap();
+        let peak = peak_memory().unwrap();
+        drop(held);
+        assert!(peak >= BYTES as u64 && peak >= before, "{before} to {peak}");
+        if let Err(error) = reset_peak_memory() {
+            return eprintln!("skipped: the peak cannot be reset: {error}");
+        }
+        assert!(peak_memory().unwrap() < peak);
+    }
+
+    #[test]
+    fn what_every_linux_tells() {
+        assert!(kernel_release().starts_with(|first: char| first.is_ascii_digit()));
+        assert!(memory_available().is_none_or(|bytes| bytes > 1 << 20));
+        assert!(huge_pages().free <= huge_pages().total && !huge_pages().transparent.contains('['));
+        assert!(io_uring_disabled().is_none_or(|value| value <= 2));
+        assert!(has_capability(CAP_IPC_LOCK).is_some() && has_capability(1000) == Some(false));
+        assert!(seccomp().is_some());
+        let limit = open_files_limit();
+        assert!(limit.soft.is_some_and(|soft| soft >= 16));
+        set_open_files_limit(limit.soft).unwrap();
+        assert_eq!(open_files_limit(), limit);
+        set_locked_memory_limit(locked_memory_limit().soft).unwrap();
+    }
+}

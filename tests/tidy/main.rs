@@ -1,0 +1,118 @@
+//! The source obeys its own rules. Each rule is a function from a file to what breaks it, and each is first shown to
+//! catch what it is meant to catch.
+
+mod rules;
+mod source;
+
+use rules::{Layers, Rule};
+use source::{Source, rust_files};
+use std::path::Path;
+
+/// What the rules about code look at: whatever of it is there.
+const CODE_FOLDERS: [&str; 8] = ["src", "sys", "capi", "python", "tests", "examples", "benches", "fuzz"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn layers() -> Layers {
+    let lib = std::fs::read_to_string(root().join("src/lib.rs")).expect("src/lib.rs is readable");
+    Layers::from_lib(&Source::new("src/lib.rs", lib))
+}
+
+/// Applies `rule` to the files below `folders` and fails with everything that it finds.
+fn keep(rule: Rule, folders: &[&str]) {
+    let files: Vec<Source> = folders.iter().flat_map(|folder| rust_files(root(), folder)).collect();
+    assert!(!files.is_empty(), "no source below {folders:?}");
+    let broken: Vec<String> = files.iter().flat_map(rule).collect();
+    assert!(broken.is_empty(), "{} places break this rule:\n{}", broken.len(), broken.join("\n"));
+}
+
+#[test]
+fn modules_import_only_from_the_left() {
+    let layers = layers();
+    let files = rust_files(root(), "src");
+    let broken: Vec<String> = files.iter().flat_map(|file| layers.broken_by(file)).collect();
+    assert!(broken.is_empty(), "imports against the order of src/lib.rs:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_file_of_the_library_is_in_a_layer() {
+    let layers = layers();
+    let lost: Vec<_> = rust_files(root(), "src").into_iter().filter(|file| layers.is_lost(file)).collect();
+    assert!(lost.is_empty(), "neither a module of src/lib.rs nor the binary's: {:?}", lost[0].path);
+}
+
+#[test]
+fn the_command_line_sees_the_public_api_only() {
+    keep(rules::command_line_uses_public_api, &["src"]);
+}
+
+#[test]
+fn src_has_no_unsafe() {
+    keep(rules::no_unsafe, &["src"]);
+    for file in ["src/lib.rs", "src/main.rs"] {
+        let text = std::fs::read_to_string(root().join(file)).expect("a crate root is readable");
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{file} lacks #![forbid(unsafe_code)]");
+    }
+}
+
+#[test]
+fn each_unsafe_has_its_proof() {
+    keep(rules::unsafe_is_explained, &CODE_FOLDERS);
+}
+
+#[test]
+fn the_library_neither_prints_nor_reads_the_environment() {
+    keep(rules::library_is_quiet, &["src", "sys/src"]);
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    keep(rules::short_files, &CODE_FOLDERS);
+    keep(rules::short_functions, &CODE_FOLDERS);
+}
+
+#[test]
+fn lines_are_narrow() {
+    keep(rules::narrow_lines, &CODE_FOLDERS);
+}
+
+#[test]
+fn each_file_says_what_it_is() {
+    keep(rules::has_header, &CODE_FOLDERS);
+}
+
+#[test]
+fn the_rules_catch_what_they_are_for() {
+    let lib = Source::new("src/lib.rs", "pub mod error;\npub mod plan;\nmod engine;\n");
+    let layers = Layers::from_lib(&lib);
+    let caught = |path: &str, text: &str| layers.broken_by(&Source::new(path, text)).len();
+    assert_eq!(caught("src/engine.rs", "use crate::plan::Plan;"), 0);
+    assert_eq!(caught("src/engine.rs", "use crate::{Error, plan::Plan};"), 0);
+    assert_eq!(caught("src/plan.rs", "use crate::engine::Engine;"), 1);
+    assert_eq!(caught("src/plan/reads.rs", "use crate::{error::{Error, Kind}, engine::{self}};"), 1);
+    assert_eq!(caught("src/plan/reads.rs", "fn f() -> super::super::engine::Engine {}"), 1);
+    assert_eq!(caught("src/plan/reads.rs", "mod tests { use super::super::Plan; }"), 0);
+    assert_eq!(caught("src/plan.rs", "mod tests { use super::*; }"), 0);
+    assert_eq!(caught("src/plan.rs", "use super::error::Error;"), 1);
+    assert_eq!(caught("src/plan.rs", "// see crate::engine\nconst S: &str = \"crate::engine\";"), 0);
+    assert!(layers.is_lost(&Source::new("src/spare.rs", "")));
+
+    let breaks = |rule: Rule, text: &str| rule(&Source::new("src/plan.rs", text)).len();
+    assert_eq!(breaks(rules::no_unsafe, "fn f() { unsafe { g() } }"), 1);
+    assert_eq!(breaks(rules::no_unsafe, "fn unsafe_not() {} // unsafe"), 0);
+    assert_eq!(breaks(rules::unsafe_is_explained, "let a = 1;\nlet b = unsafe { f() };"), 1);
+    assert_eq!(breaks(rules::unsafe_is_explained, "// SAFETY: a\nlet a = 1;\nunsafe impl Send for A {}"), 1);
+    assert_eq!(breaks(rules::unsafe_is_explained, "// Because. SAFETY: a\nlet b =\n    unsafe { f() };"), 0);
+    assert_eq!(breaks(rules::unsafe_is_explained, "/// # Safety\n/// Mind.\n#[inline]\npub unsafe fn f() {}"), 0);
+    assert_eq!(breaks(rules::library_is_quiet, "fn f() { println!(\"a\") }"), 1);
+    assert_eq!(breaks(rules::library_is_quiet, "fn f() { std::env::var(\"a\"); todo!() }"), 2);
+    assert_eq!(breaks(rules::library_is_quiet, "#[cfg(test)]\nmod tests { fn f() { eprintln!(\"skipped\") } }"), 0);
+    let long = format!("fn f(a: [u8; 4]) {{\n{}}}", "    g();\n".repeat(rules::FUNCTION_LINES));
+    assert_eq!(breaks(rules::short_functions, &long), 1);
+    assert_eq!(breaks(rules::short_functions, &format!("trait T {{\nfn f();\n{}}}", "\n".repeat(200))), 0);
+    assert_eq!(breaks(rules::short_files, &"\n".repeat(rules::FILE_LINES + 1)), 1);
+    assert_eq!(breaks(rules::narrow_lines, &"x".repeat(rules::LINE_CHARS + 1)), 1);
+    assert_eq!(breaks(rules::has_header, "use a;"), 1);
+}

@@ -1,0 +1,215 @@
+//! The rules: from a file to the places that break them.
+
+use super::source::{Source, is_word};
+use std::path::Path;
+
+/// A rule: one line for each place of a file that breaks it.
+pub type Rule = fn(&Source) -> Vec<String>;
+
+/// Longest file, in lines.
+pub const FILE_LINES: usize = 700;
+/// Longest function, in lines from its `fn` to its closing brace.
+pub const FUNCTION_LINES: usize = 100;
+/// Longest line, in characters.
+pub const LINE_CHARS: usize = 120;
+
+/// What a library must not do: print, read the environment, keep globals, or leave work undone.
+const LOUD: [&str; 12] = [
+    "println!",
+    "eprintln!",
+    "print!",
+    "eprint!",
+    "dbg!",
+    "todo!",
+    "unimplemented!",
+    "env::var",
+    "env::var_os",
+    "env::set_var",
+    "static mut",
+    "thread_local!",
+];
+
+/// The library's modules in the order of src/lib.rs: one may import only what stands before it.
+pub struct Layers {
+    names: Vec<String>,
+}
+
+impl Layers {
+    pub fn from_lib(lib: &Source) -> Layers {
+        let declared = lib.words("mod").map(|at| word_at(&lib.code, at + "mod ".len()).to_owned());
+        let names: Vec<String> = declared.collect();
+        assert!(names.first().is_some_and(|name| name == "error"), "the first layer is error: {names:?}");
+        Layers { names }
+    }
+
+    /// Whether a file below src/ belongs to neither the library nor the binary.
+    pub fn is_lost(&self, file: &Source) -> bool {
+        let name = module_of(&file.path);
+        !is_command_line(&file.path) && name != "lib" && self.layer(&name).is_none()
+    }
+
+    /// Imports of a module that stands later than the file's own.
+    pub fn broken_by(&self, file: &Source) -> Vec<String> {
+        let own_name = module_of(&file.path);
+        let Some(own) = self.layer(&own_name) else { return Vec::new() };
+        let mut broken = Vec::new();
+        for at in file.words("crate").filter(|&at| file.code[at..].starts_with("crate::")) {
+            for name in heads(&file.code[at + "crate::".len()..]) {
+                if self.layer(name).is_some_and(|layer| layer > own) {
+                    broken.push(place(file, at, &format!("{own_name} imports {name}, a later layer")));
+                }
+            }
+        }
+        for at in file.words("super").filter(|&at| file.code[at..].starts_with("super::")) {
+            let chain = file.code[at..].split("::").take_while(|part| *part == "super").count();
+            let starts_chain = !file.code[..at].ends_with("super::");
+            if starts_chain && chain >= depth(file, at) {
+                broken.push(place(file, at, "reaches the crate's root by super: write crate::"));
+            }
+        }
+        broken
+    }
+
+    fn layer(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|layer| layer == name)
+    }
+}
+
+/// The binary is a crate of its own, so the compiler keeps it to what is public, unless it goes around the library.
+pub fn command_line_uses_public_api(file: &Source) -> Vec<String> {
+    let mut broken = Vec::new();
+    if is_command_line(&file.path) {
+        for at in file.words("uringload_sys") {
+            broken.push(place(file, at, "the command line uses uringload_sys: ask the library"));
+        }
+    }
+    for (at, _) in file.code.match_indices("#[path") {
+        broken.push(place(file, at, "a module from elsewhere"));
+    }
+    broken
+}
+
+pub fn no_unsafe(file: &Source) -> Vec<String> {
+    file.words("unsafe").map(|at| place(file, at, "unsafe outside sys")).collect()
+}
+
+/// `unsafe` blocks and impls need a SAFETY comment in front of their statement, functions a Safety section.
+pub fn unsafe_is_explained(file: &Source) -> Vec<String> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let code: Vec<&str> = file.code.lines().collect();
+    let mut broken = Vec::new();
+    for at in file.words("unsafe") {
+        let next = word_at(&file.code, at + "unsafe".len());
+        // A function pointer's type promises nothing, and an extern block's items are each marked.
+        if next == "extern" || (next == "fn" && file.code[at..].trim_start_matches("unsafe fn").starts_with('(')) {
+            continue;
+        }
+        let line = file.line_of(at) - 1;
+        let in_front = (0..line).rev().take_while(|&above| {
+            let text = code[above].trim();
+            text.starts_with("#[") || !text.ends_with([';', '{', '}']) && !lines[above].trim().is_empty()
+        });
+        let explained = lines[line].contains("SAFETY:")
+            || in_front.into_iter().any(|above| lines[above].contains("SAFETY:") || lines[above].contains("# Safety"));
+        if !explained {
+            broken.push(place(file, at, "unsafe without a SAFETY comment"));
+        }
+    }
+    broken
+}
+
+pub fn library_is_quiet(file: &Source) -> Vec<String> {
+    if is_command_line(&file.path) {
+        return Vec::new();
+    }
+    let loud = LOUD.iter().flat_map(|what| file.words(what).map(move |at| (at, what)));
+    let in_library = loud.filter(|&(at, _)| !file.is_test(at));
+    in_library.map(|(at, what)| place(file, at, &format!("{what} in the library"))).collect()
+}
+
+pub fn short_files(file: &Source) -> Vec<String> {
+    let lines = file.text.lines().count();
+    if lines <= FILE_LINES {
+        return Vec::new();
+    }
+    vec![format!("{}: {lines} lines, {FILE_LINES} are allowed", file.path.display())]
+}
+
+pub fn short_functions(file: &Source) -> Vec<String> {
+    let mut broken = Vec::new();
+    for at in file.words("fn") {
+        // `fn(u8) -> u8` is a type.
+        let name = word_at(&file.code, at + "fn ".len());
+        let Some((_, close)) = file.block(at).filter(|_| !name.is_empty()) else { continue };
+        let lines = file.line_of(close) - file.line_of(at) + 1;
+        if lines > FUNCTION_LINES {
+            broken.push(place(file, at, &format!("{name} has {lines} lines, {FUNCTION_LINES} are allowed")));
+        }
+    }
+    broken
+}
+
+pub fn narrow_lines(file: &Source) -> Vec<String> {
+    let lines = file.text.lines().enumerate();
+    let wide = lines.filter(|(_, line)| line.chars().count() > LINE_CHARS);
+    wide.map(|(at, _)| format!("{}:{}: wider than {LINE_CHARS}", file.path.display(), at + 1)).collect()
+}
+
+pub fn has_header(file: &Source) -> Vec<String> {
+    if file.text.starts_with("//! ") {
+        return Vec::new();
+    }
+    vec![format!("{}: does not start with a //! line that says what it is", file.path.display())]
+}
+
+fn is_command_line(path: &Path) -> bool {
+    path == Path::new("src/main.rs") || path.starts_with("src/cli")
+}
+
+/// "plan" for src/plan.rs and everything below src/plan/.
+fn module_of(path: &Path) -> String {
+    let inside = path.strip_prefix("src").unwrap_or(path);
+    let first = inside.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    first.unwrap_or_default().trim_end_matches(".rs").to_owned()
+}
+
+/// How many modules enclose the byte at `at`: one for src/plan.rs, two for src/plan/reads.rs, and each inline one.
+fn depth(file: &Source, at: usize) -> usize {
+    let inline = file.words("mod").filter(|&start| start < at);
+    let inside = inline.filter(|&start| file.block(start).is_some_and(|(open, close)| open < at && at < close));
+    file.path.components().count() - 1 + inside.count()
+}
+
+/// The first names of the paths behind `crate::`: one, or those of a `{...}` list.
+fn heads(path: &str) -> Vec<&str> {
+    if !path.starts_with('{') {
+        return vec![word_at(path, 0)];
+    }
+    let mut depth = 0;
+    let mut heads = Vec::new();
+    for (at, byte) in path.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 1 && matches!(byte, b'{' | b',') {
+            heads.push(word_at(path, at + 1));
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    heads
+}
+
+/// The word that starts at or behind the blanks at `from`.
+fn word_at(text: &str, from: usize) -> &str {
+    let rest = text.get(from..).unwrap_or_default().trim_start();
+    let end = rest.bytes().position(|byte| !is_word(byte)).unwrap_or(rest.len());
+    &rest[..end]
+}
+
+fn place(file: &Source, at: usize, what: &str) -> String {
+    format!("{}:{}: {what}", file.path.display(), file.line_of(at))
+}

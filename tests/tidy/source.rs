@@ -1,0 +1,186 @@
+//! A Rust file as the rules see it: its text, and the same text with comments and literals blanked out.
+
+use std::path::{Path, PathBuf};
+
+/// One source file.
+pub struct Source {
+    /// Relative to the repository's root.
+    pub path: PathBuf,
+    /// As it is.
+    pub text: String,
+    /// The same number of bytes and lines, with every comment, string and character literal replaced by spaces.
+    pub code: String,
+}
+
+impl Source {
+    pub fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Source {
+        let (path, text) = (path.into(), text.into());
+        let code = blank_comments_and_literals(&text);
+        assert_eq!(code.len(), text.len());
+        Source { path, text, code }
+    }
+
+    /// The number of the line, from 1, that holds the byte at `offset`.
+    pub fn line_of(&self, offset: usize) -> usize {
+        self.text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
+    }
+
+    /// Whether the byte at `offset` lies in test code: a file of tests, or behind a `#[cfg(test)]`, whose item ends the
+    /// file by this project's custom (tests come last).
+    pub fn is_test(&self, offset: usize) -> bool {
+        let name = self.path.file_name().is_some_and(|name| name == "tests.rs");
+        let folder = self.path.components().any(|part| part.as_os_str() == "tests");
+        name || folder || self.code.find("#[cfg(test)]").is_some_and(|start| start <= offset)
+    }
+
+    /// Where each whole word `word` starts in the code.
+    pub fn words<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+        self.code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
+            let before = self.code.as_bytes()[..at].last().copied();
+            let after = self.code.as_bytes().get(at + word.len()).copied();
+            !before.is_some_and(is_word) && !after.is_some_and(is_word)
+        })
+    }
+
+    /// Where the block that opens at or after `from` starts and ends, both braces included, or `None` where a `;` comes
+    /// first, as in a trait's method without a body.
+    pub fn block(&self, from: usize) -> Option<(usize, usize)> {
+        let bytes = self.code.as_bytes();
+        // A `;` inside brackets belongs to an array type such as `[u8; 4]`.
+        let mut brackets = 0;
+        let open = (from..bytes.len()).find(|&at| match bytes[at] {
+            b'[' | b'(' => {
+                brackets += 1;
+                false
+            }
+            b']' | b')' => {
+                brackets -= 1;
+                false
+            }
+            b'{' => true,
+            b';' => brackets == 0,
+            _ => false,
+        })?;
+        if bytes[open] == b';' {
+            return None;
+        }
+        let mut depth = 0;
+        (open..bytes.len())
+            .find(|&at| {
+                depth += i32::from(bytes[at] == b'{') - i32::from(bytes[at] == b'}');
+                depth == 0
+            })
+            .map(|close| (open, close))
+    }
+}
+
+/// Every Rust file below `folder`, in order of path; nothing where the folder is not there.
+pub fn rust_files(root: &Path, folder: &str) -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.join(folder)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let path = entry.expect("a folder of sources is readable").path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source is UTF-8");
+                found.push(Source::new(path.strip_prefix(root).expect("below the root"), text));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+pub fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Replaces each byte of comments, strings and character literals by a space, and keeps newlines.
+fn blank_comments_and_literals(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = Vec::with_capacity(bytes.len());
+    while code.len() < bytes.len() {
+        let at = code.len();
+        let len = literal_or_comment(&bytes[at..], at.checked_sub(1).map(|before| bytes[before]));
+        if len == 0 {
+            code.push(bytes[at]);
+        }
+        code.extend(bytes[at..at + len].iter().map(|&byte| if byte == b'\n' { b'\n' } else { b' ' }));
+    }
+    String::from_utf8_lossy(&code).into_owned()
+}
+
+/// The length of the comment or literal that `rest` starts with, or 0. `before` is the byte in front of it.
+fn literal_or_comment(rest: &[u8], before: Option<u8>) -> usize {
+    let inside_word = before.is_some_and(is_word);
+    match rest {
+        [b'/', b'/', ..] => find(rest, b"\n").unwrap_or(rest.len()),
+        [b'/', b'*', ..] => block_comment(rest),
+        [b'"', ..] => quoted(rest, 0),
+        [b'b' | b'c', b'"', ..] if !inside_word => quoted(rest, 1),
+        [b'r', b'"' | b'#', ..] if !inside_word => raw_string(rest, 1),
+        [b'b' | b'c', b'r', b'"' | b'#', ..] if !inside_word => raw_string(rest, 2),
+        [b'\'', b'\\', ..] => character(rest, 3),
+        // A lifetime has no closing quote behind its first character.
+        [b'\'', first, ..] => {
+            let width = match first {
+                0..=0x7f => 1,
+                0xf0.. => 4,
+                0xe0.. => 3,
+                _ => 2,
+            };
+            if rest.get(1 + width) == Some(&b'\'') { 2 + width } else { 0 }
+        }
+        _ => 0,
+    }
+}
+
+/// An escaped character such as `'\n'` or `'\u{1f}'`: ends at the first quote from `from` on.
+fn character(rest: &[u8], from: usize) -> usize {
+    find(&rest[from.min(rest.len())..], b"'").map_or(0, |at| from + at + 1)
+}
+
+fn block_comment(rest: &[u8]) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < rest.len() {
+        match &rest[at..] {
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    rest.len()
+}
+
+fn quoted(rest: &[u8], open: usize) -> usize {
+    let mut at = open + 1;
+    while at < rest.len() {
+        match rest[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+fn raw_string(rest: &[u8], prefix: usize) -> usize {
+    let hashes = rest[prefix..].iter().take_while(|&&byte| byte == b'#').count();
+    if rest.get(prefix + hashes) != Some(&b'"') {
+        return 0; // `r#match`, a raw identifier
+    }
+    let mut end = vec![b'"'];
+    end.resize(1 + hashes, b'#');
+    let start = prefix + hashes + 1;
+    find(&rest[start..], &end).map_or(rest.len(), |at| start + at + end.len())
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}
