@@ -54,8 +54,8 @@ proptest! {
         }
     }
 
-    /// Stop behind any batch, go on with another world size and batch size: the real positions are those of an epoch that
-    /// was never stopped.
+    /// Stop behind any batch, go on with another world size and batch size: the real positions are those of an epoch
+    /// that was never stopped.
     #[test]
     fn a_resume_continues_the_same_order(
         len in 1..400_u64, first in (1..9_u64, 1..20_u64), second in (1..9_u64, 1..20_u64), stop in 0..40_u64,

@@ -11,8 +11,8 @@ use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Threads that look for files where the user does not say how many. Taking a size waits for the disk where the inode is
-/// not in memory, so that more threads than cores are of use; the bounds keep small and large machines reasonable.
+/// Threads that look for files where the user does not say how many. Taking a size waits for the disk where the inode
+/// is not in memory, so that more threads than cores are of use; the bounds keep small and large machines reasonable.
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 16;
 

@@ -75,8 +75,8 @@ fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(done)
 }
 
-/// Where the first braces with more than one choice open and close, and their choices. Others stand for themselves, as in
-/// a shell.
+/// Where the first braces with more than one choice open and close, and their choices. Others stand for themselves, as
+/// in a shell.
 #[expect(clippy::type_complexity, reason = "used once, right above")]
 fn first_braces(text: &[u8]) -> Result<Option<(usize, usize, Vec<Vec<u8>>)>> {
     for open in (0..text.len()).filter(|&at| text[at] == b'{') {

@@ -1,7 +1,7 @@
 //! Finds the files below a folder and their sizes, in parallel.
 //!
-//! Folders are listed and sizes are taken by the same threads, from one stack of tasks. Each thread appends what it finds
-//! to parts of its own; in the end one sort of 8-byte references puts all names in the order of their bytes.
+//! Folders are listed and sizes are taken by the same threads, from one stack of tasks. Each thread appends what it
+//! finds to parts of its own; in the end one sort of 8-byte references puts all names in the order of their bytes.
 //! Sources: getdents64(2), statx(2), path_resolution(7).
 
 use super::files::SEGMENT_BYTES;
@@ -22,8 +22,8 @@ use std::thread::ScopedJoinHandle;
 
 /// Files whose sizes are taken as one task: long beside the lock that hands it out, short beside a folder.
 const TASK_FILES: usize = 512;
-/// Links to folders that are followed below one root. Folders that link to each other have a path for every order in which
-/// they can be passed, and twenty of them more than anybody can wait for.
+/// Links to folders that are followed below one root. Folders that link to each other have a path for every order in
+/// which they can be passed, and twenty of them more than anybody can wait for.
 const FOLDER_LINKS_MAX: u64 = 1 << 18;
 /// Buffer of one getdents64 call, in bytes: about a thousand names.
 const LISTING_BYTES: usize = 64 << 10;
@@ -261,7 +261,8 @@ impl Walk<'_> {
             }
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.error("cannot stat the folder", &folder.path, errno))?;
-        // Only a link can lead back: the file systems of Linux refuse hard links to folders, and the kernel loops of mounts.
+        // Only a link can lead back: the file systems of Linux refuse hard links to folders, and the kernel loops of
+        // mounts.
         if folder.linked && Ancestor::contains(&folder.parent, stat.st_dev, stat.st_ino) {
             worker.skips.add(SkipReason::LinkLoop, &self.path(&folder.path, b""));
             return Ok(None);
@@ -403,8 +404,8 @@ impl Part {
     }
 }
 
-/// Types and sizes in bytes of what `paths` lead to, in their order, taken by up to `threads` threads. Paths are relative to
-/// `base`.
+/// Types and sizes in bytes of what `paths` lead to, in their order, taken by up to `threads` threads. Paths are
+/// relative to `base`.
 pub(super) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
     let measure = |path: &P| stat(CWD, base.join(path));
     let share = paths.len().div_ceil(threads.max(1)).max(TASK_FILES);

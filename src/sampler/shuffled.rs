@@ -77,8 +77,8 @@ mod tests {
         }
     }
 
-    /// Around powers of two up to the longest that can be: in range, and the inverse finds every position and every sample.
-    /// What maps both ways on a set of this size has neither gap nor repeat.
+    /// Around powers of two up to the longest that can be: in range, and the inverse finds every position and every
+    /// sample. What maps both ways on a set of this size has neither gap nor repeat.
     #[test]
     fn long_orders_invert() {
         for bits in 13..64_u32 {
@@ -180,7 +180,8 @@ mod tests {
         (a.0 * CELLS / len * CELLS + b.0 * CELLS / len) as usize
     }
 
-    /// In one long order, what comes next, what comes 64 later, and what the next epoch has in the same place tell nothing.
+    /// In one long order, what comes next, what comes 64 later, and what the next epoch has in the same place tell
+    /// nothing.
     #[test]
     fn long_orders_have_no_serial_correlation() {
         for len in [20_000_u64, 65_537, 1_281_167, 1 << 20, 1 << 40] {
@@ -201,8 +202,8 @@ mod tests {
         }
     }
 
-    /// Differences of samples at a fixed distance repeat as often as by chance: the sharpest of these tests, which finds
-    /// networks with too few rounds or with a hash that is too simple.
+    /// Differences of samples at a fixed distance repeat as often as by chance: the sharpest of these tests, which
+    /// finds networks with too few rounds or with a hash that is too simple.
     #[test]
     fn differences_repeat_by_chance_only() {
         for (len, distance) in [(65_537_u64, 1), (1_000_003, 1), (1_000_003, 256), (1 << 20, 1), (1 << 20, 1024)] {
