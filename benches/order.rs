@@ -1,5 +1,5 @@
-//! What a place in the order costs: nanoseconds for one `at()` through `&dyn Sampler`, for one in an `EpochOrder`, and for
-//! one position of a planned batch. `cargo bench --bench order`.
+//! What a place in the order costs: nanoseconds for one `at()` through `&dyn Sampler`, for one in an `EpochOrder`, and
+//! for one position of a planned batch. `cargo bench --bench order`.
 //!
 //! Each number is the best of several runs, which is the one that other processes have disturbed least. A hash of all
 //! results is printed with it, so that the work cannot be optimised away, and a change of the order shows.
@@ -47,7 +47,8 @@ fn main() {
             hash
         });
     }
-    let sequential: &dyn Sampler = black_box(&Sequential::new(1 << 20));
+    let sequential = Sequential::new(1 << 20);
+    let sequential: &dyn Sampler = black_box(&sequential);
     report(1 << 20, "sequential, dyn", || run(|position| sequential.at(Cursor { epoch: 0, position }).0));
 }
 

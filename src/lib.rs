@@ -17,6 +17,7 @@ pub mod batch;
 pub mod engine;
 pub mod reactor;
 pub mod loader;
+pub mod raw;
 
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;

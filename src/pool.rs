@@ -3,9 +3,11 @@
 //!
 //! Only the reactor's thread takes and gives; a lease may be dropped anywhere. The pool is address-ordered first fit: the
 //! lowest free range that is long enough. So a consumer that keeps up is served from the same few megabytes, which stay in
-//! the processor's caches and are all the memory that is ever taken from the system.
+//! the processor's caches and are all the memory that is ever taken from the system: the arena is address space, and gets
+//! memory from the bottom up, a few megabytes at a time, when the first read into it is about to start.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::BLOCK_BYTES;
 use crate::queue::Bell;
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
@@ -13,9 +15,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use uringload_sys::{Arena, Part};
 
-/// Memory is taken from the system in steps of at least this: 8 MiB take about 1.5 ms to zero, less than the reads in
-/// flight last, so growing does not stall the disk.
-pub const GROWTH_BYTES: usize = 8 << 20;
+/// Memory is taken from the system in steps of at least one huge page. It takes 0.2 ms to zero, and up to 4 ms in a virtual
+/// machine whose host must find it first: still less than the reads in flight last, so that growing does not stall the disk.
+pub const GROWTH_BYTES: usize = 2 << 20;
+
+/// Steps in which the whole arena is taken at most: a ring registers no more than 16384 ranges.
+const GROWTH_STEPS: usize = 8192;
 
 /// Blocks start at multiples of this, so that every block suits a 4096-byte logical sector.
 pub const BLOCK_ALIGNMENT: usize = 4096;
@@ -27,10 +32,10 @@ pub struct Pool {
     /// Free parts, by offset; no two touch.
     free: Vec<Part>,
     free_bytes: usize,
-    /// Everything below this offset has been populated.
-    populated: usize,
-    /// What was populated and not yet asked for with `grown`.
-    grown: Option<Range<usize>>,
+    /// Length of the longest sample's block where it has one of its own, else 0.
+    longest: usize,
+    /// Everything below this offset has memory.
+    backed: usize,
     home: Arc<Home>,
 }
 
@@ -42,19 +47,22 @@ struct Home {
 }
 
 impl Pool {
-    /// Reserves `bytes` of address space; memory follows as blocks are taken. `bell` is rung when a lease comes back.
+    /// Reserves `bytes` of address space for samples of up to `longest_sample` bytes; memory follows as blocks are used.
+    /// `bell` is rung when a lease comes back.
     ///
     /// # Errors
     /// `MemoryLimit` where the system refuses to reserve that much.
-    pub fn new(bytes: usize, bell: Arc<Bell>) -> Result<Pool> {
+    pub fn new(bytes: usize, longest_sample: usize, bell: Arc<Bell>) -> Result<Pool> {
         let (arena, whole) = Arena::reserve(bytes).map_err(|source| {
             Error::new(ErrorKind::MemoryLimit, format!("cannot reserve {bytes} bytes for the pool"))
                 .with_source(source)
                 .with_remedy("lower memory_limit, or raise the address space limit (ulimit -v)")
         })?;
         let free_bytes = whole.len();
+        let longest =
+            if longest_sample as u64 > BLOCK_BYTES { longest_sample.next_multiple_of(BLOCK_ALIGNMENT) } else { 0 };
         let home = Arc::new(Home { parts: SegQueue::new(), bell });
-        Ok(Pool { arena, free: vec![whole], free_bytes, populated: 0, grown: None, home })
+        Ok(Pool { arena, free: vec![whole], free_bytes, longest, backed: 0, home })
     }
 
     /// The arena that blocks come from.
@@ -68,8 +76,8 @@ impl Pool {
     }
 
     /// Bytes of memory that were taken from the system so far.
-    pub fn populated_bytes(&self) -> usize {
-        self.populated
+    pub fn backed_bytes(&self) -> usize {
+        self.backed
     }
 
     /// Whether every block is home.
@@ -77,38 +85,45 @@ impl Pool {
         self.free_bytes == self.arena.len()
     }
 
-    /// Takes a block of `bytes` (rounded up to [`BLOCK_ALIGNMENT`]), or `None` while no free range is that long.
+    /// Takes a block of at least `bytes`, or `None` while no free range is that long. It has no memory yet: see [`back`].
     ///
-    /// # Errors
-    /// `MemoryLimit` where the system has no memory left to back it.
-    pub fn take(&mut self, bytes: usize) -> Result<Option<Part>> {
-        let bytes = bytes.next_multiple_of(BLOCK_ALIGNMENT);
-        let Some(index) = self.free.iter().position(|part| part.len() >= bytes) else { return Ok(None) };
+    /// [`back`]: Pool::back
+    pub fn take(&mut self, bytes: usize) -> Option<Part> {
+        let exact = bytes.next_multiple_of(BLOCK_ALIGNMENT);
+        // A sample with a block of its own takes as much room as the longest one would, if it is of about that length:
+        // then the hole that it leaves suits the next such sample, whichever is the longer, and two holes are enough.
+        let roomy = if self.longest > 0 && exact > self.longest / 2 { exact.max(self.longest) } else { exact };
+        self.first_fit(roomy).or_else(|| self.first_fit(exact))
+    }
+
+    fn first_fit(&mut self, bytes: usize) -> Option<Part> {
+        let index = self.free.iter().position(|part| part.len() >= bytes)?;
         let block = self.free[index].split_to(bytes);
         if self.free[index].is_empty() {
             self.free.remove(index);
         }
         self.free_bytes -= bytes;
-        if block.end() > self.populated
-            && let Err(source) = self.populate_to(block.end())
-        {
-            self.give(block);
-            return Err(Error::new(ErrorKind::MemoryLimit, format!("the system has no {bytes} bytes to give"))
-                .with_source(source)
-                .with_remedy("lower memory_limit, or raise the memory limit of the container"));
-        }
-        Ok(Some(block))
+        Some(block)
     }
 
-    /// Takes the first memory from the system, so that the first batch does not wait for it.
+    /// Sees to it that everything below the offset `end` of the arena has memory. Returns what got it just now, for
+    /// registration with a ring: such ranges are adjacent and ascend.
     ///
     /// # Errors
-    /// `MemoryLimit` where the system has none.
-    pub fn warm_up(&mut self) -> Result<()> {
-        if let Some(block) = self.take(1)? {
-            self.give(block);
+    /// `MemoryLimit` where the system has none left.
+    pub fn back(&mut self, end: usize) -> Result<Option<Range<usize>>> {
+        if end <= self.backed {
+            return Ok(None);
         }
-        Ok(())
+        let step = (self.arena.len() / GROWTH_STEPS).next_multiple_of(GROWTH_BYTES).max(GROWTH_BYTES);
+        let range = self.backed..end.next_multiple_of(step).min(self.arena.len());
+        self.arena.populate(range.clone()).map_err(|source| {
+            Error::new(ErrorKind::MemoryLimit, format!("the system has no {} bytes to give", range.len()))
+                .with_source(source)
+                .with_remedy("lower memory_limit, or raise the memory limit of the container")
+        })?;
+        self.backed = range.end;
+        Ok(Some(range))
     }
 
     /// Takes a block back, by offset into the free list, joined with its neighbours.
@@ -144,11 +159,6 @@ impl Pool {
         Bytes::from_owner(Lease { block: Some(block), home: Arc::clone(&self.home) })
     }
 
-    /// The range that was populated since the last call, for registration with the ring. Ranges are adjacent and ascend.
-    pub fn grown(&mut self) -> Option<Range<usize>> {
-        self.grown.take()
-    }
-
     /// Joins the free part behind `index` to the one at it if they touch.
     fn join(&mut self, index: usize) -> bool {
         if index + 1 >= self.free.len() || self.free[index].end() != self.free[index + 1].offset() {
@@ -156,16 +166,6 @@ impl Pool {
         }
         let next = self.free.remove(index + 1);
         self.free[index].unsplit(next).is_ok()
-    }
-
-    fn populate_to(&mut self, end: usize) -> std::io::Result<()> {
-        let start = self.populated;
-        let end = end.next_multiple_of(GROWTH_BYTES).min(self.arena.len());
-        self.arena.populate(start..end)?;
-        self.populated = end;
-        let first = self.grown.as_ref().map_or(start, |range| range.start);
-        self.grown = Some(first..end);
-        Ok(())
     }
 }
 
@@ -197,14 +197,14 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn pool(bytes: usize) -> Pool {
-        Pool::new(bytes, Arc::new(Bell::new())).unwrap()
+        Pool::new(bytes, 150 * MIB, Arc::new(Bell::new())).unwrap()
     }
 
     #[test]
     fn blocks_come_home_and_join() {
         let mut pool = pool(16 * MIB);
         let total = pool.free_bytes();
-        let blocks: Vec<Part> = (1..=8).map(|n| pool.take(n * 10_000).unwrap().unwrap()).collect();
+        let blocks: Vec<Part> = (1..=8).map(|n| pool.take(n * 10_000).unwrap()).collect();
         assert!(blocks.windows(2).all(|pair| pair[0].end() == pair[1].offset()), "address order");
         let mut order = blocks;
         order.swap(0, 5);
@@ -220,16 +220,16 @@ mod tests {
     #[test]
     fn refuses_what_is_not_free_and_takes_it_later() {
         let mut pool = pool(4 * MIB);
-        let first = pool.take(3 * MIB).unwrap().unwrap();
-        assert!(pool.take(2 * MIB).unwrap().is_none());
+        let first = pool.take(3 * MIB).unwrap();
+        assert!(pool.take(2 * MIB).is_none());
         pool.give(first);
-        assert!(pool.take(4 * MIB).unwrap().is_some());
+        assert!(pool.take(4 * MIB).is_some());
     }
 
     #[test]
     fn a_lease_comes_home_with_its_last_slice() {
         let mut pool = pool(2 * MIB);
-        let mut block = pool.take(100).unwrap().unwrap();
+        let mut block = pool.take(100).unwrap();
         block.as_mut()[..3].copy_from_slice(b"abc");
         let bytes = pool.lease(block);
         let slice = bytes.slice(1..3);
@@ -243,15 +243,28 @@ mod tests {
     #[test]
     fn memory_is_taken_as_needed() {
         let mut pool = pool(64 * MIB);
-        assert_eq!(pool.populated_bytes(), 0);
         for _ in 0..100 {
-            let block = pool.take(MIB).unwrap().unwrap();
+            let block = pool.take(MIB).unwrap();
+            let _ = pool.back(block.end()).unwrap();
             pool.give(block);
         }
-        assert_eq!(pool.populated_bytes(), GROWTH_BYTES);
-        assert_eq!(pool.grown(), Some(0..GROWTH_BYTES));
-        assert_eq!(pool.grown(), None);
-        let _big = pool.take(20 * MIB).unwrap().unwrap();
-        assert_eq!(pool.grown(), Some(GROWTH_BYTES..3 * GROWTH_BYTES));
+        assert_eq!(pool.backed_bytes(), GROWTH_BYTES, "the same block again and again");
+        assert_eq!(pool.back(1).unwrap(), None);
+        assert_eq!(pool.back(20 * MIB).unwrap(), Some(GROWTH_BYTES..20 * MIB));
+        assert_eq!(pool.back(64 * MIB).unwrap(), Some(20 * MIB..64 * MIB));
+    }
+
+    #[test]
+    fn a_long_block_fits_the_hole_of_one_a_little_shorter() {
+        let mut pool = pool(400 * MIB);
+        let first = pool.take(140 * MIB).unwrap();
+        let second = pool.take(140 * MIB).unwrap();
+        let hole = first.offset();
+        pool.give(first);
+        let third = pool.take(150 * MIB).unwrap();
+        assert_eq!(third.offset(), hole);
+        let fourth = pool.take(80 * MIB).unwrap();
+        assert_eq!(fourth.len(), 80 * MIB, "rounded only where there is room for it");
+        assert!(second.end() <= fourth.offset());
     }
 }

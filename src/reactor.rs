@@ -32,6 +32,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How often a reactor that ends with an error looks whether the queue has room for it.
 const FAIL_WAIT: Duration = Duration::from_millis(5);
 
+/// Reads that are kept planned and ready to issue: more than one turn takes. Each further one would hold memory for nothing.
+const READS_AHEAD: usize = 32;
+
 /// Batches that may be planned and not delivered. Memory is what bounds them; this bounds the list where samples are tiny.
 const PENDING_BATCHES: usize = 256;
 
@@ -97,6 +100,8 @@ pub struct Reactor {
     spare_plans: Vec<BatchPlan>,
     done: Vec<Done>,
     blocked: Blocked,
+    /// There is more to issue at once.
+    hurry: bool,
     starving_since: Option<Instant>,
     refused: Option<io::Error>,
 }
@@ -132,6 +137,7 @@ impl Reactor {
             spare_plans: Vec::new(),
             done: Vec::new(),
             blocked: Blocked::default(),
+            hurry: false,
             starving_since: None,
             refused: None,
         }
@@ -152,9 +158,8 @@ impl Reactor {
     /// `MemoryLimit` where the system has no memory for even the first blocks.
     pub fn adopt(&mut self, engine: &mut dyn Engine) -> Result<io::Result<bool>> {
         self.bell.set_waker(&engine.waker());
-        self.pool.warm_up()?;
-        self.pool.grown();
-        Ok(engine.register(self.pool.arena(), 0..self.pool.populated_bytes()))
+        self.pool.back(1)?;
+        Ok(engine.register(self.pool.arena(), 0..self.pool.backed_bytes()))
     }
 
     /// Why memory that was taken since could not be registered; told once.
@@ -196,17 +201,20 @@ impl Reactor {
             return Ok(Turn::Abandoned);
         }
         self.clock.switch(Doing::Plan);
-        let next_epoch = self.plan_ahead(engine)?;
+        let next_epoch = self.plan_ahead();
         self.clock.switch(Doing::Submit);
-        self.issue(engine);
+        self.issue(engine)?;
         if self.pending.is_empty() && !self.blocked.memory {
             return Ok(match next_epoch {
                 Some(epoch) => Turn::Epoch(epoch),
                 None => Turn::Finished,
             });
         }
-        self.wait(engine)?;
-        self.settle();
+        // A batch of empty samples is complete without a read: nobody would end a wait for it.
+        if self.blocked.queue || !self.pending.front().is_some_and(Pending::is_complete) {
+            self.wait(engine)?;
+            self.settle();
+        }
         Ok(Turn::Running)
     }
 
@@ -230,41 +238,36 @@ impl Reactor {
         Ok(())
     }
 
-    /// Plans batches until there are enough reads to fill the engine, or memory or the epoch ends. Returns the next epoch
+    /// Plans batches until enough reads are ready, or memory or the epoch ends. Returns the next epoch
     /// where that is what is in the way.
-    fn plan_ahead(&mut self, engine: &mut dyn Engine) -> Result<Option<u64>> {
-        while self.unissued < self.depth.now() && self.pending.len() < PENDING_BATCHES {
+    fn plan_ahead(&mut self) -> Option<u64> {
+        while self.unissued < READS_AHEAD && self.pending.len() < PENDING_BATCHES {
             if self.waiting.is_none() {
                 let epoch = self.planner.epoch();
                 if epoch.is_none() || epoch != self.epoch {
-                    return Ok(epoch);
+                    return epoch;
                 }
                 let mut plan = self.spare_plans.pop().unwrap_or_default();
                 self.planner.next(&mut plan);
                 self.waiting = Some(plan);
             }
-            let Some(plan) = self.waiting.take() else { return Ok(None) };
+            let plan = self.waiting.take()?;
             let mut pending = self.spare.pop().unwrap_or_default();
-            if !pending.take_memory(&mut self.pool, &plan)? {
+            if !pending.take_memory(&mut self.pool, &plan) {
                 self.spare.push(pending);
                 self.waiting = Some(plan);
                 self.blocked.memory = true;
-                return Ok(None);
-            }
-            if let Some(range) = self.pool.grown()
-                && let Err(error) = engine.register(self.pool.arena(), range)
-            {
-                self.refused = Some(error);
+                return None;
             }
             self.unissued += plan.reads.len();
             self.spare_plans.extend(pending.begin(plan));
             self.pending.push_back(pending);
         }
-        Ok(None)
+        None
     }
 
     /// Starts reads, oldest batch first, as far as the depth and the engine allow.
-    fn issue(&mut self, engine: &mut dyn Engine) {
+    fn issue(&mut self, engine: &mut dyn Engine) -> Result<()> {
         let mut room = self.depth.now().saturating_sub(engine.in_flight());
         while room > 0 && engine.room() > 0 {
             if let Some(read) = self.again.pop_front() {
@@ -273,8 +276,14 @@ impl Reactor {
                 let number = self.first.wrapping_add(self.issuing as u32);
                 match pending.issue(number) {
                     Some(read) => {
+                        let grew = self.back(&read, engine)?;
                         engine.start(read);
                         self.unissued -= 1;
+                        if grew {
+                            // What was issued goes to the kernel before more memory is taken: the disk works meanwhile.
+                            self.hurry = true;
+                            return Ok(());
+                        }
                     }
                     None => {
                         self.issuing += 1;
@@ -287,12 +296,23 @@ impl Reactor {
             room -= 1;
         }
         self.depth.started(engine.in_flight(), room == 0);
+        Ok(())
+    }
+
+    /// Sees to it that a read's memory is there, and registered. It is taken here and not with the block: a little between
+    /// reads does not hold up those in flight, a hundred megabytes at once would.
+    fn back(&mut self, read: &Read, engine: &mut dyn Engine) -> Result<bool> {
+        let Some(range) = self.pool.back(read.part.end())? else { return Ok(false) };
+        if let Err(error) = engine.register(self.pool.arena(), range) {
+            self.refused = Some(error);
+        }
+        Ok(true)
     }
 
     /// Waits for reads or, where the consumer is in the way, for the consumer.
     fn wait(&mut self, engine: &mut dyn Engine) -> Result<()> {
         let in_flight = engine.in_flight();
-        let mut longest = LONGEST_WAIT;
+        let mut longest = if std::mem::take(&mut self.hurry) { Duration::ZERO } else { LONGEST_WAIT };
         let asleep = self.blocked.memory || self.blocked.queue;
         if asleep {
             self.bell.listen();

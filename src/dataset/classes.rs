@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 pub(super) struct Classes {
     /// Sorted by bytes: the index is the label.
     names: Vec<OsString>,
-    /// First file and label of each run of files with the same label. Files are sorted by path, so there are about as many
-    /// runs as classes, and a label costs no memory for a file.
+    /// First file and label of each run of files with the same label. Files are sorted by path, so there are about as
+    /// many runs as classes, and a label costs no memory for a file.
     runs: Vec<(u32, u32)>,
 }
 

@@ -1,6 +1,7 @@
-//! The files of a dataset in compact memory: names end to end in one buffer, 20 bytes a file beside them.
+//! The files of a dataset in compact memory: 16 bytes a file beside its name.
 
 use super::FileId;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,17 +13,28 @@ pub struct Root {
 }
 
 /// The files of a dataset.
+///
+/// Names lie end to end in segments, in no order; what finds the files hands its segments over, so that names are never
+/// copied into one large buffer, and a million of them do not take their memory twice while a dataset is opened.
 #[derive(Clone, Debug, Default)]
 pub struct FileTable {
     roots: Vec<Root>,
     /// First file of each root.
     root_starts: Vec<u32>,
-    /// Relative paths, end to end.
-    names: Vec<u8>,
-    /// Where each file's name ends in `names`.
-    name_ends: Vec<u64>,
+    segments: Vec<Vec<u8>>,
+    names: Vec<NamePlace>,
     sizes: Vec<u64>,
 }
+
+/// Where a name lies: the number of its segment in the upper 24 bits, then 24 bits of offset and 16 of length.
+#[derive(Clone, Copy, Debug)]
+struct NamePlace(u64);
+
+/// A segment that holds so many bytes of names is closed. What a growing `Vec` wastes is thereby bounded.
+pub(super) const SEGMENT_BYTES: usize = 64 << 10;
+const SEGMENTS_MAX: usize = 1 << 24;
+const OFFSET_MAX: usize = (1 << 24) - 1;
+const NAME_BYTES_MAX: usize = (1 << 16) - 1;
 
 impl FileTable {
     /// An empty table.
@@ -37,30 +49,61 @@ impl FileTable {
     }
 
     /// Adds a file of `size` bytes at `name` below the last root; returns its number, or `None` when the table is full
-    /// (2^32 - 1 files).
+    /// (2^32 - 1 files) or the name has more than 65535 bytes.
     ///
     /// # Panics
     /// If no root was pushed.
     pub fn push(&mut self, name: &[u8], size: u64) -> Option<FileId> {
+        match self.segments.last_mut() {
+            Some(segment) if segment.len() < SEGMENT_BYTES => segment.extend_from_slice(name),
+            _ => {
+                self.push_segment(name.to_vec())?;
+            }
+        }
+        let segment = self.segments.len() - 1;
+        let end = self.segments[segment].len();
+        self.push_in(segment, end - name.len()..end, size)
+    }
+
+    /// Adds names for `push_in`; returns the number of the segment, or `None` when the table is full.
+    pub(super) fn push_segment(&mut self, mut names: Vec<u8>) -> Option<usize> {
+        if self.segments.len() >= SEGMENTS_MAX {
+            return None;
+        }
+        names.shrink_to_fit();
+        if let Some(closed) = self.segments.last_mut() {
+            closed.shrink_to_fit();
+        }
+        self.segments.push(names);
+        Some(self.segments.len() - 1)
+    }
+
+    /// Names of a segment.
+    pub(super) fn segment(&self, segment: usize) -> &[u8] {
+        &self.segments[segment]
+    }
+
+    /// Adds a file whose name lies in a segment, as `push` does.
+    pub(super) fn push_in(&mut self, segment: usize, name: Range<usize>, size: u64) -> Option<FileId> {
         assert!(!self.roots.is_empty(), "push_root comes first");
+        assert!(name.end <= self.segments[segment].len(), "the name lies in its segment");
         let id = u32::try_from(self.sizes.len()).ok().filter(|&id| id != u32::MAX)?;
-        self.names.extend_from_slice(name);
-        self.name_ends.push(self.names.len() as u64);
+        self.names.push(NamePlace::new(segment, name)?);
         self.sizes.push(size);
         Some(FileId(id))
     }
 
-    /// Makes room for `files` more files whose names have `name_bytes` bytes together, and not for more.
-    pub fn reserve_exact(&mut self, files: usize, name_bytes: usize) {
-        self.names.reserve_exact(name_bytes);
-        self.name_ends.reserve_exact(files);
+    /// Makes room for `files` more files and not for more.
+    pub fn reserve_exact(&mut self, files: usize) {
+        self.names.reserve_exact(files);
         self.sizes.reserve_exact(files);
     }
 
     /// Gives back what was reserved and is not needed.
     pub fn shrink_to_fit(&mut self) {
+        self.segments.iter_mut().for_each(Vec::shrink_to_fit);
+        self.segments.shrink_to_fit();
         self.names.shrink_to_fit();
-        self.name_ends.shrink_to_fit();
         self.sizes.shrink_to_fit();
     }
 
@@ -92,9 +135,8 @@ impl FileTable {
 
     /// Path relative to its root.
     pub fn name(&self, file: FileId) -> &[u8] {
-        let index = file.0 as usize;
-        let start = if index == 0 { 0 } else { self.name_ends[index - 1] as usize };
-        &self.names[start..self.name_ends[index] as usize]
+        let (segment, name) = self.names[file.0 as usize].resolve();
+        &self.segments[segment][name]
     }
 
     /// Size in bytes when the index was made.
@@ -115,8 +157,57 @@ impl FileTable {
 
     /// Heap bytes that the table takes, names included.
     pub fn heap_bytes(&self) -> usize {
-        self.names.capacity()
-            + (self.name_ends.capacity() + self.sizes.capacity()) * 8
-            + self.root_starts.capacity() * 4
+        let segments: usize = self.segments.iter().map(Vec::capacity).sum();
+        segments
+            + self.segments.capacity() * size_of::<Vec<u8>>()
+            + self.names.capacity() * size_of::<NamePlace>()
+            + self.sizes.capacity() * size_of::<u64>()
+            + self.root_starts.capacity() * size_of::<u32>()
+    }
+}
+
+impl NamePlace {
+    fn new(segment: usize, name: Range<usize>) -> Option<NamePlace> {
+        if name.start > OFFSET_MAX || name.len() > NAME_BYTES_MAX {
+            return None;
+        }
+        Some(NamePlace((segment as u64) << 40 | (name.start as u64) << 16 | name.len() as u64))
+    }
+
+    fn resolve(self) -> (usize, Range<usize>) {
+        let (segment, start, len) = (self.0 >> 40, self.0 >> 16 & OFFSET_MAX as u64, self.0 & NAME_BYTES_MAX as u64);
+        (segment as usize, start as usize..(start + len) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_all_lengths_come_back() {
+        let name = |number: usize| vec![number as u8; [0, 1, 255, 4095, NAME_BYTES_MAX][number % 5]];
+        let mut files = FileTable::new();
+        files.push_root("/data");
+        for number in 0..200 {
+            assert_eq!(files.push(&name(number), number as u64), Some(FileId(number as u32)));
+        }
+        assert!(files.segments.len() > 2);
+        files.shrink_to_fit();
+        for number in 0..200 {
+            assert_eq!(files.name(FileId(number as u32)), name(number));
+        }
+        assert_eq!(files.push(&vec![0; NAME_BYTES_MAX + 1], 0), None);
+        assert_eq!(files.len(), 200);
+    }
+
+    #[test]
+    fn roots_without_files_have_none() {
+        let mut files = FileTable::new();
+        for (root, names) in [("/a", 2), ("/empty", 0), ("/b", 1), ("/last", 0)] {
+            files.push_root(root);
+            (0..names).for_each(|_| assert!(files.push(b"x", 0).is_some()));
+        }
+        assert_eq!([0, 1, 2].map(|file| files.path(FileId(file))), ["/a/x", "/a/x", "/b/x"].map(PathBuf::from));
     }
 }

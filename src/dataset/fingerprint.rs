@@ -1,7 +1,7 @@
 //! A stable hash of an index: the same on every machine and in every version of this library.
 
-/// FNV-1a of 64 bits over the index, not over the samples: it tells a changed dataset from the one that a checkpoint was
-/// made of, and is no protection against somebody who wants to fool it.
+/// FNV-1a of 64 bits over the index, not over the samples: it tells a changed dataset from the one that a checkpoint
+/// was made of, and is no protection against somebody who wants to fool it.
 ///
 /// Numbers go in as 8 bytes, little endian; strings with their length before them, so that "ab" + "c" and "a" + "bc"
 /// differ. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm" (draft-eastlake-fnv).

@@ -38,20 +38,20 @@ pub struct FolderOptions {
 /// come in the order in which they are given. Links to files and to folders are followed. Files without a byte are
 /// samples of length 0. Names may have any bytes that the file system takes.
 ///
-/// Left out, and counted in [`skipped`](Folder::skipped): names that begin with a dot, links whose target does not exist,
-/// links that lead back to a folder they lie in, FIFOs, sockets and devices. A folder that cannot be listed is an error,
-/// because nobody could say what is missing.
+/// Left out, and counted in [`skipped`](Folder::skipped): names that begin with a dot, links whose target does not
+/// exist, links that lead back to a folder they lie in, FIFOs, sockets and devices. A folder that cannot be listed is
+/// an error, because nobody could say what is missing.
 ///
 /// # What may be given
-/// Folders, files, and patterns with `*`, `?`, `[a-z]`, `**`, `{a,b}` and `{000..146}`, on any number of devices. A path
-/// that exists is never a pattern. A pattern stands for what it matches, as if a shell had expanded it: folders are roots,
-/// and files are samples in the order of their bytes whose root is the part of the pattern before the first wildcard.
-/// A file that is named by itself is a sample in the place where it is named.
+/// Folders, files, and patterns with `*`, `?`, `[a-z]`, `**`, `{a,b}` and `{000..146}`, on any number of devices. A
+/// path that exists is never a pattern. A pattern stands for what it matches, as if a shell had expanded it: folders
+/// are roots, and files are samples in the order of their bytes whose root is the part of the pattern before the first
+/// wildcard. A file that is named by itself is a sample in the place where it is named.
 ///
 /// # Labels
-/// If every file lies in a subfolder of its root, as torchvision's `ImageFolder` has it, the first component of its path
-/// is its class. Classes of all roots are merged by name and sorted by bytes; a label is the index of the class. A
-/// subfolder without a file is no class.
+/// If every file lies in a subfolder of its root, as torchvision's `ImageFolder` has it, the first component of its
+/// path is its class. Classes of all roots are merged by name and sorted by bytes; a label is the index of the class.
+/// A subfolder without a file is no class.
 #[derive(Debug)]
 pub struct Folder {
     files: FileTable,
@@ -66,8 +66,8 @@ impl Folder {
     /// Opens folders, files and patterns with the default options.
     ///
     /// # Errors
-    /// `NotFound` for a path that does not exist and a pattern that matches nothing, `PermissionDenied` for a folder that
-    /// cannot be listed, `WrongFileType` for a path to a FIFO, socket or device, `Empty` if there is no sample,
+    /// `NotFound` for a path that does not exist and a pattern that matches nothing, `PermissionDenied` for a folder
+    /// that cannot be listed, `WrongFileType` for a path to a FIFO, socket or device, `Empty` if there is no sample,
     /// `InvalidArgument` for a bad pattern.
     pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<Folder> {
         Folder::open_with(paths, &FolderOptions::default())

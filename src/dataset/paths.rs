@@ -11,8 +11,8 @@ use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Threads that look for files where the user does not say how many. Taking a size waits for the disk where the inode is
-/// not in memory, so that more threads than cores are of use; the bounds keep small and large machines reasonable.
+/// Threads that look for files where the user does not say how many. Taking a size waits for the disk where the inode
+/// is not in memory, so that more threads than cores are of use; the bounds keep small and large machines reasonable.
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 16;
 
@@ -61,7 +61,7 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Index
 pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], threads: usize) -> Result<Index> {
     let mut index = Index::default();
     index.files.push_root(root);
-    index.files.reserve_exact(names.len(), names.iter().map(|name| name.as_ref().as_os_str().len()).sum());
+    index.files.reserve_exact(names.len());
     for (name, measured) in names.iter().zip(measure_paths(root, names, threads)) {
         let size = regular_size(&root.join(name), measured)?;
         index.push(root, name.as_ref(), size)?;

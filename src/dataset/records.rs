@@ -35,8 +35,8 @@ pub struct RecordOptions {
 
 /// Files of records of one size, one behind the other; every record is a sample.
 ///
-/// Files come in the order in which [`Folder`](super::Folder) has them: the same paths, patterns and rules of what is left
-/// out. A file may have no record. Which file a record lies in is a binary search over the files.
+/// Files come in the order in which [`Folder`](super::Folder) has them: the same paths, patterns and rules of what is
+/// left out. A file may have no record. Which file a record lies in is a binary search over the files.
 #[derive(Debug)]
 pub struct Records {
     files: FileTable,
@@ -53,8 +53,8 @@ impl Records {
     /// Opens folders, files and patterns.
     ///
     /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes; `Truncated` for a file that is
-    /// shorter than its header, or whose last record is incomplete, unless the tail is to be dropped.
+    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes; `Truncated` for a file that
+    /// is shorter than its header, or whose last record is incomplete, unless the tail is to be dropped.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &RecordOptions) -> Result<Records> {
         check(options)?;
         Records::from_index(index(paths, thread_count(options.threads))?, options)

@@ -78,8 +78,8 @@ impl Skips {
             Ok(index) => {
                 let skipped = &mut self.0[index];
                 skipped.count += count;
-                // The smallest name and not the first one seen, so that the report does not hang on threads. Compared as
-                // bytes, without making a `PathBuf` of every hidden name.
+                // The smallest name and not the first one seen, so that the report does not hang on threads. Compared
+                // as bytes, without making a `PathBuf` of every hidden name.
                 if path.as_os_str() < skipped.first.as_os_str() {
                     skipped.first = path.to_path_buf();
                 }

@@ -1,35 +1,45 @@
 //! Finds the files below a folder and their sizes, in parallel.
 //!
-//! Folders are listed and sizes are taken by the same threads, from one stack of tasks. Each thread appends what it finds
-//! to parts of its own; in the end one sort of 8-byte references puts all names in the order of their bytes.
+//! Folders are listed and sizes are taken by the same threads, from one stack of tasks. Each thread appends what it
+//! finds to parts of its own; in the end one sort of 8-byte references puts all names in the order of their bytes.
 //! Sources: getdents64(2), statx(2), path_resolution(7).
 
+use super::files::SEGMENT_BYTES;
 use super::skipped::{SkipReason, Skips};
 use super::{FileTable, too_many_files};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
+use std::mem::take;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 
 /// Files whose sizes are taken as one task: long beside the lock that hands it out, short beside a folder.
 const TASK_FILES: usize = 512;
+/// Links to folders that are followed below one root. Folders that link to each other have a path for every order in
+/// which they can be passed, and twenty of them more than anybody can wait for.
+const FOLDER_LINKS_MAX: u64 = 1 << 18;
 /// Buffer of one getdents64 call, in bytes: about a thousand names.
 const LISTING_BYTES: usize = 64 << 10;
-/// A part that holds so many bytes of names is closed. What a growing `Vec` wastes is thereby bounded for each part.
-const PART_BYTES: usize = 64 << 10;
 
 /// Appends to `files` every file below the folder `root`, in the order of the bytes of their relative paths.
 pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(root, flags, Mode::empty())
         .map_err(|errno| Error::io("cannot open the folder", errno.into()).with_file(root))?;
-    let walk = Walk { root: fd, root_path: root, state: Mutex::default(), changed: Condvar::new() };
+    let walk = Walk {
+        root: fd,
+        root_path: root,
+        folder_links: AtomicU64::new(0),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    };
     walk.state().tasks.push(Task::List(Folder { path: Vec::new(), parent: None, linked: false }));
     let workers: Vec<Worker> = std::thread::scope(|scope| {
         let handles: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(|| walk.work())).collect();
@@ -48,24 +58,28 @@ pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &m
         parts.extend(worker.parts);
         skips.append(worker.skips);
     }
-    append_sorted(root, &parts, files)
+    append_sorted(root, parts, files)
 }
 
 /// Puts the files of all parts into the table, sorted.
-fn append_sorted(root: &Path, parts: &[Part], files: &mut FileTable) -> Result<()> {
+fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Result<()> {
+    files.push_root(root);
     let count = parts.iter().map(|part| part.sizes.len()).sum();
     let mut order: Vec<(u32, u32)> = Vec::with_capacity(count);
-    for (number, part) in parts.iter().enumerate() {
+    for (number, part) in parts.iter_mut().enumerate() {
+        part.segment = files.push_segment(take(&mut part.names)).ok_or_else(|| too_many_files(root))?;
         order.extend((0..part.sizes.len() as u32).map(|index| (number as u32, index)));
     }
-    let name = |&(part, index): &(u32, u32)| parts[part as usize].name(index as usize);
+    let name = |&(part, index): &(u32, u32)| {
+        let part = &parts[part as usize];
+        &files.segment(part.segment)[part.name(index as usize)]
+    };
     // The stable sort and not the unstable one: it finds and merges runs, and each folder is a run already.
     order.sort_by(|a, b| name(a).cmp(name(b)));
-    files.push_root(root);
-    files.reserve_exact(count, parts.iter().map(|part| part.names.len()).sum());
-    for reference in &order {
-        let size = parts[reference.0 as usize].sizes[reference.1 as usize];
-        files.push(name(reference), size).ok_or_else(|| too_many_files(root))?;
+    files.reserve_exact(count);
+    for (part, index) in order {
+        let (part, index) = (&parts[part as usize], index as usize);
+        files.push_in(part.segment, part.name(index), part.sizes[index]).ok_or_else(|| too_many_files(root))?;
     }
     Ok(())
 }
@@ -77,6 +91,7 @@ pub(super) type Measured = rustix::io::Result<(FileType, u64)>;
 struct Walk<'a> {
     root: OwnedFd,
     root_path: &'a Path,
+    folder_links: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -139,7 +154,9 @@ struct Worker {
 /// Files with their paths relative to the root.
 #[derive(Default)]
 struct Part {
+    /// Become a segment of the table, of this number.
     names: Vec<u8>,
+    segment: usize,
     name_ends: Vec<u32>,
     sizes: Vec<u64>,
 }
@@ -151,17 +168,19 @@ impl Walk<'_> {
         let mut buffer = Vec::with_capacity(LISTING_BYTES);
         let mut new_tasks = Vec::new();
         while let Some(task) = self.next() {
+            let running = Running(self);
             let result = match task {
                 Task::List(folder) => self.list(folder, &mut buffer, &mut worker, &mut new_tasks),
                 Task::Measure(listing, range) => self.measure(&listing, range, &mut worker, &mut new_tasks),
             };
             let mut state = self.state();
-            state.running -= 1;
             state.tasks.append(&mut new_tasks);
             if let Err(error) = result {
                 state.error.get_or_insert(error);
             }
-            self.changed.notify_all();
+            // The lock goes first: `running` takes it to say that the task is done.
+            drop(state);
+            drop(running);
         }
         worker
     }
@@ -190,7 +209,14 @@ impl Walk<'_> {
         let (mut names, mut entries) = (Vec::new(), Vec::new());
         let mut directory = RawDir::new(&fd, buffer.spare_capacity_mut());
         while let Some(entry) = directory.next() {
-            let entry = entry.map_err(failed)?;
+            let entry = match entry {
+                // Removed after it was opened.
+                Err(Errno::NOENT) => {
+                    worker.skips.add(SkipReason::Vanished, &self.path(&folder.path, b""));
+                    break;
+                }
+                entry => entry.map_err(failed)?,
+            };
             let name = entry.file_name().to_bytes();
             match entry.file_type() {
                 _ if name == b"." || name == b".." => {}
@@ -216,6 +242,13 @@ impl Walk<'_> {
 
     /// Opens a folder, unless it is gone or a link leads back to where it came from.
     fn open(&self, folder: &Folder, worker: &mut Worker) -> Result<Option<(OwnedFd, Arc<Ancestor>)>> {
+        // Relaxed: a bound and not an order.
+        if folder.linked && self.folder_links.fetch_add(1, Ordering::Relaxed) >= FOLDER_LINKS_MAX {
+            let doing = format!("more than {FOLDER_LINKS_MAX} links to folders, the last of them");
+            return Err(Error::new(ErrorKind::InvalidArgument, doing)
+                .with_file(self.path(&folder.path, b""))
+                .with_remedy("do folders link to each other? name the ones that hold the files"));
+        }
         let relative = if folder.path.is_empty() { b"." } else { &folder.path[..] };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = match rustix::fs::openat(&self.root, relative, flags, Mode::empty()) {
@@ -228,7 +261,8 @@ impl Walk<'_> {
             }
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.error("cannot stat the folder", &folder.path, errno))?;
-        // Only a link can lead back: the file systems of Linux refuse hard links to folders, and the kernel loops of mounts.
+        // Only a link can lead back: the file systems of Linux refuse hard links to folders, and the kernel loops of
+        // mounts.
         if folder.linked && Ancestor::contains(&folder.parent, stat.st_dev, stat.st_ino) {
             worker.skips.add(SkipReason::LinkLoop, &self.path(&folder.path, b""));
             return Ok(None);
@@ -285,6 +319,16 @@ impl Walk<'_> {
     }
 }
 
+/// A task that is being worked on. It ends by drop, so that a panic in it does not leave the other threads waiting.
+struct Running<'a>(&'a Walk<'a>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state().running -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
 /// A folder in the folder `path`, which `ancestor` identifies.
 fn child(path: &[u8], name: &[u8], ancestor: &Arc<Ancestor>, linked: bool) -> Folder {
     Folder { path: [path, name, b"/"].concat(), parent: Some(ancestor.clone()), linked }
@@ -331,27 +375,37 @@ impl Entry {
 
 impl Worker {
     fn push(&mut self, folder: &[u8], name: &[u8], size: u64) {
-        if self.parts.last().is_none_or(|part| part.names.len() >= PART_BYTES) {
+        if self.parts.last().is_none_or(|part| part.names.len() >= SEGMENT_BYTES) {
+            if let Some(part) = self.parts.last_mut() {
+                part.shrink_to_fit();
+            }
             self.parts.push(Part::default());
         }
         let part = self.parts.last_mut().expect("one was pushed if there was none");
         part.names.extend_from_slice(folder);
         part.names.extend_from_slice(name);
-        // Fits: a part is closed at PART_BYTES, and one path has at most 4096 + 65535 bytes.
+        // Fits: a part is closed at SEGMENT_BYTES, and one path has at most 4096 + 65535 bytes.
         part.name_ends.push(part.names.len() as u32);
         part.sizes.push(size);
     }
 }
 
 impl Part {
-    fn name(&self, index: usize) -> &[u8] {
+    fn shrink_to_fit(&mut self) {
+        self.names.shrink_to_fit();
+        self.name_ends.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+    }
+
+    /// Where the name of a file lies.
+    fn name(&self, index: usize) -> Range<usize> {
         let start = if index == 0 { 0 } else { self.name_ends[index - 1] as usize };
-        &self.names[start..self.name_ends[index] as usize]
+        start..self.name_ends[index] as usize
     }
 }
 
-/// Types and sizes in bytes of what `paths` lead to, in their order, taken by up to `threads` threads. Paths are relative to
-/// `base`.
+/// Types and sizes in bytes of what `paths` lead to, in their order, taken by up to `threads` threads. Paths are
+/// relative to `base`.
 pub(super) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
     let measure = |path: &P| stat(CWD, base.join(path));
     let share = paths.len().div_ceil(threads.max(1)).max(TASK_FILES);

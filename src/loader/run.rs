@@ -107,7 +107,8 @@ impl Running {
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
         let layout = layout(&route, &config, dense);
         let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout);
-        let pool = Pool::new(limits.pool_bytes, Arc::clone(bell))?;
+        let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
+        let pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
         let rules = Rules {
             queue_depth: route.queue_depth,
             fixed_depth: config.queue_depth.is_some(),

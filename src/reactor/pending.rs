@@ -74,21 +74,16 @@ pub(super) enum Verdict {
 
 impl Pending {
     /// Takes the memory for `plan`, all or nothing.
-    ///
-    /// # Errors
-    /// `MemoryLimit` where the system has none.
-    pub(super) fn take_memory(&mut self, pool: &mut Pool, plan: &BatchPlan) -> Result<bool> {
+    pub(super) fn take_memory(&mut self, pool: &mut Pool, plan: &BatchPlan) -> bool {
         self.blocks.resize_with(plan.blocks.len(), Block::default);
         for (block, &bytes) in self.blocks.iter_mut().zip(&plan.blocks) {
-            match pool.take(bytes as usize) {
-                Ok(Some(part)) => block.rest = Some(part),
-                missing => {
-                    self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
-                    return missing.map(|_| false);
-                }
+            block.rest = pool.take(bytes as usize);
+            if block.rest.is_none() {
+                self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
+                return false;
             }
         }
-        Ok(true)
+        true
     }
 
     /// Begins the batch, for which memory was taken; gives back the plan it had before, for reuse.

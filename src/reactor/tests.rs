@@ -148,7 +148,7 @@ impl World {
             last,
             self.layout,
         );
-        let pool = Pool::new(self.pool_bytes, Arc::clone(&bell)).unwrap();
+        let pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
         let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::new(Stats::new()), self.rules);
         let depth = self.rules.queue_depth;
         let mut sim = Sim::new(Arc::clone(&self.dataset), depth, self.layout.alignment, self.seed, self.faults);

@@ -1,15 +1,15 @@
 //! Randomness that belongs to a sample and not to a thread.
 
-use super::feistel::key_stream;
+use super::feistel::SeedKey;
 use crate::dataset::SampleId;
-use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
-/// The generator for one sample in one epoch, for random crops and the like: the same whichever thread, rank or machine asks,
-/// before and after a resume. Within an epoch no two samples share one.
+/// The generator for one sample in one epoch, for random crops and the like: the same whichever thread, rank or
+/// machine asks, before and after a resume. Within an epoch no two samples share one.
 pub fn sample_rng(seed: u64, epoch: u64, id: SampleId) -> Xoshiro256PlusPlus {
-    let mut stream = key_stream(seed, epoch);
+    let mut stream = SeedKey::new(seed).stream(epoch);
     // The first numbers of the stream are the keys of the shuffle; one more mixing sets these apart from them.
-    let epoch_key = rand_xoshiro::SplitMix64::seed_from_u64(!stream.next_u64()).next_u64();
+    let epoch_key = SplitMix64::seed_from_u64(!stream.next_u64()).next_u64();
     Xoshiro256PlusPlus::seed_from_u64(epoch_key.wrapping_add(id.0))
 }

@@ -1,6 +1,6 @@
 //! A new order in every epoch, as a function of seed and epoch.
 
-use super::feistel::{Keys, Network};
+use super::feistel::{Keys, Network, SeedKey};
 use super::{Cursor, Sampler};
 use crate::dataset::SampleId;
 
@@ -12,13 +12,13 @@ use crate::dataset::SampleId;
 #[derive(Clone, Copy, Debug)]
 pub struct Shuffled {
     network: Network,
-    seed: u64,
+    seed: SeedKey,
 }
 
 impl Shuffled {
     /// Over `len` samples.
     pub fn new(len: u64, seed: u64) -> Shuffled {
-        Shuffled { network: Network::new(len), seed }
+        Shuffled { network: Network::new(len), seed: SeedKey::new(seed) }
     }
 
     /// The order of one epoch, with its keys derived: for loops over many positions.
@@ -33,8 +33,7 @@ impl Sampler for Shuffled {
     }
 
     fn at(&self, cursor: Cursor) -> SampleId {
-        let keys = self.network.keys(self.seed, cursor.epoch);
-        SampleId(self.network.permute(&keys, cursor.position))
+        SampleId(self.network.permute_in(self.seed, cursor.epoch, cursor.position))
     }
 }
 
@@ -49,12 +48,12 @@ impl EpochOrder {
     /// The sample at `position`, which is below the length.
     #[inline]
     pub fn at(&self, position: u64) -> SampleId {
-        SampleId(self.network.permute(&self.keys, position))
+        SampleId(self.network.permute(self.keys.as_slice(), position))
     }
 
     /// The position at which the sample comes: the inverse of [`at`](EpochOrder::at).
     pub fn position_of(&self, id: SampleId) -> u64 {
-        self.network.invert(&self.keys, id.0)
+        self.network.invert(self.keys.as_slice(), id.0)
     }
 }
 
@@ -78,8 +77,8 @@ mod tests {
         }
     }
 
-    /// Around powers of two up to the longest that can be: in range, and the inverse finds every position and every sample.
-    /// What maps both ways on a set of this size has neither gap nor repeat.
+    /// Around powers of two up to the longest that can be: in range, and the inverse finds every position and every
+    /// sample. What maps both ways on a set of this size has neither gap nor repeat.
     #[test]
     fn long_orders_invert() {
         for bits in 13..64_u32 {
@@ -181,7 +180,8 @@ mod tests {
         (a.0 * CELLS / len * CELLS + b.0 * CELLS / len) as usize
     }
 
-    /// In one long order, what comes next, what comes 64 later, and what the next epoch has in the same place tell nothing.
+    /// In one long order, what comes next, what comes 64 later, and what the next epoch has in the same place tell
+    /// nothing.
     #[test]
     fn long_orders_have_no_serial_correlation() {
         for len in [20_000_u64, 65_537, 1_281_167, 1 << 20, 1 << 40] {
@@ -202,8 +202,8 @@ mod tests {
         }
     }
 
-    /// Differences of samples at a fixed distance repeat as often as by chance: the sharpest of these tests, which finds
-    /// networks with too few rounds or with a hash that is too simple.
+    /// Differences of samples at a fixed distance repeat as often as by chance: the sharpest of these tests, which
+    /// finds networks with too few rounds or with a hash that is too simple.
     #[test]
     fn differences_repeat_by_chance_only() {
         for (len, distance) in [(65_537_u64, 1), (1_000_003, 1), (1_000_003, 256), (1 << 20, 1), (1 << 20, 1024)] {

@@ -5,14 +5,14 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Which positions of the global order one rank takes, batch by batch.
 ///
-/// What is left of an epoch from a cursor on is dealt out in turn: the position `p` places behind the cursor belongs to rank
-/// `p % world_size`, and batch `i` of all ranks together is the `i`-th run of `batch_size * world_size` positions. So every
-/// rank has the same number of batches, and a cursor behind any batch means the same for another world size or batch
-/// size.
+/// What is left of an epoch from a cursor on is dealt out in turn: the position `p` places behind the cursor belongs
+/// to rank `p % world_size`, and batch `i` of all ranks together is the `i`-th run of `batch_size * world_size`
+/// positions. So every rank has the same number of batches, and a cursor behind any batch means the same for another
+/// world size or batch size.
 ///
 /// With `drop_last` the run that is not full is left out, on all ranks. Without, each rank has the same share of it, a
-/// smaller batch; where a rank would have one sample fewer than the others, it has one from the beginning of what was left
-/// of the epoch once more, marked as padding: fewer than `world_size` in all.
+/// smaller batch; where a rank would have one sample fewer than the others, it has one from the beginning of what was
+/// left of the epoch once more, marked as padding: fewer than `world_size` in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strided {
     rank: u64,
@@ -34,8 +34,8 @@ impl Strided {
     /// Of rank `rank`, with `batch_size` samples a batch and rank.
     ///
     /// # Errors
-    /// `InvalidArgument` if the batch size or the world size is 0, the rank is not below the world size, or the batches of
-    /// all ranks together have 2^64 samples or more.
+    /// `InvalidArgument` if the batch size or the world size is 0, the rank is not below the world size, or the
+    /// batches of all ranks together have 2^64 samples or more.
     pub fn new(rank: u64, world_size: u64, batch_size: u64, drop_last: bool) -> Result<Strided> {
         let refuse = |doing: String, remedy: &'static str| {
             Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy))
@@ -82,8 +82,8 @@ impl Strided {
         if self.drop_last { remaining / self.global_batch() } else { remaining.div_ceil(self.global_batch()) }
     }
 
-    /// Appends the positions of batch `index`, counted from `start`, of an epoch of `len` samples. Nothing, if there is no
-    /// such batch.
+    /// Appends the positions of batch `index`, counted from `start`, of an epoch of `len` samples. Nothing, if there
+    /// is no such batch.
     pub fn batch(&self, start: Cursor, len: u64, index: u64, out: &mut Vec<Position>) {
         let remaining = len.saturating_sub(start.position);
         if index >= self.batches(remaining) {
@@ -92,7 +92,8 @@ impl Strided {
         let passed = index * self.global_batch();
         let share = (remaining - passed).min(self.global_batch()).div_ceil(self.world_size);
         for turn in 0..share {
-            // Without the rank it is below `remaining`; with it, it may pass the end of all numbers, which is padding too.
+            // Without the rank it is below `remaining`; with it, it may pass the end of all numbers, which is padding
+            // too.
             let place = (passed + turn * self.world_size).saturating_add(self.rank);
             let padding = place >= remaining;
             let place = if padding { (place - remaining) % remaining } else { place };
@@ -100,8 +101,8 @@ impl Strided {
         }
     }
 
-    /// The cursor behind batch `index`, counted from `start`, of an epoch of `len` samples: the checkpoint once that batch
-    /// is done. Behind the last batch it is the beginning of the next epoch.
+    /// The cursor behind batch `index`, counted from `start`, of an epoch of `len` samples: the checkpoint once that
+    /// batch is done. Behind the last batch it is the beginning of the next epoch.
     pub fn cursor_after(&self, start: Cursor, len: u64, index: u64) -> Cursor {
         let remaining = len.saturating_sub(start.position);
         let done = index.saturating_add(1);

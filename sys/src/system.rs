@@ -261,10 +261,10 @@ mod tests {
         const BYTES: usize = 64 << 20;
         let Some(before) = peak_memory() else { return eprintln!("skipped: no /proc") };
         // Mapped and not allocated: an allocator may keep what is freed.
-        let (_, mut held) = crate::Arena::reserve(BYTES).unwrap();
-        held.populate().unwrap();
+        let (arena, held) = crate::Arena::reserve(BYTES).unwrap();
+        arena.populate(0..arena.len()).unwrap();
         let peak = peak_memory().unwrap();
-        drop(held);
+        drop((arena, held));
         assert!(peak >= BYTES as u64 && peak >= before, "{before} to {peak}");
         if let Err(error) = reset_peak_memory() {
             return eprintln!("skipped: the peak cannot be reset: {error}");

@@ -1,0 +1,119 @@
+//! What the storage gives with nothing in the way: the reads of a dataset through the engine that a loader would use, in the
+//! order and the depth that a loader would use, with the bytes thrown away. The yardstick of a loader on this machine.
+
+use crate::config::Config;
+use crate::dataset::Dataset;
+use crate::engine::{self, Opened, Read};
+use crate::error::{Error, Result};
+use crate::plan::{BatchPlan, Layout, PlannedRead, Planner};
+use crate::pool::Pool;
+use crate::queue::Bell;
+use crate::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
+use crate::stats::Stats;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uringload_sys::Part;
+
+/// Reads in flight where the user names no depth: what a loader starts with.
+const DEPTH: usize = 64;
+
+/// The longest wait for a read before the time is looked at.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// What was read, and how long it took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawRate {
+    /// Bytes that were read, alignment included.
+    pub bytes: u64,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+impl RawRate {
+    /// Bytes a second.
+    pub fn bytes_per_second(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.bytes as f64 / seconds } else { 0.0 }
+    }
+}
+
+/// Reads the samples of one epoch (`config.start_epoch`, in the order that `config` gives) for at most `limit`.
+///
+/// # Errors
+/// As building a loader; and the first read that fails.
+pub fn measure(dataset: &Arc<dyn Dataset>, config: &Config, limit: Duration) -> Result<RawRate> {
+    let stats = Arc::new(Stats::new());
+    let Opened { mut engine, route } = engine::open(config, dataset, &stats)?;
+    let mut reads = Reads::new(dataset, config, &route)?;
+    let depth = route.queue_depth.min(config.queue_depth.unwrap_or(DEPTH));
+    let mut pool = Pool::new(depth * route.read_bytes, 0, Arc::new(Bell::new()))?;
+    let mut free: Vec<Part> = (0..depth).filter_map(|_| pool.take(route.read_bytes)).collect();
+    pool.back(pool.arena().len())?;
+    // Where registration is refused the loader reads unregistered as well.
+    let _ = engine.register(pool.arena(), 0..pool.backed_bytes());
+    let mut done = Vec::new();
+    let mut rests: Vec<Option<Part>> = (0..depth).map(|_| None).collect();
+    let mut tags: Vec<u64> = (0..depth as u64).collect();
+    let mut bytes = 0;
+    let start = Instant::now();
+    loop {
+        while engine.room() > 0 && !free.is_empty() && start.elapsed() < limit {
+            let Some(read) = reads.next() else { break };
+            let (Some(mut part), Some(tag)) = (free.pop(), tags.pop()) else { break };
+            rests[tag as usize] = Some(part.split_off(read.len as usize));
+            engine.start(Read { tag, file: read.file, offset: read.offset, part });
+        }
+        if engine.in_flight() == 0 {
+            return Ok(RawRate { bytes, elapsed: start.elapsed() });
+        }
+        engine.turn(Some(WAIT), &mut done).map_err(|source| Error::io("a raw read failed", source))?;
+        for done in done.drain(..) {
+            bytes += done.result.map_err(|source| Error::io("a raw read failed", source))? as u64;
+            let mut part = done.part;
+            if let Some(rest) = rests[done.tag as usize].take() {
+                // Cut from this very part when the read was started.
+                let _ = part.unsplit(rest);
+            }
+            free.push(part);
+            tags.push(done.tag);
+        }
+    }
+}
+
+/// The reads of one epoch, one after the other.
+struct Reads {
+    planner: Planner,
+    plan: BatchPlan,
+    next: usize,
+}
+
+impl Reads {
+    fn new(dataset: &Arc<dyn Dataset>, config: &Config, route: &crate::config::Route) -> Result<Reads> {
+        let sampler: Arc<dyn Sampler> = if config.shuffle {
+            Arc::new(Shuffled::new(dataset.len(), config.seed))
+        } else {
+            Arc::new(Sequential::new(dataset.len()))
+        };
+        let strided = Strided::new(config.rank, config.world_size, config.batch_size, false)?;
+        let layout = Layout {
+            alignment: u64::from(route.alignment),
+            read_bytes: route.read_bytes as u64,
+            coalesce_gap: config.coalesce_gap,
+            dense: false,
+        };
+        let start = Cursor { epoch: config.start_epoch, position: 0 };
+        let planner = Planner::new(Arc::clone(dataset), sampler, strided, start, Some(start.epoch + 1), layout);
+        Ok(Reads { planner, plan: BatchPlan::default(), next: 0 })
+    }
+
+    fn next(&mut self) -> Option<PlannedRead> {
+        while self.next >= self.plan.reads.len() {
+            if !self.planner.next(&mut self.plan) {
+                return None;
+            }
+            self.next = 0;
+        }
+        self.next += 1;
+        Some(self.plan.reads[self.next - 1])
+    }
+}
