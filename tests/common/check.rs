@@ -28,7 +28,8 @@ pub fn wrong_in(dataset: &dyn Dataset, id: SampleId, bytes: &[u8]) -> Option<Str
             return Some(format!("{path:?}: {} bytes of {} are missing", span.len - rest.len() as u64, span.len));
         };
         if let Some(at) = first_wrong(key_of(name_of(&path)), span.offset, head) {
-            return Some(format!("{path:?}: wrong byte at {at}"));
+            let got = &head[(at - span.offset) as usize..];
+            return Some(format!("{path:?}: wrong byte at {at}, {:x?} follow", &got[..got.len().min(8)]));
         }
         rest = tail;
     }

@@ -62,10 +62,14 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily, so that a test that fails with a file open leaves no mount behind.
-        if let Err(error) = run("umount", &[os("-l"), self.at.as_os_str()]) {
-            super::skip(format!("unmounting {:?}: {error}", self.at));
-        }
+        unmount(&self.at);
+    }
+}
+
+/// Unmounts lazily, so that a test that fails with a file open leaves no mount behind.
+pub fn unmount(at: &Path) {
+    if let Err(error) = run("umount", &[os("-l"), at.as_os_str()]) {
+        super::skip(format!("unmounting {at:?}: {error}"));
     }
 }
 
