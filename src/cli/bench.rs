@@ -195,8 +195,14 @@ impl<'a> Runner<'a> {
         }
         self.empty_cache()?;
         let limit = run.duration.map_or(RAW_LIMIT, |duration| duration.min(RAW_LIMIT));
-        let rate = raw::measure(run.dataset, &run.config, limit)?.bytes_per_second();
-        Ok((rate > 0.0).then_some(rate))
+        match raw::measure(run.dataset, &run.config, limit) {
+            Ok(raw) => Ok(Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0)),
+            Err(error) => {
+                // The loader will meet the same trouble, and knows what is to become of it.
+                eprintln_quietly(&format!("uringload: no raw read to compare with: {error}"));
+                Ok(None)
+            }
+        }
     }
 
     /// The best number of threads is looked for in the first round and kept in the others.

@@ -190,6 +190,7 @@ fn on_virtual_clock(measured: Measured) -> Measured {
         cpu: Duration::ZERO,
         peak_memory: None,
         snapshot,
+        route: Route { backing: "memory of any kind".into(), ..measured.route },
         ..measured
     }
 }
