@@ -21,3 +21,4 @@ pub mod raw;
 
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
+pub use uringload_sys as sys;

@@ -7,6 +7,8 @@ use std::io;
 /// A step down that was taken, and how to avoid it. `Display` is one line that a user can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
+    /// Which known cause, for programs.
+    pub cause: Cause,
     /// What was wanted, such as "io_uring".
     pub wanted: Cow<'static, str>,
     /// What was got instead, such as "pread threads".
@@ -24,7 +26,19 @@ impl Fallback {
     pub fn new(cause: Cause, got: impl Into<Cow<'static, str>>, error: Option<&io::Error>) -> Fallback {
         let errno = error.and_then(io::Error::raw_os_error);
         let (reason, remedy) = cause.words(errno);
-        Fallback { wanted: cause.wanted().into(), got: got.into(), reason: reason.into(), errno, remedy: remedy.into() }
+        Fallback {
+            cause,
+            wanted: cause.wanted().into(),
+            got: got.into(),
+            reason: reason.into(),
+            errno,
+            remedy: remedy.into(),
+        }
+    }
+
+    /// Whether something is worse than it could be: reading from the page cache what lies in it is a choice and no defect.
+    pub fn is_degraded(&self) -> bool {
+        self.cause != Cause::PageCache
     }
 
     /// The same step down with a reason that says more than the errno does (a file, a size).

@@ -61,10 +61,15 @@ impl Files {
         self.blocking
     }
 
-    /// Learns from a failed open: true if there is another way to open the file, which `flags` now gives.
-    pub(super) fn learn(&self, _file: FileId, error: &io::Error) -> bool {
+    /// Learns from an open with `flags` that failed: true if there is another way to open the file, which `flags` now
+    /// gives. Many opens may have been under way when the first of them failed; each has its second try, and no third.
+    pub(super) fn learn(&self, flags: OpenFlags, error: &io::Error) -> bool {
         // O_NOATIME is only for a file's owner: open(2).
-        error.raw_os_error() == Some(EPERM) && self.noatime.swap(false, Ordering::Relaxed)
+        let refused = flags.noatime && error.raw_os_error() == Some(EPERM);
+        if refused {
+            self.noatime.store(false, Ordering::Relaxed);
+        }
+        refused
     }
 
     /// Opens a file as a plain descriptor.

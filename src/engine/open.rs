@@ -30,6 +30,9 @@ const DEPTH_MAX: usize = 512;
 /// Threads of the `threads` engine past the page cache: each has one read in flight.
 const DIRECT_THREADS: usize = 16;
 
+/// Reads that the `threads` engine has under way or waiting.
+const THREADS_DEPTH: usize = 64;
+
 /// Kernel worker threads of a ring: for reads that block (FUSE) and for opens of names that are not in the dentry cache.
 const RING_WORKERS: [u32; 2] = [4, 4];
 
@@ -74,8 +77,8 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
     }
     let threads = config.io_threads.unwrap_or_else(|| if way.direct { DIRECT_THREADS } else { processors() });
     route.engine = EngineKind::Threads;
-    // Twice the threads, so that one that is done finds the next read waiting.
-    route.queue_depth = config.queue_depth.unwrap_or(2 * threads).max(1);
+    // So many that a thread which is done finds the next read waiting, and the reactor is woken once for many reads.
+    route.queue_depth = config.queue_depth.unwrap_or(THREADS_DEPTH.max(2 * threads)).max(1);
     let engine = Threads::new(files, threads, route.queue_depth, stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
     Ok(Opened { engine: Box::new(engine), route })

@@ -4,11 +4,12 @@
 use super::files::Files;
 use super::{Done, Engine, Read};
 use crate::dataset::FileId;
-use crate::stats::{Doing, Role, Stats};
-use std::collections::VecDeque;
+use crate::stats::{Clock, Doing, Role, Stats};
+use crossbeam_queue::ArrayQueue;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
@@ -21,8 +22,9 @@ const FILES_KEPT_OPEN: usize = 256;
 /// owns what it reads into and ends when its read does.
 const JOIN_BOUND: Duration = Duration::from_secs(5);
 
-/// The reactor is woken once this many reads are done, or a quarter of what is in flight.
-const READS_A_TURN: usize = 16;
+/// The reactor is woken once this many reads are done, or half of what is in flight: a wake-up costs as much as a read of
+/// 64 KiB from the page cache.
+const READS_A_TURN: usize = 32;
 
 /// `pread` threads as an engine.
 pub(super) struct Threads {
@@ -32,30 +34,30 @@ pub(super) struct Threads {
     started: usize,
 }
 
+/// Reads go to the threads and back through two lock-free queues; the locks are only for those who sleep.
 struct Shared {
     files: Arc<Files>,
     /// The dataset's files, where they are few; empty where each thread opens what it reads.
     kept: Vec<OnceLock<File>>,
-    jobs: Mutex<Jobs>,
+    jobs: ArrayQueue<(Read, Instant)>,
+    /// Threads that sleep for a job, or are about to.
+    sleeping: AtomicUsize,
+    closed: AtomicBool,
+    jobs_gate: Mutex<()>,
     job_is_there: Condvar,
-    results: Mutex<Results>,
+    done: ArrayQueue<Done>,
+    /// How many results the reactor sleeps for; `AWAKE` while it does not.
+    wanted: AtomicUsize,
+    results_gate: Mutex<Woken>,
     result_is_there: Condvar,
 }
 
+/// Whether somebody used the waker since the last turn.
 #[derive(Default)]
-struct Jobs {
-    queue: VecDeque<(Read, Instant)>,
-    sleeping: usize,
-    closed: bool,
-}
+struct Woken(bool);
 
-#[derive(Default)]
-struct Results {
-    done: Vec<Done>,
-    /// How many the reactor sleeps for; 0 while it is awake.
-    wanted: usize,
-    woken: bool,
-}
+/// More results than there can be.
+const AWAKE: usize = usize::MAX;
 
 impl Threads {
     /// Starts `threads` threads that take up to `depth` reads.
@@ -67,9 +69,14 @@ impl Threads {
         let shared = Arc::new(Shared {
             files,
             kept: (0..kept).map(|_| OnceLock::new()).collect(),
-            jobs: Mutex::default(),
+            jobs: ArrayQueue::new(depth),
+            sleeping: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            jobs_gate: Mutex::default(),
             job_is_there: Condvar::new(),
-            results: Mutex::default(),
+            done: ArrayQueue::new(depth),
+            wanted: AtomicUsize::new(AWAKE),
+            results_gate: Mutex::default(),
             result_is_there: Condvar::new(),
         });
         let mut engine = Threads { shared, workers: Vec::new(), depth, started: 0 };
@@ -95,30 +102,37 @@ impl Engine for Threads {
     fn start(&mut self, read: Read) {
         assert!(self.room() > 0, "start without room");
         self.started += 1;
-        let mut jobs = lock(&self.shared.jobs);
-        jobs.queue.push_back((read, Instant::now()));
-        if jobs.sleeping > 0 {
+        // Never full: it holds as many as `room` allows.
+        let _ = self.shared.jobs.push((read, Instant::now()));
+        // Either this sees who is about to sleep, or the sleeper's second look sees the job: see `next_job`.
+        fence(Ordering::SeqCst);
+        if self.shared.sleeping.load(Ordering::Relaxed) > 0 {
+            drop(lock(&self.shared.jobs_gate));
             self.shared.job_is_there.notify_one();
         }
     }
 
     fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
-        let before = done.len();
-        let wanted = (self.started / 4).clamp(1, READS_A_TURN);
-        let mut results = lock(&self.shared.results);
+        let shared = &*self.shared;
+        let wanted = (self.started / 2).clamp(1, READS_A_TURN);
+        let mut woken = lock(&shared.results_gate);
         if let Some(wait) = wait
-            && !results.woken
-            && results.done.len() < wanted
+            && !woken.0
         {
-            results.wanted = wanted;
-            let enough = |results: &mut Results| !results.woken && results.done.len() < results.wanted;
-            let waited = self.shared.result_is_there.wait_timeout_while(results, wait, enough);
-            results = waited.unwrap_or_else(PoisonError::into_inner).0;
-            results.wanted = 0;
+            shared.wanted.store(wanted, Ordering::Relaxed);
+            // Either the thread that finishes sees `wanted`, or this second look sees its result: see `work`.
+            fence(Ordering::SeqCst);
+            let sleeps = |woken: &mut Woken| !woken.0 && shared.done.len() < wanted;
+            let waited = shared.result_is_there.wait_timeout_while(woken, wait, sleeps);
+            woken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            shared.wanted.store(AWAKE, Ordering::Relaxed);
         }
-        results.woken = false;
-        done.append(&mut results.done);
-        self.started -= done.len() - before;
+        woken.0 = false;
+        drop(woken);
+        while let Some(result) = shared.done.pop() {
+            done.push(result);
+            self.started -= 1;
+        }
         Ok(())
     }
 
@@ -129,18 +143,15 @@ impl Engine for Threads {
 
 impl Wake for Shared {
     fn wake(self: Arc<Self>) {
-        lock(&self.results).woken = true;
-        self.result_is_there.notify_all();
+        lock(&self.results_gate).0 = true;
+        self.result_is_there.notify_one();
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        {
-            let mut jobs = lock(&self.shared.jobs);
-            jobs.closed = true;
-            jobs.queue.clear();
-        }
+        self.shared.closed.store(true, Ordering::SeqCst);
+        drop(lock(&self.shared.jobs_gate));
         self.shared.job_is_there.notify_all();
         let start = Instant::now();
         for worker in self.workers.drain(..) {
@@ -159,33 +170,38 @@ impl Shared {
     fn work(&self, stats: &Arc<Stats>) {
         let mut clock = stats.clock(Role::Io, Doing::Idle);
         let mut last: Option<(FileId, File)> = None;
-        while let Some((mut read, start)) = self.next_job() {
-            clock.switch(Doing::Read);
+        while let Some((mut read, start)) = self.next_job(&mut clock) {
             let result = self.read(&mut read, &mut last);
             let done = Done { tag: read.tag, part: read.part, result, latency: start.elapsed() };
-            clock.switch(Doing::Idle);
-            let mut results = lock(&self.results);
-            results.done.push(done);
-            let enough = results.wanted > 0 && results.done.len() >= results.wanted;
-            drop(results);
-            if enough {
+            // Never full: it holds as many as were started.
+            let _ = self.done.push(done);
+            fence(Ordering::SeqCst);
+            if self.done.len() >= self.wanted.load(Ordering::Relaxed) {
+                drop(lock(&self.results_gate));
                 self.result_is_there.notify_one();
             }
         }
     }
 
-    fn next_job(&self) -> Option<(Read, Instant)> {
-        let mut jobs = lock(&self.jobs);
+    /// The next read; sleeps until there is one. `None`: the engine is being dropped.
+    fn next_job(&self, clock: &mut Clock) -> Option<(Read, Instant)> {
         loop {
-            if jobs.closed {
+            if self.closed.load(Ordering::Relaxed) {
                 return None;
             }
-            if let Some(job) = jobs.queue.pop_front() {
+            if let Some(job) = self.jobs.pop() {
+                if clock.doing() != Doing::Read {
+                    clock.switch(Doing::Read);
+                }
                 return Some(job);
             }
-            jobs.sleeping += 1;
-            jobs = self.job_is_there.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-            jobs.sleeping -= 1;
+            clock.switch(Doing::Idle);
+            self.sleeping.fetch_add(1, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let gate = lock(&self.jobs_gate);
+            let sleeps = |_: &mut ()| self.jobs.is_empty() && !self.closed.load(Ordering::Relaxed);
+            drop(self.job_is_there.wait_while(gate, sleeps));
+            self.sleeping.fetch_sub(1, Ordering::Relaxed);
         }
     }
 

@@ -15,8 +15,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
-use uringload_sys::Arena;
 use uringload_sys::ring::{Completion, Open, Operation, PIECE_BYTES_MAX, Ring, Target};
+use uringload_sys::{Arena, OpenFlags};
 
 /// A turn goes on collecting until a quarter of what is in flight is done, but not beyond this many completions: by then
 /// what a wake-up and a system call cost is spread thin enough (a batch of 16 to 32 gives 5/6 of the best rate).
@@ -58,6 +58,8 @@ struct InFlight {
 struct Slot {
     file: Option<FileId>,
     state: State,
+    /// How it was opened.
+    flags: OpenFlags,
     users: u32,
     /// Whether `idle` names it.
     listed: bool,
@@ -140,7 +142,9 @@ impl Uring {
         let index = self.book(slot, &read);
         let files = Arc::clone(&self.files);
         let (folder, path) = files.place(read.file);
-        let open = Open { slot, folder, path, flags: files.flags(read.file) };
+        let flags = files.flags(read.file);
+        self.slots[slot as usize].flags = flags;
+        let open = Open { slot, folder, path, flags };
         let force_async = files.must_not_block(read.file);
         self.ring.open_and_read(open, read.offset, read.part, u64::from(index), force_async);
     }
@@ -222,10 +226,11 @@ impl Uring {
         let state = &mut self.slots[slot as usize];
         state.users = state.users.saturating_sub(1);
         let open_error = if result.is_err() { state.error.take() } else { None };
+        let flags = state.flags;
         self.release(slot);
         let Some(part) = part else { return };
         if let Some(error) = &open_error
-            && self.files.learn(file, error)
+            && self.files.learn(flags, error)
         {
             self.waiting.push_back(Read { tag, file, offset, part });
             return;

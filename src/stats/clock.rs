@@ -210,7 +210,7 @@ impl ThreadTimes {
                 let open = nanos(self.epoch.elapsed()).saturating_sub(since);
                 spent[doing] += Duration::from_nanos(open);
             }
-            if before % 2 == 0 && before == self.sequence.load(Ordering::Relaxed) {
+            if before.is_multiple_of(2) && before == self.sequence.load(Ordering::Relaxed) {
                 break;
             }
             std::hint::spin_loop();

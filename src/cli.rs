@@ -1,0 +1,43 @@
+//! The commands. They see the library as any program does: through its public API.
+
+mod arguments;
+mod bench;
+mod cold;
+mod compare;
+mod consume;
+mod data;
+mod doctor;
+mod facts;
+mod failure;
+mod inspect;
+mod interrupt;
+mod list;
+mod pages;
+mod units;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use failure::{Exit, Failure};
+use std::process::ExitCode;
+
+/// Parses the arguments, runs the command, and says what went wrong on stderr, in one line.
+pub fn run() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Bench(options) => bench::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Inspect(options) => inspect::run(&options),
+        Command::List(options) => list::run(&options),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { out } => pages::man(out.as_deref()),
+    };
+    match done {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            failure.report();
+            failure.exit()
+        }
+    }
+}
+
+/// What every command returns.
+type Done = Result<Exit, Failure>;

@@ -1,0 +1,334 @@
+//! The arguments: one definition from which parsing, help, completions and man pages come.
+
+use super::failure::EXIT_CODES;
+use super::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+use std::path::PathBuf;
+use std::time::Duration;
+use uringload::config::{Config, EngineChoice, IoChoice, OnError};
+
+/// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
+#[derive(Debug, Parser)]
+#[command(name = "uringload", version, max_term_width = 110, after_help = EXIT_CODES, after_long_help = EXIT_CODES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Reads a dataset as a training run would, and says how fast it went and what limits it.
+    Bench(Box<Bench>),
+    /// Says whether the fastest way to read is open on this machine, and how to open it.
+    Doctor(Doctor),
+    /// Says what a dataset consists of.
+    Inspect(Inspect),
+    /// Reads every sample and prints a JSON line for each.
+    List(List),
+    /// Prints a script that completes the arguments in a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Prints the man page, or writes those of all commands.
+    Man {
+        /// Write a page for each command into this folder instead of printing the first.
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        out: Option<PathBuf>,
+    },
+}
+
+/// Options of `bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Folders, files or patterns; several make one dataset. Without any, a small one is made in a temporary folder.
+    #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+    #[command(flatten)]
+    pub order: Order,
+    #[command(flatten)]
+    pub means: Means,
+    /// Stop after this time [default: after --epochs].
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Measuring")]
+    pub duration: Option<Duration>,
+    /// Epochs to read [default: 1, or no end with --duration].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Measuring")]
+    pub epochs: Option<u64>,
+    /// Measure this often and report the round with the median rate.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000),
+          help_heading = "Measuring")]
+    pub rounds: u32,
+    /// Empty the page cache before each measurement: all of it where that is permitted, else the dataset's files.
+    #[arg(long, help_heading = "Measuring")]
+    pub cold: bool,
+    /// Emulate a training step of MS milliseconds after each batch, and report how much of the time the accelerator
+    /// would have been busy (AU as MLPerf Storage defines it).
+    #[arg(long, value_name = "MS", value_parser = parse_millis, help_heading = "Measuring")]
+    pub emulate_step: Option<Duration>,
+    /// Read the same samples in other ways too.
+    #[arg(
+        long,
+        value_name = "WAYS",
+        value_delimiter = ',',
+        conflicts_with = "emulate_step",
+        help_heading = "Measuring"
+    )]
+    pub compare: Vec<Way>,
+    /// Leave out the raw read of the same files that the result is compared with.
+    #[arg(long, help_heading = "Measuring")]
+    pub no_raw: bool,
+    /// Write the result as JSON too; "-" writes it to stdout instead of the table.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
+    pub json: Option<PathBuf>,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Folders, files or patterns to be read; without any, only what holds for all files is looked at.
+    #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `inspect`.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// Folders, files or patterns; several make one dataset.
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `list`.
+#[derive(Debug, Args)]
+pub struct List {
+    /// Folders, files or patterns; several make one dataset.
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+    #[command(flatten)]
+    pub order: Order,
+    #[command(flatten)]
+    pub means: Means,
+    /// Add a digest of each column's bytes.
+    #[arg(long, value_name = "HASH")]
+    pub digest: Option<Digest>,
+}
+
+/// How the dataset's files are to be understood.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Dataset")]
+pub struct Format {
+    /// How files make samples [default: records with --record-size, folder otherwise].
+    #[arg(long)]
+    pub format: Option<FormatName>,
+    /// Bytes of a record.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub record_size: Option<u64>,
+    /// Bytes before the first record of each file.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0", requires = "record_size")]
+    pub header_size: u64,
+    /// Leave out bytes at a file's end that do not make a whole record, instead of failing.
+    #[arg(long, requires = "record_size")]
+    pub drop_tail: bool,
+}
+
+impl Format {
+    /// Every file a sample.
+    pub fn folder() -> Format {
+        Format { format: None, record_size: None, header_size: 0, drop_tail: false }
+    }
+}
+
+/// In which order samples come, and which of them.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Order")]
+pub struct Order {
+    /// Samples in a batch.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub batch_size: u64,
+    /// A random order for each epoch.
+    #[arg(long)]
+    pub shuffle: bool,
+    /// What random orders derive from.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Which of the equal consumers this is, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub rank: u64,
+    /// Number of equal consumers that share the samples.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub world_size: u64,
+    /// Drop the samples of an epoch that do not fill a batch on every rank.
+    #[arg(long)]
+    pub drop_last: bool,
+}
+
+/// By which means bytes are read.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Reading")]
+pub struct Means {
+    /// What moves the bytes; one asked for by name is had or the command fails.
+    #[arg(long, default_value = "auto")]
+    pub engine: EngineName,
+    /// Past the page cache (direct), through it (buffered), or what is faster (auto).
+    #[arg(long, default_value = "auto")]
+    pub io: IoName,
+    /// Reads in flight [default: by the device].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub queue_depth: Option<usize>,
+    /// Longest read [default: by the device].
+    #[arg(long, value_name = "BYTES", value_parser = positive_len)]
+    pub read_size: Option<usize>,
+    /// Threads of the engine "threads" [default: by the machine].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub io_threads: Option<usize>,
+    /// Memory for samples [default: by the batch].
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
+    /// Read two samples as one if at most this many bytes lie between them.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
+    pub coalesce_gap: u64,
+    /// What becomes of a sample that cannot be read.
+    #[arg(long, default_value = "raise")]
+    pub on_error: OnErrorName,
+}
+
+/// The library's configuration of what was asked.
+pub fn config(order: &Order, means: &Means) -> Config {
+    Config {
+        batch_size: order.batch_size,
+        shuffle: order.shuffle,
+        seed: order.seed,
+        rank: order.rank,
+        world_size: order.world_size,
+        drop_last: order.drop_last,
+        engine: match means.engine {
+            EngineName::Auto => EngineChoice::Auto,
+            EngineName::Uring => EngineChoice::Uring,
+            EngineName::Threads => EngineChoice::Threads,
+            EngineName::Sim => EngineChoice::Sim,
+        },
+        io: match means.io {
+            IoName::Auto => IoChoice::Auto,
+            IoName::Direct => IoChoice::Direct,
+            IoName::Buffered => IoChoice::Buffered,
+        },
+        queue_depth: means.queue_depth,
+        read_bytes: means.read_size,
+        io_threads: means.io_threads,
+        memory_limit: means.memory_limit,
+        coalesce_gap: means.coalesce_gap,
+        on_error: match means.on_error {
+            OnErrorName::Raise => OnError::Raise,
+            OnErrorName::Skip => OnError::Skip,
+        },
+        ..Config::default()
+    }
+}
+
+/// Names of formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FormatName {
+    /// Every file is a sample; folders of folders give labels.
+    Folder,
+    /// Files of records of one size.
+    Records,
+}
+
+/// Names of engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineName {
+    /// io_uring where it is allowed, threads otherwise.
+    Auto,
+    /// io_uring.
+    Uring,
+    /// Threads that call pread.
+    Threads,
+    /// A simulated disk on a virtual clock: the same output on every machine.
+    #[value(hide = true)]
+    Sim,
+}
+
+/// Names of ways with regard to the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IoName {
+    /// The page cache where the files lie in it, the disk where they do not.
+    Auto,
+    /// O_DIRECT.
+    Direct,
+    /// Through the page cache.
+    Buffered,
+}
+
+/// Names of what becomes of a bad sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnErrorName {
+    /// It ends the command.
+    Raise,
+    /// It is left out and counted.
+    Skip,
+}
+
+/// Other ways to read the same samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// Threads that call pread past the page cache, at their best count.
+    Threads,
+    /// Threads that call pread through the page cache, at their best count.
+    Buffered,
+    /// Threads that map files and touch every page, at their best count.
+    Mmap,
+}
+
+/// Names of digests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Digest {
+    /// SHA-256.
+    Sha256,
+}
+
+fn positive_len(text: &str) -> Result<usize, String> {
+    match parse_len(text)? {
+        0 => Err("it must be at least 1".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("it must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_are_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_the_librarys() {
+        let arguments = Arguments::try_parse_from(["uringload", "list", "somewhere"]).unwrap();
+        let Command::List(list) = arguments.command else { panic!("list is list") };
+        assert_eq!(config(&list.order, &list.means), Config::default());
+    }
+}

@@ -1,0 +1,243 @@
+//! `uringload bench`: reads a dataset as a training run would, and says how fast it went and what limits it.
+
+mod accelerator;
+pub mod measure;
+mod progress;
+mod report;
+mod table;
+
+use super::Done;
+use super::arguments::{Bench, EngineName, Way, config};
+use super::cold::{self, Emptied};
+use super::compare::{self, Compared};
+use super::data::{Data, Made};
+use super::failure::{Exit, Failure};
+use super::interrupt::{Interrupt, eprintln_quietly};
+use measure::{End, Measured, Run};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+use uringload::config::Config;
+use uringload::raw;
+use uringload::{Error, ErrorKind};
+
+pub use report::RouteReport;
+
+/// How long a raw read takes at most: long enough to be steady, short beside what one waits for anyway.
+const RAW_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a dataset that was made for the occasion is read, if nothing else is asked.
+const MADE_DURATION: Duration = Duration::from_secs(3);
+
+/// Runs the rounds, then prints what came of them.
+pub fn run(options: &Bench) -> Done {
+    let interrupt = Interrupt::install();
+    // Held until the end: dropping it deletes the files.
+    let made = match options.paths.is_empty() {
+        false => None,
+        true => match Made::new(&interrupt)? {
+            Some(made) => Some(made),
+            None => return Ok(Exit::Interrupted),
+        },
+    };
+    let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
+    let data = Data::open(&paths, &options.format)?;
+    let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None };
+    let result = bench.rounds()?;
+    let report = report::Report::of(&result);
+    print(options, &result, &report)?;
+    match result.error() {
+        Some(error) => Err(Failure::Loader(error.clone())),
+        None if interrupt.is_set() => Ok(Exit::Interrupted),
+        None => Ok(Exit::Done),
+    }
+}
+
+/// One round: every way once, in the same conditions.
+pub struct Round {
+    /// The loader.
+    pub measured: Measured,
+    /// A raw read of the same files, in bytes a second.
+    pub raw: Option<f64>,
+    /// The other ways that were asked for.
+    pub compared: Vec<Compared>,
+}
+
+/// Everything that came of a bench.
+pub struct Outcome<'a> {
+    /// What was asked.
+    pub options: &'a Bench,
+    /// The configuration of the loader.
+    pub config: Config,
+    /// When each run was to end at the latest.
+    pub duration: Option<Duration>,
+    /// The dataset.
+    pub data: &'a Data,
+    /// How the page cache was emptied before each measurement, if it was.
+    pub emptied: Option<Emptied>,
+    /// At least one.
+    pub rounds: Vec<Round>,
+}
+
+impl Outcome<'_> {
+    /// The round whose rate is the median (the lower one of two), with all its figures.
+    pub fn median(&self) -> &Round {
+        let mut order: Vec<&Round> = self.rounds.iter().collect();
+        order.sort_by(|a, b| a.measured.bytes_per_second().total_cmp(&b.measured.bytes_per_second()));
+        order[(order.len() - 1) / 2]
+    }
+
+    /// Median over the rounds of what a raw read gave.
+    pub fn raw(&self) -> Option<f64> {
+        let mut rates: Vec<f64> = self.rounds.iter().filter_map(|round| round.raw).collect();
+        rates.sort_by(f64::total_cmp);
+        rates.get(rates.len().saturating_sub(1) / 2).copied()
+    }
+
+    /// Each other way with the round of its median rate.
+    pub fn compared(&self) -> Vec<&Compared> {
+        let median = |way: &Way| {
+            let mut all: Vec<&Compared> =
+                self.rounds.iter().flat_map(|round| round.compared.iter().filter(|one| one.way == *way)).collect();
+            all.sort_by(|a, b| a.bytes_per_second().total_cmp(&b.bytes_per_second()));
+            all.get(all.len().saturating_sub(1) / 2).copied()
+        };
+        self.options.compare.iter().filter_map(median).collect()
+    }
+
+    /// The error that ended it.
+    pub fn error(&self) -> Option<&Error> {
+        self.rounds.iter().find_map(|round| match &round.measured.end {
+            End::Failed(error) => Some(error),
+            _ => None,
+        })
+    }
+}
+
+struct Runner<'a> {
+    options: &'a Bench,
+    data: &'a Data,
+    interrupt: &'a Interrupt,
+    emptied: Option<Emptied>,
+}
+
+impl<'a> Runner<'a> {
+    fn rounds(mut self) -> Result<Outcome<'a>, Failure> {
+        let options = self.options;
+        // A made dataset is read in a blink: it is read over and over.
+        let duration =
+            options.duration.or((options.paths.is_empty() && options.epochs.is_none()).then_some(MADE_DURATION));
+        let epochs = options.epochs.or(if duration.is_some() { None } else { Some(1) });
+        let config = Config { epochs, ..config(&options.order, &options.means) };
+        let simulated = options.means.engine == EngineName::Sim;
+        if simulated && !options.compare.is_empty() {
+            let error = Error::new(ErrorKind::InvalidArgument, "a simulated disk compares with nothing");
+            return Err(error.with_remedy("leave out --compare").into());
+        }
+        let dataset = &self.data.dataset;
+        let run = Run { dataset, config, step: options.emulate_step, duration };
+        let mut rounds: Vec<Round> = Vec::new();
+        for number in 0..options.rounds {
+            let name = if options.rounds > 1 { format!("round {}", number + 1) } else { "reading".to_owned() };
+            let round = self.round(&run, &name, number % 2 == 1, simulated, rounds.first())?;
+            let is_cut_short = self.interrupt.is_set();
+            let is_failed = matches!(round.measured.end, End::Failed(_));
+            // A round that was cut short says less than the whole ones, if there are any.
+            if !is_cut_short || rounds.is_empty() {
+                rounds.push(round);
+            }
+            if is_cut_short || is_failed {
+                break;
+            }
+        }
+        let Run { config, duration, .. } = run;
+        Ok(Outcome { options, config, duration, data: self.data, emptied: self.emptied, rounds })
+    }
+
+    /// Every second round goes backwards, so that a device that gets slower or faster does not favour who comes first.
+    fn round(
+        &mut self,
+        run: &Run<'_>,
+        name: &str,
+        backwards: bool,
+        simulated: bool,
+        first: Option<&Round>,
+    ) -> Result<Round, Failure> {
+        let (mut raw, mut compared) = (None, Vec::new());
+        if backwards {
+            compared = self.compare(run, first)?;
+        } else if !simulated {
+            raw = self.raw(run)?;
+        }
+        self.empty_cache()?;
+        let measured = measure::measure(run, name, self.interrupt)?;
+        if matches!(measured.end, End::Complete | End::OutOfTime) && !simulated {
+            if backwards {
+                raw = self.raw(run)?;
+            } else {
+                compared = self.compare(run, first)?;
+            }
+        }
+        Ok(Round { measured, raw, compared })
+    }
+
+    fn empty_cache(&mut self) -> uringload::Result<()> {
+        if self.options.cold && self.options.means.engine != EngineName::Sim {
+            self.emptied = Some(cold::empty(&*self.data.dataset)?);
+        }
+        Ok(())
+    }
+
+    fn raw(&mut self, run: &Run<'_>) -> Result<Option<f64>, Failure> {
+        if self.options.no_raw || self.interrupt.is_set() {
+            return Ok(None);
+        }
+        self.empty_cache()?;
+        let limit = run.duration.map_or(RAW_LIMIT, |duration| duration.min(RAW_LIMIT));
+        match raw::measure(run.dataset, &run.config, limit) {
+            Ok(raw) => Ok(Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0)),
+            Err(error) => {
+                // The loader will meet the same trouble, and knows what is to become of it.
+                eprintln_quietly(&format!("uringload: no raw read to compare with: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// The best number of threads is looked for in the first round and kept in the others.
+    fn compare(&mut self, run: &Run<'_>, first: Option<&Round>) -> Result<Vec<Compared>, Failure> {
+        let mut all = Vec::new();
+        for &way in &self.options.compare {
+            let known = first.and_then(|round| round.compared.iter().find(|one| one.way == way));
+            let interrupt = self.interrupt;
+            match compare::best(run, way, known.map(|one| one.threads), interrupt, || self.empty_cache())? {
+                Some(compared) => all.push(compared),
+                None => break,
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Writes the JSON where it is wanted, and the table unless the JSON took its place. What cannot be written does not keep
+/// the other from being written.
+fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(report).map_err(io::Error::from)? + "\n";
+    let mut saved = Ok(());
+    let text = match &options.json {
+        Some(path) if path == Path::new("-") => json,
+        Some(path) => {
+            saved = fs::write(path, json)
+                .map_err(|source| Failure::Loader(Error::io("cannot write the JSON to", source).with_file(path)));
+            table::of(outcome)
+        }
+        None => table::of(outcome),
+    };
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())?;
+    if !matches!(outcome.median().measured.end, End::Complete | End::OutOfTime) {
+        eprintln_quietly("uringload: the figures are of what was read before the end came early");
+    }
+    saved
+}

@@ -1,0 +1,92 @@
+//! An emulated accelerator: how much of the time it would have been busy.
+//!
+//! AU as MLPerf Storage defines it (DLIO's `statscounter.py`): time in steps over running time, the first step of each
+//! epoch out of both, by epoch, then the mean over epochs. Only full batches count as steps.
+
+use std::time::{Duration, Instant};
+
+/// Counts steps. Takes the time from its caller, so that a test needs no sleep.
+#[derive(Debug)]
+pub struct Accelerator {
+    step: Duration,
+    epoch: u64,
+    /// When the first step of the epoch ended, and steps since.
+    start: Option<Instant>,
+    steps: u32,
+    last: Option<Instant>,
+    /// Utilization of each epoch that had more than one step.
+    epochs: Vec<f64>,
+}
+
+impl Accelerator {
+    /// One whose steps take `step`.
+    pub fn new(step: Duration) -> Accelerator {
+        Accelerator { step, epoch: 0, start: None, steps: 0, last: None, epochs: Vec::new() }
+    }
+
+    /// How long a step takes.
+    pub fn step(&self) -> Duration {
+        self.step
+    }
+
+    /// A step of `epoch` on a full batch has ended `now`.
+    pub fn stepped(&mut self, epoch: u64, now: Instant) {
+        if self.start.is_none() || epoch != self.epoch {
+            self.close();
+            self.epoch = epoch;
+            self.start = Some(now);
+            return;
+        }
+        self.steps += 1;
+        self.last = Some(now);
+    }
+
+    /// Utilization in percent; `None` before the second step.
+    pub fn percent(mut self) -> Option<f64> {
+        self.close();
+        let count = self.epochs.len() as f64;
+        (count > 0.0).then(|| self.epochs.iter().sum::<f64>() / count)
+    }
+
+    fn close(&mut self) {
+        if let (Some(start), Some(last)) = (self.start, self.last)
+            && self.steps > 0
+        {
+            let running = last - start;
+            self.epochs.push(100.0 * (self.step * self.steps).as_secs_f64() / running.as_secs_f64());
+        }
+        self.start = None;
+        self.steps = 0;
+        self.last = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(10);
+
+    fn run(ends: &[(u64, u64)]) -> Option<f64> {
+        let zero = Instant::now();
+        let mut accelerator = Accelerator::new(STEP);
+        for &(epoch, millis) in ends {
+            accelerator.stepped(epoch, zero + Duration::from_millis(millis));
+        }
+        accelerator.percent()
+    }
+
+    #[test]
+    fn the_first_step_of_an_epoch_is_out_of_both() {
+        assert_eq!(run(&[]), None);
+        assert_eq!(run(&[(0, 500)]), None);
+        assert_eq!(run(&[(0, 500), (0, 510), (0, 520)]), Some(100.0));
+        assert_eq!(run(&[(0, 500), (0, 520), (0, 540)]), Some(50.0));
+    }
+
+    #[test]
+    fn epochs_count_alike() {
+        let ends = [(0, 10), (0, 20), (0, 30), (1, 1000), (1, 1020), (2, 5000)];
+        assert_eq!(run(&ends), Some(75.0));
+    }
+}

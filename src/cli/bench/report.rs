@@ -1,0 +1,301 @@
+//! The result of `bench` as JSON. docs/bench-json.md describes every key; a key never changes its meaning within a version.
+
+use super::super::arguments::Way;
+use super::super::compare::Compared;
+use super::measure::Measured;
+use super::{Outcome, Round};
+use clap::ValueEnum;
+use serde::Serialize;
+use std::time::Duration;
+use uringload::config::{Config, Fallback, Route};
+use uringload::stats::{Distribution, Doing, Snapshot, ThreadSnapshot, Verdict};
+
+/// Goes up when a key goes away or changes its meaning.
+const VERSION: u32 = 1;
+
+/// The whole result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    version: u32,
+    uringload: &'static str,
+    dataset: DatasetReport,
+    config: ConfigReport,
+    cold: Option<&'static str>,
+    ended: &'static str,
+    samples: u64,
+    bytes: u64,
+    batches: u64,
+    samples_skipped: u64,
+    samples_per_s: f64,
+    bytes_per_s: f64,
+    wall_s: f64,
+    build_ms: f64,
+    cpu_s: f64,
+    cpu_s_per_gb: Option<f64>,
+    peak_rss_bytes: Option<u64>,
+    pool_bytes: u64,
+    first_batch_ms: Option<f64>,
+    batch_wait_ms: Waits,
+    read_latency_us: Latencies,
+    reads: u64,
+    bytes_read: u64,
+    short_reads: u64,
+    retries: u64,
+    read_amplification: Option<f64>,
+    in_flight_mean: f64,
+    in_flight_max: u64,
+    raw_read_bytes_per_s: Option<f64>,
+    share_of_raw: Option<f64>,
+    step_ms: Option<f64>,
+    au_percent: Option<f64>,
+    route: RouteReport,
+    verdict: VerdictReport,
+    threads: Vec<ThreadReport>,
+    comparisons: Vec<Comparison>,
+    rounds: Vec<RoundReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct DatasetReport {
+    format: &'static str,
+    samples: u64,
+    bytes: u64,
+    files: usize,
+    roots: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ConfigReport {
+    batch_size: u64,
+    epochs: Option<u64>,
+    duration_s: Option<f64>,
+    shuffle: bool,
+    seed: u64,
+    rank: u64,
+    world_size: u64,
+    drop_last: bool,
+}
+
+/// Milliseconds.
+#[derive(Debug, Serialize)]
+struct Waits {
+    p50: Option<f64>,
+    p99: Option<f64>,
+}
+
+/// Microseconds.
+#[derive(Debug, Serialize)]
+struct Latencies {
+    p50: Option<f64>,
+    p99: Option<f64>,
+    p999: Option<f64>,
+}
+
+/// The way that the bytes took.
+#[derive(Debug, Serialize)]
+pub struct RouteReport {
+    engine: String,
+    direct_io: bool,
+    alignment: u32,
+    queue_depth: usize,
+    read_bytes: usize,
+    registered_buffers: bool,
+    backing: String,
+    fallbacks: Vec<FallbackReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct FallbackReport {
+    wanted: String,
+    got: String,
+    reason: String,
+    errno: Option<i32>,
+    remedy: String,
+}
+
+#[derive(Debug, Serialize)]
+struct VerdictReport {
+    bottleneck: String,
+    share: f64,
+    advice: String,
+}
+
+/// Shares (0 to 1) of a thread's life.
+#[derive(Debug, Serialize)]
+struct ThreadReport {
+    role: String,
+    shares: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct Comparison {
+    name: String,
+    threads: usize,
+    samples: u64,
+    bytes_per_s: f64,
+    cpu_s_per_gb: Option<f64>,
+    rate_ratio: Option<f64>,
+    cpu_ratio: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct RoundReport {
+    bytes_per_s: f64,
+    samples_per_s: f64,
+    wall_s: f64,
+    cpu_s_per_gb: Option<f64>,
+    first_batch_ms: Option<f64>,
+    raw_read_bytes_per_s: Option<f64>,
+    au_percent: Option<f64>,
+}
+
+impl Report {
+    /// Of the median round.
+    pub fn of(outcome: &Outcome<'_>) -> Report {
+        let Measured { end, wall, build, first_batch, cpu, snapshot, .. } = &outcome.median().measured;
+        let measured = &outcome.median().measured;
+        let dataset = &outcome.data.dataset;
+        let (raw, count) = (outcome.raw(), &snapshot.count);
+        let Config { batch_size, epochs, shuffle, seed, rank, world_size, drop_last, .. } = outcome.config;
+        let duration_s = outcome.duration.as_ref().map(Duration::as_secs_f64);
+        Report {
+            version: VERSION,
+            uringload: env!("CARGO_PKG_VERSION"),
+            dataset: DatasetReport {
+                format: dataset.format(),
+                samples: dataset.len(),
+                bytes: dataset.bytes(),
+                files: dataset.files().len(),
+                roots: dataset.files().roots().iter().map(|root| root.path.to_string_lossy().into_owned()).collect(),
+            },
+            config: ConfigReport { batch_size, epochs, duration_s, shuffle, seed, rank, world_size, drop_last },
+            cold: outcome.emptied.map(super::super::cold::Emptied::name),
+            ended: end.name(),
+            samples: count.samples,
+            bytes: count.bytes_delivered,
+            batches: count.batches,
+            samples_skipped: count.samples_skipped,
+            samples_per_s: measured.samples_per_second(),
+            bytes_per_s: measured.bytes_per_second(),
+            wall_s: wall.as_secs_f64(),
+            build_ms: millis(*build),
+            cpu_s: cpu.as_secs_f64(),
+            cpu_s_per_gb: measured.cpu_per_gb(),
+            peak_rss_bytes: measured.peak_memory,
+            pool_bytes: measured.pool_bytes,
+            first_batch_ms: first_batch.map(millis),
+            batch_wait_ms: Waits::of(&snapshot.batch_wait),
+            read_latency_us: Latencies::of(&snapshot.read_latency),
+            reads: count.reads,
+            bytes_read: count.bytes_read,
+            short_reads: count.short_reads,
+            retries: count.retries,
+            read_amplification: snapshot.read_amplification(),
+            in_flight_mean: snapshot.in_flight_mean(),
+            in_flight_max: snapshot.in_flight_max,
+            raw_read_bytes_per_s: raw,
+            share_of_raw: raw.map(|raw| measured.bytes_per_second() / raw),
+            step_ms: outcome.options.emulate_step.map(millis),
+            au_percent: measured.au_percent,
+            route: RouteReport::from(&measured.route),
+            verdict: VerdictReport::from(&measured.verdict(raw)),
+            threads: threads(snapshot),
+            comparisons: outcome.compared().into_iter().map(|compared| Comparison::of(compared, measured)).collect(),
+            rounds: outcome.rounds.iter().map(RoundReport::of).collect(),
+        }
+    }
+}
+
+impl Waits {
+    fn of(waits: &Distribution) -> Waits {
+        let at = |percent| waits.percentile(percent).map(millis);
+        Waits { p50: at(50.0), p99: at(99.0) }
+    }
+}
+
+impl Latencies {
+    fn of(latencies: &Distribution) -> Latencies {
+        let at = |percent| latencies.percentile(percent).map(|time| time.as_secs_f64() * 1e6);
+        Latencies { p50: at(50.0), p99: at(99.0), p999: at(99.9) }
+    }
+}
+
+impl From<&Route> for RouteReport {
+    fn from(route: &Route) -> RouteReport {
+        let fallback = |step: &Fallback| FallbackReport {
+            wanted: step.wanted.to_string(),
+            got: step.got.to_string(),
+            reason: step.reason.to_string(),
+            errno: step.errno,
+            remedy: step.remedy.to_string(),
+        };
+        RouteReport {
+            engine: route.engine.to_string(),
+            direct_io: route.direct_io,
+            alignment: route.alignment,
+            queue_depth: route.queue_depth,
+            read_bytes: route.read_bytes,
+            registered_buffers: route.registered_buffers,
+            backing: route.backing.to_string(),
+            fallbacks: route.fallbacks.iter().map(fallback).collect(),
+        }
+    }
+}
+
+impl From<&Verdict> for VerdictReport {
+    fn from(verdict: &Verdict) -> VerdictReport {
+        let bottleneck = verdict.bottleneck.to_string();
+        VerdictReport { bottleneck, share: verdict.share, advice: verdict.advice.clone() }
+    }
+}
+
+impl Comparison {
+    fn of(compared: &Compared, measured: &Measured) -> Comparison {
+        let ratio = |ours: f64, theirs: f64| (theirs > 0.0).then(|| ours / theirs);
+        Comparison {
+            name: name(compared.way),
+            threads: compared.threads,
+            samples: compared.samples,
+            bytes_per_s: compared.bytes_per_second(),
+            cpu_s_per_gb: compared.cpu_per_gb(),
+            rate_ratio: ratio(measured.bytes_per_second(), compared.bytes_per_second()),
+            cpu_ratio: measured.cpu_per_gb().zip(compared.cpu_per_gb()).and_then(|(ours, theirs)| ratio(ours, theirs)),
+        }
+    }
+}
+
+impl RoundReport {
+    fn of(round: &Round) -> RoundReport {
+        let measured = &round.measured;
+        RoundReport {
+            bytes_per_s: measured.bytes_per_second(),
+            samples_per_s: measured.samples_per_second(),
+            wall_s: measured.wall.as_secs_f64(),
+            cpu_s_per_gb: measured.cpu_per_gb(),
+            first_batch_ms: measured.first_batch.map(millis),
+            raw_read_bytes_per_s: round.raw,
+            au_percent: measured.au_percent,
+        }
+    }
+}
+
+/// The name of a way, as `--compare` takes it.
+pub fn name(way: Way) -> String {
+    way.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn threads(snapshot: &Snapshot) -> Vec<ThreadReport> {
+    let report = |thread: &ThreadSnapshot| {
+        let total = thread.total().as_secs_f64();
+        let share = |doing: Doing| {
+            let share = thread.on(doing).as_secs_f64() / total;
+            (share > 0.0).then(|| (doing.to_string().replace(' ', "_"), share.into()))
+        };
+        ThreadReport { role: thread.role.to_string(), shares: Doing::ALL.into_iter().filter_map(share).collect() }
+    };
+    snapshot.threads.iter().map(report).collect()
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

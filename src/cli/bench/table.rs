@@ -1,0 +1,140 @@
+//! The result of `bench` for a person.
+
+use super::super::units::{binary, bytes, count, time};
+use super::Outcome;
+use super::measure::Measured;
+use super::report;
+use std::fmt::Write as _;
+use uringload::stats::Distribution;
+
+/// The table, with a line at its end.
+pub fn of(outcome: &Outcome<'_>) -> String {
+    let measured = &outcome.median().measured;
+    let mut table = Table(subject(outcome) + "\n\n");
+    throughput(&mut table, outcome, measured);
+    waits(&mut table, measured);
+    costs(&mut table, measured);
+    let verdict = measured.verdict(outcome.raw());
+    table.row("limit", &verdict.to_string());
+    table.row("route", &measured.route.to_string());
+    for step in &measured.route.fallbacks {
+        table.row("", &step.to_string());
+    }
+    comparisons(&mut table, outcome, measured);
+    table.0
+}
+
+struct Table(String);
+
+impl Table {
+    fn row(&mut self, name: &str, value: &str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "{name:<13} {value}");
+    }
+}
+
+/// What was read, in a line.
+fn subject(outcome: &Outcome<'_>) -> String {
+    let (dataset, config) = (&outcome.data.dataset, &outcome.config);
+    let mut line = format!(
+        "{} of {} samples, {}; batches of {}",
+        dataset.format(),
+        count(dataset.len()),
+        bytes(dataset.bytes() as f64),
+        count(config.batch_size)
+    );
+    if config.shuffle {
+        line += &format!(", shuffled with seed {}", config.seed);
+    }
+    if config.world_size > 1 {
+        line += &format!(", rank {} of {}", config.rank, config.world_size);
+    }
+    if let Some(emptied) = outcome.emptied {
+        line += &format!("; {}", emptied.words());
+    }
+    if outcome.rounds.len() > 1 {
+        line += &format!("; the median of {} rounds", outcome.rounds.len());
+    }
+    line
+}
+
+fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
+    let rate = measured.bytes_per_second();
+    let samples = count(measured.samples_per_second().round() as u64);
+    let wall = time(measured.wall);
+    table.row("throughput", &format!("{:<12} {samples} samples/s for {wall}", format!("{}/s", bytes(rate))));
+    if let Some(raw) = outcome.raw().filter(|&raw| raw > 0.0) {
+        let share = format!("{:.1} %", 100.0 * rate / raw);
+        table.row("of a raw read", &format!("{share:<12} of {}/s from the same files in the same run", bytes(raw)));
+    }
+    if let Some(step) = outcome.options.emulate_step {
+        let au = measured.au_percent.map_or_else(|| "unknown".to_owned(), |au| format!("{au:.1} %"));
+        table.row("accelerator", &format!("{au:<12} busy, with steps of {}", time(step)));
+    }
+}
+
+fn waits(table: &mut Table, measured: &Measured) {
+    let snapshot = &measured.snapshot;
+    let percentiles = |times: &Distribution, percents: &[f64]| {
+        let one = |&percent: &f64| times.percentile(percent).map(|at| format!("p{percent} {:<10}", time(at)));
+        percents.iter().filter_map(one).collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    if snapshot.read_latency.count() > 0 {
+        table.row("read latency", &percentiles(&snapshot.read_latency, &[50.0, 99.0, 99.9]));
+    }
+    let first = measured.first_batch.map(|first| format!("the first after {}", time(first)));
+    let waits = percentiles(&snapshot.batch_wait, &[50.0, 99.0]);
+    let parts: Vec<String> = [(!waits.is_empty()).then_some(waits), first].into_iter().flatten().collect();
+    if !parts.is_empty() {
+        table.row("batch wait", &parts.join("; "));
+    }
+}
+
+fn costs(table: &mut Table, measured: &Measured) {
+    let snapshot = &measured.snapshot;
+    if let Some(cpu) = measured.cpu_per_gb() {
+        let cores = measured.cpu.as_secs_f64() / measured.wall.as_secs_f64().max(1e-9);
+        let cost = format!("{cpu:.3} s/GB");
+        table.row("CPU", &format!("{cost:<12} {:.0} % of one core, the whole process", 100.0 * cores));
+    }
+    let pool = binary(measured.pool_bytes);
+    match measured.peak_memory {
+        Some(peak) => table.row("memory", &format!("{:<12} at most, with up to {pool} for samples", binary(peak))),
+        None => table.row("memory", &format!("up to {pool} for samples")),
+    }
+    if let Some(amplification) = snapshot.read_amplification() {
+        let reads = count(snapshot.count.reads);
+        table.row("read", &format!("{amplification:<12.3} bytes for each byte wanted, in {reads} reads"));
+    }
+    for (number, what) in [
+        (snapshot.count.samples_skipped, "samples were skipped: they could not be read"),
+        (snapshot.count.retries, "reads were repeated after an error or a short read"),
+    ] {
+        if number > 0 {
+            table.row("", &format!("{} {what}", count(number)));
+        }
+    }
+}
+
+fn comparisons(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
+    let compared = outcome.compared();
+    if compared.is_empty() {
+        return;
+    }
+    let heads = ["threads", "rate", "we are", "CPU s/GB", "we take"];
+    table.0.push('\n');
+    let [threads, rate, ours, cpu, take] = heads;
+    table.row("compared with", &format!("{threads:>7}  {rate:>12}  {ours:>7}  {cpu:>8}  {take:>7}"));
+    for one in compared {
+        let ratio = |ours: Option<f64>, theirs: Option<f64>| match (ours, theirs) {
+            (Some(ours), Some(theirs)) if theirs > 0.0 => format!("{:.2}x", ours / theirs),
+            _ => "-".to_owned(),
+        };
+        let rate = format!("{}/s", bytes(one.bytes_per_second()));
+        let faster = ratio(Some(measured.bytes_per_second()), Some(one.bytes_per_second()));
+        let cpu = one.cpu_per_gb().map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.3}"));
+        let less = ratio(measured.cpu_per_gb(), one.cpu_per_gb());
+        let line = format!("{:>7}  {rate:>12}  {faster:>7}  {cpu:>8}  {less:>7}", one.threads);
+        table.row(&report::name(one.way), &line);
+    }
+}

@@ -1,0 +1,236 @@
+//! The same samples read in other ways: simple loops that share nothing with the loader but the list of samples.
+
+use super::arguments::Way;
+use super::bench::measure::{self, End, Measured, Run};
+use super::interrupt::Interrupt;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use uringload::config::{Config, EngineChoice, IoChoice};
+use uringload::dataset::{Dataset, FileId, SampleId, Span};
+use uringload::sampler::{Cursor, Sampler, Sequential, Shuffled};
+use uringload::sys::file::Mapping;
+use uringload::sys::system;
+use uringload::{Error, Result};
+
+/// Numbers of threads to try; the one with the best rate stands for the way.
+const THREADS: [usize; 4] = [2, 4, 8, 16];
+
+/// A longer sample is read piece by piece into one buffer, which stays in the processor's cache: kinder to this way than
+/// a buffer for each sample would be.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// What another way gave.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The way.
+    pub way: Way,
+    /// Threads that gave the best rate.
+    pub threads: usize,
+    /// Samples that were read.
+    pub samples: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// In this time.
+    pub wall: Duration,
+    /// For this CPU time of the process.
+    pub cpu: Duration,
+}
+
+impl Compared {
+    /// Bytes of samples in a second.
+    pub fn bytes_per_second(&self) -> f64 {
+        measure::rate(self.bytes, self.wall)
+    }
+
+    /// Seconds of CPU for 10^9 bytes.
+    pub fn cpu_per_gb(&self) -> Option<f64> {
+        measure::cpu_per_gb(self.cpu, self.bytes)
+    }
+}
+
+/// Reads in a way with each number of threads (or with `threads` only) and returns the best; `None` if interrupted.
+/// `prepare` is called before each: it may empty the page cache.
+///
+/// # Errors
+/// The first sample that cannot be read, or what `prepare` says.
+pub fn best(
+    run: &Run<'_>,
+    way: Way,
+    threads: Option<usize>,
+    interrupt: &Interrupt,
+    mut prepare: impl FnMut() -> Result<()>,
+) -> Result<Option<Compared>> {
+    let mut best: Option<Compared> = None;
+    for count in threads.map_or(THREADS.to_vec(), |threads| vec![threads]) {
+        prepare()?;
+        let compared = match way {
+            Way::Threads => own_threads(run, count, interrupt)?,
+            Way::Buffered | Way::Mmap => plain_threads(run, way, count, interrupt)?,
+        };
+        if interrupt.is_set() {
+            return Ok(None);
+        }
+        if best.as_ref().is_none_or(|best| compared.bytes_per_second() > best.bytes_per_second()) {
+            best = Some(compared);
+        }
+    }
+    Ok(best)
+}
+
+/// Our own loader over blocking reads past the page cache.
+fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
+    let config = Config {
+        engine: EngineChoice::Threads,
+        io: IoChoice::Direct,
+        io_threads: Some(threads),
+        queue_depth: None,
+        ..run.config.clone()
+    };
+    let run = Run { dataset: run.dataset, config, step: None, duration: run.duration };
+    let Measured { end, wall, cpu, snapshot, .. } = measure::measure(&run, "threads", interrupt)?;
+    if let End::Failed(error) = end {
+        return Err(error);
+    }
+    let (samples, bytes) = (snapshot.count.samples, snapshot.count.bytes_delivered);
+    Ok(Compared { way: Way::Threads, threads, samples, bytes, wall, cpu })
+}
+
+/// What the threads of a plain loop share.
+struct Work<'a> {
+    dataset: &'a dyn Dataset,
+    sampler: &'a dyn Sampler,
+    /// Positions of this rank in all epochs, end to end; each thread takes the next.
+    next: AtomicU64,
+    epochs: u64,
+    config: &'a Config,
+    deadline: Option<Instant>,
+    interrupt: &'a Interrupt,
+    way: Way,
+}
+
+fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
+    let samples = run.dataset.len();
+    let sampler: Arc<dyn Sampler> = match run.config.shuffle {
+        true => Arc::new(Shuffled::new(samples, run.config.seed)),
+        false => Arc::new(Sequential::new(samples)),
+    };
+    let cpu = system::cpu_time();
+    let start = Instant::now();
+    let work = Work {
+        dataset: &**run.dataset,
+        sampler: &*sampler,
+        next: AtomicU64::new(0),
+        epochs: run.config.epochs.unwrap_or(u64::MAX),
+        config: &run.config,
+        deadline: run.duration.map(|duration| start + duration),
+        interrupt,
+        way,
+    };
+    let results: Vec<Result<(u64, u64)>> = std::thread::scope(|scope| {
+        let spawned: Vec<_> = (0..threads).map(|_| scope.spawn(|| work.read())).collect();
+        spawned
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let mut compared = Compared { way, threads, samples: 0, bytes: 0, wall: start.elapsed(), cpu: Duration::ZERO };
+    for result in results {
+        let (samples, bytes) = result?;
+        compared.samples += samples;
+        compared.bytes += bytes;
+    }
+    compared.cpu = system::cpu_time().saturating_sub(cpu);
+    Ok(compared)
+}
+
+impl Work<'_> {
+    /// One thread: reads sample after sample; returns how many, and their bytes.
+    fn read(&self) -> Result<(u64, u64)> {
+        let (mut samples, mut bytes) = (0, 0);
+        let mut open = Open::default();
+        let mut spans: Vec<Span> = Vec::new();
+        loop {
+            let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let sample = self.next_sample().filter(|_| !is_late && !self.interrupt.is_set());
+            let Some(sample) = sample else { return Ok((samples, bytes)) };
+            spans.clear();
+            self.dataset.spans(sample, &mut spans);
+            for span in &spans {
+                let read = open.file(self.dataset, span.file).and_then(|()| open.read(span, self.way));
+                read.map_err(|source| {
+                    let path = self.dataset.files().path(span.file);
+                    Error::io("cannot read", source).with_file(path).with_offset(span.offset)
+                })?;
+                bytes += span.len;
+            }
+            samples += 1;
+        }
+    }
+
+    /// The next sample of this rank, every `world_size`-th of each epoch; `None` behind the last epoch.
+    fn next_sample(&self) -> Option<SampleId> {
+        let Config { rank, world_size, .. } = *self.config;
+        let an_epoch = (self.sampler.len() + world_size - 1 - rank) / world_size;
+        let taken = self.next.fetch_add(1, Ordering::Relaxed);
+        let epoch = taken.checked_div(an_epoch).filter(|&epoch| epoch < self.epochs)?;
+        Some(self.sampler.at(Cursor { epoch, position: taken % an_epoch * world_size + rank }))
+    }
+}
+
+/// The file that a thread has open: a thread that stays in one file opens it once.
+#[derive(Default)]
+struct Open {
+    file: Option<(FileId, File)>,
+    mapping: Option<Mapping>,
+    buffer: Vec<u8>,
+}
+
+impl Open {
+    fn file(&mut self, dataset: &dyn Dataset, id: FileId) -> io::Result<()> {
+        if self.file.as_ref().is_none_or(|(open, _)| *open != id) {
+            self.mapping = None;
+            self.file = Some((id, File::open(dataset.files().path(id))?));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, span: &Span, way: Way) -> io::Result<()> {
+        let Some((_, file)) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        if span.len == 0 {
+            return Ok(());
+        }
+        if way == Way::Buffered {
+            self.buffer.resize(BUFFER_BYTES, 0);
+            let end = span.offset + span.len;
+            for offset in (span.offset..end).step_by(BUFFER_BYTES) {
+                let len = (end - offset).min(BUFFER_BYTES as u64) as usize;
+                file.read_exact_at(&mut self.buffer[..len], offset)?;
+            }
+            return Ok(());
+        }
+        let mapping = match self.mapping.take() {
+            Some(mapping) => mapping,
+            None => Mapping::new(file.as_fd(), file.metadata()?.len() as usize)?,
+        };
+        if (mapping.len() as u64) < span.offset + span.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        touch(self.mapping.insert(mapping), span);
+        Ok(())
+    }
+}
+
+/// Reads a byte of every page, as a program does that parses what is mapped.
+fn touch(mapping: &Mapping, span: &Span) {
+    const PAGE_BYTES: usize = 4096;
+    let mut byte = [0];
+    for offset in (span.offset as usize..(span.offset + span.len) as usize).step_by(PAGE_BYTES) {
+        mapping.copy(offset, &mut byte);
+        std::hint::black_box(byte);
+    }
+}

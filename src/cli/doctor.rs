@@ -1,0 +1,268 @@
+//! `uringload doctor`: whether the fastest way to read is open here, what each fact means, and what to do about it.
+
+use super::Done;
+use super::arguments::Doctor;
+use super::data::Data;
+use super::facts::{self, Gpu};
+use super::failure::{Exit, Failure};
+use super::units;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use uringload::config::{Cause, Fallback, Route};
+use uringload::dataset::Dataset;
+use uringload::loader::Loader;
+use uringload::sys::{ring, system};
+
+/// Looks at everything and prints a line or an object for each.
+pub fn run(options: &Doctor) -> Done {
+    let mut findings = vec![kernel(), io_uring(), confinement(), locked_memory(), open_files(), huge_pages()];
+    let mut route = None;
+    if !options.paths.is_empty() {
+        let data = Data::open(&options.paths, &super::arguments::Format::folder())?;
+        findings.extend(place(&*data.dataset));
+        let (finding, found) = open_route(&data)?;
+        findings.push(finding);
+        route = Some(found);
+    }
+    findings.push(gpu(&facts::gpu()));
+    let degraded = findings.iter().any(|finding| finding.state == State::Degraded);
+    let text = if options.json { as_json(&findings, route.as_ref(), degraded) } else { as_text(&findings, degraded) };
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(if degraded { Exit::Degraded } else { Exit::Done })
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    found: String,
+    means: String,
+    remedy: Option<String>,
+}
+
+/// How it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Good,
+    /// Worse than it could be.
+    Degraded,
+    /// A fact that is neither.
+    Info,
+}
+
+impl Finding {
+    fn new(what: &'static str, state: State, found: impl Into<String>, means: impl Into<String>) -> Finding {
+        Finding { what, state, found: found.into(), means: means.into(), remedy: None }
+    }
+
+    fn remedy(mut self, remedy: impl Into<String>) -> Finding {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+fn kernel() -> Finding {
+    let release = system::kernel_release();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (state, means) = match version {
+        v if v >= (6, 6) => (State::Good, "knows every ring flag and tells the alignment of direct reads"),
+        v if v >= (6, 1) => (State::Good, "tells the alignment of direct reads; 6.6 spends a little less CPU"),
+        _ => (State::Degraded, "does not tell the alignment of direct reads, so the page cache is used"),
+    };
+    let finding = Finding::new("kernel", state, format!("Linux {release}"), means);
+    if state == State::Good { finding } else { finding.remedy("use Linux 6.1 or later") }
+}
+
+fn io_uring() -> Finding {
+    match ring::probe() {
+        Ok(()) => Finding::new("io_uring", State::Good, "a ring opens", "reads cost the least CPU"),
+        Err(errno) => {
+            let error = io::Error::from_raw_os_error(errno);
+            let step = Fallback::new(Cause::RingSetup, "pread threads", Some(&error));
+            let means = format!("{}; pread threads read instead, for about twice the CPU", step.reason);
+            Finding::new("io_uring", State::Degraded, error.to_string(), means).remedy(step.remedy)
+        }
+    }
+}
+
+/// What could deny io_uring. Whether it does is said by `io_uring`; these are for the search for the cause.
+fn confinement() -> Finding {
+    let seccomp = match system::seccomp() {
+        Some(system::Seccomp::Off) => "no seccomp",
+        Some(system::Seccomp::Strict) => "seccomp in strict mode",
+        Some(system::Seccomp::Filter) => "a seccomp filter, as in containers",
+        None => "seccomp unknown",
+    };
+    let sysctl = match system::io_uring_disabled() {
+        Some(0) => "kernel.io_uring_disabled = 0".to_owned(),
+        Some(1) => "kernel.io_uring_disabled = 1 (root and kernel.io_uring_group only)".to_owned(),
+        Some(value) => format!("kernel.io_uring_disabled = {value} (nobody)"),
+        None => "no sysctl that could disable io_uring".to_owned(),
+    };
+    Finding::new("confinement", State::Info, format!("{seccomp}; {sysctl}"), "what may deny io_uring to a process")
+}
+
+/// The default pool, which is to be registered with the ring.
+const POOL_BYTES: u64 = 256 << 20;
+
+fn locked_memory() -> Finding {
+    const WHAT: &str = "locked memory";
+    if system::has_capability(system::CAP_IPC_LOCK) == Some(true) {
+        return Finding::new(WHAT, State::Good, "CAP_IPC_LOCK", "memory of any size can be registered with the ring");
+    }
+    match system::locked_memory_limit().soft {
+        Some(limit) if limit < POOL_BYTES => {
+            let means = format!(
+                "the loader's memory ({} by default) cannot be registered with the ring, so each read pins its pages",
+                units::binary(POOL_BYTES)
+            );
+            let error = io::Error::from_raw_os_error(12);
+            let step = Fallback::new(Cause::BufferRegistration, "plain reads", Some(&error));
+            Finding::new(WHAT, State::Degraded, format!("limit {}", units::binary(limit)), means).remedy(step.remedy)
+        }
+        limit => {
+            let found = limit.map_or_else(|| "no limit".to_owned(), |limit| format!("limit {}", units::binary(limit)));
+            Finding::new(WHAT, State::Good, found, "the loader's memory can be registered with the ring")
+        }
+    }
+}
+
+/// Descriptors below which a route may have to be narrower than it could be.
+const OPEN_FILES_MIN: u64 = 1024;
+
+fn open_files() -> Finding {
+    const WHAT: &str = "open files";
+    let limit = system::open_files_limit().soft;
+    let found = limit.map_or_else(|| "no limit".to_owned(), |limit| format!("limit {}", units::count(limit)));
+    if limit.is_some_and(|limit| limit < OPEN_FILES_MIN) {
+        let step = Fallback::new(Cause::Descriptors, "fewer", None);
+        return Finding::new(WHAT, State::Degraded, found, "few files can be in flight at once").remedy(step.remedy);
+    }
+    Finding::new(WHAT, State::Good, found, "enough files can be in flight at once")
+}
+
+fn huge_pages() -> Finding {
+    const WHAT: &str = "huge pages";
+    let pages = system::huge_pages();
+    let reserved = match pages.free {
+        0 => String::new(),
+        free => format!("; {free} of {} reserved ones free", pages.total),
+    };
+    match pages.transparent.as_str() {
+        mode if mode == "always" || mode == "madvise" || pages.free > 0 => {
+            let means = "the loader's memory is mapped in large pages, which are cheap to register and to read into";
+            Finding::new(WHAT, State::Good, format!("transparent: {mode}{reserved}"), means)
+        }
+        mode => {
+            let mode = if mode.is_empty() { "none" } else { mode };
+            let means =
+                "the loader's memory is mapped in small pages, which cost more CPU to register and to read into";
+            let step = Fallback::new(Cause::HugePages, "small pages", None);
+            Finding::new(WHAT, State::Degraded, format!("transparent: {mode}{reserved}"), means).remedy(step.remedy)
+        }
+    }
+}
+
+/// The filesystem and the device of the dataset's first file.
+fn place(dataset: &dyn Dataset) -> Vec<Finding> {
+    let Some(place) = facts::place(dataset) else {
+        let means = "its filesystem and device are not known";
+        return vec![Finding::new("filesystem", State::Info, "the first file cannot be opened", means)];
+    };
+    let filesystem = match place.alignment {
+        Some(alignment) => {
+            let found = format!("{}, O_DIRECT aligned to {} bytes", place.filesystem, alignment.offset);
+            Finding::new("filesystem", State::Good, found, "reads can go past the page cache")
+        }
+        None => {
+            let step = Fallback::new(Cause::DirectAlignment, "page cache", None);
+            let means = "reads go through the page cache, for several times the CPU";
+            let found = format!("{}, names no O_DIRECT alignment", place.filesystem);
+            Finding::new("filesystem", State::Degraded, found, means).remedy(step.remedy)
+        }
+    };
+    let device = match &place.device {
+        Some(device) if device.disks().iter().any(|disk| disk.queue.rotational) => {
+            let means = "says that it rotates, which virtual disks often say wrongly; if so, a random order is slow";
+            Finding::new("device", State::Info, facts::describe(device), means)
+        }
+        Some(device) => {
+            let means =
+                format!("holds {} requests; the loader keeps its reads in flight below that", device.requests());
+            Finding::new("device", State::Info, facts::describe(device), means)
+        }
+        None => Finding::new("device", State::Info, "none known", "the loader cannot know how much the device holds"),
+    };
+    vec![filesystem, device]
+}
+
+/// Opens a loader as `bench` would, which is the only proof that all of the above comes together.
+fn open_route(data: &Data) -> Result<(Finding, Route), Failure> {
+    let loader = Loader::builder(data.dataset.clone()).batch_size(1).build()?;
+    let route = loader.route();
+    let steps: Vec<&Fallback> = route.fallbacks.iter().filter(|step| step.is_degraded()).collect();
+    let finding = if steps.is_empty() {
+        Finding::new("route", State::Good, route.to_string(), "the best way to read these files")
+    } else {
+        let means: Vec<String> =
+            steps.iter().map(|s| format!("{} instead of {}: {}", s.got, s.wanted, s.reason)).collect();
+        let remedies: Vec<&str> = steps.iter().map(|step| &*step.remedy).collect();
+        Finding::new("route", State::Degraded, route.to_string(), means.join("; ")).remedy(remedies.join("; "))
+    };
+    Ok((finding, route))
+}
+
+fn gpu(gpu: &Gpu) -> Finding {
+    if gpu.devices == 0 && !gpu.driver {
+        return Finding::new("GPU", State::Info, "none", "batches end in the host's memory");
+    }
+    let has = |there: bool| if there { "there" } else { "absent" };
+    let found = format!(
+        "{} devices, driver library {}, cuFile {}, nvidia-fs {}",
+        gpu.devices,
+        has(gpu.driver),
+        has(gpu.cufile),
+        has(gpu.nvidia_fs)
+    );
+    Finding::new(
+        "GPU",
+        State::Info,
+        found,
+        "batches can be copied to the GPU; direct storage needs cuFile and nvidia-fs",
+    )
+}
+
+fn as_text(findings: &[Finding], degraded: bool) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        let mark = match finding.state {
+            State::Good => "ok",
+            State::Degraded => "!!",
+            State::Info => "--",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{mark} {:<14} {}", finding.what, finding.found);
+        let _ = writeln!(out, "   {:<14} {}", "", finding.means);
+        if let Some(remedy) = &finding.remedy {
+            let _ = writeln!(out, "   {:<14} do: {remedy}", "");
+        }
+    }
+    out + if degraded {
+        "\nthe best route is not open: see the lines marked !!\n"
+    } else {
+        "\nthe best route is open\n"
+    }
+}
+
+fn as_json(findings: &[Finding], route: Option<&Route>, degraded: bool) -> String {
+    let route = route.map(super::bench::RouteReport::from);
+    let object = serde_json::json!({ "version": 1, "degraded": degraded, "findings": findings, "route": route });
+    format!("{object:#}\n")
+}

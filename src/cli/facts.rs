@@ -1,0 +1,94 @@
+//! What this machine, this process and the place of a dataset are like. Nothing is judged here.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use uringload::dataset::{Dataset, FileId};
+use uringload::sys::block::{BlockDevice, BlockKind};
+use uringload::sys::file::{DirectAlignment, direct_alignment, file_system};
+
+/// The filesystem and device that a file lies on.
+pub struct Place {
+    /// Such as "ext4".
+    pub filesystem: String,
+    /// What `O_DIRECT` reads are aligned to, where the filesystem says.
+    pub alignment: Option<DirectAlignment>,
+    /// The block device, where there is one.
+    pub device: Option<BlockDevice>,
+}
+
+/// The place of a dataset's first file; `None` if it cannot be opened.
+pub fn place(dataset: &dyn Dataset) -> Option<Place> {
+    let file = File::open(dataset.files().path(FileId(0))).ok()?;
+    let filesystem = file_system(file.as_fd()).ok()?.into_owned();
+    Some(Place { filesystem, alignment: direct_alignment(file.as_fd()), device: BlockDevice::of(file.as_fd()) })
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.filesystem)?;
+        match self.alignment {
+            Some(alignment) => write!(f, ", O_DIRECT aligned to {}", alignment.offset)?,
+            None => f.write_str(", names no O_DIRECT alignment")?,
+        }
+        self.device.as_ref().map_or(Ok(()), |device| write!(f, ", on {}", describe(device)))
+    }
+}
+
+/// A device in a line: its name, what it is made of, and its queue.
+pub fn describe(device: &BlockDevice) -> String {
+    let queue = &device.queue;
+    let kind = match device.kind {
+        BlockKind::Disk => "disk",
+        BlockKind::Mapper => "device mapper",
+        BlockKind::Raid => "RAID",
+        BlockKind::Loop => "file as a device",
+        BlockKind::Memory => "memory as a device",
+    };
+    let mut line = format!("{} ({kind}", device.name);
+    if device.members.is_empty() {
+        let (queues, requests, kib) = (queue.hardware_queues, queue.requests, queue.request_bytes >> 10);
+        line += &format!(", {queues} queues of {requests} requests of <= {kib} KiB");
+    } else {
+        let names: Vec<&str> = device.members.iter().map(|member| member.name.as_str()).collect();
+        line += &format!(" of {}", names.join(", "));
+    }
+    line + ")"
+}
+
+/// What NVIDIA's software there is. Files are looked for and nothing is loaded: a driver may take seconds to start.
+pub struct Gpu {
+    /// Devices.
+    pub devices: usize,
+    /// The driver's library.
+    pub driver: bool,
+    /// cuFile's library.
+    pub cufile: bool,
+    /// The kernel module that GPUDirect Storage uses on ext4 and xfs.
+    pub nvidia_fs: bool,
+}
+
+/// Folders in which distributions and NVIDIA's containers put libraries.
+const LIBRARY_FOLDERS: [&str; 8] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib64",
+    "/usr/local/cuda/lib64",
+    "/usr/local/cuda/targets/x86_64-linux/lib",
+    "/usr/local/cuda/targets/sbsa-linux/lib",
+];
+
+/// Looks for GPUs and their software.
+pub fn gpu() -> Gpu {
+    let library = |name: &str| LIBRARY_FOLDERS.iter().any(|folder| Path::new(folder).join(name).exists());
+    let devices = std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count);
+    Gpu {
+        devices,
+        driver: library("libcuda.so.1"),
+        cufile: library("libcufile.so.0"),
+        nvidia_fs: Path::new("/proc/driver/nvidia-fs/stats").exists(),
+    }
+}

@@ -1,0 +1,82 @@
+//! How a command ends: the documented exit codes.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use uringload::{Error, ErrorKind};
+
+/// The exit codes, as `--help` and the man page list them.
+pub const EXIT_CODES: &str = "Exit codes:
+  0    done; doctor: the best route is open
+  1    failed; doctor: something is degraded; list: a sample could not be read
+  2    the arguments cannot work
+  130  interrupted (Ctrl-C, SIGTERM, SIGHUP); bench prints what it has measured so far
+  141  stdout was closed (as by `| head`)";
+
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done,
+    /// Done, with something to complain about.
+    Degraded,
+    /// Interrupted by a signal.
+    Interrupted,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(match exit {
+            Exit::Done => 0,
+            Exit::Degraded => 1,
+            Exit::Interrupted => INTERRUPTED,
+        })
+    }
+}
+
+/// 128 + SIGINT, as a shell reports it.
+pub const INTERRUPTED: u8 = 130;
+/// 128 + SIGPIPE, as a shell reports it.
+const CLOSED_STDOUT: u8 = 141;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The library says so.
+    Loader(Error),
+    /// Output could not be written.
+    Output(io::Error),
+}
+
+impl Failure {
+    /// One line on stderr; nothing if the reader of stdout has gone, who wants no more.
+    pub fn report(&self) {
+        let mut stderr = io::stderr().lock();
+        // With stderr closed as well there is nobody left to tell.
+        let _ = match self {
+            Failure::Loader(error) => writeln!(stderr, "uringload: {error}"),
+            Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Failure::Output(error) => writeln!(stderr, "uringload: cannot write the output: {error}"),
+        };
+    }
+
+    /// The exit code.
+    pub fn exit(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Loader(error) if error.kind() == ErrorKind::InvalidArgument => 2,
+            Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => CLOSED_STDOUT,
+            _ => 1,
+        })
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Loader(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Output(error)
+    }
+}

@@ -1,0 +1,133 @@
+//! `uringload inspect`: what a dataset consists of.
+
+use super::Done;
+use super::arguments::Inspect;
+use super::data::Data;
+use super::facts;
+use super::failure::Exit;
+use super::units;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+use uringload::dataset::{DType, Shape, Span};
+
+/// Opens the dataset and describes it; reads no sample.
+pub fn run(options: &Inspect) -> Done {
+    let start = Instant::now();
+    let data = Data::open(&options.paths, &options.format)?;
+    let opening = start.elapsed();
+    let text = if options.json { format!("{:#}\n", as_json(&data)) } else { as_text(&data, opening) };
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(Exit::Done)
+}
+
+/// Sizes of samples in bytes.
+struct Sizes {
+    least: u64,
+    median: u64,
+    p99: u64,
+    most: u64,
+}
+
+impl Sizes {
+    fn of(data: &Data) -> Sizes {
+        let mut spans: Vec<Span> = Vec::new();
+        let size = |id| {
+            spans.clear();
+            data.dataset.spans(uringload::dataset::SampleId(id), &mut spans);
+            spans.iter().map(|span| span.len).sum::<u64>()
+        };
+        // Samples of fixed shape have one size: a few billion records need not be looked at one by one.
+        let fixed = data.dataset.schema().fields.iter().all(|field| matches!(field.shape, Shape::Fixed(_)));
+        let mut sizes: Vec<u64> = (0..if fixed { 1 } else { data.dataset.len() }).map(size).collect();
+        sizes.sort_unstable();
+        let at = |share: f64| sizes.get(((sizes.len() - 1) as f64 * share).round() as usize).copied().unwrap_or(0);
+        Sizes { least: at(0.0), median: at(0.5), p99: at(0.99), most: at(1.0) }
+    }
+}
+
+fn as_text(data: &Data, opening: Duration) -> String {
+    let dataset = &data.dataset;
+    let sizes = Sizes::of(data);
+    let of = |bytes: u64| units::bytes(bytes as f64);
+    let mut out = String::new();
+    let mut row = |name: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{name:<14} {value}");
+    };
+    row("format", dataset.format().into());
+    row("samples", format!("{} in {} files", units::count(dataset.len()), units::count(dataset.files().len() as u64)));
+    row("bytes", format!("{} ({})", of(dataset.bytes()), units::count(dataset.bytes())));
+    let Sizes { least, median, p99, most } = sizes;
+    row("sample size", format!("least {}, median {}, p99 {}, most {}", of(least), of(median), of(p99), of(most)));
+    for field in &dataset.schema().fields {
+        row("column", format!("{}: {} {}", field.name, dtype(field.dtype), shape(&field.shape)));
+    }
+    if data.classes() > 0 {
+        row("classes", units::count(data.classes() as u64));
+    }
+    for root in dataset.files().roots() {
+        row("root", root.path.display().to_string());
+    }
+    for skipped in data.skipped() {
+        let first = skipped.first.display();
+        row("left out", format!("{} {}, the first {first}", units::count(skipped.count), skipped.reason.describe()));
+    }
+    if let Some(place) = facts::place(&**dataset) {
+        row("filesystem", place.to_string());
+    }
+    row("fingerprint", format!("{:016x}", dataset.fingerprint()));
+    row("opened in", units::time(opening));
+    out
+}
+
+fn as_json(data: &Data) -> Value {
+    let dataset = &data.dataset;
+    let sizes = Sizes::of(data);
+    let column = |field: &uringload::dataset::Field| {
+        let shape = match &field.shape {
+            Shape::Fixed(shape) => json!(shape),
+            Shape::Ragged => Value::Null,
+        };
+        json!({ "name": field.name, "dtype": dtype(field.dtype), "shape": shape })
+    };
+    let skipped = |skipped: &uringload::dataset::Skipped| {
+        json!({
+            "reason": skipped.reason.describe(),
+            "count": skipped.count,
+            "first": skipped.first.to_string_lossy(),
+        })
+    };
+    json!({
+        "version": 1,
+        "format": dataset.format(),
+        "samples": dataset.len(),
+        "files": dataset.files().len(),
+        "bytes": dataset.bytes(),
+        "sample_bytes": { "least": sizes.least, "median": sizes.median, "p99": sizes.p99, "most": sizes.most },
+        "columns": dataset.schema().fields.iter().map(column).collect::<Vec<_>>(),
+        "classes": data.classes(),
+        "roots": dataset.files().roots().iter().map(|root| root.path.to_string_lossy()).collect::<Vec<_>>(),
+        "left_out": data.skipped().iter().map(skipped).collect::<Vec<_>>(),
+        "fingerprint": format!("{:016x}", dataset.fingerprint()),
+    })
+}
+
+fn dtype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::U8 => "u8",
+        DType::I64 => "i64",
+        _ => "other",
+    }
+}
+
+fn shape(shape: &Shape) -> String {
+    match shape {
+        Shape::Fixed(shape) if shape.is_empty() => "scalar".into(),
+        Shape::Fixed(shape) => format!("{shape:?}"),
+        Shape::Ragged => "of any length".into(),
+    }
+}

@@ -1,0 +1,117 @@
+//! `uringload list`: a JSON line for each sample, read through the loader, so that anybody can compare what was delivered
+//! with the source.
+
+use super::Done;
+use super::arguments::{Digest, List, config};
+use super::consume::{Consumer, Next};
+use super::data::Data;
+use super::failure::{Exit, Failure};
+use super::interrupt::Interrupt;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use std::io::{BufWriter, Write};
+use uringload::batch::{Batch, Data as Column};
+use uringload::config::{Config, OnError};
+use uringload::dataset::SampleId;
+use uringload::loader::Loader;
+
+/// Lists every sample of one epoch, in the order of the loader.
+pub fn run(options: &List) -> Done {
+    let interrupt = Interrupt::install();
+    let data = Data::open(&options.paths, &options.format)?;
+    // A sample that cannot be read gets a line that says so, and does not keep the others from theirs.
+    let config = Config { on_error: OnError::Skip, epochs: Some(1), ..config(&options.order, &options.means) };
+    let mut loader = Loader::builder(data.dataset.clone()).config(config).build()?;
+    let consumer = Consumer::new(&interrupt, None);
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut lost = 0;
+    loop {
+        match consumer.next(&mut loader) {
+            Next::Batch(batch) => lost += write_batch(&mut out, &data, &(*batch)?, options.digest)?,
+            Next::End | Next::Late => break,
+            Next::Interrupted => {
+                out.flush()?;
+                return Ok(Exit::Interrupted);
+            }
+        }
+    }
+    out.flush()?;
+    Ok(if lost == 0 { Exit::Done } else { Exit::Degraded })
+}
+
+/// What is printed of a sample.
+#[derive(Debug, Serialize)]
+struct Line {
+    /// Number in the dataset.
+    index: u64,
+    key: String,
+    /// JSON holds Unicode only: where `key` could not hold all bytes, they stand here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    label: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    /// A repeat that only fills the batch up on this rank.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    padding: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    columns: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Line {
+    /// What is known of a sample before it is read.
+    fn new(data: &Data, id: SampleId) -> Line {
+        let mut key = Vec::new();
+        data.dataset.key(id, &mut key);
+        let (key, key_hex) = match String::from_utf8(key) {
+            Ok(key) => (key, None),
+            Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), Some(hex(error.as_bytes()))),
+        };
+        let (label, class) = data.label(id).unzip();
+        Line { index: id.0, key, key_hex, label, class, padding: false, columns: None, error: None }
+    }
+
+    fn write(&self, out: &mut impl Write) -> Result<(), Failure> {
+        serde_json::to_writer(&mut *out, self).map_err(std::io::Error::from)?;
+        Ok(out.write_all(b"\n")?)
+    }
+}
+
+/// Writes the samples of a batch; returns how many of them could not be read.
+fn write_batch(out: &mut impl Write, data: &Data, batch: &Batch, digest: Option<Digest>) -> Result<usize, Failure> {
+    for (index, &id) in batch.ids.iter().enumerate() {
+        let padding = batch.padding.as_ref().is_some_and(|padding| padding[index]);
+        let columns = Some(columns(batch, index, digest));
+        Line { padding, columns, ..Line::new(data, id) }.write(out)?;
+    }
+    for (id, error) in &batch.skipped {
+        Line { error: Some(error.to_string()), ..Line::new(data, *id) }.write(out)?;
+    }
+    Ok(batch.skipped.len())
+}
+
+/// Bytes and digest of each column of bytes; the value of each column of numbers.
+fn columns(batch: &Batch, index: usize, digest: Option<Digest>) -> Value {
+    let column = |column: &uringload::batch::Column| {
+        let value = match &column.data {
+            Column::I64(values) => json!({ "bytes": 8, "value": values[index] }),
+            _ => {
+                let bytes = column.bytes_of(index).unwrap_or_default();
+                let mut value = json!({ "bytes": bytes.len() });
+                if let Some(Digest::Sha256) = digest {
+                    value["sha256"] = hex(&Sha256::digest(&bytes)).into();
+                }
+                value
+            }
+        };
+        (column.name.clone(), value)
+    };
+    Value::Object(batch.columns.iter().map(column).collect::<Map<_, _>>())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,36 @@
+//! Shell completions and man pages, from the definitions of the arguments.
+
+use super::Done;
+use super::arguments::Arguments;
+use super::failure::{Exit, Failure};
+use clap::CommandFactory;
+use clap_complete::Shell;
+use std::io::Write;
+use std::path::Path;
+use uringload::Error;
+
+/// Prints the completions of a shell.
+pub fn completions(shell: Shell) -> Done {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "uringload", &mut script);
+    print(&script)
+}
+
+/// Prints the man page, or writes all of them into a folder.
+pub fn man(out: Option<&Path>) -> Done {
+    let Some(out) = out else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
+        return print(&page);
+    };
+    clap_mangen::generate_to(Arguments::command(), out)
+        .map_err(|source| Failure::Loader(Error::io("cannot write the man pages to", source).with_file(out)))?;
+    Ok(Exit::Done)
+}
+
+fn print(text: &[u8]) -> Done {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text)?;
+    stdout.flush()?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,179 @@
+//! Sizes and times as people write and read them.
+
+use std::time::Duration;
+
+/// Bytes from "4096", "512KiB", "8 GB": decimal and binary units, with a fraction if the result is whole.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text)?;
+    let scale = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1000,
+        "mb" => 1000_u64.pow(2),
+        "gb" => 1000_u64.pow(3),
+        "tb" => 1000_u64.pow(4),
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        _ => return Err(format!("{unit:?} is no unit of size: use B, KB, KiB, MB, MiB, GB, GiB, TB or TiB")),
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(scale).ok_or_else(|| "it is too large".into());
+    }
+    let bytes = number.parse::<f64>().map_err(|error| error.to_string())? * scale as f64;
+    if bytes.fract() != 0.0 || !(0.0..9e15).contains(&bytes) {
+        return Err("it is no whole number of bytes".into());
+    }
+    Ok(bytes as u64)
+}
+
+/// The same for what is a length in memory.
+pub fn parse_len(text: &str) -> Result<usize, String> {
+    usize::try_from(parse_bytes(text)?).map_err(|_| "it is too large".into())
+}
+
+/// A time from "10", "10s", "1.5s", "500ms", "2m" or "1h"; seconds if no unit is given.
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
+    parse_time(text, 1.0)
+}
+
+/// A time as `parse_seconds`, but milliseconds if no unit is given.
+pub fn parse_millis(text: &str) -> Result<Duration, String> {
+    parse_time(text, 1e-3)
+}
+
+fn parse_time(text: &str, bare: f64) -> Result<Duration, String> {
+    let (number, unit) = split(text)?;
+    let scale = match unit {
+        "" => bare,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("{unit:?} is no unit of time: use us, ms, s, m or h")),
+    };
+    let seconds = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
+    // A century is more than any run, and far from where an Instant overflows.
+    if !(seconds > 0.0 && seconds < 3.2e9) {
+        return Err("it must be more than nothing and less than a century".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn split(text: &str) -> Result<(&str, &str), String> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    if number.is_empty() || number.contains('_') {
+        return Err("it must start with a number".into());
+    }
+    Ok((number, unit.trim()))
+}
+
+/// "2.10 GB", "110 KB", "17 B": three significant digits, decimal units.
+pub fn bytes(bytes: f64) -> String {
+    let (value, unit) = match bytes {
+        b if b >= 0.9995e12 => (b / 1e12, "TB"),
+        b if b >= 0.9995e9 => (b / 1e9, "GB"),
+        b if b >= 0.9995e6 => (b / 1e6, "MB"),
+        b if b >= 0.9995e3 => (b / 1e3, "KB"),
+        b => return format!("{b:.0} B"),
+    };
+    format!("{} {unit}", significant(value))
+}
+
+/// "256 MiB": for memory and for what is a power of two.
+pub fn binary(bytes: u64) -> String {
+    match bytes {
+        b if b >= 10 << 30 => format!("{} GiB", b >> 30),
+        b if b >= 1 << 20 => format!("{} MiB", (b + (1 << 19)) >> 20),
+        b if b >= 1 << 10 => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
+
+/// "19 123".
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// "850 µs", "1.20 ms", "3.00 s".
+pub fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        s if s >= 0.9995 => format!("{} s", significant(s)),
+        s if s >= 0.9995e-3 => format!("{} ms", significant(s * 1e3)),
+        s => format!("{:.0} µs", s * 1e6),
+    }
+}
+
+fn significant(value: f64) -> String {
+    match value {
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_in_all_spellings() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("150528", 150_528),
+            ("512MiB", 512 << 20),
+            ("8GB", 8_000_000_000),
+            (" 1.5 KiB ", 1536),
+            ("4k", 4096),
+            ("2TB", 2_000_000_000_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in
+            ["", "x", "-1", "1.5", "0.3KB7", "8 GBit", "1e3", "99999999999999999999", "16777216TiB", "1_000", "."]
+        {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_in_all_spellings() {
+        assert_eq!(parse_seconds("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_seconds("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_seconds("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_millis("0.35"), Ok(Duration::from_micros(350)));
+        assert_eq!(parse_millis("45ms"), Ok(Duration::from_millis(45)));
+        for text in ["", "0", "-3", "1 fortnight", "inf", "nan", "1e99", "99999999999999"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn output_has_three_digits() {
+        assert_eq!(bytes(2.1e9), "2.10 GB");
+        assert_eq!(
+            (bytes(17.0), bytes(999_600.0), bytes(110_000.0)),
+            ("17 B".into(), "1.00 MB".into(), "110 KB".into())
+        );
+        assert_eq!((count(7), count(1_234_567)), ("7".into(), "1 234 567".into()));
+        assert_eq!(time(Duration::from_micros(850)), "850 µs");
+        assert_eq!(time(Duration::from_micros(1_200)), "1.20 ms");
+        assert_eq!(
+            (binary(256 << 20), binary(512), binary(64 << 30)),
+            ("256 MiB".into(), "512 B".into(), "64 GiB".into())
+        );
+    }
+}

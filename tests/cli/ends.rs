@@ -1,0 +1,174 @@
+//! How commands end: the documented exit codes, with one line of explanation, whatever the input.
+
+use super::*;
+use std::time::{Duration, Instant};
+
+/// Longest wait for something that takes a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn help_documents_the_exit_codes() {
+    for arguments in ["--help", "-h", "help"] {
+        let (out, _) = expect(&mut uringload(arguments), 0);
+        for code in ["0  ", "1  ", "2  ", "130", "141"] {
+            assert!(out.contains(&format!("\n  {code}")), "{out}");
+        }
+    }
+    for command in ["bench", "doctor", "inspect", "list", "completions", "man"] {
+        let (out, _) = expect(&mut uringload(&format!("{command} --help")), 0);
+        assert!(out.contains("Usage: uringload"), "{out}");
+        assert!(!out.contains("sim"), "the simulated engine is for tests: {out}");
+    }
+    assert!(expect(&mut uringload("--version"), 0).0.starts_with("uringload "));
+}
+
+#[test]
+fn arguments_that_cannot_work_end_with_2() {
+    let folder = folder(&[("a", 10), ("b", 20)]);
+    let dir = folder.path().display();
+    for arguments in [
+        String::new(),
+        "fly".into(),
+        format!("bench {dir} --fly"),
+        format!("bench {dir} --batch-size 0"),
+        format!("bench {dir} --batch-size -1"),
+        format!("bench {dir} --rank 2 --world-size 2"),
+        format!("bench {dir} --world-size 0"),
+        format!("bench {dir} --epochs 0"),
+        format!("bench {dir} --rounds 0"),
+        format!("bench {dir} --duration 0"),
+        format!("bench {dir} --duration forever"),
+        format!("bench {dir} --queue-depth 0"),
+        format!("bench {dir} --read-size 0"),
+        format!("bench {dir} --memory-limit 1.5"),
+        format!("bench {dir} --emulate-step -5"),
+        format!("bench {dir} --emulate-step 5 --compare mmap"),
+        format!("bench {dir} --compare tar"),
+        format!("bench {dir} --engine sim --compare mmap"),
+        format!("bench {dir} --format records"),
+        format!("bench {dir} --format folder --record-size 5"),
+        format!("bench {dir} --record-size 0"),
+        format!("bench {dir} --header-size 5"),
+        format!("list {dir} --digest md5"),
+        "list".into(),
+        "inspect".into(),
+        "completions fishes".into(),
+    ] {
+        let (out, err) = expect(&mut uringload(&arguments), 2);
+        assert!(out.is_empty() && !err.is_empty(), "{arguments}: {out}{err}");
+    }
+}
+
+#[test]
+fn data_that_is_not_there_ends_with_1_and_a_line_that_names_it() {
+    let folder = folder(&[("a", 10)]);
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    for (arguments, named) in [
+        (at("missing"), "missing"),
+        (at("empty"), "empty"),
+        (at("*.tar"), "*.tar"),
+        ("/dev/null".into(), "/dev/null"),
+        (format!("{} --record-size 3", at("a")), "/a"),
+        (format!("{} --record-size 10 --header-size 20", at("a")), "/a"),
+        (format!("{} --memory-limit 1KiB", at("a")), "memory"),
+    ] {
+        for command in ["bench", "list"] {
+            let (out, err) = expect(&mut uringload(&format!("{command} {arguments}")), 1);
+            assert!(err.starts_with("uringload: ") && err.contains(named), "{command} {arguments}: {err}");
+            assert_eq!((out.as_str(), err.lines().count()), ("", 1), "{err}");
+        }
+    }
+}
+
+#[test]
+fn a_file_is_a_dataset_of_one_sample() {
+    let folder = folder(&[("a", 10)]);
+    let (out, _) = expect(&mut uringload(&format!("list {}", folder.path().join("a").display())), 0);
+    assert_eq!(out.lines().count(), 1);
+}
+
+#[test]
+fn closed_stdout_ends_quietly_with_141() {
+    let names: Vec<String> = (0..2000).map(|n| format!("file-{n:04}")).collect();
+    let files: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let folder = folder(&files);
+    let dir = folder.path().display();
+    for arguments in [
+        format!("list {dir}"),
+        format!("inspect {dir}"),
+        format!("doctor {dir}"),
+        format!("bench {dir} --engine sim"),
+        format!("bench {dir} --engine sim --json -"),
+        "man".into(),
+        "completions zsh".into(),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = uringload(&arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(141), ""), "{arguments}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_said() {
+    let folder = folder(&[("a", 10)]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = uringload(&format!("list {}", folder.path().display()));
+    let output = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("cannot write the output"), "{}", stderr(&output));
+}
+
+/// Starts a bench that would take a minute, sends it a signal at a time that `is_time` chooses by what the temporary
+/// folder holds, and expects it to end in order.
+fn interrupted(signal: &str, is_time: impl Fn(usize) -> bool, delay: Duration) -> Output {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut command = uringload("bench --duration 60s");
+    command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let start = Instant::now();
+    while !is_time(count(temporary.path())) {
+        assert!(start.elapsed() < PATIENCE, "the dataset does not get ready");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(delay);
+    let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let sent = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(sent.elapsed() < PATIENCE / 2, "took {:?} to end", sent.elapsed());
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "left behind");
+    assert_eq!(output.status.code(), Some(130), "{}{}", stdout(&output), stderr(&output));
+    output
+}
+
+/// Files below the folder.
+fn count(folder: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let below = |entry: fs::DirEntry| if entry.path().is_dir() { count(&entry.path()) } else { 1 };
+    entries.filter_map(Result::ok).map(below).sum()
+}
+
+#[test]
+fn an_interrupted_bench_prints_what_it_has_and_cleans_up() {
+    // All files are there; some time later the raw read of them is over and the bench has begun.
+    let output = interrupted("-INT", |files| files == 1024, Duration::from_secs(3));
+    let out = stdout(&output);
+    assert!(out.contains("throughput") && out.contains("samples/s"), "{out}{}", stderr(&output));
+    assert!(stderr(&output).contains("before the end came early"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_bench_that_is_ended_while_it_makes_its_data_cleans_up() {
+    let output = interrupted("-TERM", |files| files > 0, Duration::ZERO);
+    assert_eq!(stdout(&output).lines().count().min(1), usize::from(!output.stdout.is_empty()));
+}
+
+#[test]
+fn json_that_cannot_be_written_does_not_cost_the_table() {
+    let folder = folder(&[("a", 10)]);
+    let arguments = format!("bench {} --engine sim --json /nonexistent/file.json", folder.path().display());
+    let (out, err) = expect(&mut uringload(&arguments), 1);
+    assert!(out.contains("throughput") && err.contains("/nonexistent/file.json"), "{out}{err}");
+}
