@@ -100,7 +100,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// How to wake the sending side. Set it before `want_room(true)`, and again when the thing it sleeps in is replaced.
+    /// How to wake the sending side. Set it before `want_room(true)`, and again when the thing it sleeps in is
+    /// replaced.
     pub fn set_waker(&self, waker: &Waker) {
         self.shared.room.set_waker(waker);
     }
@@ -113,7 +114,8 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The side that takes items out. Dropping it gives the items left back to their owners (drops them) and tells the sender.
+/// The side that takes items out. Dropping it gives the items left back to their owners (drops them) and tells the
+/// sender.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
     /// The waker of the thread that last slept in `recv`, kept so that waiting allocates nothing.
@@ -191,9 +193,9 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// A descriptor that is readable whenever an item is there or the queue is closed, for `poll(2)` and its kin. It may
-    /// be readable once too often: call `try_recv` until it is `Empty`. Made on the first call; from then on each item
-    /// costs a system call.
+    /// A descriptor that is readable whenever an item is there or the queue is closed, for `poll(2)` and its kin. It
+    /// may be readable once too often: call `try_recv` until it is `Empty`. Made on the first call; from then on each
+    /// item costs a system call.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` where no descriptor is left.
@@ -282,8 +284,8 @@ impl<T> Shared<T> {
     /// Tells the receiver that an item is there, or that no more will come.
     fn announce(&self) {
         self.ready.ring();
-        // `ring` begins with a fence: either the descriptor that the receiver made is seen here, or what was sent is seen
-        // by the look that the receiver takes after making it.
+        // `ring` begins with a fence: either the descriptor that the receiver made is seen here, or what was sent is
+        // seen by the look that the receiver takes after making it.
         #[cfg(not(loom))]
         if let Some(event) = self.ready_fd.get() {
             event.signal();

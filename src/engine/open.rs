@@ -17,8 +17,8 @@ use std::time::Duration;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::ring::{Ring, RingOptions};
 
-/// Longest read where the device does not ask for less. Registered 512 KiB reads are where one core reads most; longer ones
-/// are split by the kernel, on raw devices by a worker thread.
+/// Longest read where the device does not ask for less. Registered 512 KiB reads are where one core reads most; longer
+/// ones are split by the kernel, on raw devices by a worker thread.
 const READ_BYTES: usize = 512 << 10;
 
 /// Reads in flight where the device does not tell its limits (network and stacked file systems).
@@ -33,7 +33,8 @@ const DIRECT_THREADS: usize = 16;
 /// Reads that the `threads` engine has under way or waiting.
 const THREADS_DEPTH: usize = 64;
 
-/// Kernel worker threads of a ring: for reads that block (FUSE) and for opens of names that are not in the dentry cache.
+/// Kernel worker threads of a ring: for reads that block (FUSE) and for opens of names that are not in the dentry
+/// cache.
 const RING_WORKERS: [u32; 2] = [4, 4];
 
 /// How long a ring collects more completions once it has one.
@@ -65,8 +66,8 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         backing: "".into(),
         fallbacks: way.fallbacks.clone(),
     };
-    // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers); threads copy on
-    // every processor.
+    // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers); threads copy
+    // on every processor.
     let ring_suits = way.direct || config.engine == EngineChoice::Uring;
     if config.engine != EngineChoice::Threads && ring_suits {
         match open_ring(&mut route, &files) {

@@ -22,8 +22,8 @@ const FILES_KEPT_OPEN: usize = 256;
 /// owns what it reads into and ends when its read does.
 const JOIN_BOUND: Duration = Duration::from_secs(5);
 
-/// The reactor is woken once this many reads are done, or half of what is in flight: a wake-up costs as much as a read of
-/// 64 KiB from the page cache.
+/// The reactor is woken once this many reads are done, or half of what is in flight: a wake-up costs as much as a read
+/// of 64 KiB from the page cache.
 const READS_A_TURN: usize = 32;
 
 /// `pread` threads as an engine.

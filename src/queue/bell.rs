@@ -12,7 +12,8 @@ use std::task::Waker;
 /// both cannot miss (the store-buffering pattern; the loom tests below try every interleaving). While nobody listens a
 /// ring costs a fence and a load: no lock, no system call.
 ///
-/// One bell may stand for several conditions of one listener: a reactor that sleeps for room in the queue or for memory.
+/// One bell may stand for several conditions of one listener: a reactor that sleeps for room in the queue or for
+/// memory.
 #[derive(Default)]
 pub struct Bell {
     wanted: AtomicBool,
@@ -33,9 +34,11 @@ impl Bell {
         }
     }
 
-    /// Declares that the listener is about to sleep. It must look at its condition after this call and before it sleeps.
+    /// Declares that the listener is about to sleep. It must look at its condition after this call and before it
+    /// sleeps.
     pub fn listen(&self) {
-        // A swap, as in `ring` and `silence`: one order of all changes to the flag, in which each sees the one before it.
+        // A swap, as in `ring` and `silence`: one order of all changes to the flag, in which each sees the one before
+        // it.
         self.wanted.swap(true, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }

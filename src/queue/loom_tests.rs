@@ -74,8 +74,8 @@ fn queue_task_is_woken_for_an_item_and_for_the_end() {
     });
 }
 
-/// Every interleaving with at most three preemptions, the bound at which loom's authors say that bugs are found; without
-/// a bound a run takes hours.
+/// Every interleaving with at most three preemptions, the bound at which loom's authors say that bugs are found;
+/// without a bound a run takes hours.
 pub(super) fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

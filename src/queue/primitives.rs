@@ -57,8 +57,8 @@ mod locked {
         }
     }
 
-    // Parking of our own: loom's (0.7.2) takes an unpark that comes while the thread waits for a lock as the end of that
-    // wait, and forgets it for the park.
+    // Parking of our own: loom's (0.7.2) takes an unpark that comes while the thread waits for a lock as the end of
+    // that wait, and forgets it for the park.
     #[derive(Default)]
     struct Token {
         there: Mutex<bool>,

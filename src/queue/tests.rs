@@ -1,3 +1,5 @@
+//! The hand-over under real threads.
+
 use super::*;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
