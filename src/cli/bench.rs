@@ -220,8 +220,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Writes the JSON where it is wanted, and the table unless the JSON took its place. What cannot be written does not keep
-/// the other from being written.
+/// Writes the JSON where it is wanted, and the table unless the JSON took its place. What cannot be written does not
+/// keep the other from being written.
 fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(report).map_err(io::Error::from)? + "\n";
     let mut saved = Ok(());

@@ -163,7 +163,7 @@ pub fn has_header(file: &Source) -> Vec<String> {
 }
 
 fn is_command_line(path: &Path) -> bool {
-    path == Path::new("src/main.rs") || path.starts_with("src/cli")
+    path == Path::new("src/main.rs") || path == Path::new("src/cli.rs") || path.starts_with("src/cli")
 }
 
 /// "plan" for src/plan.rs and everything below src/plan/.
