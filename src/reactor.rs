@@ -43,7 +43,9 @@ const PENDING_BATCHES: usize = 256;
 pub struct Rules {
     /// Bound of reads in flight.
     pub queue_depth: usize,
-    /// Whether the depth stays at the bound: it was asked for by the user.
+    /// Longest read, in bytes.
+    pub read_bytes: u64,
+    /// Whether depth and length stay at their bounds: the depth was asked for by the user.
     pub fixed_depth: bool,
     /// What becomes of samples that cannot be read.
     pub on_error: OnError,
@@ -125,7 +127,7 @@ impl Reactor {
             stats,
             clock,
             rules,
-            depth: Depth::new(rules.queue_depth, rules.fixed_depth),
+            depth: Depth::new(rules.queue_depth, rules.read_bytes, rules.fixed_depth),
             epoch: None,
             pending: VecDeque::new(),
             first: 0,
@@ -148,7 +150,7 @@ impl Reactor {
     pub fn start_epoch(&mut self, epoch: u64, layout: Layout, depth: usize) {
         self.epoch = Some(epoch);
         self.planner.set_layout(layout);
-        self.depth = Depth::new(depth, self.rules.fixed_depth);
+        self.depth = Depth::new(depth, layout.read_bytes, self.rules.fixed_depth);
     }
 
     /// Makes a new engine known: what wakes it, and the memory that was taken so far. Returns whether that memory could be
@@ -247,6 +249,7 @@ impl Reactor {
                 if epoch.is_none() || epoch != self.epoch {
                     return epoch;
                 }
+                self.adapt_reads();
                 let mut plan = self.spare_plans.pop().unwrap_or_default();
                 self.planner.next(&mut plan);
                 self.waiting = Some(plan);
@@ -264,6 +267,15 @@ impl Reactor {
             self.pending.push_back(pending);
         }
         None
+    }
+
+    /// Plans reads of the length that the device answers well.
+    fn adapt_reads(&mut self) {
+        let layout = self.planner.layout();
+        let read_bytes = (self.depth.read_bytes() / layout.alignment * layout.alignment).max(layout.alignment);
+        if read_bytes != layout.read_bytes {
+            self.planner.set_layout(Layout { read_bytes, ..layout });
+        }
     }
 
     /// Starts reads, oldest batch first, as far as the depth and the engine allow.

@@ -250,7 +250,7 @@ fn few_folders_are_open_at_a_time() {
     let test = "few_folders_are_open_at_a_time";
     let limited = |program: &Path| {
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""]).arg(program);
+        command.args(["-c", "ulimit -S -n 64 && exec \"$0\" \"$@\""]).arg(program);
         command
     };
     if !in_child(test, limited) {
@@ -269,6 +269,11 @@ fn few_folders_are_open_at_a_time() {
     }
     let options = FolderOptions { threads: 16, ..Default::default() };
     assert_eq!(Folder::open_with(&[root.path()], &options).unwrap().len(), 901);
+    // What removes the folders has one open for each level.
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).unwrap();
+    root.close().unwrap();
 }
 
 #[test]

@@ -111,6 +111,7 @@ impl Running {
         let pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
         let rules = Rules {
             queue_depth: route.queue_depth,
+            read_bytes: route.read_bytes as u64,
             fixed_depth: config.queue_depth.is_some(),
             on_error: config.on_error,
             dense,

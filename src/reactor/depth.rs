@@ -1,9 +1,10 @@
-//! How many reads are in flight: as many as the device needs to be busy, and no more than its queue takes without
-//! making the submitting thread sleep.
+//! How many reads are in flight, and how long they are: as many as the device needs to be busy, and no more than its queue
+//! takes without making the submitting thread sleep.
 //!
 //! Beyond the depth that keeps a device busy more reads only wait longer, in the device instead of here, where the oldest
 //! batch could still go first. So the depth grows by steps while reads come back fast, and shrinks when they come
-//! back slowly (additive increase, multiplicative decrease, as TCP's congestion window in RFC 5681).
+//! back slowly (additive increase, multiplicative decrease, as TCP's congestion window in RFC 5681). Where reads are slow
+//! at the least depth, they are too long for the device: they are halved, and doubled again when they are fast.
 
 use std::time::Duration;
 
@@ -12,6 +13,9 @@ const START: usize = 64;
 
 /// Depth is not lowered below this: a disk array needs some reads on each member.
 const LEAST: usize = 8;
+
+/// Reads are not made shorter than this: below, a request costs the device more than its bytes.
+const LEAST_READ_BYTES: u64 = 64 << 10;
 
 /// Reads that take longer than this on average are queueing.
 const SLOW: Duration = Duration::from_millis(60);
@@ -24,6 +28,9 @@ const FAST: Duration = Duration::from_millis(1);
 pub(super) struct Depth {
     now: usize,
     bound: usize,
+    /// Longest read, now and at most.
+    read_bytes: u64,
+    read_bytes_bound: u64,
     fixed: bool,
     /// Reads and their summed latency since the last look, in microseconds.
     reads: usize,
@@ -33,16 +40,21 @@ pub(super) struct Depth {
 }
 
 impl Depth {
-    /// Within `bound`; `fixed`: always at it.
-    pub(super) fn new(bound: usize, fixed: bool) -> Depth {
+    /// Within `bound` reads of at most `read_bytes`; `fixed`: always at the bounds.
+    pub(super) fn new(bound: usize, read_bytes: u64, fixed: bool) -> Depth {
         let bound = bound.max(1);
         let now = if fixed { bound } else { START.min(bound) };
-        Depth { now, bound, fixed, reads: 0, latency_us: 0, limiting: false }
+        Depth { now, bound, read_bytes, read_bytes_bound: read_bytes, fixed, reads: 0, latency_us: 0, limiting: false }
     }
 
     /// Reads that may be in flight now.
     pub(super) fn now(&self) -> usize {
         self.now
+    }
+
+    /// Longest read to plan now, in bytes: the bound divided by a power of two.
+    pub(super) fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     /// Tells that reads were issued, and whether they filled the depth.
@@ -60,8 +72,13 @@ impl Depth {
         // Two rounds of the queue, so that what is looked at was issued at the present depth.
         if self.reads >= 2 * self.now {
             let mean = Duration::from_micros(self.latency_us / self.reads as u64);
-            if mean > SLOW {
-                self.now = (self.now * 3 / 4).max(LEAST.min(self.bound));
+            let least = LEAST.min(self.bound);
+            if mean > SLOW && self.now > least {
+                self.now = (self.now * 3 / 4).max(least);
+            } else if mean > SLOW && self.read_bytes / 2 >= LEAST_READ_BYTES {
+                self.read_bytes /= 2;
+            } else if mean < FAST && self.read_bytes < self.read_bytes_bound {
+                self.read_bytes *= 2;
             } else if mean < FAST && self.limiting {
                 self.now = (self.now + 8).min(self.bound);
             }
@@ -76,6 +93,8 @@ impl Depth {
 mod tests {
     use super::*;
 
+    const READ_BYTES: u64 = 512 << 10;
+
     fn run(depth: &mut Depth, latency: Duration, reads: usize) {
         for _ in 0..reads {
             depth.started(depth.now(), true);
@@ -85,27 +104,31 @@ mod tests {
 
     #[test]
     fn follows_latency_within_its_bounds() {
-        let mut depth = Depth::new(100, false);
+        let mut depth = Depth::new(100, READ_BYTES, false);
         assert_eq!(depth.now(), START);
         run(&mut depth, Duration::from_micros(100), 5_000);
         assert_eq!(depth.now(), 100);
         run(&mut depth, Duration::from_millis(20), 5_000);
         assert_eq!(depth.now(), 100, "neither fast nor slow");
+        run(&mut depth, Duration::from_millis(500), 500);
+        assert!(depth.now() < 60 && depth.read_bytes() == READ_BYTES, "fewer before shorter");
         run(&mut depth, Duration::from_millis(500), 5_000);
-        assert_eq!(depth.now(), LEAST);
+        assert_eq!((depth.now(), depth.read_bytes()), (LEAST, LEAST_READ_BYTES));
+        run(&mut depth, Duration::from_micros(100), 5_000);
+        assert_eq!((depth.now(), depth.read_bytes()), (100, READ_BYTES));
     }
 
     #[test]
     fn stays_where_the_user_put_it() {
-        let mut depth = Depth::new(5, true);
+        let mut depth = Depth::new(5, READ_BYTES, true);
         run(&mut depth, Duration::from_secs(1), 100);
         assert_eq!(depth.now(), 5);
-        assert_eq!(Depth::new(0, false).now(), 1);
+        assert_eq!(Depth::new(0, READ_BYTES, false).now(), 1);
     }
 
     #[test]
     fn does_not_grow_where_the_work_is_what_limits() {
-        let mut depth = Depth::new(200, false);
+        let mut depth = Depth::new(200, READ_BYTES, false);
         for _ in 0..5_000 {
             depth.started(1, false);
             depth.done(Duration::from_micros(50));

@@ -88,6 +88,7 @@ impl World {
         };
         let rules = Rules {
             queue_depth: 1 + pick(20) as usize,
+            read_bytes: layout.read_bytes,
             fixed_depth: pick(2) == 0,
             on_error: if pick(2) == 0 { OnError::Skip } else { OnError::Raise },
             dense: layout.dense,

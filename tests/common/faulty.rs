@@ -1,0 +1,240 @@
+//! A filesystem that lies: FUSE with EIO, short reads, delays, truncation and reads that never end. Root only, because
+//! /dev/fuse is root's where there is no setuid fusermount.
+
+use super::content::{content, key_of};
+use fuser::{
+    BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request,
+};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
+use tempfile::TempDir;
+
+/// What goes wrong with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// Reads that cover this byte fail with EIO, always.
+    Broken(u64),
+    /// The first read of each offset fails with EIO, the next one succeeds.
+    BrokenOnce,
+    /// Reads give at most this many bytes, a whole number of sectors.
+    Short(usize),
+    /// Reads take this long.
+    Slow(Duration),
+    /// The file says its size and ends at this byte nevertheless.
+    EndsAt(u64),
+    /// Reads do not end before [`Faulty::release`].
+    Stuck,
+}
+
+/// One file.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub name: String,
+    pub size: u64,
+    pub fault: Fault,
+}
+
+/// A mounted filesystem that lies; unmounted by drop.
+pub struct Faulty {
+    session: Option<BackgroundSession>,
+    gate: Arc<Gate>,
+    at: TempDir,
+}
+
+impl Faulty {
+    /// Mounts one with these files, whose content is that of their names.
+    ///
+    /// # Errors
+    /// Why this machine cannot, in words.
+    pub fn mount(files: Vec<Spec>) -> Result<Faulty, String> {
+        if !super::is_root() {
+            return Err("FUSE: only root can mount without fusermount".into());
+        }
+        let at = TempDir::new().map_err(|error| error.to_string())?;
+        let gate = Arc::new(Gate::default());
+        let disk = Disk { files, gate: Arc::clone(&gate), seen: Mutex::default() };
+        let mut config = fuser::Config::default();
+        config.mount_options = vec![MountOption::RO, MountOption::FSName("faulty".into())];
+        let session = fuser::spawn_mount(disk, at.path(), &config).map_err(|error| format!("FUSE: {error}"))?;
+        Ok(Faulty { session: Some(session), gate, at })
+    }
+
+    /// Its root.
+    pub fn path(&self) -> &Path {
+        self.at.path()
+    }
+
+    /// Lets all reads of stuck files end.
+    pub fn release(&self) {
+        self.gate.open();
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        // A read that is stuck would keep the filesystem busy.
+        self.release();
+        // Lazily: the kernel closes the files of a ring only some time after the ring.
+        super::mounts::unmount(self.at.path());
+        drop(self.session.take());
+    }
+}
+
+/// Closed at first, then open for ever.
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.is_open.lock().expect("no holder panics") = true;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut is_open = self.is_open.lock().expect("no holder panics");
+        while !*is_open {
+            is_open = self.opened.wait(is_open).expect("no holder panics");
+        }
+    }
+}
+
+/// Nothing is remembered by the kernel longer than this.
+const TIME_TO_LIVE: Duration = Duration::from_secs(1);
+
+/// Inode of the first file; 1 is the root.
+const FIRST_FILE: u64 = 2;
+
+struct Disk {
+    files: Vec<Spec>,
+    gate: Arc<Gate>,
+    /// Reads that failed once, by file and offset.
+    seen: Mutex<HashSet<(u64, u64)>>,
+}
+
+impl Disk {
+    fn file(&self, inode: INodeNo) -> Option<&Spec> {
+        self.files.get(u64::from(inode).checked_sub(FIRST_FILE)? as usize)
+    }
+
+    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
+        let file = self.file(inode);
+        if file.is_none() && inode != INodeNo::ROOT {
+            return None;
+        }
+        let size = file.map_or(0, |file| file.size);
+        Some(FileAttr {
+            ino: inode,
+            size,
+            blocks: size.div_ceil(512),
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if file.is_some() { FileType::RegularFile } else { FileType::Directory },
+            perm: if file.is_some() { 0o444 } else { 0o555 },
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            flags: 0,
+            blksize: 4096,
+        })
+    }
+
+    /// The bytes that a read gets, or the error.
+    fn bytes(&self, inode: INodeNo, offset: u64, size: u64) -> Result<Vec<u8>, Errno> {
+        let file = self.file(inode).ok_or(Errno::ENOENT)?;
+        let mut end = (offset + size).min(file.size);
+        match file.fault {
+            Fault::Broken(at) if offset <= at && at < end => return Err(Errno::EIO),
+            Fault::BrokenOnce if self.seen.lock().expect("no holder panics").insert((inode.into(), offset)) => {
+                return Err(Errno::EIO);
+            }
+            Fault::Short(most) => end = end.min(offset + most as u64),
+            Fault::EndsAt(last) => end = end.min(last),
+            _ => {}
+        }
+        let len = end.saturating_sub(offset) as usize;
+        Ok(content(key_of(file.name.as_bytes()), offset, len))
+    }
+}
+
+impl Filesystem for Disk {
+    fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let number = self.files.iter().position(|file| file.name.as_bytes() == name.as_bytes());
+        match number.and_then(|number| self.attributes(INodeNo(number as u64 + FIRST_FILE))) {
+            Some(attributes) => reply.entry(&TIME_TO_LIVE, &attributes, Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(inode) {
+            Some(attributes) => reply.attr(&TIME_TO_LIVE, &attributes),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        // Without it the kernel fills up short reads with zeros: the lie would be its own.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let bytes = self.bytes(inode, offset, u64::from(size));
+        let fault = self.file(inode).map_or(Fault::None, |file| file.fault);
+        let gate = Arc::clone(&self.gate);
+        let answer = move || {
+            match fault {
+                Fault::Slow(delay) => std::thread::sleep(delay),
+                Fault::Stuck => gate.pass(),
+                _ => {}
+            }
+            match bytes {
+                Ok(bytes) => reply.data(&bytes),
+                Err(errno) => reply.error(errno),
+            }
+        };
+        // What waits must not keep the one thread of the filesystem from answering others.
+        match fault {
+            Fault::Slow(_) | Fault::Stuck => drop(std::thread::spawn(answer)),
+            _ => answer(),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        for (number, file) in self.files.iter().enumerate().skip(offset as usize) {
+            let inode = INodeNo(number as u64 + FIRST_FILE);
+            if reply.add(inode, number as u64 + 1, FileType::RegularFile, &file.name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+}

@@ -1,0 +1,45 @@
+//! What the integration tests share.
+// Each test is a crate of its own and uses its own part of this module.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod check;
+pub mod content;
+pub mod faulty;
+pub mod fixture;
+pub mod mounts;
+pub mod sandbox;
+
+use std::io::Write;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Says that something could not be tested here, and why. Goes around the capture of the test harness, which would hide
+/// it where the test passes, so that `.ci/run` can count it.
+pub fn skip(reason: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+}
+
+/// Whether this process may mount and open /dev/fuse, as far as its user tells.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs `work` on a thread of its own and fails if it takes longer than `bound`: a hang is a failure, not a long wait.
+///
+/// # Panics
+/// As `work` does, or when the time is over.
+pub fn within<T: Send + 'static>(bound: Duration, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let result = work();
+        let _ = sender.send(result);
+    });
+    match receiver.recv_timeout(bound) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("not done after {bound:?}: it hangs"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("a thread that ends well has sent its result"),
+        },
+    }
+}

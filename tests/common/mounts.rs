@@ -1,0 +1,113 @@
+//! Filesystems made for one test: on loop devices over sparse images, and tmpfs. Root only.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// xfs wants 300 MB at least. The image is sparse, so it takes what is written.
+const IMAGE_BYTES: u64 = 512 << 20;
+
+/// A filesystem that reads behave differently on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ext4,
+    /// Offsets of direct reads must be multiples of 4096 there.
+    Ext4Sectors4096,
+    /// Takes `O_DIRECT` and reads through the page cache nevertheless.
+    Ext4DataJournal,
+    Xfs,
+    Btrfs,
+    Tmpfs,
+}
+
+impl Kind {
+    /// Whether direct reads must work there.
+    pub fn has_direct(self) -> bool {
+        matches!(self, Kind::Ext4 | Kind::Ext4Sectors4096 | Kind::Xfs)
+    }
+}
+
+/// A mounted filesystem; unmounted and removed by drop.
+pub struct Mounted {
+    at: PathBuf,
+    _image: TempDir,
+}
+
+impl Mounted {
+    /// Makes and mounts one.
+    ///
+    /// # Errors
+    /// Why this machine cannot, in words.
+    pub fn new(kind: Kind) -> Result<Mounted, String> {
+        if !super::is_root() {
+            return Err(format!("{kind:?}: only root can mount"));
+        }
+        let folder = TempDir::new().map_err(|error| error.to_string())?;
+        let at = folder.path().join("at");
+        std::fs::create_dir(&at).map_err(|error| error.to_string())?;
+        if kind == Kind::Tmpfs {
+            run("mount", &[os("-t"), os("tmpfs"), os("tmpfs"), at.as_os_str()])?;
+        } else {
+            mount_image(kind, &folder.path().join("image"), &at)?;
+        }
+        Ok(Mounted { at, _image: folder })
+    }
+
+    /// The filesystem's root.
+    pub fn path(&self) -> &Path {
+        &self.at
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        unmount(&self.at);
+    }
+}
+
+/// Unmounts lazily, so that a test that fails with a file open leaves no mount behind.
+pub fn unmount(at: &Path) {
+    if let Err(error) = run("umount", &[os("-l"), at.as_os_str()]) {
+        super::skip(format!("unmounting {at:?}: {error}"));
+    }
+}
+
+fn mount_image(kind: Kind, image: &Path, at: &Path) -> Result<(), String> {
+    let file = std::fs::File::create(image).map_err(|error| error.to_string())?;
+    file.set_len(IMAGE_BYTES).map_err(|error| error.to_string())?;
+    let sector = if kind == Kind::Ext4Sectors4096 { "4096" } else { "512" };
+    let device =
+        run("losetup", &[os("--find"), os("--show"), os("--sector-size"), os(sector), image.as_os_str()])?;
+    let device = os(device.trim());
+    let (make, force) = match kind {
+        Kind::Xfs => ("mkfs.xfs", "-f"),
+        Kind::Btrfs => ("mkfs.btrfs", "-f"),
+        _ => ("mkfs.ext4", "-F"),
+    };
+    let options = if kind == Kind::Ext4DataJournal { "data=journal" } else { "defaults" };
+    let made = run(make, &[os("-q"), os(force), device])
+        .and_then(|_| run("mount", &[os("-o"), os(options), device, at.as_os_str()]));
+    // The device frees itself when it is unmounted, or now where nothing was mounted.
+    run("losetup", &[os("--detach"), device])?;
+    made.map(|_| ())
+}
+
+fn os(text: &str) -> &OsStr {
+    OsStr::new(text)
+}
+
+/// What a command prints, or why it failed.
+fn run(program: &str, arguments: &[&OsStr]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
+        return Err(format!("{program} {arguments:?}: {message}"));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,54 @@
+//! Threads and children that may do less: as in a container.
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::io;
+
+/// Number of `io_uring_setup(2)`, the same on every architecture.
+const SYS_IO_URING_SETUP: i64 = 425;
+
+/// Runs `work` on a thread to which a seccomp filter denies io_uring with `errno`, and so to every thread and process
+/// that it starts.
+///
+/// # Panics
+/// As `work` does, and where the filter cannot be installed (it needs no privilege, only a kernel with seccomp).
+pub fn without_io_uring<T: Send>(errno: i32, work: impl FnOnce() -> T + Send) -> T {
+    let filter = SeccompFilter::new(
+        [(SYS_IO_URING_SETUP, Vec::new())].into_iter().collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno as u32),
+        std::env::consts::ARCH.try_into().expect("an architecture that seccompiler knows"),
+    );
+    let program = BpfProgram::try_from(filter.expect("a filter")).expect("a filter that compiles");
+    std::thread::scope(|scope| {
+        let confined = scope.spawn(|| {
+            seccompiler::apply_filter(&program).expect("a kernel with seccomp");
+            work()
+        });
+        confined.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Forks. The child lives for `child_ms` milliseconds without touching anything and ends; returns its process number.
+pub fn fork_idle(child_ms: u64) -> io::Result<i32> {
+    let nap = libc::timespec { tv_sec: (child_ms / 1000) as i64, tv_nsec: (child_ms % 1000 * 1_000_000) as i64 };
+    // SAFETY: between fork and _exit the child calls only nanosleep and _exit, which are async-signal-safe, as the child
+    // of a process with several threads must; the parent goes on as before.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: `nap` is a valid timespec on this stack, and the remainder is not asked for.
+            unsafe { libc::nanosleep(&nap, std::ptr::null_mut()) };
+            // SAFETY: ends the child without running destructors, which belong to the parent.
+            unsafe { libc::_exit(0) }
+        }
+        child => Ok(child),
+    }
+}
+
+/// Waits for a child of [`fork_idle`]; whether it ended well.
+pub fn wait_for(child: i32) -> bool {
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for one int.
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
