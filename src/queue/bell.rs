@@ -1,6 +1,6 @@
 //! A wake-up that is never lost: "I am about to sleep until something of yours changes".
 
-use super::primitives::{AtomicBool, Mutex, Ordering, fence};
+use super::primitives::{AtomicBool, Mutex, Ordering, fence, lock};
 use std::fmt;
 use std::task::Waker;
 
@@ -28,7 +28,7 @@ impl Bell {
 
     /// How to wake the listener. It may be replaced whenever nobody sleeps on the bell.
     pub fn set_waker(&self, waker: &Waker) {
-        let mut slot = self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = lock(&self.waker);
         if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
             *slot = Some(waker.clone());
         }
@@ -59,7 +59,7 @@ impl Bell {
         fence(Ordering::SeqCst);
         if self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::AcqRel) {
             // Cloned, not called under the lock: a waker may run code that sets the next one.
-            let waker = self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            let waker = lock(&self.waker).clone();
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -103,8 +103,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::queue::loom_tests::model;
-    use crate::queue::primitives::park;
-    use crate::queue::thread_waker;
+    use crate::queue::parker::Parker;
     use loom::sync::atomic::AtomicUsize;
     use std::sync::Arc;
 
@@ -123,12 +122,13 @@ mod loom_tests {
                 })
                 .collect();
             let (bell, condition) = &*shared;
-            bell.set_waker(&thread_waker());
+            let parker = Parker::default();
+            bell.set_waker(&parker.waker());
             // If a ring were lost this would park for ever, which loom reports as a deadlock.
             while condition.load(Ordering::Relaxed) < 2 {
                 bell.listen();
                 if condition.load(Ordering::Relaxed) < 2 {
-                    park();
+                    parker.park();
                 }
                 bell.silence();
             }

@@ -79,11 +79,8 @@ pub(super) fn judge(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
 fn trainer(snapshot: &Snapshot, share: f64) -> Verdict {
     let count = &snapshot.count;
     let ready = count.batches_ready as f64 / count.batches as f64;
-    let advice = format!(
-        "{} of the batches lay ready when they were asked for; the loader has time to spare, so a faster one would \
-         not help",
-        percent(ready)
-    );
+    let advice =
+        format!("{} of the batches lay ready when they were asked for: a faster loader would not help", percent(ready));
     Verdict { bottleneck: Bottleneck::Trainer, share, advice }
 }
 
