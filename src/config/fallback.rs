@@ -66,6 +66,8 @@ impl fmt::Display for Fallback {
 pub enum Cause {
     /// `io_uring_setup(2)` failed.
     RingSetup,
+    /// The files lie on FUSE, where io_uring can read wrong bytes.
+    RingOnFuse,
     /// The kernel has io_uring, but not all flags of the ring that we want.
     RingFlags,
     /// `IORING_REGISTER_BUFFERS` failed.
@@ -97,7 +99,7 @@ const EOPNOTSUPP: i32 = 95;
 impl Cause {
     fn wanted(self) -> &'static str {
         match self {
-            Cause::RingSetup => "io_uring",
+            Cause::RingSetup | Cause::RingOnFuse => "io_uring",
             Cause::RingFlags => "io_uring with all ring flags",
             Cause::BufferRegistration => "registered buffers",
             Cause::FileTable => "a registered file table",
@@ -118,6 +120,13 @@ impl Cause {
             }
             (Cause::RingSetup, Some(EMFILE)) => ("no file descriptor left for the ring", NOFILE_REMEDY),
             (Cause::RingSetup, _) => ("the kernel refused a ring", RING_ABSENT_REMEDY),
+            // Seen on Linux 6.18: FUSE files can be polled, so even a worker reads them as if without waiting, and what a
+            // short read left over is read again (io_uring/rw.c) from a position that a file opened with FOPEN_DIRECT_IO
+            // did not advance (fs/fuse/file.c): the first bytes come twice, and the length looks right.
+            (Cause::RingOnFuse, _) => (
+                "the files lie on FUSE, where io_uring goes on behind a short read with the wrong bytes",
+                "harmless; to read through io_uring put the data on a local file system",
+            ),
             (Cause::RingFlags, _) => (
                 "this kernel (or gVisor) does not know every ring flag",
                 "harmless; Linux 6.6 or later knows them all and spends less CPU a read",
@@ -169,8 +178,9 @@ const NO_ALIGNMENT: &str = "the filesystem names no O_DIRECT alignment (FUSE, tm
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 9] = [
+    const CAUSES: [Cause; 10] = [
         Cause::RingSetup,
+        Cause::RingOnFuse,
         Cause::RingFlags,
         Cause::BufferRegistration,
         Cause::FileTable,

@@ -69,7 +69,14 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
     // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers); threads copy
     // on every processor.
     let ring_suits = way.direct || config.engine == EngineChoice::Uring;
-    if config.engine != EngineChoice::Threads && ring_suits {
+    if config.engine != EngineChoice::Threads && ring_suits && way.fuse {
+        let step = Fallback::new(Cause::RingOnFuse, "pread threads", None);
+        if config.engine == EngineChoice::Uring {
+            return Err(Error::new(ErrorKind::Unavailable, format!("engine uring was asked for, but {}", step.reason))
+                .with_remedy("go without --engine uring, or put the data on a local file system"));
+        }
+        route.fallbacks.push(step);
+    } else if config.engine != EngineChoice::Threads && ring_suits {
         match open_ring(&mut route, &files) {
             Ok(engine) => return Ok(Opened { engine, route }),
             Err(error) if config.engine == EngineChoice::Uring => return Err(unavailable(&error)),

@@ -29,6 +29,8 @@ pub(super) struct Way {
     pub(super) alignment: u32,
     /// Whether a read may block whoever submits it.
     pub(super) blocking: bool,
+    /// Whether a root lies on FUSE.
+    pub(super) fuse: bool,
     /// The devices below the dataset, as far as they are known.
     pub(super) devices: Vec<BlockDevice>,
     pub(super) fallbacks: Vec<Fallback>,
@@ -40,6 +42,7 @@ struct Direct {
     error: Option<io::Error>,
     file: std::path::PathBuf,
     device: Option<BlockDevice>,
+    fuse: bool,
 }
 
 /// Looks at one file of each root and, where the choice is open, at the page cache.
@@ -49,7 +52,9 @@ struct Direct {
 pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
     let roots = probe_roots(dataset)?;
     let devices: Vec<BlockDevice> = roots.iter().filter_map(|root| root.device.clone()).collect();
-    let buffered = |fallbacks| Way { direct: false, alignment: 1, blocking: true, devices: devices.clone(), fallbacks };
+    let fuse = roots.iter().any(|root| root.fuse);
+    let buffered =
+        |fallbacks| Way { direct: false, alignment: 1, blocking: true, fuse, devices: devices.clone(), fallbacks };
     if config.io == IoChoice::Buffered {
         return Ok(buffered(Vec::new()));
     }
@@ -77,6 +82,7 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
         direct: true,
         alignment: roots.iter().map(alignment).max().unwrap_or(ALIGNMENT_UNKNOWN),
         blocking: roots.iter().any(|root| root.alignment.is_none()),
+        fuse,
         devices,
         fallbacks: Vec::new(),
     })
@@ -105,13 +111,14 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
     let path = files.path(id);
     let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_file(&path))?;
     let device = BlockDevice::of(plain.file.as_fd());
+    let fuse = file::file_system(plain.file.as_fd()).is_ok_and(|name| name == "fuse");
     match open(files, id, true) {
         Ok(opened) => {
             let alignment = file::direct_alignment(opened.file.as_fd());
             let alignment = alignment.map(|alignment| alignment.memory.max(alignment.offset).max(SECTOR_BYTES));
-            Ok(Direct { alignment, error: None, file: path, device })
+            Ok(Direct { alignment, error: None, file: path, device, fuse })
         }
-        Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device }),
+        Err(error) => Ok(Direct { alignment: None, error: Some(error), file: path, device, fuse }),
     }
 }
 

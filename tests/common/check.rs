@@ -17,6 +17,27 @@ pub const WAYS: [(EngineChoice, IoChoice); 4] = [
     (EngineChoice::Threads, IoChoice::Buffered),
 ];
 
+/// Those of [`WAYS`] that are to be had here; says aloud which are not.
+///
+/// # Panics
+/// If a loader cannot be built for another reason.
+pub fn ways_to(dataset: &Arc<dyn Dataset>) -> Vec<(EngineChoice, IoChoice)> {
+    let can = |&(engine, io): &(EngineChoice, IoChoice)| match Loader::builder(Arc::clone(dataset))
+        .batch_size(1)
+        .engine(engine)
+        .io(io)
+        .build()
+    {
+        Ok(_) => true,
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            super::skip(format!("{engine:?} {io:?}: {error}"));
+            false
+        }
+        Err(error) => panic!("{engine:?} {io:?}: {error}"),
+    };
+    WAYS.into_iter().filter(can).collect()
+}
+
 /// Where `bytes` differ from the content of sample `id`, whose files were written by `content::write_file`.
 pub fn wrong_in(dataset: &dyn Dataset, id: SampleId, bytes: &[u8]) -> Option<String> {
     let mut spans = Vec::new();
