@@ -120,9 +120,9 @@ impl Cause {
             }
             (Cause::RingSetup, Some(EMFILE)) => ("no file descriptor left for the ring", NOFILE_REMEDY),
             (Cause::RingSetup, _) => ("the kernel refused a ring", RING_ABSENT_REMEDY),
-            // Seen on Linux 6.18: FUSE files can be polled, so even a worker reads them as if without waiting, and what a
-            // short read left over is read again (io_uring/rw.c) from a position that a file opened with FOPEN_DIRECT_IO
-            // did not advance (fs/fuse/file.c): the first bytes come twice, and the length looks right.
+            // Seen on Linux 6.18: FUSE files can be polled, so even a worker reads them as if without waiting, and what
+            // a short read left over is read again (io_uring/rw.c) from a position that a file opened with
+            // FOPEN_DIRECT_IO did not advance (fs/fuse/file.c): the first bytes come twice, and the length looks right.
             (Cause::RingOnFuse, _) => (
                 "the files lie on FUSE, where io_uring goes on behind a short read with the wrong bytes",
                 "harmless; to read through io_uring put the data on a local file system",
