@@ -263,3 +263,15 @@ fn a_cursor_behind_the_epoch_is_refused() {
     assert!(error.to_string().contains("14") && error.to_string().contains("13"), "{error}");
     assert!(error.remedy().is_some_and(|remedy| remedy.contains("dataset")), "{error}");
 }
+
+/// The largest cursor that there is ends at once instead of counting over.
+#[test]
+fn the_last_epoch_of_all_ends() {
+    within(BOUND, || {
+        let work = Work::folder(3, false);
+        let start = Cursor { epoch: u64::MAX, position: 3 };
+        let mut loader = work.builder(&threads(1, 4, false), 0, start, 1).build().expect("a loader");
+        assert!(loader.next().is_none());
+        assert_eq!(loader.len(), Some(0));
+    });
+}
