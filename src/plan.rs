@@ -186,7 +186,7 @@ impl Planner {
             if empty_epochs > 2 {
                 return None;
             }
-            self.start = Cursor { epoch: self.start.epoch + 1, position: 0 };
+            self.start = Cursor { epoch: self.start.epoch.saturating_add(1), position: 0 };
             self.index = 0;
         }
         (self.last_epoch.is_none_or(|last| self.start.epoch < last)).then_some(self.start.epoch)
