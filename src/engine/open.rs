@@ -27,8 +27,8 @@ const DEPTH_UNKNOWN: usize = 64;
 /// Most reads in flight that are ever useful to one ring.
 const DEPTH_MAX: usize = 512;
 
-/// Threads of the `threads` engine past the page cache: each has one read in flight.
-const DIRECT_THREADS: usize = 16;
+/// Threads of the `threads` engine where reads wait for a device: each has one read in flight.
+const WAITING_THREADS: usize = 16;
 
 /// Reads that the `threads` engine has under way or waiting.
 const THREADS_DEPTH: usize = 64;
@@ -83,11 +83,13 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
             Err(error) => route.fallbacks.push(Fallback::new(Cause::RingSetup, "pread threads", Some(&error))),
         }
     }
-    let threads = config.io_threads.unwrap_or_else(|| if way.direct { DIRECT_THREADS } else { processors() });
+    // Where reads are copies, each processor makes them, the reactor's own among them; where they wait, many do.
+    let helps = way.resident && config.io_threads.is_none();
+    let threads = config.io_threads.unwrap_or(if helps { processors() - 1 } else { WAITING_THREADS });
     route.engine = EngineKind::Threads;
     // So many that a thread which is done finds the next read waiting, and the reactor is woken once for many reads.
     route.queue_depth = config.queue_depth.unwrap_or(THREADS_DEPTH.max(2 * threads)).max(1);
-    let engine = Threads::new(files, threads, route.queue_depth, stats)
+    let engine = Threads::new(files, threads, helps, route.queue_depth, stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
     Ok(Opened { engine: Box::new(engine), route })
 }
