@@ -221,7 +221,8 @@ fn drop_mid_flight() {
             for batches in 0..8 {
                 let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).shuffle(true).seed(batches);
                 let mut loader = builder.engine(engine).epochs(100).memory_limit(8 << 20).build().expect("a loader");
-                let kept: Vec<_> = loader.by_ref().take(batches as usize).map(|batch| batch.expect("a batch")).collect();
+                let kept: Vec<_> =
+                    loader.by_ref().take(batches as usize).map(|batch| batch.expect("a batch")).collect();
                 let start = Instant::now();
                 drop(loader);
                 assert!(start.elapsed() < Duration::from_secs(10), "{engine:?}: {:?}", start.elapsed());

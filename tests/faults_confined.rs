@@ -172,7 +172,8 @@ mod children {
             if can(&LITTLE_MEMLOCK) {
                 lists_all(&LITTLE_MEMLOCK);
                 let steps = fallbacks(&LITTLE_MEMLOCK);
-                let about_memlock = steps.iter().any(|step| step["remedy"].as_str().unwrap_or("").contains("ulimit -l"));
+                let about_memlock =
+                    steps.iter().any(|step| step["remedy"].as_str().unwrap_or("").contains("ulimit -l"));
                 assert!(about_memlock, "{steps:?}");
             }
         });

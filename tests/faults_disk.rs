@@ -36,7 +36,10 @@ fn files(faults: &[(&str, u64, Fault)]) -> Vec<Spec> {
 }
 
 /// Runs `check` for every way to read these files.
-fn each_way(faults: &'static [(&'static str, u64, Fault)], check: fn(&Faulty, Arc<dyn Dataset>, EngineChoice, IoChoice)) {
+fn each_way(
+    faults: &'static [(&'static str, u64, Fault)],
+    check: fn(&Faulty, Arc<dyn Dataset>, EngineChoice, IoChoice),
+) {
     for (engine, io) in WAYS {
         let faulty = match Faulty::mount(files(faults)) {
             Ok(faulty) => faulty,

@@ -77,8 +77,7 @@ fn mount_image(kind: Kind, image: &Path, at: &Path) -> Result<(), String> {
     let file = std::fs::File::create(image).map_err(|error| error.to_string())?;
     file.set_len(IMAGE_BYTES).map_err(|error| error.to_string())?;
     let sector = if kind == Kind::Ext4Sectors4096 { "4096" } else { "512" };
-    let device =
-        run("losetup", &[os("--find"), os("--show"), os("--sector-size"), os(sector), image.as_os_str()])?;
+    let device = run("losetup", &[os("--find"), os("--show"), os("--sector-size"), os(sector), image.as_os_str()])?;
     let device = os(device.trim());
     let (make, force) = match kind {
         Kind::Xfs => ("mkfs.xfs", "-f"),
