@@ -392,7 +392,7 @@ impl Reactor {
 
     fn starved(&self) -> Error {
         let wanted = self.waiting.as_ref().map_or(0, BatchPlan::block_bytes);
-        let total = self.pool.arena().len();
+        let total = self.pool.bytes();
         let held = total - self.pool.free_bytes();
         Error::new(
             ErrorKind::Starved,
