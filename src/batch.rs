@@ -130,8 +130,8 @@ impl<'a> Columns<'a> {
         fits
     }
 
-    /// The columns. With `dense`, a byte column of fixed shape whose slices lie end to end in one of `blocks` becomes one
-    /// tensor, without a copy.
+    /// The columns. With `dense`, a byte column of fixed shape whose slices lie end to end in one of `blocks` becomes
+    /// one tensor, without a copy.
     pub(crate) fn finish(self, dense: bool, blocks: &[Bytes]) -> Vec<Column> {
         let named = |(field, data): (&Field, Data)| {
             let data = match (&field.shape, data) {

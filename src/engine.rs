@@ -39,8 +39,8 @@ pub struct Done {
     pub tag: u64,
     /// The memory, back from the engine.
     pub part: Part,
-    /// Bytes read, from the part's first on: fewer than wanted at the end of the file or in a short read; or the errno of
-    /// the open or the read.
+    /// Bytes read, from the part's first on: fewer than wanted at the end of the file or in a short read; or the errno
+    /// of the open or the read.
     pub result: io::Result<usize>,
     /// From the moment the read was started to the moment it was done.
     pub latency: Duration,
@@ -70,8 +70,8 @@ pub trait Engine {
     /// Ends a `turn` that waits, from any thread.
     fn waker(&self) -> Waker;
 
-    /// Tells that memory of the arena was populated that reads will go to. Ranges are adjacent and ascend. Returns whether
-    /// reads into it are cheaper from now on.
+    /// Tells that memory of the arena was populated that reads will go to. Ranges are adjacent and ascend. Returns
+    /// whether reads into it are cheaper from now on.
     ///
     /// # Errors
     /// Why the kernel refused to register it, once; reads work all the same.

@@ -38,7 +38,8 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// An error of this library. Its `Display` is one line: what was being done, the file, the offset, the cause, the remedy.
+/// An error of this library. Its `Display` is one line: what was being done, the file, the offset, the cause, the
+/// remedy.
 ///
 /// Cheap to clone: a failed read may be the error of several samples.
 #[derive(Clone)]

@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 
 pub use builder::Builder;
 
-/// How long dropping a loader waits for its thread. Reads that a device never answers may hold it longer: then the thread
-/// is left to itself with the memory that those reads own.
+/// How long dropping a loader waits for its thread. Reads that a device never answers may hold it longer: then the
+/// thread is left to itself with the memory that those reads own.
 const JOIN_BOUND: Duration = Duration::from_secs(10);
 
 /// Batches of a dataset, read ahead in the background.
 ///
-/// It is an [`Iterator`] and a [`futures_core::Stream`] over `Result<Batch>`, and has a file descriptor to poll for those
-/// who have an event loop of their own. An error stands in the place of the batch that it is about; iteration goes on behind it.
-/// After the last batch, or after an error that ends the loader, it yields `None`.
+/// It is an [`Iterator`] and a [`futures_core::Stream`] over `Result<Batch>`, and has a file descriptor to poll for
+/// those who have an event loop of their own. An error stands in the place of the batch that it is about; iteration
+/// goes on behind it. After the last batch, or after an error that ends the loader, it yields `None`.
 ///
 /// Dropping it at any moment ends the reads in flight and returns in bounded time. Batches outlive it.
 pub struct Loader {
@@ -76,7 +76,8 @@ impl Loader {
         self.memory_limit
     }
 
-    /// The next batch if it is ready; never waits. `Ok(None)`: none is ready yet, or there is none any more (see `len`).
+    /// The next batch if it is ready; never waits. `Ok(None)`: none is ready yet, or there is none any more (see
+    /// `len`).
     ///
     /// # Errors
     /// The error that stands in the place of the batch.
@@ -91,8 +92,8 @@ impl Loader {
         }
     }
 
-    /// A descriptor that is readable whenever `try_next` has something to say: for `poll(2)`, `epoll(7)` and event loops
-    /// built on them. It may be readable once too often.
+    /// A descriptor that is readable whenever `try_next` has something to say: for `poll(2)`, `epoll(7)` and event
+    /// loops built on them. It may be readable once too often.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` where no descriptor is left.

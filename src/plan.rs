@@ -6,8 +6,8 @@ use crate::sampler::{Cursor, Position, Sampler, Strided};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks are at most this long, unless one extent alone is longer: each block is one copy to a GPU, and 32 MiB is where
-/// copies reach the bus's rate.
+/// Blocks are at most this long, unless one extent alone is longer: each block is one copy to a GPU, and 32 MiB is
+/// where copies reach the bus's rate.
 pub const BLOCK_BYTES: u64 = 32 << 20;
 
 /// How bytes are laid out: what the planner needs to know of the route and of the collation.
@@ -186,7 +186,7 @@ impl Planner {
             if empty_epochs > 2 {
                 return None;
             }
-            self.start = Cursor { epoch: self.start.epoch + 1, position: 0 };
+            self.start = Cursor { epoch: self.start.epoch.saturating_add(1), position: 0 };
             self.index = 0;
         }
         (self.last_epoch.is_none_or(|last| self.start.epoch < last)).then_some(self.start.epoch)
@@ -234,7 +234,8 @@ impl Planner {
         Extent { file: span.file, start, end: (need_end + mask) & !mask, need_end, block: 0, at: 0 }
     }
 
-    /// Extents in the order of the batch; a span that begins in or right behind its predecessor's extent is joined to it.
+    /// Extents in the order of the batch; a span that begins in or right behind its predecessor's extent is joined to
+    /// it.
     fn extents_in_order(&mut self) {
         self.extents.clear();
         self.extent_of.clear();
@@ -242,7 +243,8 @@ impl Planner {
         for span in &self.spans {
             let extent = self.aligned(span);
             match self.extents.last_mut() {
-                // Behind what the predecessor wants, so that memory ascends with the batch and can be compacted in place.
+                // Behind what the predecessor wants, so that memory ascends with the batch and can be compacted in
+                // place.
                 Some(last)
                     if last.file == extent.file
                         && (last.need_end..=last.end + mask).contains(&span.offset)

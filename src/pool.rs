@@ -1,10 +1,10 @@
 //! Memory: one fixed arena, lent out in blocks. A block is in exactly one place: free here, in flight in an engine, or
 //! leased to a consumer, and it comes back by drop.
 //!
-//! Only the reactor's thread takes and gives; a lease may be dropped anywhere. The pool is address-ordered first fit: the
-//! lowest free range that is long enough. So a consumer that keeps up is served from the same few megabytes, which stay in
-//! the processor's caches and are all the memory that is ever taken from the system: the arena is address space, and gets
-//! memory from the bottom up, a few megabytes at a time, when the first read into it is about to start.
+//! Only the reactor's thread takes and gives; a lease may be dropped anywhere. The pool is address-ordered first fit:
+//! the lowest free range that is long enough. So a consumer that keeps up is served from the same few megabytes, which
+//! stay in the processor's caches and are all the memory that is ever taken from the system: the arena is address
+//! space, and gets memory from the bottom up, a few megabytes at a time, when the first read into it is about to start.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::BLOCK_BYTES;
@@ -15,8 +15,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use uringload_sys::{Arena, Part};
 
-/// Memory is taken from the system in steps of at least one huge page. It takes 0.2 ms to zero, and up to 4 ms in a virtual
-/// machine whose host must find it first: still less than the reads in flight last, so that growing does not stall the disk.
+/// Memory is taken from the system in steps of at least one huge page. It takes 0.2 ms to zero, and up to 4 ms in a
+/// virtual machine whose host must find it first: still less than the reads in flight last, so that growing does not
+/// stall the disk.
 pub const GROWTH_BYTES: usize = 2 << 20;
 
 /// Steps in which the whole arena is taken at most: a ring registers no more than 16384 ranges.
@@ -39,7 +40,8 @@ pub struct Pool {
     home: Arc<Home>,
 }
 
-/// Where leases go when they are dropped. Unbounded, because a drop can neither wait nor fail; what bounds it is the arena.
+/// Where leases go when they are dropped. Unbounded, because a drop can neither wait nor fail; what bounds it is the
+/// arena.
 #[derive(Debug)]
 struct Home {
     parts: SegQueue<Part>,
@@ -47,8 +49,8 @@ struct Home {
 }
 
 impl Pool {
-    /// Reserves `bytes` of address space for samples of up to `longest_sample` bytes; memory follows as blocks are used.
-    /// `bell` is rung when a lease comes back.
+    /// Reserves `bytes` of address space for samples of up to `longest_sample` bytes; memory follows as blocks are
+    /// used. `bell` is rung when a lease comes back.
     ///
     /// # Errors
     /// `MemoryLimit` where the system refuses to reserve that much.
@@ -85,7 +87,8 @@ impl Pool {
         self.free_bytes == self.arena.len()
     }
 
-    /// Takes a block of at least `bytes`, or `None` while no free range is that long. It has no memory yet: see [`back`].
+    /// Takes a block of at least `bytes`, or `None` while no free range is that long. It has no memory yet: see
+    /// [`back`].
     ///
     /// [`back`]: Pool::back
     pub fn take(&mut self, bytes: usize) -> Option<Part> {

@@ -4,22 +4,18 @@
 //! for room. While neither sleeps, sending and receiving take no lock and make no system call.
 
 mod bell;
+mod parker;
 mod primitives;
 
-use primitives::{ArrayQueue, AtomicBool, Ordering, Thread, ThreadId, current, park};
+use parker::Parker;
+use primitives::{ArrayQueue, AtomicBool, Ordering, fence};
 use std::fmt;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-
-#[cfg(not(loom))]
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd},
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
-#[cfg(not(loom))]
-use {primitives::fence, uringload_sys::EventFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use uringload_sys::EventFd;
 
 pub use bell::Bell;
 
@@ -35,10 +31,9 @@ pub fn bounded<T>(capacity: usize, room: Arc<Bell>) -> (Sender<T>, Receiver<T>) 
         receiver_gone: AtomicBool::new(false),
         room,
         ready: Bell::new(),
-        #[cfg(not(loom))]
         ready_fd: OnceLock::new(),
     });
-    (Sender { shared: Arc::clone(&shared) }, Receiver { shared, parker: None })
+    (Sender { shared: Arc::clone(&shared) }, Receiver { shared, parker: Parker::default() })
 }
 
 /// The side that puts items in. Dropping it closes the queue: what lies in it is still received.
@@ -100,7 +95,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// How to wake the sending side. Set it before `want_room(true)`, and again when the thing it sleeps in is replaced.
+    /// How to wake the sending side. Set it before `want_room(true)`, and again when the thing it sleeps in is
+    /// replaced.
     pub fn set_waker(&self, waker: &Waker) {
         self.shared.room.set_waker(waker);
     }
@@ -113,11 +109,12 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The side that takes items out. Dropping it gives the items left back to their owners (drops them) and tells the sender.
+/// The side that takes items out. Dropping it gives the items left back to their owners (drops them) and tells the
+/// sender.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
-    /// The waker of the thread that last slept in `recv`, kept so that waiting allocates nothing.
-    parker: Option<(ThreadId, Waker)>,
+    /// Where `recv` sleeps; kept, so that waiting allocates nothing.
+    parker: Parker,
 }
 
 /// Why there is no item.
@@ -136,7 +133,6 @@ impl<T> Receiver<T> {
     /// [`Missing`] says whether one may still come.
     pub fn try_recv(&mut self) -> Result<T, Missing> {
         let item = self.shared.take();
-        #[cfg(not(loom))]
         self.shared.settle_ready_fd();
         item
     }
@@ -149,10 +145,10 @@ impl<T> Receiver<T> {
                 Err(Missing::Closed) => return None,
                 Err(Missing::Empty) => {}
             }
-            let waker = self.parker();
+            let waker = self.parker.waker();
             match self.poll(&waker) {
                 Poll::Ready(item) => return item,
-                Poll::Pending => park(),
+                Poll::Pending => self.parker.park(),
             }
         }
     }
@@ -161,7 +157,6 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     /// `Missing::Empty` if the time has passed, `Missing::Closed` as in `try_recv`.
-    #[cfg(not(loom))]
     pub fn recv_timeout(&mut self, wait: Duration) -> Result<T, Missing> {
         let start = Instant::now();
         loop {
@@ -174,10 +169,10 @@ impl<T> Receiver<T> {
                 self.shared.ready.silence();
                 return Err(Missing::Empty);
             }
-            let waker = self.parker();
+            let waker = self.parker.waker();
             match self.poll(&waker) {
                 Poll::Ready(item) => return item.ok_or(Missing::Closed),
-                Poll::Pending => std::thread::park_timeout(left),
+                Poll::Pending => self.parker.park_timeout(left),
             }
         }
     }
@@ -191,13 +186,12 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// A descriptor that is readable whenever an item is there or the queue is closed, for `poll(2)` and its kin. It may
-    /// be readable once too often: call `try_recv` until it is `Empty`. Made on the first call; from then on each item
-    /// costs a system call.
+    /// A descriptor that is readable whenever an item is there or the queue is closed, for `poll(2)` and its kin. It
+    /// may be readable once too often: call `try_recv` until it is `Empty`. Made on the first call; from then on each
+    /// item costs a system call.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` where no descriptor is left.
-    #[cfg(not(loom))]
     pub fn ready_fd(&self) -> io::Result<BorrowedFd<'_>> {
         if self.shared.ready_fd.get().is_none() {
             // Only this side sets it, through a `&Receiver` that other threads may share: the first one stays.
@@ -232,18 +226,6 @@ impl<T> Receiver<T> {
         self.shared.ready.silence();
         Poll::Ready(item)
     }
-
-    fn parker(&mut self) -> Waker {
-        let id = current().id();
-        match &self.parker {
-            Some((owner, waker)) if *owner == id => waker.clone(),
-            _ => {
-                let waker = thread_waker();
-                self.parker = Some((id, waker.clone()));
-                waker
-            }
-        }
-    }
 }
 
 impl<T> Drop for Receiver<T> {
@@ -255,17 +237,6 @@ impl<T> Drop for Receiver<T> {
     }
 }
 
-/// A waker that unparks the calling thread.
-fn thread_waker() -> Waker {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    Waker::from(Arc::new(Unpark(current())))
-}
-
 struct Shared<T> {
     items: ArrayQueue<T>,
     sender_gone: AtomicBool,
@@ -274,7 +245,6 @@ struct Shared<T> {
     room: Arc<Bell>,
     /// The receiver listens.
     ready: Bell,
-    #[cfg(not(loom))]
     ready_fd: OnceLock<EventFd>,
 }
 
@@ -282,9 +252,8 @@ impl<T> Shared<T> {
     /// Tells the receiver that an item is there, or that no more will come.
     fn announce(&self) {
         self.ready.ring();
-        // `ring` begins with a fence: either the descriptor that the receiver made is seen here, or what was sent is seen
-        // by the look that the receiver takes after making it.
-        #[cfg(not(loom))]
+        // `ring` begins with a fence: either the descriptor that the receiver made is seen here, or what was sent is
+        // seen by the look that the receiver takes after making it.
         if let Some(event) = self.ready_fd.get() {
             event.signal();
         }
@@ -305,7 +274,6 @@ impl<T> Shared<T> {
     }
 
     /// Makes the descriptor, if there is one, readable exactly if the queue has an item or is closed.
-    #[cfg(not(loom))]
     fn settle_ready_fd(&self) {
         let Some(event) = self.ready_fd.get() else { return };
         let settled = || !self.items.is_empty() || self.sender_gone.load(Ordering::Acquire);

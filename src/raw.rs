@@ -1,5 +1,6 @@
-//! What the storage gives with nothing in the way: the reads of a dataset through the engine that a loader would use, in the
-//! order and the depth that a loader would use, with the bytes thrown away. The yardstick of a loader on this machine.
+//! What the storage gives with nothing in the way: the reads of a dataset through the engine that a loader would use,
+//! in the order and the depth that a loader would use, with the bytes thrown away. The yardstick of a loader on this
+//! machine.
 
 use crate::config::Config;
 use crate::dataset::Dataset;

@@ -1,6 +1,6 @@
-//! The loop. The reactor alone decides about reads: which come next, how many are in flight, what becomes of a short read
-//! or an error, and when a batch is complete. It is one bounded step, [`Reactor::turn`], over an engine that only moves
-//! bytes, so the tests drive it with a simulated disk that lies.
+//! The loop. The reactor alone decides about reads: which come next, how many are in flight, what becomes of a short
+//! read or an error, and when a batch is complete. It is one bounded step, [`Reactor::turn`], over an engine that only
+//! moves bytes, so the tests drive it with a simulated disk that lies.
 //!
 //! Batches get their memory in order: no later batch holds a block that an earlier one lacks, so the batch that the
 //! consumer waits for can always be read with what is in flight or comes home.
@@ -32,10 +32,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How often a reactor that ends with an error looks whether the queue has room for it.
 const FAIL_WAIT: Duration = Duration::from_millis(5);
 
-/// Reads that are kept planned and ready to issue: more than one turn takes. Each further one would hold memory for nothing.
+/// Reads that are kept planned and ready to issue: more than one turn takes. Each further one would hold memory for
+/// nothing.
 const READS_AHEAD: usize = 32;
 
-/// Batches that may be planned and not delivered. Memory is what bounds them; this bounds the list where samples are tiny.
+/// Batches that may be planned and not delivered. Memory is what bounds them; this bounds the list where samples are
+/// tiny.
 const PENDING_BATCHES: usize = 256;
 
 /// What the reactor is told once.
@@ -145,16 +147,16 @@ impl Reactor {
         }
     }
 
-    /// Allows the batches of `epoch` to be planned, laid out for the route that reads them. `depth` is the bound of reads
-    /// in flight of that route.
+    /// Allows the batches of `epoch` to be planned, laid out for the route that reads them. `depth` is the bound of
+    /// reads in flight of that route.
     pub fn start_epoch(&mut self, epoch: u64, layout: Layout, depth: usize) {
         self.epoch = Some(epoch);
         self.planner.set_layout(layout);
         self.depth = Depth::new(depth, layout.read_bytes, self.rules.fixed_depth);
     }
 
-    /// Makes a new engine known: what wakes it, and the memory that was taken so far. Returns whether that memory could be
-    /// registered with it, or why not.
+    /// Makes a new engine known: what wakes it, and the memory that was taken so far. Returns whether that memory could
+    /// be registered with it, or why not.
     ///
     /// # Errors
     /// `MemoryLimit` where the system has no memory for even the first blocks.
@@ -311,8 +313,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Sees to it that a read's memory is there, and registered. It is taken here and not with the block: a little between
-    /// reads does not hold up those in flight, a hundred megabytes at once would.
+    /// Sees to it that a read's memory is there, and registered. It is taken here and not with the block: a little
+    /// between reads does not hold up those in flight, a hundred megabytes at once would.
     fn back(&mut self, read: &Read, engine: &mut dyn Engine) -> Result<bool> {
         let Some(range) = self.pool.back(read.part.end())? else { return Ok(false) };
         if let Err(error) = engine.register(self.pool.arena(), range) {
@@ -357,8 +359,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Bounds the wait of a consumer that waits for memory which it holds itself: after `starved_after` it gets an error
-    /// instead of a hang. Returns how long to wait until then.
+    /// Bounds the wait of a consumer that waits for memory which it holds itself: after `starved_after` it gets an
+    /// error instead of a hang. Returns how long to wait until then.
     fn starving(&mut self) -> Duration {
         if !self.pending.is_empty() || !self.out.is_empty() || !self.out.receiver_waits() {
             self.starving_since = None;

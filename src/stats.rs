@@ -1,4 +1,5 @@
-//! Where every thread's time went and what came of it: always on, read at any time from any thread without stopping one.
+//! Where every thread's time went and what came of it: always on, read at any time from any thread without stopping
+//! one.
 
 mod clock;
 mod histogram;

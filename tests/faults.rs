@@ -1,5 +1,5 @@
-//! What goes wrong without a disk that lies: files that change, consumers that keep batches, memory that is too small, and
-//! loaders that are dropped while they read.
+//! What goes wrong without a disk that lies: files that change, consumers that keep batches, memory that is too small,
+//! and loaders that are dropped while they read.
 
 mod common;
 

@@ -16,8 +16,8 @@ use uringload::{Error, ErrorKind};
 const BOUND: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
-/// FUSE names no alignment, so `auto` reads it buffered; direct must be had all the same by who asks for it. The ring is
-/// not to be had: see [`a_ring_is_refused`].
+/// FUSE names no alignment, so `auto` reads it buffered; direct must be had all the same by who asks for it. The ring
+/// is not to be had: see [`a_ring_is_refused`].
 const WAYS: [(EngineChoice, IoChoice); 3] = [
     (EngineChoice::Auto, IoChoice::Auto),
     (EngineChoice::Auto, IoChoice::Direct),

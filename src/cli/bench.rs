@@ -197,8 +197,9 @@ impl<'a> Runner<'a> {
         let limit = run.duration.map_or(RAW_LIMIT, |duration| duration.min(RAW_LIMIT));
         match raw::measure(run.dataset, &run.config, limit) {
             Ok(raw) => Ok(Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0)),
+            Err(error) if !is_of_a_sample(error.kind()) => Err(error.into()),
             Err(error) => {
-                // The loader will meet the same trouble, and knows what is to become of it.
+                // The loader will meet the same sample, and knows what is to become of it.
                 eprintln_quietly(&format!("uringload: no raw read to compare with: {error}"));
                 Ok(None)
             }
@@ -220,8 +221,14 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Writes the JSON where it is wanted, and the table unless the JSON took its place. What cannot be written does not keep
-/// the other from being written.
+/// Whether the trouble is with what is read, and not with how.
+fn is_of_a_sample(kind: ErrorKind) -> bool {
+    use ErrorKind::{Corrupt, Io, NotFound, PermissionDenied, Truncated, WrongFileType};
+    matches!(kind, Corrupt | Io | NotFound | PermissionDenied | Truncated | WrongFileType)
+}
+
+/// Writes the JSON where it is wanted, and the table unless the JSON took its place. What cannot be written does not
+/// keep the other from being written.
 fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(report).map_err(io::Error::from)? + "\n";
     let mut saved = Ok(());

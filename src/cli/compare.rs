@@ -20,8 +20,8 @@ use uringload::{Error, Result};
 /// Numbers of threads to try; the one with the best rate stands for the way.
 const THREADS: [usize; 4] = [2, 4, 8, 16];
 
-/// A longer sample is read piece by piece into one buffer, which stays in the processor's cache: kinder to this way than
-/// a buffer for each sample would be.
+/// A longer sample is read piece by piece into one buffer, which stays in the processor's cache: kinder to this way
+/// than a buffer for each sample would be.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// What another way gave.

@@ -49,7 +49,8 @@ pub fn describe(device: &BlockDevice) -> String {
     let mut line = format!("{} ({kind}", device.name);
     if device.members.is_empty() {
         let (queues, requests, kib) = (queue.hardware_queues, queue.requests, queue.request_bytes >> 10);
-        line += &format!(", {queues} queues of {requests} requests of <= {kib} KiB");
+        let plural = if queues == 1 { "" } else { "s" };
+        line += &format!(", {queues} queue{plural} of {requests} requests of <= {kib} KiB");
     } else {
         let names: Vec<&str> = device.members.iter().map(|member| member.name.as_str()).collect();
         line += &format!(" of {}", names.join(", "));

@@ -1,5 +1,5 @@
-//! `uringload list`: a JSON line for each sample, read through the loader, so that anybody can compare what was delivered
-//! with the source.
+//! `uringload list`: a JSON line for each sample, read through the loader, so that anybody can compare what was
+//! delivered with the source.
 
 use super::Done;
 use super::arguments::{Digest, List, config};

@@ -36,7 +36,8 @@ impl Fallback {
         }
     }
 
-    /// Whether something is worse than it could be: reading from the page cache what lies in it is a choice and no defect.
+    /// Whether something is worse than it could be: reading from the page cache what lies in it is a choice and no
+    /// defect.
     pub fn is_degraded(&self) -> bool {
         self.cause != Cause::PageCache
     }
@@ -85,8 +86,8 @@ pub enum Cause {
     PageCache,
 }
 
-// errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls nothing
-// of the system.
+// errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls
+// nothing of the system.
 const EPERM: i32 = 1;
 const ENOMEM: i32 = 12;
 const EACCES: i32 = 13;
@@ -119,9 +120,9 @@ impl Cause {
             }
             (Cause::RingSetup, Some(EMFILE)) => ("no file descriptor left for the ring", NOFILE_REMEDY),
             (Cause::RingSetup, _) => ("the kernel refused a ring", RING_ABSENT_REMEDY),
-            // Seen on Linux 6.18: FUSE files can be polled, so even a worker reads them as if without waiting, and what a
-            // short read left over is read again (io_uring/rw.c) from a position that a file opened with FOPEN_DIRECT_IO
-            // did not advance (fs/fuse/file.c): the first bytes come twice, and the length looks right.
+            // Seen on Linux 6.18: FUSE files can be polled, so even a worker reads them as if without waiting, and what
+            // a short read left over is read again (io_uring/rw.c) from a position that a file opened with
+            // FOPEN_DIRECT_IO did not advance (fs/fuse/file.c): the first bytes come twice, and the length looks right.
             (Cause::RingOnFuse, _) => (
                 "the files lie on FUSE, where io_uring goes on behind a short read with the wrong bytes",
                 "harmless; to read through io_uring put the data on a local file system",
@@ -143,10 +144,9 @@ impl Cause {
                 "the filesystem refuses O_DIRECT",
                 "put the data on ext4, xfs or another filesystem with O_DIRECT, or ask for --io buffered",
             ),
-            (Cause::DirectAlignment, _) => (
-                "the filesystem names no O_DIRECT alignment (FUSE, tmpfs, btrfs, ext4 with data=journal, or Linux before 6.1)",
-                "put the data on ext4 or xfs under Linux 6.1 or later, or ask for --io direct to insist",
-            ),
+            (Cause::DirectAlignment, _) => {
+                (NO_ALIGNMENT, "put the data on ext4 or xfs under Linux 6.1 or later, or ask for --io direct to insist")
+            }
             (Cause::HugePages, _) => (
                 "the kernel gives no huge pages",
                 "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
@@ -159,18 +159,20 @@ impl Cause {
     }
 }
 
-const RING_DENIED: &str = "io_uring is denied to this process (a seccomp profile, as Docker's and Kubernetes' default, or \
-                           the sysctl kernel.io_uring_disabled)";
-const RING_DENIED_REMEDY: &str = "in a container allow io_uring_setup, io_uring_enter and io_uring_register: docker run \
-                                  --security-opt seccomp=PROFILE.json (the default profile plus these three; to try it: \
-                                  seccomp=unconfined); on the host: sysctl -w kernel.io_uring_disabled=0";
+const RING_DENIED: &str = "io_uring is denied to this process (a seccomp profile, as Docker's and Kubernetes' default, \
+                           or the sysctl kernel.io_uring_disabled)";
+const RING_DENIED_REMEDY: &str = "in a container allow io_uring_setup, io_uring_enter and io_uring_register: docker \
+                                  run --security-opt seccomp=PROFILE.json (the default profile plus these three; \
+                                  to try it: seccomp=unconfined); on the host: sysctl -w kernel.io_uring_disabled=0";
 const RING_ABSENT: &str = "there is no io_uring here (Linux before 5.1, a kernel without CONFIG_IO_URING, gVisor)";
-const RING_ABSENT_REMEDY: &str = "use Linux 5.19 or later with CONFIG_IO_URING; under gVisor start runsc with --iouring, or \
-                                  use runc";
-const MEMLOCK_REMEDY: &str = "raise the locked-memory limit: ulimit -l unlimited, LimitMEMLOCK=infinity (systemd), docker \
-                              run --ulimit memlock=-1, or give CAP_IPC_LOCK; or lower --memory-limit";
+const RING_ABSENT_REMEDY: &str = "use Linux 5.19 or later with CONFIG_IO_URING; under gVisor start runsc with \
+                                  --iouring, or use runc";
+const MEMLOCK_REMEDY: &str = "raise the locked-memory limit: ulimit -l unlimited, LimitMEMLOCK=infinity (systemd), \
+                              docker run --ulimit memlock=-1, or give CAP_IPC_LOCK; or lower --memory-limit";
 const NOFILE_REMEDY: &str = "raise the limit of open files: ulimit -n 65536, LimitNOFILE=65536 (systemd), docker run \
                              --ulimit nofile=65536";
+const NO_ALIGNMENT: &str = "the filesystem names no O_DIRECT alignment (FUSE, tmpfs, btrfs, ext4 with data=journal, or \
+                            Linux before 6.1)";
 
 #[cfg(test)]
 mod tests {

@@ -17,8 +17,8 @@ use std::time::Duration;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::ring::{Ring, RingOptions};
 
-/// Longest read where the device does not ask for less. Registered 512 KiB reads are where one core reads most; longer ones
-/// are split by the kernel, on raw devices by a worker thread.
+/// Longest read where the device does not ask for less. Registered 512 KiB reads are where one core reads most; longer
+/// ones are split by the kernel, on raw devices by a worker thread.
 const READ_BYTES: usize = 512 << 10;
 
 /// Reads in flight where the device does not tell its limits (network and stacked file systems).
@@ -27,13 +27,14 @@ const DEPTH_UNKNOWN: usize = 64;
 /// Most reads in flight that are ever useful to one ring.
 const DEPTH_MAX: usize = 512;
 
-/// Threads of the `threads` engine past the page cache: each has one read in flight.
-const DIRECT_THREADS: usize = 16;
+/// Threads of the `threads` engine where reads wait for a device: each has one read in flight.
+const WAITING_THREADS: usize = 16;
 
 /// Reads that the `threads` engine has under way or waiting.
 const THREADS_DEPTH: usize = 64;
 
-/// Kernel worker threads of a ring: for reads that block (FUSE) and for opens of names that are not in the dentry cache.
+/// Kernel worker threads of a ring: for reads that block (FUSE) and for opens of names that are not in the dentry
+/// cache.
 const RING_WORKERS: [u32; 2] = [4, 4];
 
 /// How long a ring collects more completions once it has one.
@@ -65,8 +66,8 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         backing: "".into(),
         fallbacks: way.fallbacks.clone(),
     };
-    // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers); threads copy on
-    // every processor.
+    // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers); threads copy
+    // on every processor.
     let ring_suits = way.direct || config.engine == EngineChoice::Uring;
     if config.engine != EngineChoice::Threads && ring_suits && way.fuse {
         let step = Fallback::new(Cause::RingOnFuse, "pread threads", None);
@@ -82,11 +83,13 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
             Err(error) => route.fallbacks.push(Fallback::new(Cause::RingSetup, "pread threads", Some(&error))),
         }
     }
-    let threads = config.io_threads.unwrap_or_else(|| if way.direct { DIRECT_THREADS } else { processors() });
+    // Where reads are copies, each processor makes them, the reactor's own among them; where they wait, many do.
+    let helps = way.resident && config.io_threads.is_none();
+    let threads = config.io_threads.unwrap_or(if helps { processors() - 1 } else { WAITING_THREADS });
     route.engine = EngineKind::Threads;
     // So many that a thread which is done finds the next read waiting, and the reactor is woken once for many reads.
     route.queue_depth = config.queue_depth.unwrap_or(THREADS_DEPTH.max(2 * threads)).max(1);
-    let engine = Threads::new(files, threads, route.queue_depth, stats)
+    let engine = Threads::new(files, threads, helps, route.queue_depth, stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
     Ok(Opened { engine: Box::new(engine), route })
 }

@@ -1,6 +1,6 @@
 //! A simulated disk. Its bytes are a function of file and offset, so that whoever got them can tell whether they are
-//! right, and it lies as real disks do: short reads, interrupted reads, errors, reordering, delay, files that shrank. All
-//! of it derives from a seed.
+//! right, and it lies as real disks do: short reads, interrupted reads, errors, reordering, delay, files that shrank.
+//! All of it derives from a seed.
 
 use super::{Done, Engine, Read};
 use crate::dataset::{Dataset, FileId};

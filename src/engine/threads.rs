@@ -22,14 +22,18 @@ const FILES_KEPT_OPEN: usize = 256;
 /// owns what it reads into and ends when its read does.
 const JOIN_BOUND: Duration = Duration::from_secs(5);
 
-/// The reactor is woken once this many reads are done, or half of what is in flight: a wake-up costs as much as a read of
-/// 64 KiB from the page cache.
+/// The reactor is woken once this many reads are done, or half of what is in flight: a wake-up costs as much as a read
+/// of 64 KiB from the page cache.
 const READS_A_TURN: usize = 32;
 
 /// `pread` threads as an engine.
 pub(super) struct Threads {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Whether the reactor reads too while it would wait, so that no processor is kept for waiting alone.
+    helps: bool,
+    /// The reactor's own last file.
+    last: Option<(FileId, File)>,
     depth: usize,
     started: usize,
 }
@@ -60,11 +64,18 @@ struct Woken(bool);
 const AWAKE: usize = usize::MAX;
 
 impl Threads {
-    /// Starts `threads` threads that take up to `depth` reads.
+    /// Starts `threads` threads that take up to `depth` reads. `helps`: the thread that turns the engine reads as well,
+    /// which only suits reads that do not wait.
     ///
     /// # Errors
     /// `EAGAIN` where the system allows no more threads.
-    pub(super) fn new(files: Arc<Files>, threads: usize, depth: usize, stats: &Arc<Stats>) -> io::Result<Threads> {
+    pub(super) fn new(
+        files: Arc<Files>,
+        threads: usize,
+        helps: bool,
+        depth: usize,
+        stats: &Arc<Stats>,
+    ) -> io::Result<Threads> {
         let kept = if files.len() <= FILES_KEPT_OPEN.min(Files::open_at_once()) { files.len() } else { 0 };
         let shared = Arc::new(Shared {
             files,
@@ -79,14 +90,25 @@ impl Threads {
             results_gate: Mutex::default(),
             result_is_there: Condvar::new(),
         });
-        let mut engine = Threads { shared, workers: Vec::new(), depth, started: 0 };
-        for _ in 0..threads.max(1) {
+        let mut engine = Threads { shared, workers: Vec::new(), helps, last: None, depth, started: 0 };
+        for _ in 0..threads.max(usize::from(!helps)) {
             let shared = Arc::clone(&engine.shared);
             let stats = Arc::clone(stats);
             let worker = std::thread::Builder::new().name("uringload-read".into());
             engine.workers.push(worker.spawn(move || shared.work(&stats))?);
         }
         Ok(engine)
+    }
+}
+
+impl Threads {
+    /// Reads on the calling thread until enough is done or nothing is left to start.
+    fn help(&mut self, wanted: usize) {
+        while self.shared.done.len() < wanted {
+            let Some((mut read, start)) = self.shared.jobs.pop() else { return };
+            let result = self.shared.read(&mut read, &mut self.last);
+            self.shared.finish(read, start, result);
+        }
     }
 }
 
@@ -113,8 +135,11 @@ impl Engine for Threads {
     }
 
     fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
-        let shared = &*self.shared;
         let wanted = (self.started / 2).clamp(1, READS_A_TURN);
+        if self.helps && wait.is_some() {
+            self.help(wanted);
+        }
+        let shared = &*self.shared;
         let mut woken = lock(&shared.results_gate);
         if let Some(wait) = wait
             && !woken.0
@@ -172,15 +197,20 @@ impl Shared {
         let mut last: Option<(FileId, File)> = None;
         while let Some((mut read, start)) = self.next_job(&mut clock) {
             let result = self.read(&mut read, &mut last);
-            let done = Done { tag: read.tag, part: read.part, result, latency: start.elapsed() };
-            // Never full: it holds as many as were started.
-            let _ = self.done.push(done);
+            self.finish(read, start, result);
             fence(Ordering::SeqCst);
             if self.done.len() >= self.wanted.load(Ordering::Relaxed) {
                 drop(lock(&self.results_gate));
                 self.result_is_there.notify_one();
             }
         }
+    }
+
+    /// Hands a result over.
+    fn finish(&self, read: Read, start: Instant, result: io::Result<usize>) {
+        let done = Done { tag: read.tag, part: read.part, result, latency: start.elapsed() };
+        // Never full: it holds as many as were started.
+        let _ = self.done.push(done);
     }
 
     /// The next read; sleeps until there is one. `None`: the engine is being dropped.

@@ -1,5 +1,5 @@
-//! The engine of first choice: io_uring with a table of open files, reads into registered memory, and chains of open and
-//! read for files that are read once.
+//! The engine of first choice: io_uring with a table of open files, reads into registered memory, and chains of open
+//! and read for files that are read once.
 //!
 //! A file lives in a slot of the ring's table from its first read until another file needs the slot; no file is ever
 //! closed by a request of its own, for opening the next one into a slot closes the last. So a dataset of a few large
@@ -18,8 +18,8 @@ use std::time::Duration;
 use uringload_sys::ring::{Completion, Open, Operation, PIECE_BYTES_MAX, Ring, Target};
 use uringload_sys::{Arena, OpenFlags};
 
-/// A turn goes on collecting until a quarter of what is in flight is done, but not beyond this many completions: by then
-/// what a wake-up and a system call cost is spread thin enough (a batch of 16 to 32 gives 5/6 of the best rate).
+/// A turn goes on collecting until a quarter of what is in flight is done, but not beyond this many completions: by
+/// then what a wake-up and a system call cost is spread thin enough (a batch of 16 to 32 gives 5/6 of the best rate).
 const COMPLETIONS_A_TURN: usize = 16;
 
 /// Slots that are tried for idleness before an open is put off.

@@ -31,6 +31,8 @@ pub(super) struct Way {
     pub(super) blocking: bool,
     /// Whether a root lies on FUSE.
     pub(super) fuse: bool,
+    /// Whether the bytes lie in memory, as far as a sample tells: reads are copies then, and do not wait.
+    pub(super) resident: bool,
     /// The devices below the dataset, as far as they are known.
     pub(super) devices: Vec<BlockDevice>,
     pub(super) fallbacks: Vec<Fallback>,
@@ -53,12 +55,16 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
     let roots = probe_roots(dataset)?;
     let devices: Vec<BlockDevice> = roots.iter().filter_map(|root| root.device.clone()).collect();
     let fuse = roots.iter().any(|root| root.fuse);
-    let buffered =
-        |fallbacks| Way { direct: false, alignment: 1, blocking: true, fuse, devices: devices.clone(), fallbacks };
+    let insists = config.io == IoChoice::Direct;
+    let share = if insists { None } else { resident_share(dataset) };
+    let resident = !fuse && share.is_some_and(|share| share >= RESIDENT_SHARE);
+    let buffered = |fallbacks| {
+        let devices = devices.clone();
+        Way { direct: false, alignment: 1, blocking: true, fuse, resident, devices, fallbacks }
+    };
     if config.io == IoChoice::Buffered {
         return Ok(buffered(Vec::new()));
     }
-    let insists = config.io == IoChoice::Direct;
     if let Some(root) = roots.iter().find(|root| root.error.is_some()) {
         let step = Fallback::new(Cause::DirectOpen, "the page cache", root.error.as_ref());
         if insists {
@@ -69,7 +75,7 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
         return Ok(buffered(vec![step]));
     }
     if !insists {
-        if let Some(share) = resident_share(dataset).filter(|&share| share >= RESIDENT_SHARE) {
+        if let Some(share) = share.filter(|&share| share >= RESIDENT_SHARE) {
             let reason = format!("{:.0} % of a sample of the files lies in the page cache", share * 100.0);
             return Ok(buffered(vec![Fallback::new(Cause::PageCache, "the page cache", None).with_reason(reason)]));
         }
@@ -83,6 +89,7 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
         alignment: roots.iter().map(alignment).max().unwrap_or(ALIGNMENT_UNKNOWN),
         blocking: roots.iter().any(|root| root.alignment.is_none()),
         fuse,
+        resident: false,
         devices,
         fallbacks: Vec::new(),
     })

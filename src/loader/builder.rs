@@ -16,7 +16,8 @@ const MEMORY_LIMIT: u64 = 256 << 20;
 /// Batches of the largest size that the default limit holds: one in use, one ready, one under way.
 const BATCHES_HELD: u64 = 3;
 
-/// Batches that may be ready at most. Memory is the bound that matters; this one bounds the queue where samples are tiny.
+/// Batches that may be ready at most. Memory is the bound that matters; this one bounds the queue where samples are
+/// tiny.
 const QUEUE_MAX: u64 = 1024;
 
 /// Sets up a [`Loader`].
@@ -137,8 +138,8 @@ impl Builder {
     /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
     ///
     /// # Errors
-    /// `InvalidArgument` for a rank, size or cursor that cannot be; `Empty`; `MemoryLimit`, with the arithmetic, where one
-    /// batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is not to be had.
+    /// `InvalidArgument` for a rank, size or cursor that cannot be; `Empty`; `MemoryLimit`, with the arithmetic, where
+    /// one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is not to be had.
     pub fn build(self) -> Result<Loader> {
         let Builder { dataset, sampler, config } = self;
         if dataset.is_empty() {
@@ -211,7 +212,8 @@ fn limits(config: &Config, dataset: &dyn Dataset, dense: bool) -> Result<Limits>
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
-                "a batch does not fit: its {samples} samples have up to {payload} bytes, with alignment {batch_bytes}; the \
+                "a batch does not fit: its {samples} samples have up to {payload} bytes, with alignment {batch_bytes}; \
+                 the \
                  memory limit is {limit}"
             ),
         )

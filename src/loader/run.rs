@@ -153,7 +153,8 @@ impl Running {
         Ok(())
     }
 
-    /// Between epochs nothing is in flight: where the choice is ours, looks whether the files lie in the page cache now.
+    /// Between epochs nothing is in flight: where the choice is ours, looks whether the files lie in the page cache
+    /// now.
     fn start_epoch(&mut self, epoch: u64) -> Result<()> {
         if !self.first_epoch && self.config.io == IoChoice::Auto && !self.way_is_unchanged()? {
             let Opened { engine, route } = engine::open(&self.config, &self.dataset, &self.stats)?;

@@ -1,6 +1,6 @@
 //! A wake-up that is never lost: "I am about to sleep until something of yours changes".
 
-use super::primitives::{AtomicBool, Mutex, Ordering, fence};
+use super::primitives::{AtomicBool, Mutex, Ordering, fence, lock};
 use std::fmt;
 use std::task::Waker;
 
@@ -12,7 +12,8 @@ use std::task::Waker;
 /// both cannot miss (the store-buffering pattern; the loom tests below try every interleaving). While nobody listens a
 /// ring costs a fence and a load: no lock, no system call.
 ///
-/// One bell may stand for several conditions of one listener: a reactor that sleeps for room in the queue or for memory.
+/// One bell may stand for several conditions of one listener: a reactor that sleeps for room in the queue or for
+/// memory.
 #[derive(Default)]
 pub struct Bell {
     wanted: AtomicBool,
@@ -27,15 +28,17 @@ impl Bell {
 
     /// How to wake the listener. It may be replaced whenever nobody sleeps on the bell.
     pub fn set_waker(&self, waker: &Waker) {
-        let mut slot = self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = lock(&self.waker);
         if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
             *slot = Some(waker.clone());
         }
     }
 
-    /// Declares that the listener is about to sleep. It must look at its condition after this call and before it sleeps.
+    /// Declares that the listener is about to sleep. It must look at its condition after this call and before it
+    /// sleeps.
     pub fn listen(&self) {
-        // A swap, as in `ring` and `silence`: one order of all changes to the flag, in which each sees the one before it.
+        // A swap, as in `ring` and `silence`: one order of all changes to the flag, in which each sees the one before
+        // it.
         self.wanted.swap(true, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
@@ -56,7 +59,7 @@ impl Bell {
         fence(Ordering::SeqCst);
         if self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::AcqRel) {
             // Cloned, not called under the lock: a waker may run code that sets the next one.
-            let waker = self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            let waker = lock(&self.waker).clone();
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -100,8 +103,7 @@ mod tests {
 mod loom_tests {
     use super::*;
     use crate::queue::loom_tests::model;
-    use crate::queue::primitives::park;
-    use crate::queue::thread_waker;
+    use crate::queue::parker::Parker;
     use loom::sync::atomic::AtomicUsize;
     use std::sync::Arc;
 
@@ -120,12 +122,13 @@ mod loom_tests {
                 })
                 .collect();
             let (bell, condition) = &*shared;
-            bell.set_waker(&thread_waker());
+            let parker = Parker::default();
+            bell.set_waker(&parker.waker());
             // If a ring were lost this would park for ever, which loom reports as a deadlock.
             while condition.load(Ordering::Relaxed) < 2 {
                 bell.listen();
                 if condition.load(Ordering::Relaxed) < 2 {
-                    park();
+                    parker.park();
                 }
                 bell.silence();
             }

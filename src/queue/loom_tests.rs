@@ -21,14 +21,15 @@ fn queue_sender_sleeps_for_room_and_is_woken_by_the_next_pop() {
     model(|| {
         let (sender, mut receiver) = bounded(1, Arc::new(Bell::new()));
         let producer = thread::spawn(move || {
-            sender.set_waker(&thread_waker());
+            let parker = Parker::default();
+            sender.set_waker(&parker.waker());
             for item in 0..2 {
                 let mut item = Some(item);
                 while let Some(back) = item.take().and_then(|it| sender.try_send(it).err()) {
                     item = Some(back);
                     sender.want_room(true);
                     if sender.is_full() {
-                        park();
+                        parker.park();
                     }
                     sender.want_room(false);
                 }
@@ -46,12 +47,13 @@ fn queue_sender_that_sleeps_learns_that_the_receiver_is_gone() {
     model(|| {
         let (sender, receiver) = bounded(1, Arc::new(Bell::new()));
         let producer = thread::spawn(move || {
-            sender.set_waker(&thread_waker());
+            let parker = Parker::default();
+            sender.set_waker(&parker.waker());
             sender.try_send(1).ok();
             while !sender.is_closed() {
                 sender.want_room(true);
                 if !sender.is_closed() {
-                    park();
+                    parker.park();
                 }
             }
             assert_eq!(sender.try_send(2), Err(2));
@@ -74,20 +76,21 @@ fn queue_task_is_woken_for_an_item_and_for_the_end() {
     });
 }
 
-/// Every interleaving with at most three preemptions, the bound at which loom's authors say that bugs are found; without
-/// a bound a run takes hours.
+/// Every interleaving with at most three preemptions, the bound at which loom's authors say that bugs are found;
+/// without a bound a run takes hours.
 pub(super) fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(check);
 }
 
-/// The smallest executor: sleeps in `park`, and gives a new waker to each poll.
+/// The smallest executor: sleeps in a parker of its own.
 fn block_on(receiver: &mut Receiver<i32>) -> Option<i32> {
+    let parker = Parker::default();
     loop {
-        match receiver.poll_recv(&mut Context::from_waker(&thread_waker())) {
+        match receiver.poll_recv(&mut Context::from_waker(&parker.waker())) {
             Poll::Ready(item) => return item,
-            Poll::Pending => park(),
+            Poll::Pending => parker.park(),
         }
     }
 }

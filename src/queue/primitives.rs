@@ -4,24 +4,26 @@
 #[cfg(not(loom))]
 pub(super) use {
     crossbeam_queue::ArrayQueue,
-    std::sync::Mutex,
     std::sync::atomic::{AtomicBool, Ordering, fence},
-    std::thread::{Thread, ThreadId, current, park},
+    std::sync::{Condvar, Mutex, MutexGuard},
 };
 
 #[cfg(loom)]
 pub(super) use {
-    locked::{ArrayQueue, Thread, ThreadId, current, park},
-    loom::sync::Mutex,
+    locked::ArrayQueue,
     loom::sync::atomic::{AtomicBool, Ordering, fence},
+    loom::sync::{Condvar, Mutex, MutexGuard},
 };
+
+/// Locks. What is guarded here is never left half changed, so a panic elsewhere is no reason for another one.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 #[cfg(loom)]
 mod locked {
     use super::Mutex;
-    use loom::sync::Condvar;
     use std::collections::VecDeque;
-    use std::sync::Arc;
 
     pub(in crate::queue) struct ArrayQueue<T> {
         items: Mutex<VecDeque<T>>,
@@ -55,45 +57,5 @@ mod locked {
         pub(in crate::queue) fn capacity(&self) -> usize {
             self.capacity
         }
-    }
-
-    // Parking of our own: loom's (0.7.2) takes an unpark that comes while the thread waits for a lock as the end of that
-    // wait, and forgets it for the park.
-    #[derive(Default)]
-    struct Token {
-        there: Mutex<bool>,
-        came: Condvar,
-    }
-
-    loom::thread_local! {
-        static TOKEN: Arc<Token> = Arc::default();
-    }
-
-    #[derive(Clone)]
-    pub(in crate::queue) struct Thread(Arc<Token>);
-
-    pub(in crate::queue) type ThreadId = usize;
-
-    impl Thread {
-        pub(in crate::queue) fn id(&self) -> ThreadId {
-            Arc::as_ptr(&self.0) as usize
-        }
-        pub(in crate::queue) fn unpark(&self) {
-            *self.0.there.lock().unwrap() = true;
-            self.0.came.notify_one();
-        }
-    }
-
-    pub(in crate::queue) fn current() -> Thread {
-        Thread(TOKEN.with(Arc::clone))
-    }
-
-    pub(in crate::queue) fn park() {
-        let thread = current();
-        let mut there = thread.0.there.lock().unwrap();
-        while !*there {
-            there = thread.0.came.wait(there).unwrap();
-        }
-        *there = false;
     }
 }

@@ -1,5 +1,8 @@
+//! The hand-over between real threads, tasks and poll loops.
+
 use super::*;
 use std::sync::atomic::AtomicUsize;
+use std::task::Wake;
 use std::thread;
 use uringload_sys::event::wait_readable;
 
@@ -29,7 +32,8 @@ fn queue<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 
 /// Sends, sleeping for room as a reactor does.
 fn send<T>(sender: &Sender<T>, mut item: T) -> Result<(), T> {
-    sender.set_waker(&thread_waker());
+    let parker = Parker::default();
+    sender.set_waker(&parker.waker());
     loop {
         match sender.try_send(item) {
             Err(back) if !sender.is_closed() => item = back,
@@ -37,7 +41,7 @@ fn send<T>(sender: &Sender<T>, mut item: T) -> Result<(), T> {
         }
         sender.want_room(true);
         if sender.is_full() && !sender.is_closed() {
-            thread::park();
+            parker.park();
         }
         sender.want_room(false);
     }

@@ -1,10 +1,11 @@
-//! How many reads are in flight, and how long they are: as many as the device needs to be busy, and no more than its queue
-//! takes without making the submitting thread sleep.
+//! How many reads are in flight, and how long they are: as many as the device needs to be busy, and no more than its
+//! queue takes without making the submitting thread sleep.
 //!
-//! Beyond the depth that keeps a device busy more reads only wait longer, in the device instead of here, where the oldest
-//! batch could still go first. So the depth grows by steps while reads come back fast, and shrinks when they come
-//! back slowly (additive increase, multiplicative decrease, as TCP's congestion window in RFC 5681). Where reads are slow
-//! at the least depth, they are too long for the device: they are halved, and doubled again when they are fast.
+//! Beyond the depth that keeps a device busy more reads only wait longer, in the device instead of here, where the
+//! oldest batch could still go first. So the depth grows by steps while reads come back fast, and shrinks when they
+//! come back slowly (additive increase, multiplicative decrease, as TCP's congestion window in RFC 5681). Where reads
+//! are slow at the least depth, they are too long for the device: they are halved, and doubled again when they are
+//! fast.
 
 use std::time::Duration;
 

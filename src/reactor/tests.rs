@@ -1,5 +1,5 @@
-//! The simulator: the whole reactor over a disk that lies, from one seed. The oracle knows every byte of the disk, so it
-//! can tell that each sample comes exactly once, in order, byte-exact, or as its error, and that no memory is lost.
+//! The simulator: the whole reactor over a disk that lies, from one seed. The oracle knows every byte of the disk, so
+//! it can tell that each sample comes exactly once, in order, byte-exact, or as its error, and that no memory is lost.
 
 use super::*;
 use crate::batch::Data;

@@ -101,8 +101,8 @@ impl fmt::Display for Role {
     }
 }
 
-/// One thread's clock. It belongs to the thread (or to the one consumer, wherever that runs); what it has charged can be
-/// read from any thread at any time.
+/// One thread's clock. It belongs to the thread (or to the one consumer, wherever that runs); what it has charged can
+/// be read from any thread at any time.
 ///
 /// A switch reads the monotonic clock and stores two or three words that no other thread writes: about 40 ns, no lock.
 #[derive(Debug)]
@@ -164,7 +164,8 @@ pub(super) struct ThreadTimes {
     ended: AtomicBool,
 }
 
-/// A reader that meets a writer at every one of this many tries takes what it has, which is wrong by one switch at most.
+/// A reader that meets a writer at every one of this many tries takes what it has, which is wrong by one switch at
+/// most.
 const READ_TRIES: usize = 64;
 
 impl ThreadTimes {

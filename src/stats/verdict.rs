@@ -79,10 +79,8 @@ pub(super) fn judge(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
 fn trainer(snapshot: &Snapshot, share: f64) -> Verdict {
     let count = &snapshot.count;
     let ready = count.batches_ready as f64 / count.batches as f64;
-    let advice = format!(
-        "{} of the batches lay ready when they were asked for; the loader has time to spare, so a faster one would not help",
-        percent(ready)
-    );
+    let advice =
+        format!("{} of the batches lay ready when they were asked for: a faster loader would not help", percent(ready));
     Verdict { bottleneck: Bottleneck::Trainer, share, advice }
 }
 
@@ -115,8 +113,8 @@ fn storage_verdict(snapshot: &Snapshot, raw: Option<f64>, share: f64) -> Verdict
             percent(of_raw)
         ),
         Some(of_raw) => format!(
-            "yet it gave only {} of what it gave in a raw read of the same files: try a greater queue depth, or look for \
-             other load on the device",
+            "yet it gave only {} of what it gave in a raw read of the same files: try a greater queue depth, or look \
+             for other load on the device",
             percent(of_raw)
         ),
         None => "the loader mostly waited for reads: only faster or more storage helps".into(),

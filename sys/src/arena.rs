@@ -66,8 +66,9 @@ impl Arena {
         self.map.backing
     }
 
-    /// Takes memory for all pages of a range now (`MADV_POPULATE_WRITE`), so that neither a read nor a registration meets a
-    /// page fault later. Changes no byte. On a kernel before 5.14 it does nothing, and pages come as they are touched.
+    /// Takes memory for all pages of a range now (`MADV_POPULATE_WRITE`), so that neither a read nor a registration
+    /// meets a page fault later. Changes no byte. On a kernel before 5.14 it does nothing, and pages come as they are
+    /// touched.
     ///
     /// # Errors
     /// `ENOMEM` where the kernel or a cgroup has no more memory to give; `EINVAL` for a range outside the arena.
@@ -78,8 +79,8 @@ impl Arena {
         let page = rustix::param::page_size();
         let start = range.start / page * page;
         let base = self.map.base.as_ptr().wrapping_add(start);
-        // SAFETY: `start..range.end` lies inside the mapping that `self.map` keeps (checked above). Populating faults pages
-        // in and changes no byte, so parts that others own in the range keep what they hold.
+        // SAFETY: `start..range.end` lies inside the mapping that `self.map` keeps (checked above). Populating faults
+        // pages in and changes no byte, so parts that others own in the range keep what they hold.
         let done =
             unsafe { rustix::mm::madvise(base.cast(), range.end - start, rustix::mm::Advice::LinuxPopulateWrite) };
         match done {

@@ -17,12 +17,14 @@ thread_local! {
 // SAFETY: every call goes to the system's allocator unchanged, and the counter is a thread-local without a destructor,
 // which allocates nothing.
 unsafe impl GlobalAlloc for Counting {
+    // SAFETY: as the trait asks of its caller.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
+    // SAFETY: as the trait asks of its caller.
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
         unsafe { System.dealloc(pointer, layout) }

@@ -56,6 +56,8 @@ fn arguments_that_cannot_work_end_with_2() {
     ] {
         let (out, err) = expect(&mut uringload(&arguments), 2);
         assert!(out.is_empty() && !err.is_empty(), "{arguments}: {out}{err}");
+        let said = err.lines().filter(|line| line.starts_with("uringload: ")).count();
+        assert!(said <= 1, "said once: {err}");
     }
 }
 

@@ -31,8 +31,8 @@ pub fn without_io_uring<T: Send>(errno: i32, work: impl FnOnce() -> T + Send) ->
 /// Forks. The child lives for `child_ms` milliseconds without touching anything and ends; returns its process number.
 pub fn fork_idle(child_ms: u64) -> io::Result<i32> {
     let nap = libc::timespec { tv_sec: (child_ms / 1000) as i64, tv_nsec: (child_ms % 1000 * 1_000_000) as i64 };
-    // SAFETY: between fork and _exit the child calls only nanosleep and _exit, which are async-signal-safe, as the child
-    // of a process with several threads must; the parent goes on as before.
+    // SAFETY: between fork and _exit the child calls only nanosleep and _exit, which are async-signal-safe, as the
+    // child of a process with several threads must; the parent goes on as before.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {

@@ -26,7 +26,7 @@ const LOUD: [&str; 12] = [
     "env::var_os",
     "env::set_var",
     "static mut",
-    "thread_local!",
+    " thread_local!",
 ];
 
 /// The library's modules in the order of src/lib.rs: one may import only what stands before it.
@@ -163,7 +163,7 @@ pub fn has_header(file: &Source) -> Vec<String> {
 }
 
 fn is_command_line(path: &Path) -> bool {
-    path == Path::new("src/main.rs") || path.starts_with("src/cli")
+    path == Path::new("src/main.rs") || path == Path::new("src/cli.rs") || path.starts_with("src/cli")
 }
 
 /// "plan" for src/plan.rs and everything below src/plan/.

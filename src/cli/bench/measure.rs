@@ -10,7 +10,7 @@ use uringload::batch::{Batch, Data};
 use uringload::config::{Config, EngineKind, Route};
 use uringload::dataset::Dataset;
 use uringload::loader::Loader;
-use uringload::stats::{Counts, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
+use uringload::stats::{Bottleneck, Counts, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 use uringload::sys::system;
 use uringload::{Error, Result};
 
@@ -82,7 +82,12 @@ impl Measured {
 
     /// Who limits. `raw` is the rate of a raw read of the same files.
     pub fn verdict(&self, raw: Option<f64>) -> Verdict {
-        self.snapshot.verdict(raw)
+        let mut verdict = self.snapshot.verdict(raw);
+        if verdict.bottleneck == Bottleneck::Storage && !self.route.direct_io {
+            // A read through the page cache waits for the disk or for a processor that copies; the clocks cannot tell.
+            verdict.advice += "; through the page cache copying counts too: more cores, or --io direct, may help";
+        }
+        verdict
     }
 }
 

@@ -1,4 +1,5 @@
-//! The result of `bench` as JSON. docs/bench-json.md describes every key; a key never changes its meaning within a version.
+//! The result of `bench` as JSON. docs/bench-json.md describes every key; a key never changes its meaning within a
+//! version.
 
 use super::super::arguments::Way;
 use super::super::compare::Compared;

@@ -1,3 +1,5 @@
+//! Opening and asking, on real files.
+
 use super::*;
 use std::fs::File;
 use std::io::Write;

@@ -1,3 +1,5 @@
+//! The ring against the real kernel; skipped aloud where io_uring is denied.
+
 mod mixed;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Thousands of operations of all kinds at once, byte-exact.
+
 use super::*;
 use std::collections::HashMap;
 

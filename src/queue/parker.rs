@@ -1,0 +1,53 @@
+//! Where a thread sleeps until its waker is called. A wake-up that comes before the sleep ends it at once.
+
+use super::primitives::{Condvar, Mutex, lock};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+/// A place to sleep; belongs to whoever sleeps there, on whatever thread that is.
+///
+/// `std::thread::park` would do as well, but loom's model of it (0.7.2) loses an unpark that comes while the thread
+/// waits for a lock. This one is the same code under loom, and is not called unless there is nothing to do.
+#[derive(Default)]
+pub(super) struct Parker(Arc<Token>);
+
+#[derive(Default)]
+struct Token {
+    there: Mutex<bool>,
+    came: Condvar,
+}
+
+impl Parker {
+    /// Ends a sleep, from any thread.
+    pub(super) fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.0))
+    }
+
+    /// Sleeps until woken.
+    pub(super) fn park(&self) {
+        let mut there = lock(&self.0.there);
+        while !*there {
+            there = self.0.came.wait(there).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        *there = false;
+    }
+
+    /// Sleeps until woken, or for `wait`.
+    pub(super) fn park_timeout(&self, wait: Duration) {
+        let mut there = lock(&self.0.there);
+        if !*there {
+            // It may end too early; the caller looks at the time.
+            let woken = self.0.came.wait_timeout(there, wait);
+            there = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        *there = false;
+    }
+}
+
+impl Wake for Token {
+    fn wake(self: Arc<Self>) {
+        *lock(&self.there) = true;
+        self.came.notify_one();
+    }
+}
