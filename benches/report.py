@@ -34,28 +34,23 @@ def at_most(value, bound):
     return "PASS" if value <= bound else f"over by {(value / bound - 1) * 100:.0f} %"
 
 
-def comparison(run, name):
-    """The result of `--compare name` in a run's JSON."""
-    return next(entry for entry in run["comparisons"] if entry["name"] == name)
-
-
-def cold_lines(work, runs, least_share_of_threads_engine):
-    fio, ours, denied = runs["fio"], runs["uringload"], runs["denied"]
-    threads = [comparison(run, "threads") for run in ours]
+def cold_lines(work, result, least_share_of_threads_engine):
+    runs = result["runs"]
+    fio, ours, threads, denied = runs["fio"], runs["uringload"], runs["threads"], runs["denied"]
     rate, low, high = ratio(values(ours, "bytes_per_s"), values(fio, "bytes_per_s"))
     cpu = median(values(ours, "cpu_s_per_gb"))
     of_threads = cpu / median(values(threads, "cpu_s_per_gb"))
-    rate_of_threads = median(values(ours, "bytes_per_s")) / median(values(threads, "bytes_per_s"))
-    yield (f"throughput vs fio QD{runs['depth']} ({median(values(fio, 'bytes_per_s')) / 1e6:.0f} MB/s)",
+    yield (f"throughput vs fio QD{result['depth']} ({median(values(fio, 'bytes_per_s')) / 1e6:.0f} MB/s)",
            f"{median(values(ours, 'bytes_per_s')) / 1e6:.0f} MB/s, {rate:.2f} of fio ({low:.2f} to {high:.2f})",
            f"≥ {work.least_share}", at_least(rate, work.least_share))
-    yield ("CPU s per GB", f"{cpu:.4f} (fio {median(values(fio, 'cpu_s_per_gb')):.4f})",
+    yield ("CPU s per GB, whole process", f"{cpu:.4f} (fio {median(values(fio, 'cpu_s_per_gb')):.4f})",
            f"≤ {work.most_cpu_s_per_gb}", at_most(cpu, work.most_cpu_s_per_gb))
-    yield ("CPU, share of O_DIRECT threads'", f"{of_threads:.2f}", f"≤ {work.most_cpu_of_threads}",
+    yield (f"CPU, share of {result['threads']} O_DIRECT threads'", f"{of_threads:.2f}", f"≤ {work.most_cpu_of_threads}",
            at_most(of_threads, work.most_cpu_of_threads))
-    if work.least_rate_of_threads:
-        yield ("throughput, share of O_DIRECT threads'", f"{rate_of_threads:.2f}", f"≥ {work.least_rate_of_threads}",
-               at_least(rate_of_threads, work.least_rate_of_threads))
+    rate, low, high = ratio(values(ours, "bytes_per_s"), values(threads, "bytes_per_s"))
+    bound = work.least_rate_of_threads
+    yield (f"throughput, share of {result['threads']} O_DIRECT threads'", f"{rate:.2f} ({low:.2f} to {high:.2f})",
+           f"≥ {bound}" if bound else "-", at_least(rate, bound) if bound else "-")
     engines = {run["route"]["engine"] for run in denied}
     rate, low, high = ratio(values(denied, "bytes_per_s"), values(fio, "bytes_per_s"))
     yield (f"io_uring denied (engine {', '.join(sorted(engines))})",
@@ -65,18 +60,26 @@ def cold_lines(work, runs, least_share_of_threads_engine):
            f"(fio {median(values(fio, 'p99_us')):.0f})", "-", "-")
     first = median(values(ours, "first_batch_ms"))
     yield ("time to first batch, ms", f"{first:.1f}", f"≤ {BATCH_MS}", at_most(first, BATCH_MS))
-    beside = median([run["peak_rss_bytes"] - run["pool_bytes"] for run in ours])
-    yield ("peak memory beside the pool, MiB", f"{beside / 2**20:.0f}", f"≤ {BESIDE_POOL_BYTES >> 20}",
-           at_most(beside, BESIDE_POOL_BYTES))
+    peak, pool = median(values(ours, "peak_rss_bytes")), median(values(ours, "pool_bytes"))
+    bound = (pool + BESIDE_POOL_BYTES) / 2**20
+    yield ("peak memory, MiB", f"{peak / 2**20:.0f}", f"≤ {bound:.0f} (pool + {BESIDE_POOL_BYTES >> 20})",
+           at_most(peak / 2**20, bound))
 
 
-def warm_lines(runs):
-    buffered = [comparison(run, "buffered") for run in runs]
-    rate, low, high = ratio(values(runs, "bytes_per_s"), values(buffered, "bytes_per_s"))
-    yield ("throughput vs buffered pread threads", f"{median(values(runs, 'bytes_per_s')) / 1e6:.0f} MB/s, {rate:.2f} "
-           f"({low:.2f} to {high:.2f})", "≥ 1.0", at_least(rate, 1.0))
-    yield ("CPU s per GB", f"{median(values(runs, 'cpu_s_per_gb')):.4f} "
+def warm_lines(result):
+    ours, buffered = result["runs"]["uringload"], result["runs"]["buffered"]
+    rate, low, high = ratio(values(ours, "bytes_per_s"), values(buffered, "bytes_per_s"))
+    yield (f"throughput vs {result['threads']} buffered pread threads",
+           f"{median(values(ours, 'bytes_per_s')) / 1e6:.0f} MB/s, {rate:.2f} ({low:.2f} to {high:.2f})",
+           "≥ 1.0", at_least(rate, 1.0))
+    yield ("CPU s per GB", f"{median(values(ours, 'cpu_s_per_gb')):.4f} "
            f"(threads {median(values(buffered, 'cpu_s_per_gb')):.4f})", "-", "-")
+
+
+def choice(runs, name):
+    """How the candidates for a reference did."""
+    rates = (f"{name}{candidate} {median(values(of, 'bytes_per_s')) / 1e6:.0f}" for candidate, of in runs.items())
+    return f"references to choose from, MB/s: {', '.join(rates)}"
 
 
 def table(lines):
@@ -90,10 +93,8 @@ def markdown(result, works, least_share_of_threads_engine):
     for work in works:
         out += [f"## {work.title}", ""]
         out += table(cold_lines(work, result["cold"][work.name], least_share_of_threads_engine))
-        depths = result["cold"][work.name]["depths"]
-        rates = (f"QD{depth} {median([run['bytes_per_s'] for run in depths if run['depth'] == depth]) / 1e6:.0f}"
-                 for depth in sorted({run["depth"] for run in depths}))
-        out += [f"fio by depth, MB/s: {', '.join(rates)}", ""]
+        out += [choice(result["cold"][work.name]["depths"], "fio QD"), "",
+                choice(result["cold"][work.name]["counts"], "threads "), ""]
     for work in works:
         if work.name in result["warm"]:
             out += [f"## {work.title}, warm", "", *table(warm_lines(result["warm"][work.name]))]

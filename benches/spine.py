@@ -5,11 +5,12 @@ usage: sudo benches/spine.py DIR [--rounds N] [--work small|records|large] [--bi
 
 DIR is where benches/data.py put the works (it is run first). Needs root, to drop the page cache. What happens, per work:
 
-  1. fio at queue depths 16, 32, 64 and 128, a few rounds: the depth with the best median is the reference.
-  2. rounds of: fio at that depth, `uringload bench --cold --compare threads`, and `uringload bench` with io_uring denied by
-     a seccomp filter; every second round in reverse order, so that drift of a shared disk hits all alike. Choosing the
-     depth in rounds of its own keeps the choice from flattering fio or us.
-  3. small and records warm: `uringload bench --io auto --compare buffered`.
+  1. fio at queue depths 16, 32, 64 and 128, and our own engine of O_DIRECT pread threads at 2, 4, 8 and 16 threads, a few
+     rounds each: those with the best medians are the references.
+  2. rounds of: fio at that depth, `uringload bench --cold`, the engine threads at that count, and `uringload bench` with
+     io_uring denied by a seccomp filter; every second round in reverse order, so that the drift of a shared disk hits all
+     alike. Choosing the references in rounds of their own keeps the luckiest run from being the reference.
+  3. small and records warm: `uringload bench --io auto` against plain buffered pread threads at their best count.
 
 Before each run the page cache, names and inodes are dropped, and names and inodes are read again: a loader has walked
 the folder before it reads, so fio gets them warm too. The result is a table in Markdown and every single run in JSON.
@@ -33,7 +34,8 @@ import reference
 import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DEPTH_ROUNDS = 3
+CHOICE_ROUNDS = 3
+THREAD_COUNTS = (2, 4, 8, 16)
 MIN_ROUNDS = 5
 RUN_LIMIT_S = 300
 
@@ -124,17 +126,14 @@ class Bench:
         return result
 
 
-def best_depth(options, folder, log):
-    """The depth with the best median, and all runs."""
-    runs = []
-    for number in range(DEPTH_ROUNDS):
-        depths = reference.DEPTHS if number % 2 == 0 else reference.DEPTHS[::-1]
-        for depth in depths:
-            drop_caches(folder)
-            runs.append(reference.run(options, depth))
-            log(f"fio QD{depth:<4} {runs[-1]['bytes_per_s'] / 1e6:6.0f} MB/s")
-    rates = {depth: report.median([run["bytes_per_s"] for run in runs if run["depth"] == depth])
-             for depth in reference.DEPTHS}
+def best(options, candidates, step, log):
+    """The candidate whose runs have the best median rate, and all runs."""
+    runs = {candidate: [] for candidate in candidates}
+    for number in range(CHOICE_ROUNDS):
+        for candidate in candidates if number % 2 == 0 else candidates[::-1]:
+            runs[candidate].append(step(candidate))
+            log(f"{options} {candidate:4} {runs[candidate][-1]['bytes_per_s'] / 1e6:6.0f} MB/s")
+    rates = {candidate: report.median(report.values(of, "bytes_per_s")) for candidate, of in runs.items()}
     return max(rates, key=rates.get), runs
 
 
@@ -146,30 +145,50 @@ def cold(work, bench, rounds, scratch, log):
         replay = os.path.join(scratch, f"{work.name}.log")
         reference.whole_files_log(folder, replay)
         options = reference.whole_files(replay)
-    depth, depth_runs = best_depth(options, folder, log)
-    result = {"depth": depth, "depths": depth_runs, "fio": [], "uringload": [], "denied": []}
-    steps = [
-        ("fio", lambda: reference.run(options, depth)),
-        ("uringload", lambda: bench.run(work, "--cold", "--compare", "threads")),
-        ("denied", lambda: bench.run(work, "--cold", denied=True)),
-    ]
+
+    def fio(depth):
+        drop_caches(folder)
+        return reference.run(options, depth)
+
+    def ours(*options, denied=False):
+        drop_caches(folder)
+        return bench.run(work, "--cold", "--no-raw", *options, denied=denied)
+
+    def threads(count):
+        return ours("--engine", "threads", "--io", "direct", "--io-threads", str(count))
+
+    depth, depths = best("fio QD", reference.DEPTHS, fio, log)
+    count, counts = best("threads", THREAD_COUNTS, threads, log)
+    steps = [("fio", lambda: fio(depth)), ("uringload", ours), ("threads", lambda: threads(count)),
+             ("denied", lambda: ours(denied=True))]
+    runs = {name: [] for name, _ in steps}
     for number in range(rounds):
         for name, step in steps if number % 2 == 0 else steps[::-1]:
-            drop_caches(folder)
-            result[name].append(step())
-            run = result[name][-1]
+            runs[name].append(step())
+            run = runs[name][-1]
             log(f"round {number + 1} {name:9} {run['bytes_per_s'] / 1e6:6.0f} MB/s {run['cpu_s_per_gb']:.4f} CPU s/GB")
-    return result
+    return {"depth": depth, "depths": depths, "threads": count, "counts": counts, "runs": runs}
 
 
 def warmed(work, bench, rounds, log):
-    folder = os.path.join(bench.data, work.name)
-    runs = []
+    """Against the plain loop of buffered pread threads that `--compare buffered` is."""
+    def buffered(count):
+        warm(os.path.join(bench.data, work.name))
+        run = bench.run(work, "--no-raw", "--compare", "buffered", "--io-threads", str(count))
+        return next(entry for entry in run["comparisons"] if entry["name"] == "buffered")
+
+    def ours():
+        warm(os.path.join(bench.data, work.name))
+        return bench.run(work, "--no-raw", "--io", "auto")
+
+    count, counts = best("buffered threads", THREAD_COUNTS, buffered, log)
+    steps = [("uringload", ours), ("buffered", lambda: buffered(count))]
+    runs = {name: [] for name, _ in steps}
     for number in range(rounds):
-        warm(folder)
-        runs.append(bench.run(work, "--io", "auto", "--compare", "buffered"))
-        log(f"round {number + 1} warm      {runs[-1]['bytes_per_s'] / 1e6:6.0f} MB/s")
-    return runs
+        for name, step in steps if number % 2 == 0 else steps[::-1]:
+            runs[name].append(step())
+            log(f"round {number + 1} warm {name:9} {runs[name][-1]['bytes_per_s'] / 1e6:6.0f} MB/s")
+    return {"threads": count, "counts": counts, "runs": runs}
 
 
 def opening_ms(bench, rounds):
