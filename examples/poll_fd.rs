@@ -1,7 +1,7 @@
 //! Batches in an event loop of one's own: `cargo run --release --example poll_fd -- DIR`.
 //!
-//! `ready_fd` is readable while there is a batch to take, so it goes into the same `poll(2)` or `epoll(7)` as a program's
-//! sockets and timers. From the moment it is asked for each batch costs a system call more.
+//! `ready_fd` is readable while there is a batch to take, so it goes into the same `poll(2)` or `epoll(7)` as a
+//! program's sockets and timers. From the moment it is asked for each batch costs a system call more.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::error::Error;

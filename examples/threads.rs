@@ -1,7 +1,7 @@
 //! Batches on plain threads: `cargo run --release --example threads -- DIR`.
 //!
-//! A loader is an iterator, so one thread needs nothing but `for batch in loader`. Here several take turns at it: a batch
-//! may go to any thread, and returns its memory when it is dropped there.
+//! A loader is an iterator, so one thread needs nothing but `for batch in loader`. Here several take turns at it: a
+//! batch may go to any thread, and returns its memory when it is dropped there.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;

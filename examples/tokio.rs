@@ -1,7 +1,7 @@
 //! Batches on tokio, on both of its runtimes: `cargo run --release --example tokio -- DIR`.
 //!
-//! A loader is a [`futures_core::Stream`]: it reads on a thread of its own, and wakes the task that awaits a batch. So it
-//! needs no feature of the runtime, and nothing of it blocks but its drop, which waits for the reads in flight.
+//! A loader is a [`futures_core::Stream`]: it reads on a thread of its own, and wakes the task that awaits a batch. So
+//! it needs no feature of the runtime, and nothing of it blocks but its drop, which waits for the reads in flight.
 
 use futures_util::StreamExt;
 use std::error::Error;

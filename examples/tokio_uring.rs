@@ -1,7 +1,7 @@
 //! Batches on tokio-uring: `cargo run --release --example tokio_uring -- DIR [CHECKPOINT]`.
 //!
-//! Two rings in one process: tokio-uring's, on the thread of the task, does the program's own I/O (here it writes down how
-//! far the training is), and the loader's, on the loader's thread, reads the samples. The task awaits both.
+//! Two rings in one process: tokio-uring's, on the thread of the task, does the program's own I/O (here it writes down
+//! how far the training is), and the loader's, on the loader's thread, reads the samples. The task awaits both.
 
 use futures_util::StreamExt;
 use std::error::Error;

@@ -62,8 +62,8 @@ pub struct Rules {
 pub enum Turn {
     /// There is more to do.
     Running,
-    /// The next batch belongs to another epoch, which waits for `start_epoch`. Told once as soon as it is next, and then
-    /// as long as there is nothing else to do.
+    /// The next batch belongs to another epoch, which waits for `start_epoch`. Told once as soon as it is next, and
+    /// then as long as there is nothing else to do.
     Epoch {
         /// The epoch.
         epoch: u64,

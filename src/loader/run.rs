@@ -153,8 +153,8 @@ impl Running {
         Ok(())
     }
 
-    /// Before an epoch, where the choice is ours: looks whether the files lie in the page cache now. Where the way stays
-    /// the same the epoch begins while the last one is still being read; else it waits for the engine to be idle.
+    /// Before an epoch, where the choice is ours: looks whether the files lie in the page cache now. Where the way
+    /// stays the same the epoch begins while the last one is still being read; else it waits for the engine to be idle.
     fn start_epoch(&mut self, epoch: u64, idle: bool) -> Result<()> {
         if !self.first_epoch && self.way_has_changed() {
             if !idle {
