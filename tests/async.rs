@@ -33,6 +33,7 @@ use uringload::batch::Batch;
 use uringload::dataset::{Dataset, Folder, SampleId};
 use uringload::loader::Builder;
 use uringload::sampler::{Cursor, Shuffled};
+use uringload::stats::{Doing, Role};
 use uringload::{ErrorKind, Loader, Result};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -139,6 +140,31 @@ fn the_example_of_a_poll_loop() {
         let work = Work::new();
         poll_fd::consume(work.loader(), |batch| work.take(batch), || {}).expect("no error");
         work.assert_complete(true);
+    });
+}
+
+/// However batches are waited for, the waits are counted, and nothing else is.
+#[test]
+fn waits_are_counted_by_batch() {
+    fn count(work: &Work, consume: impl FnOnce(Loader)) {
+        let loader = work.loader();
+        let batches = loader.len().expect("an end");
+        let stats = loader.stats();
+        consume(loader);
+        let snapshot = stats.snapshot();
+        assert_eq!(snapshot.batch_wait.count(), batches);
+        assert_eq!(snapshot.count.batches, batches);
+        assert!(snapshot.count.batches_ready <= batches);
+        assert!(snapshot.first_batch.is_some());
+        assert!(snapshot.share(Role::Consumer, Doing::WaitBatch).is_some_and(|share| share > 0.0));
+    }
+    within(BOUND, || {
+        let work = Work::new();
+        count(&work, |loader| threads::consume(loader, 1, |batch| work.take(batch)).expect("no error"));
+        count(&work, |loader| poll_fd::consume(loader, |batch| work.take(batch), || {}).expect("no error"));
+        let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
+        let consume = |loader| tokio_example::consume(loader, |batch| work.take(batch));
+        count(&work, |loader| runtime.block_on(consume(loader)).expect("no error"));
     });
 }
 
