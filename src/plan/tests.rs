@@ -109,6 +109,17 @@ fn check_reads(plan: &BatchPlan, layout: Layout) {
         assert!(read.len > 0 && read.len <= layout.read_bytes, "{read:?}");
         assert!(read.need > 0 && read.need <= read.len && read.len - read.need < layout.alignment, "{read:?}");
     }
+    // What must arrive ends with a wanted byte, or between two extents that were joined.
+    let wanted = |file, byte| {
+        let holds = |slice: &Slice| {
+            slice.span.file == file && (slice.span.offset..slice.span.offset + slice.span.len).contains(&byte)
+        };
+        plan.slices.iter().any(holds)
+    };
+    for read in &plan.reads {
+        let is_between = layout.coalesce_gap > 0 && read.need == read.len;
+        assert!(is_between || wanted(read.file, read.offset + read.need - 1), "{read:?} needs what nobody wants");
+    }
     let ascends = |reads: &[PlannedRead]| reads[0].block <= reads[1].block;
     assert!(plan.reads.windows(2).all(ascends), "blocks are filled one after the other");
 }
