@@ -22,3 +22,8 @@ pub mod raw;
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
 pub use uringload_sys as sys;
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -6,7 +6,7 @@ mod run;
 use crate::batch::Batch;
 use crate::config::Route;
 use crate::error::{Error, ErrorKind, Result};
-use crate::queue::Receiver;
+use crate::queue::{Missing, Receiver};
 use crate::sampler::Cursor;
 use crate::stats::{Clock, Doing, Stats};
 use std::os::fd::BorrowedFd;
@@ -85,11 +85,15 @@ impl Loader {
         if self.finished {
             return Ok(None);
         }
-        match self.batches.as_mut().map(Receiver::try_recv) {
-            Some(Ok(batch)) => self.hand_out(Some(batch)).transpose(),
-            Some(Err(crate::queue::Missing::Empty)) => Ok(None),
-            Some(Err(crate::queue::Missing::Closed)) | None => self.hand_out(None).transpose(),
-        }
+        let received = match self.batches.as_mut().map(Receiver::try_recv) {
+            Some(Err(Missing::Empty)) => {
+                self.begin_wait();
+                return Ok(None);
+            }
+            Some(Ok(received)) => Some(received),
+            Some(Err(Missing::Closed)) | None => None,
+        };
+        self.hand_out(received).transpose()
     }
 
     /// A descriptor that is readable whenever `try_next` has something to say: for `poll(2)`, `epoll(7)` and event
@@ -105,8 +109,28 @@ impl Loader {
         })
     }
 
+    /// The consumer asked and got nothing: from now on it waits, whatever else it does.
+    fn begin_wait(&mut self) {
+        if self.clock.doing() != Doing::WaitBatch {
+            self.clock.switch(Doing::WaitBatch);
+        }
+    }
+
+    /// The consumer got something. What is no batch (an error, the end) ends a wait and is not counted as one.
+    fn end_wait(&mut self, is_batch: bool) {
+        let ready = self.clock.doing() != Doing::WaitBatch;
+        let asked = self.clock.since();
+        let got = self.clock.switch(Doing::Step);
+        if is_batch {
+            self.stats.batch_wait.record(if ready { Duration::ZERO } else { got - asked });
+            self.stats.count.batches_ready.add(ready.into());
+            self.stats.mark_batch(got);
+        }
+    }
+
     /// Books what came from the reactor.
     fn hand_out(&mut self, received: Option<Result<Batch>>) -> Option<Result<Batch>> {
+        self.end_wait(matches!(received, Some(Ok(_))));
         match &received {
             Some(Ok(batch)) => {
                 self.stats.count.batches.add(1);
@@ -141,15 +165,10 @@ impl Iterator for Loader {
         if self.finished {
             return None;
         }
-        let asked = self.clock.switch(Doing::WaitBatch);
-        let batches = self.batches.as_mut()?;
-        if !batches.is_empty() {
-            self.stats.count.batches_ready.add(1);
+        if self.batches.as_ref().is_some_and(Receiver::is_empty) {
+            self.begin_wait();
         }
-        let received = batches.recv();
-        let got = self.clock.switch(Doing::Step);
-        self.stats.batch_wait.record(got - asked);
-        self.stats.mark_batch(got);
+        let received = self.batches.as_mut()?.recv();
         self.hand_out(received)
     }
 }
@@ -168,24 +187,10 @@ impl futures_core::Stream for Loader {
         };
         match polled {
             Poll::Pending => {
-                if loader.clock.doing() != Doing::WaitBatch {
-                    loader.clock.switch(Doing::WaitBatch);
-                }
+                loader.begin_wait();
                 Poll::Pending
             }
-            Poll::Ready(received) => {
-                let waited = loader.clock.doing() == Doing::WaitBatch;
-                let asked = loader.clock.since();
-                let got = loader.clock.switch(Doing::Step);
-                if waited {
-                    loader.stats.batch_wait.record(got - asked);
-                } else {
-                    loader.stats.count.batches_ready.add(1);
-                    loader.stats.batch_wait.record(Duration::ZERO);
-                }
-                loader.stats.mark_batch(got);
-                Poll::Ready(loader.hand_out(received))
-            }
+            Poll::Ready(received) => Poll::Ready(loader.hand_out(received)),
         }
     }
 }

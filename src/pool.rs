@@ -33,6 +33,8 @@ pub struct Pool {
     /// Free parts, by offset; no two touch.
     free: Vec<Part>,
     free_bytes: usize,
+    /// All that may be lent out: the arena may be longer, by what is missing to a huge page.
+    bytes: usize,
     /// Length of the longest sample's block where it has one of its own, else 0.
     longest: usize,
     /// Everything below this offset has memory.
@@ -55,21 +57,26 @@ impl Pool {
     /// # Errors
     /// `MemoryLimit` where the system refuses to reserve that much.
     pub fn new(bytes: usize, longest_sample: usize, bell: Arc<Bell>) -> Result<Pool> {
-        let (arena, whole) = Arena::reserve(bytes).map_err(|source| {
+        let (arena, mut whole) = Arena::reserve(bytes).map_err(|source| {
             Error::new(ErrorKind::MemoryLimit, format!("cannot reserve {bytes} bytes for the pool"))
                 .with_source(source)
                 .with_remedy("lower memory_limit, or raise the address space limit (ulimit -v)")
         })?;
-        let free_bytes = whole.len();
+        let bytes = bytes / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
         let longest =
             if longest_sample as u64 > BLOCK_BYTES { longest_sample.next_multiple_of(BLOCK_ALIGNMENT) } else { 0 };
         let home = Arc::new(Home { parts: SegQueue::new(), bell });
-        Ok(Pool { arena, free: vec![whole], free_bytes, longest, backed: 0, home })
+        Ok(Pool { arena, free: vec![whole.split_to(bytes)], free_bytes: bytes, bytes, longest, backed: 0, home })
     }
 
     /// The arena that blocks come from.
     pub fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// Bytes that may be lent out at once.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Bytes that are neither in flight nor leased.
@@ -84,7 +91,7 @@ impl Pool {
 
     /// Whether every block is home.
     pub fn is_whole(&self) -> bool {
-        self.free_bytes == self.arena.len()
+        self.free_bytes == self.bytes
     }
 
     /// Takes a block of at least `bytes`, or `None` while no free range is that long. It has no memory yet: see
@@ -201,6 +208,17 @@ mod tests {
 
     fn pool(bytes: usize) -> Pool {
         Pool::new(bytes, 150 * MIB, Arc::new(Bell::new())).unwrap()
+    }
+
+    #[test]
+    fn no_more_is_lent_than_was_asked_for() {
+        let mut pool = pool(MIB + 100);
+        assert_eq!((pool.bytes(), pool.arena().len()), (MIB, 2 * MIB));
+        assert!(pool.take(MIB + 1).is_none());
+        let block = pool.take(MIB).unwrap();
+        assert!(pool.take(1).is_none() && !pool.is_whole());
+        pool.give(block);
+        assert!(pool.is_whole());
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub fn bounded<T>(capacity: usize, room: Arc<Bell>) -> (Sender<T>, Receiver<T>) 
         items: ArrayQueue::new(capacity),
         sender_gone: AtomicBool::new(false),
         receiver_gone: AtomicBool::new(false),
+        asked: std::sync::atomic::AtomicBool::new(false),
         room,
         ready: Bell::new(),
         ready_fd: OnceLock::new(),
@@ -80,9 +81,10 @@ impl<T> Sender<T> {
         self.shared.receiver_gone.load(Ordering::Acquire)
     }
 
-    /// Whether the receiver waits for an item now. A hint: it may change at any moment.
+    /// Whether the receiver has asked for an item and got none since, however it waits: asleep, as a task, on the
+    /// descriptor, or by asking again. A hint: it may change at any moment.
     pub fn receiver_waits(&self) -> bool {
-        self.shared.ready.is_listened_to()
+        self.shared.asked.load(Ordering::Relaxed)
     }
 
     /// Declares that the sending side is about to sleep for room (true), or that it is awake (false). After `true` it
@@ -241,6 +243,8 @@ struct Shared<T> {
     items: ArrayQueue<T>,
     sender_gone: AtomicBool,
     receiver_gone: AtomicBool,
+    /// The receiver's last look found nothing. Nobody waits for a change of it, so that loom need not look at it.
+    asked: std::sync::atomic::AtomicBool,
     /// The sender listens.
     room: Arc<Bell>,
     /// The receiver listens.
@@ -263,12 +267,14 @@ impl<T> Shared<T> {
         let mut item = self.items.pop();
         if item.is_none() {
             if !self.sender_gone.load(Ordering::Acquire) {
+                self.asked.store(true, Ordering::Relaxed);
                 return Err(Missing::Empty);
             }
             // What was sent before the sender went is visible now.
             item = self.items.pop();
         }
         let item = item.ok_or(Missing::Closed)?;
+        self.asked.store(false, Ordering::Relaxed);
         self.room.ring();
         Ok(item)
     }

@@ -7,7 +7,7 @@ use crate::dataset::Dataset;
 use crate::engine::{self, Opened, Read};
 use crate::error::{Error, Result};
 use crate::plan::{BatchPlan, Layout, PlannedRead, Planner};
-use crate::pool::Pool;
+use crate::pool::{BLOCK_ALIGNMENT, Pool};
 use crate::queue::Bell;
 use crate::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
 use crate::stats::Stats;
@@ -47,7 +47,7 @@ pub fn measure(dataset: &Arc<dyn Dataset>, config: &Config, limit: Duration) -> 
     let Opened { mut engine, route } = engine::open(config, dataset, &stats)?;
     let mut reads = Reads::new(dataset, config, &route)?;
     let depth = route.queue_depth.min(config.queue_depth.unwrap_or(DEPTH));
-    let mut pool = Pool::new(depth * route.read_bytes, 0, Arc::new(Bell::new()))?;
+    let mut pool = Pool::new(depth * route.read_bytes.next_multiple_of(BLOCK_ALIGNMENT), 0, Arc::new(Bell::new()))?;
     let mut free: Vec<Part> = (0..depth).filter_map(|_| pool.take(route.read_bytes)).collect();
     pool.back(pool.arena().len())?;
     // Where registration is refused the loader reads unregistered as well.

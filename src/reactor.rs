@@ -62,8 +62,14 @@ pub struct Rules {
 pub enum Turn {
     /// There is more to do.
     Running,
-    /// The next batch belongs to this epoch, which `start_epoch` must be called for. Nothing is in flight.
-    Epoch(u64),
+    /// The next batch belongs to another epoch, which waits for `start_epoch`. Told once as soon as it is next, and
+    /// then as long as there is nothing else to do.
+    Epoch {
+        /// The epoch.
+        epoch: u64,
+        /// Whether nothing is in flight, so that the engine may be replaced.
+        idle: bool,
+    },
     /// Every batch was delivered.
     Finished,
     /// The consumer is gone.
@@ -88,6 +94,7 @@ pub struct Reactor {
     rules: Rules,
     depth: Depth,
     epoch: Option<u64>,
+    told_epoch: Option<u64>,
     /// Planned, with memory, oldest first.
     pending: VecDeque<Pending>,
     /// Number of `pending[0]`, wrapping: the upper half of the tags of its reads.
@@ -131,6 +138,7 @@ impl Reactor {
             rules,
             depth: Depth::new(rules.queue_depth, rules.read_bytes, rules.fixed_depth),
             epoch: None,
+            told_epoch: None,
             pending: VecDeque::new(),
             first: 0,
             issuing: 0,
@@ -147,10 +155,13 @@ impl Reactor {
         }
     }
 
-    /// Allows the batches of `epoch` to be planned, laid out for the route that reads them. `depth` is the bound of
-    /// reads in flight of that route.
-    pub fn start_epoch(&mut self, epoch: u64, layout: Layout, depth: usize) {
+    /// Allows the batches of `epoch` to be planned.
+    pub fn start_epoch(&mut self, epoch: u64) {
         self.epoch = Some(epoch);
+    }
+
+    /// Lays out batches for another route, with at most `depth` reads in flight.
+    pub fn reroute(&mut self, layout: Layout, depth: usize) {
         self.planner.set_layout(layout);
         self.depth = Depth::new(depth, layout.read_bytes, self.rules.fixed_depth);
     }
@@ -208,11 +219,14 @@ impl Reactor {
         let next_epoch = self.plan_ahead();
         self.clock.switch(Doing::Submit);
         self.issue(engine)?;
-        if self.pending.is_empty() && !self.blocked.memory {
-            return Ok(match next_epoch {
-                Some(epoch) => Turn::Epoch(epoch),
-                None => Turn::Finished,
-            });
+        let idle = self.pending.is_empty() && !self.blocked.memory;
+        match next_epoch {
+            Some(epoch) if idle || self.told_epoch != Some(epoch) => {
+                self.told_epoch = Some(epoch);
+                return Ok(Turn::Epoch { epoch, idle });
+            }
+            None if idle => return Ok(Turn::Finished),
+            _ => {}
         }
         // A batch of empty samples is complete without a read: nobody would end a wait for it.
         if self.blocked.queue || !self.pending.front().is_some_and(Pending::is_complete) {
@@ -378,7 +392,7 @@ impl Reactor {
 
     fn starved(&self) -> Error {
         let wanted = self.waiting.as_ref().map_or(0, BatchPlan::block_bytes);
-        let total = self.pool.arena().len();
+        let total = self.pool.bytes();
         let held = total - self.pool.free_bytes();
         Error::new(
             ErrorKind::Starved,

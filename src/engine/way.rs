@@ -14,6 +14,9 @@ const RESIDENCY_FILES: u64 = 64;
 /// From this share of resident pages on the page cache is taken: below it, the misses cost more than the hits save.
 const RESIDENT_SHARE: f64 = 0.9;
 
+/// Files of a root that are tried before it is given up.
+const FILES_TRIED: usize = 16;
+
 /// The smallest sector of any device, in bytes.
 const SECTOR_BYTES: u32 = 512;
 
@@ -106,11 +109,15 @@ pub(crate) fn would_be_direct(config: &Config, dataset: &dyn Dataset) -> Result<
     choose(config, dataset).map(|way| Some(way.direct))
 }
 
-/// Looks at the first file of each root.
+/// Looks at one file of each root: the first that can be opened. That a file has gone is for its own samples to say.
 fn probe_roots(dataset: &dyn Dataset) -> Result<Vec<Direct>> {
     let files = dataset.files();
-    let first = |root| files.files_of(root).next();
-    (0..files.roots().len()).filter_map(first).map(|id| probe(dataset, FileId(id))).collect()
+    let probe_root = |root| {
+        let mut found = files.files_of(root).take(FILES_TRIED).map(|id| probe(dataset, FileId(id)));
+        let first = found.next()?;
+        Some(if first.is_ok() { first } else { found.find(Result::is_ok).unwrap_or(first) })
+    };
+    (0..files.roots().len()).filter_map(probe_root).collect()
 }
 
 fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {

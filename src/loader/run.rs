@@ -2,7 +2,7 @@
 
 use super::Loader;
 use crate::batch::Batch;
-use crate::config::{Cause, Config, Fallback, IoChoice, Route};
+use crate::config::{Cause, Config, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Engine, Opened};
 use crate::error::{Error, Result};
@@ -128,7 +128,7 @@ impl Running {
         loop {
             match self.reactor.turn(&mut *self.engine)? {
                 Turn::Running => {}
-                Turn::Epoch(epoch) => self.start_epoch(epoch)?,
+                Turn::Epoch { epoch, idle } => self.start_epoch(epoch, idle)?,
                 Turn::Finished | Turn::Abandoned => return Ok(()),
             }
             if let Some(error) = self.reactor.registration_refused() {
@@ -153,24 +153,29 @@ impl Running {
         Ok(())
     }
 
-    /// Between epochs nothing is in flight: where the choice is ours, looks whether the files lie in the page cache
-    /// now.
-    fn start_epoch(&mut self, epoch: u64) -> Result<()> {
-        if !self.first_epoch && self.config.io == IoChoice::Auto && !self.way_is_unchanged()? {
+    /// Before an epoch, where the choice is ours: looks whether the files lie in the page cache now. Where the way
+    /// stays the same the epoch begins while the last one is still being read; else it waits for the engine to be idle.
+    fn start_epoch(&mut self, epoch: u64, idle: bool) -> Result<()> {
+        if !self.first_epoch && self.way_has_changed() {
+            if !idle {
+                return Ok(());
+            }
             let Opened { engine, route } = engine::open(&self.config, &self.dataset, &self.stats)?;
             self.engine = engine;
+            self.reactor.reroute(layout(&route, &self.config, self.dense), route.queue_depth);
             self.with_route(|old| *old = route);
             self.adopt()?;
         }
         self.first_epoch = false;
-        let route = self.route.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.reactor.start_epoch(epoch, layout(&route, &self.config, self.dense), route.queue_depth);
+        self.reactor.start_epoch(epoch);
         Ok(())
     }
 
-    fn way_is_unchanged(&self) -> Result<bool> {
-        let direct = engine::would_be_direct(&self.config, &*self.dataset)?;
-        Ok(direct.is_none_or(|direct| self.route.lock().unwrap_or_else(PoisonError::into_inner).direct_io == direct))
+    fn way_has_changed(&self) -> bool {
+        // Where it cannot be told (files that are gone) the way is kept, and each file's own error says why.
+        let direct = engine::would_be_direct(&self.config, &*self.dataset).unwrap_or(None);
+        let now = self.route.lock().unwrap_or_else(PoisonError::into_inner).direct_io;
+        direct.is_some_and(|direct| direct != now)
     }
 
     fn with_route(&self, change: impl FnOnce(&mut Route)) {

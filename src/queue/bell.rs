@@ -49,11 +49,6 @@ impl Bell {
         self.wanted.swap(false, Ordering::AcqRel);
     }
 
-    /// Whether somebody listens now. A hint: it may change at any moment.
-    pub fn is_listened_to(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
-    }
-
     /// Wakes the listener if it listens. Call it after the change it may wait for.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);

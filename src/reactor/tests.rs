@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Seeds of the quick suite; the slow one runs more (`URINGLOAD_SEEDS`).
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 5_000;
 
 /// Turns after which a world has hung.
 const TURNS_MAX: usize = 200_000;
@@ -151,15 +151,17 @@ impl World {
         );
         let pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
         let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::new(Stats::new()), self.rules);
-        let depth = self.rules.queue_depth;
-        let mut sim = Sim::new(Arc::clone(&self.dataset), depth, self.layout.alignment, self.seed, self.faults);
+        let mut sim =
+            Sim::new(Arc::clone(&self.dataset), self.rules.queue_depth, self.layout.alignment, self.seed, self.faults);
         let mut held = Vec::new();
         let mut next = 0;
         let mut finished = false;
         for _ in 0..TURNS_MAX {
             if !finished {
                 match reactor.turn(&mut sim).unwrap() {
-                    Turn::Epoch(epoch) => reactor.start_epoch(epoch, self.layout, depth),
+                    // As the loader does: at once where the route stays, else when nothing is in flight.
+                    Turn::Epoch { epoch, idle } if idle || self.seed.is_multiple_of(2) => reactor.start_epoch(epoch),
+                    Turn::Epoch { .. } => {}
                     Turn::Finished => finished = true,
                     Turn::Running => {}
                     Turn::Abandoned => panic!("nobody left"),

@@ -1,0 +1,43 @@
+//! Batches on tokio, on both of its runtimes: `cargo run --release --example tokio -- DIR`.
+//!
+//! A loader is a [`futures_core::Stream`]: it reads on a thread of its own, and wakes the task that awaits a batch. So
+//! it needs no feature of the runtime, and nothing of it blocks but its drop, which waits for the reads in flight.
+
+use futures_util::StreamExt;
+use std::error::Error;
+use std::sync::Arc;
+use tokio::runtime;
+use uringload::batch::Batch;
+use uringload::dataset::{Dataset, Folder};
+use uringload::{Loader, Result};
+
+/// Awaits every batch and hands it to `train`.
+pub async fn consume(mut loader: Loader, mut train: impl FnMut(Batch)) -> Result<()> {
+    // A loader is an iterator too, so `loader.next()` would not know which of the two is meant.
+    while let Some(batch) = StreamExt::next(&mut loader).await {
+        train(batch?);
+        // A batch that is ready is taken without waiting: let others have their turn even where the disk is the faster.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = std::env::args_os().nth(1).unwrap_or_else(|| ".".into());
+    let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[folder])?);
+    let loader = Loader::builder(Arc::clone(&dataset)).shuffle(true).seed(42);
+
+    let mut samples = 0;
+    let runtime = runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(consume(loader.clone().build()?, |batch| samples += batch.len()))?;
+    println!("{samples} samples on the current thread");
+
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+    let task = runtime.spawn(async move {
+        let mut bytes = 0;
+        consume(loader.build()?, |batch| bytes += batch.bytes()).await?;
+        uringload::Result::<u64>::Ok(bytes)
+    });
+    println!("{} bytes on several threads", runtime.block_on(task)??);
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Batches on tokio-uring: `cargo run --release --example tokio_uring -- DIR [CHECKPOINT]`.
+//!
+//! Two rings in one process: tokio-uring's, on the thread of the task, does the program's own I/O (here it writes down
+//! how far the training is), and the loader's, on the loader's thread, reads the samples. The task awaits both.
+
+use futures_util::StreamExt;
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_uring::Runtime;
+use tokio_uring::fs::File;
+use uringload::Loader;
+use uringload::batch::Batch;
+use uringload::dataset::Folder;
+use uringload::sampler::Cursor;
+
+/// Awaits every batch, hands it to `train`, and notes in `checkpoint` where to go on from behind it.
+pub async fn consume(
+    mut loader: Loader,
+    checkpoint: &Path,
+    mut train: impl FnMut(Batch),
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let file = File::create(checkpoint).await?;
+    // A loader is an iterator too, so `loader.next()` would not know which of the two is meant.
+    while let Some(batch) = StreamExt::next(&mut loader).await {
+        let batch = batch?;
+        let next = batch.next;
+        train(batch);
+        save(&file, next).await?;
+    }
+    file.sync_all().await?;
+    Ok(file.close().await?)
+}
+
+/// One line of fixed length, so that a later place overwrites an earlier one wholly.
+async fn save(file: &File, next: Cursor) -> io::Result<()> {
+    let line = format!("{:020} {:020}\n", next.epoch, next.position).into_bytes();
+    let (result, _line) = file.write_all_at(line, 0).await;
+    result
+}
+
+/// Runs `task` on a tokio-uring of its own.
+///
+/// # Errors
+/// Where io_uring is not to be had; `tokio_uring::start` would panic.
+pub fn start<T>(task: impl Future<Output = T>) -> io::Result<T> {
+    Ok(Runtime::new(&tokio_uring::builder())?.block_on(task))
+}
+
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut arguments = std::env::args_os().skip(1);
+    let folder = arguments.next().unwrap_or_else(|| ".".into());
+    let checkpoint = arguments.next().map_or_else(|| std::env::temp_dir().join("uringload.checkpoint"), PathBuf::from);
+    let dataset = Arc::new(Folder::open(&[folder])?);
+    let loader = Loader::builder(dataset).batch_size(64).shuffle(true).seed(42).build()?;
+    let (mut samples, mut bytes) = (0, 0);
+    start(consume(loader, &checkpoint, |batch| {
+        samples += batch.len();
+        bytes += batch.bytes();
+    }))??;
+    println!("{samples} samples, {bytes} bytes; the place behind them is in {}", checkpoint.display());
+    Ok(())
+}
