@@ -23,6 +23,7 @@ const DEVICE_RETRIES: u8 = 1;
 #[derive(Default)]
 pub(super) struct Pending {
     plan: BatchPlan,
+    /// As many as the plan has, and then such as earlier plans had.
     blocks: Vec<Block>,
     reads: Vec<Progress>,
     /// Reads issued so far.
@@ -75,7 +76,8 @@ pub(super) enum Verdict {
 impl Pending {
     /// Takes the memory for `plan`, all or nothing.
     pub(super) fn take_memory(&mut self, pool: &mut Pool, plan: &BatchPlan) -> bool {
-        self.blocks.resize_with(plan.blocks.len(), Block::default);
+        // Never shortened: a block's list of parts keeps its length for the next batch that has as many blocks.
+        self.blocks.resize_with(plan.blocks.len().max(self.blocks.len()), Block::default);
         for (block, &bytes) in self.blocks.iter_mut().zip(&plan.blocks) {
             block.rest = pool.take(bytes as usize);
             if block.rest.is_none() {
@@ -179,8 +181,8 @@ impl Pending {
         dense: bool,
         stats: &Stats,
     ) -> Result<Result<Batch>> {
-        let mut parts = Vec::with_capacity(self.blocks.len());
-        for block in &mut self.blocks {
+        let mut parts = Vec::with_capacity(self.plan.blocks.len());
+        for block in &mut self.blocks[..self.plan.blocks.len()] {
             parts.push(block.whole()?);
         }
         let failed = self.failed_samples();

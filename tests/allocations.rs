@@ -1,0 +1,158 @@
+//! In steady state a loader allocates by the batch and never by the read or the sample: four times the reads, the same number
+//! of allocations.
+
+mod common;
+
+use common::check::WAYS;
+use common::content::write_file;
+use common::{skip, within};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+use uringload::ErrorKind;
+use uringload::config::Config;
+use uringload::dataset::{Dataset, Folder, RecordOptions, Records};
+use uringload::loader::Loader;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged, and the counter is an atomic, which allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const BOUND: Duration = Duration::from_secs(120);
+
+/// What a batch may allocate: its lists (samples, values, columns and their names), one handle for each of its blocks, and
+/// the node in which the blocks go home.
+const PER_BATCH_MAX: f64 = 12.0;
+
+/// Batches until every list has its length: the queue, all plans in reserve and every block of memory were used by then.
+const WARM_UP: u64 = 300;
+/// Then so many are measured, so many times, and the median counts: a list that grows late is no part of it.
+const BATCHES: u64 = 50;
+const TIMES: usize = 9;
+
+/// Allocations and reads for each batch of a loader in steady state. `None` where this way is not to be had here.
+fn measure(dataset: &Arc<dyn Dataset>, config: Config) -> Option<(f64, f64)> {
+    let (engine, io) = (config.engine, config.io);
+    let mut loader = match Loader::builder(Arc::clone(dataset)).config(config).build() {
+        Ok(loader) => loader,
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            skip(format!("{engine:?} {io:?}: {error}"));
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let stats = loader.stats();
+    for _ in 0..WARM_UP {
+        drop(loader.next().expect("endless").expect("no error"));
+    }
+    let counts = || [ALLOCATIONS.load(Ordering::Relaxed), stats.count.reads.get()];
+    let mut times: Vec<[u64; 2]> = (0..TIMES)
+        .map(|_| {
+            let before = counts();
+            for _ in 0..BATCHES {
+                drop(loader.next().expect("endless").expect("no error"));
+            }
+            let after = counts();
+            [after[0] - before[0], after[1] - before[1]]
+        })
+        .collect();
+    let mut median = |what: usize| {
+        times.sort_unstable_by_key(|counts| counts[what]);
+        times[TIMES / 2][what] as f64 / BATCHES as f64
+    };
+    Some((median(0), median(1)))
+}
+
+/// How the two loaders that are compared differ: the second has four times the reads in a batch.
+#[derive(Clone, Copy, Debug)]
+enum More {
+    /// By samples.
+    BatchSize,
+    /// By shorter reads of as many samples.
+    ShorterReads,
+}
+
+/// Few reads and many reads a batch, over every way to read.
+fn allocates_by_batch(dataset: &Arc<dyn Dataset>, more: More) {
+    for (engine, io) in WAYS {
+        let few = Config {
+            batch_size: 8,
+            engine,
+            io,
+            epochs: None,
+            shuffle: true,
+            queue_depth: Some(16),
+            read_bytes: Some(16 << 10),
+            // Few batches, so that the warm-up goes through all of them many times.
+            memory_limit: Some(1 << 20),
+            ..Config::default()
+        };
+        let many = match more {
+            More::BatchSize => Config { batch_size: 32, ..few.clone() },
+            More::ShorterReads => Config { read_bytes: Some(4 << 10), ..few.clone() },
+        };
+        let (Some((few, few_reads)), Some((many, many_reads))) = (measure(dataset, few), measure(dataset, many)) else {
+            continue;
+        };
+        println!(
+            "{engine:?} {io:?}, {more:?}: {few:.2} allocations for {few_reads:.0} reads, {many:.2} for {many_reads:.0}"
+        );
+        assert!(many_reads > 3.5 * few_reads, "{many_reads} and {few_reads}");
+        assert!(few.max(many) <= PER_BATCH_MAX, "{engine:?} {io:?}: {few}, {many}");
+        assert!(many - few < 1.0, "{engine:?} {io:?}: {few} allocations a batch, {many} with four times the reads");
+    }
+}
+
+/// One test, for what runs beside it would be counted too.
+#[test]
+fn allocations_are_by_batch_and_not_by_read() {
+    within(BOUND, || {
+        let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        write_file(&root.path().join("records"), 3000 * 4096).expect("a file");
+        let records = |record_bytes| -> Arc<dyn Dataset> {
+            let options = RecordOptions { record_bytes, ..RecordOptions::default() };
+            Arc::new(Records::open(&[root.path()], &options).expect("records"))
+        };
+        allocates_by_batch(&records(4096), More::BatchSize);
+        allocates_by_batch(&records(48 << 10), More::ShorterReads);
+
+        // More files than the ring's table and the threads keep open, so that each read opens its file.
+        let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        for number in 0..1500_u64 {
+            write_file(&root.path().join(format!("{number:04}")), 1000 + number).expect("a file");
+        }
+        let folder: Arc<dyn Dataset> = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+        allocates_by_batch(&folder, More::BatchSize);
+    });
+}
