@@ -323,3 +323,6 @@ fn cut(extent: &Extent, read_bytes: u64, out: &mut Vec<PlannedRead>) {
         offset += len;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! Plans as arithmetic: wherever spans lie, each byte of them comes from its place in its file to the place that is told,
+//! and reads keep to what the layout asks for.
+
+use super::*;
+use crate::dataset::{FileTable, RecordOptions, Records, Sample, Schema, Value};
+use crate::sampler::{Sequential, Shuffled};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const MIB: u64 = 1 << 20;
+
+/// Samples of any spans at all.
+struct Spans {
+    files: FileTable,
+    schema: Schema,
+    samples: Vec<Vec<Span>>,
+}
+
+impl Spans {
+    fn new(samples: Vec<Vec<Span>>) -> Arc<Spans> {
+        let mut files = FileTable::new();
+        files.push_root("/nowhere");
+        let count = samples.iter().flatten().map(|span| span.file.0 + 1).max().unwrap_or(0);
+        (0..count).for_each(|_| assert!(files.push(b"x", u64::MAX / 2).is_some()));
+        Arc::new(Spans { files, schema: Schema { fields: Vec::new() }, samples })
+    }
+}
+
+impl Dataset for Spans {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+    fn format(&self) -> &'static str {
+        "spans"
+    }
+    fn len(&self) -> u64 {
+        self.samples.len() as u64
+    }
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        out.extend(&self.samples[id.0 as usize]);
+    }
+    fn parse(&self, _id: SampleId, raw: &[Bytes], out: &mut Sample) -> crate::Result<()> {
+        out.values.extend(raw.iter().cloned().map(Value::Bytes));
+        Ok(())
+    }
+    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
+    fn bytes(&self) -> u64 {
+        self.samples.iter().flatten().map(|span| span.len).sum()
+    }
+    fn largest(&self, _count: u64) -> u64 {
+        self.bytes()
+    }
+    fn fingerprint(&self) -> u64 {
+        0
+    }
+}
+
+fn planner(dataset: Arc<dyn Dataset>, batch_size: u64, layout: Layout) -> Planner {
+    let sampler = Arc::new(Sequential::new(dataset.len()));
+    let strided = Strided::new(0, 1, batch_size, false).unwrap();
+    Planner::new(dataset, sampler, strided, Cursor::default(), Some(1), layout)
+}
+
+/// The one batch of all samples.
+fn plan(samples: Vec<Vec<Span>>, layout: Layout) -> BatchPlan {
+    let dataset = Spans::new(samples);
+    let count = dataset.len();
+    let mut plan = BatchPlan::default();
+    assert!(planner(dataset, count, layout).next(&mut plan));
+    plan
+}
+
+fn span(file: u32, offset: u64, len: u64) -> Span {
+    Span { file: FileId(file), offset, len }
+}
+
+fn layout(alignment: u64, coalesce_gap: u64, dense: bool) -> Layout {
+    Layout { alignment, read_bytes: 8 * alignment.max(512), coalesce_gap, dense }
+}
+
+/// Where each read lies in its block: its first byte there.
+fn places(plan: &BatchPlan) -> Vec<u64> {
+    let mut filled = vec![0; plan.blocks.len()];
+    let place = |read: &PlannedRead| {
+        let at = filled[read.block as usize];
+        filled[read.block as usize] += read.len;
+        at
+    };
+    let places = plan.reads.iter().map(place).collect();
+    for (block, &bytes) in filled.iter().enumerate() {
+        if plan.gather == Some(block as u32) {
+            assert_eq!(bytes, 0, "nothing is read into what is gathered into");
+        } else {
+            assert_eq!(bytes, plan.blocks[block], "reads fill a block without a hole");
+            assert!(bytes > 0, "no block for nothing");
+        }
+    }
+    places
+}
+
+/// Reads are what the layout asks for, and end where the last wanted byte does.
+fn check_reads(plan: &BatchPlan, layout: Layout) {
+    for read in &plan.reads {
+        assert_eq!((read.offset % layout.alignment, read.len % layout.alignment), (0, 0), "{read:?}");
+        assert!(read.len > 0 && read.len <= layout.read_bytes, "{read:?}");
+        assert!(read.need > 0 && read.need <= read.len && read.len - read.need < layout.alignment, "{read:?}");
+    }
+    let ascends = |reads: &[PlannedRead]| reads[0].block <= reads[1].block;
+    assert!(plan.reads.windows(2).all(ascends), "blocks are filled one after the other");
+}
+
+/// Every byte of every span lies where its slice says, and is among those that must arrive.
+fn check_slices(plan: &BatchPlan) {
+    let places = places(plan);
+    let mut of_block: HashMap<u32, Vec<(u64, PlannedRead)>> = HashMap::new();
+    for (&at, &read) in places.iter().zip(&plan.reads) {
+        of_block.entry(read.block).or_default().push((at, read));
+    }
+    for slice in plan.slices.iter().filter(|slice| slice.span.len > 0) {
+        let reads = &of_block[&slice.block];
+        let mut at = slice.at;
+        let mut offset = slice.span.offset;
+        while offset < slice.span.offset + slice.span.len {
+            let index = reads.partition_point(|(start, _)| *start <= at) - 1;
+            let (start, read) = reads[index];
+            assert_eq!((read.file, read.offset + (at - start)), (slice.span.file, offset), "{slice:?} in {read:?}");
+            let end = (slice.span.offset + slice.span.len).min(read.offset + read.len);
+            assert!(end <= read.offset + read.need, "{slice:?} needs more than {read:?} must bring");
+            at += end - offset;
+            offset = end;
+        }
+    }
+}
+
+/// Blocks are short, dense batches have one, and all of it is within what `build` counts on.
+fn check_blocks(plan: &BatchPlan, layout: Layout) {
+    let payload: u64 = plan.slices.iter().map(|slice| slice.span.len).sum();
+    let spans = plan.slices.len() as u64;
+    let read: u64 = plan.reads.iter().map(|read| read.len).sum();
+    assert!(read <= payload + spans * (2 * layout.alignment + layout.coalesce_gap), "{read} bytes for {payload}");
+    let gathered = plan.gather.map_or(0, |block| plan.blocks[block as usize]);
+    assert_eq!(plan.block_bytes(), read + gathered);
+    if layout.dense {
+        assert!(plan.blocks.len() as u64 - plan.gather.iter().count() as u64 <= 1, "dense batches have one block");
+        assert_eq!(plan.gather.is_some(), layout.coalesce_gap > 0 && payload > 0);
+        assert_eq!(gathered, if plan.gather.is_some() { payload } else { 0 });
+    } else {
+        assert_eq!(plan.gather, None);
+        for (block, &bytes) in plan.blocks.iter().enumerate() {
+            let mut of_block = plan.reads.iter().filter(|read| read.block == block as u32);
+            let mut last = *of_block.next().expect("a read in each block");
+            let joined = of_block.all(|read| {
+                let joins = last.file == read.file && last.offset + last.len == read.offset;
+                last = *read;
+                joins
+            });
+            assert!(bytes <= BLOCK_BYTES || joined, "a block of {bytes} bytes that is not one extent");
+        }
+    }
+}
+
+/// Without a gap memory has the batch's order, so that it can be moved together in place.
+fn check_order(plan: &BatchPlan) {
+    let mut end = (0, 0);
+    for slice in plan.slices.iter().filter(|slice| slice.span.len > 0) {
+        assert!((slice.block, slice.at) >= end, "{slice:?} lies before what was told before it, which ends at {end:?}");
+        end = (slice.block, slice.at + slice.span.len);
+    }
+}
+
+/// With a gap nothing is read twice, and what is nearer than the gap is one extent.
+fn check_coalesced(plan: &BatchPlan, layout: Layout) {
+    let mut reads: Vec<PlannedRead> = plan.reads.clone();
+    reads.sort_by_key(|read| (read.file, read.offset));
+    assert_eq!(reads, plan.reads, "the order of the disk");
+    for pair in reads.windows(2).filter(|pair| pair[0].file == pair[1].file) {
+        let end = pair[0].offset + pair[0].len;
+        assert!(pair[1].offset == end || pair[1].offset > end + layout.coalesce_gap, "{pair:?}");
+    }
+}
+
+fn check(samples: Vec<Vec<Span>>, layout: Layout) {
+    let wanted: Vec<Span> = samples.iter().flatten().copied().collect();
+    let plan = plan(samples.clone(), layout);
+    assert_eq!(plan.slices.iter().map(|slice| slice.span).collect::<Vec<_>>(), wanted);
+    for (index, spans) in samples.iter().enumerate() {
+        let of_sample: Vec<Span> = plan.slices_of(index).iter().map(|slice| slice.span).collect();
+        assert_eq!(of_sample, *spans, "sample {index}");
+    }
+    check_reads(&plan, layout);
+    check_slices(&plan);
+    check_blocks(&plan, layout);
+    if layout.coalesce_gap == 0 { check_order(&plan) } else { check_coalesced(&plan, layout) }
+}
+
+/// Spans that are empty, tiny, neighbours, far apart, or large.
+fn any_span() -> impl Strategy<Value = Span> {
+    let offset = prop_oneof![0..40_u64, 0..20_000_u64, (0..64_u64).prop_map(|n| n * 512), 0..1_u64 << 40];
+    let len = prop_oneof![Just(0), 1..30_u64, 1..9000_u64, (1..20_u64).prop_map(|n| n * 512), 1..40 * MIB];
+    (0..3_u32, offset, len).prop_map(|(file, offset, len)| span(file, offset, len))
+}
+
+fn any_layout() -> impl Strategy<Value = Layout> {
+    let alignment = prop_oneof![Just(1_u64), Just(512), Just(4096)];
+    let gap = prop_oneof![Just(0_u64), Just(1), 1..5000_u64, 1..10 * MIB];
+    (alignment, 1..40_u64, gap, any::<bool>()).prop_map(|(alignment, reads, coalesce_gap, dense)| {
+        // Reads of a few bytes would be millions for the large spans.
+        Layout { alignment, read_bytes: reads * 16 * 4096, coalesce_gap, dense }
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_byte_comes_to_its_place(
+        samples in prop::collection::vec(prop::collection::vec(any_span(), 0..4), 1..30), layout in any_layout(),
+    ) {
+        check(samples, layout);
+    }
+
+    /// Runs of neighbours, as records and the members of archives are.
+    #[test]
+    fn neighbours_come_to_their_places(
+        lens in prop::collection::vec((0..3000_u64, 0..700_u64), 1..60), start in 0..5000_u64, layout in any_layout(),
+    ) {
+        let mut offset = start;
+        let samples = lens.iter().map(|&(len, gap)| {
+            offset += gap / 2 * (gap % 2);
+            let sample = vec![span(0, offset, len)];
+            offset += len;
+            sample
+        });
+        check(samples.collect(), layout);
+    }
+}
+
+#[test]
+fn a_span_is_aligned_on_both_sides() {
+    let plan = plan(vec![vec![span(0, 1000, 3000)]], layout(512, 0, false));
+    let read = PlannedRead { file: FileId(0), offset: 512, len: 3584, need: 3488, block: 0 };
+    assert_eq!(plan.reads, [read]);
+    assert_eq!((plan.slices[0].at, &plan.blocks[..]), (488, &[3584][..]));
+}
+
+#[test]
+fn long_spans_are_cut_and_the_last_read_needs_what_is_left() {
+    let plan = plan(vec![vec![span(0, 0, 10_000)]], layout(512, 0, false));
+    let reads: Vec<_> = plan.reads.iter().map(|read| (read.offset, read.len, read.need)).collect();
+    assert_eq!(reads, [(0, 4096, 4096), (4096, 4096, 4096), (8192, 2048, 1808)]);
+}
+
+/// Records that follow each other are read as one, in reads of full length, although none ends at a sector's end.
+#[test]
+fn sequential_records_are_one_extent() {
+    let mut files = FileTable::new();
+    files.push_root("/nowhere");
+    files.push(b"x", 10 + 1000 * 100).unwrap();
+    let options = RecordOptions { record_bytes: 100, header_bytes: 10, ..RecordOptions::default() };
+    let records: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).unwrap());
+    for alignment in [1, 512] {
+        let layout = layout(alignment, 0, true);
+        let mut planner = planner(Arc::clone(&records), 250, layout);
+        let mut plan = BatchPlan::default();
+        let mut batches = 0;
+        while planner.next(&mut plan) {
+            let bytes: u64 = plan.reads.iter().map(|read| read.len).sum();
+            assert_eq!(plan.reads.len() as u64, bytes.div_ceil(layout.read_bytes), "reads of full length");
+            assert!(bytes < 25_000 + 2 * alignment);
+            check_slices(&plan);
+            batches += 1;
+        }
+        assert_eq!(batches, 4);
+    }
+}
+
+#[test]
+fn a_gap_joins_what_is_nearer_and_only_that() {
+    let samples =
+        || vec![vec![span(0, 9000, 100)], vec![span(0, 0, 100)], vec![span(0, 400, 100)], vec![span(1, 0, 9)]];
+    let extents = |gap| {
+        let plan = plan(samples(), Layout { alignment: 1, read_bytes: MIB, coalesce_gap: gap, dense: false });
+        plan.reads.iter().map(|read| (read.file.0, read.offset, read.len)).collect::<Vec<_>>()
+    };
+    assert_eq!(extents(0), [(0, 9000, 100), (0, 0, 100), (0, 400, 100), (1, 0, 9)], "the order of the batch");
+    assert_eq!(extents(299), [(0, 0, 100), (0, 400, 100), (0, 9000, 100), (1, 0, 9)], "the order of the disk");
+    assert_eq!(extents(300), [(0, 0, 500), (0, 9000, 100), (1, 0, 9)]);
+    assert_eq!(extents(MIB), [(0, 0, 9100), (1, 0, 9)]);
+}
+
+#[test]
+fn empty_samples_take_nothing() {
+    for gap in [0, 1000] {
+        for dense in [false, true] {
+            let empty = |offset| vec![span(0, offset, 0)];
+            let plan = plan(vec![empty(0), empty(5), vec![], empty(u64::MAX / 4)], layout(512, gap, dense));
+            assert_eq!((plan.reads.len(), plan.blocks.len(), plan.gather), (0, 0, None));
+            assert_eq!(plan.ends, [1, 2, 2, 3]);
+        }
+    }
+}
+
+#[test]
+fn blocks_end_before_they_are_too_long_unless_one_extent_is() {
+    let sample = |file, len| vec![span(file, 0, len)];
+    let samples =
+        vec![sample(0, 20 * MIB), sample(1, 10 * MIB), sample(2, 20 * MIB), sample(3, 100 * MIB), sample(4, 1)];
+    let layout = Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0, dense: false };
+    let plan_of = |dense| plan(samples.clone(), Layout { dense, ..layout });
+    assert_eq!(plan_of(false).blocks, [30 * MIB, 20 * MIB, 100 * MIB, 512]);
+    assert_eq!(plan_of(true).blocks, [150 * MIB + 512], "a dense batch is one block, however long");
+}
+
+#[test]
+fn dense_records_of_aligned_length_lie_end_to_end() {
+    let samples: Vec<_> = [7, 3, 5, 0].iter().map(|&n| vec![span(0, n * 1024, 1024)]).collect();
+    let plan = plan(samples.clone(), layout(512, 0, true));
+    assert_eq!(plan.slices.iter().map(|slice| slice.at).collect::<Vec<_>>(), [0, 1024, 2048, 3072]);
+    assert_eq!((plan.blocks[0], plan.gather), (4096, None));
+    // In the order of the disk they do not, and are gathered into a block of their own.
+    let plan = self::plan(samples, layout(512, 1, true));
+    assert_eq!((plan.gather, plan.blocks.last().copied()), (Some(1), Some(4096)));
+}
+
+/// One plan after the other in the same memory, over epochs and an empty epoch, as resumed as started.
+#[test]
+fn plans_follow_each_other_to_the_last_epoch() {
+    let dataset: Arc<dyn Dataset> = Spans::new((0..10).map(|n| vec![span(0, n * 100, 100)]).collect());
+    let sampler = Arc::new(Shuffled::new(10, 7));
+    let strided = Strided::new(0, 1, 4, true).unwrap();
+    let new = |start| {
+        let (dataset, sampler) = (Arc::clone(&dataset), Arc::clone(&sampler));
+        Planner::new(dataset, sampler, strided, start, Some(2), layout(512, 0, false))
+    };
+    let mut planner = new(Cursor::default());
+    let (mut plan, mut plans) = (BatchPlan::default(), Vec::new());
+    while let Some(epoch) = planner.epoch() {
+        assert!(planner.next(&mut plan));
+        assert_eq!(plan.cursor.epoch, epoch);
+        check_slices(&plan);
+        plans.push((plan.cursor, plan.next, plan.ids.clone()));
+    }
+    assert!(!planner.next(&mut plan) && plan.ids.is_empty());
+    let at = |epoch, position| Cursor { epoch, position };
+    let cursors: Vec<_> = plans.iter().map(|(cursor, next, _)| (*cursor, *next)).collect();
+    let wanted = [(at(0, 0), at(0, 4)), (at(0, 4), at(1, 0)), (at(1, 0), at(1, 4)), (at(1, 4), at(2, 0))];
+    assert_eq!(cursors, wanted);
+    for (index, (start, _)) in wanted.into_iter().enumerate() {
+        let mut resumed = new(start);
+        for wanted in &plans[index..] {
+            assert!(resumed.next(&mut plan));
+            assert_eq!(&(plan.cursor, plan.next, plan.ids.clone()), wanted);
+        }
+        assert!(!resumed.next(&mut plan));
+    }
+    // What is left of the first epoch from 7 on is no batch.
+    let mut resumed = new(at(0, 7));
+    assert_eq!(resumed.epoch(), Some(1));
+    assert!(resumed.next(&mut plan));
+    assert_eq!(plan.cursor, at(1, 0));
+}
