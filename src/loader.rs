@@ -30,6 +30,9 @@ const JOIN_BOUND: Duration = Duration::from_secs(10);
 /// goes on behind it. After the last batch, or after an error that ends the loader, it yields `None`.
 ///
 /// Dropping it at any moment ends the reads in flight and returns in bounded time. Batches outlive it.
+///
+/// A child that was forked from its process cannot use it: there it yields an error and then `None`, and its drop does
+/// nothing. Batches are not for the child either: it does not inherit their memory (`MADV_DONTFORK`, see `madvise(2)`).
 pub struct Loader {
     /// `None` once the loader is being dropped.
     batches: Option<Receiver<Result<Batch>>>,
@@ -43,6 +46,8 @@ pub struct Loader {
     batches_left: Option<u64>,
     memory_limit: u64,
     finished: bool,
+    /// The process that the thread lives in: a forked child has a copy of this, and no thread.
+    process: u32,
 }
 
 impl Loader {
@@ -85,6 +90,9 @@ impl Loader {
         if self.finished {
             return Ok(None);
         }
+        if let Some(error) = self.forked() {
+            return Err(error);
+        }
         let received = match self.batches.as_mut().map(Receiver::try_recv) {
             Some(Err(Missing::Empty)) => {
                 self.begin_wait();
@@ -107,6 +115,21 @@ impl Loader {
             Error::io("cannot make a descriptor to poll", source)
                 .with_remedy("raise the limit of open files (ulimit -n)")
         })
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Ends a forked child's copy, for which no batch will ever come, with an error.
+    fn forked(&mut self) -> Option<Error> {
+        if !self.is_forked() {
+            return None;
+        }
+        self.finished = true;
+        self.batches_left = Some(0);
+        let doing = format!("a loader of process {} was used in a child that was forked from it", self.process);
+        Some(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("build a loader in the child"))
     }
 
     /// The consumer asked and got nothing: from now on it waits, whatever else it does.
@@ -165,6 +188,9 @@ impl Iterator for Loader {
         if self.finished {
             return None;
         }
+        if let Some(error) = self.forked() {
+            return Some(Err(error));
+        }
         if self.batches.as_ref().is_some_and(Receiver::is_empty) {
             self.begin_wait();
         }
@@ -180,6 +206,9 @@ impl futures_core::Stream for Loader {
         let loader = self.get_mut();
         if loader.finished {
             return Poll::Ready(None);
+        }
+        if let Some(error) = loader.forked() {
+            return Poll::Ready(Some(Err(error)));
         }
         let polled = match &mut loader.batches {
             Some(batches) => batches.poll_recv(context),
@@ -197,6 +226,11 @@ impl futures_core::Stream for Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // What another thread held at the fork is held for ever here, so nothing that threads share is touched.
+            std::mem::forget((self.batches.take(), self.thread.take()));
+            return;
+        }
         // The reactor sees that nobody receives any more and ends.
         self.batches = None;
         let Some(thread) = self.thread.take() else { return };

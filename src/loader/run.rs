@@ -67,6 +67,7 @@ pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
         batches_left,
         memory_limit,
         finished: false,
+        process: std::process::id(),
     })
 }
 
