@@ -76,7 +76,7 @@ fn measure(dataset: &Arc<dyn Dataset>, config: Config) -> Option<(f64, f64)> {
     for _ in 0..WARM_UP {
         drop(loader.next().expect("endless").expect("no error"));
     }
-    let counts = || [ALLOCATIONS.load(Ordering::Relaxed), stats.count.reads.get()];
+    let counts = || settled(|| [ALLOCATIONS.load(Ordering::Relaxed), stats.count.reads.get()]);
     let mut times: Vec<[u64; 2]> = (0..TIMES)
         .map(|_| {
             let before = counts();
@@ -92,6 +92,20 @@ fn measure(dataset: &Arc<dyn Dataset>, config: Config) -> Option<(f64, f64)> {
         times[TIMES / 2][what] as f64 / BATCHES as f64
     };
     Some((median(0), median(1)))
+}
+
+/// The counts once they do not change any more: the loader has read as far ahead as its memory reaches, so that as many
+/// batches were made between two such moments as were taken.
+fn settled(counts: impl Fn() -> [u64; 2]) -> [u64; 2] {
+    let mut last = counts();
+    let mut unchanged = 0;
+    while unchanged < 5 {
+        std::thread::sleep(Duration::from_millis(1));
+        let now = counts();
+        unchanged = if now == last { unchanged + 1 } else { 0 };
+        last = now;
+    }
+    last
 }
 
 /// How the two loaders that are compared differ: the second has four times the reads in a batch.
