@@ -1,7 +1,7 @@
 //! What planning costs: nanoseconds for each sample, from the cursor to the reads. `cargo bench --bench plan`.
 //!
-//! Each number is the best of several runs, which is the one that other processes have disturbed least. A hash of all plans
-//! is printed with it, so that the work cannot be optimised away, and a change of a plan shows.
+//! Each number is the best of several runs, which is the one that other processes have disturbed least. A hash of all
+//! plans is printed with it, so that the work cannot be optimised away, and a change of a plan shows.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! In steady state a loader allocates by the batch and never by the read or the sample: four times the reads, the same number
-//! of allocations.
+//! In steady state a loader allocates by the batch and never by the read or the sample: four times the reads, the same
+//! number of allocations.
 
 mod common;
 
@@ -22,24 +22,28 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: every call goes to the system's allocator unchanged, and the counter is an atomic, which allocates nothing.
 unsafe impl GlobalAlloc for Counting {
+    // SAFETY: as the trait asks of its caller.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
+    // SAFETY: as the trait asks of its caller.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
+    // SAFETY: as the trait asks of its caller.
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
+    // SAFETY: as the trait asks of its caller.
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
         unsafe { System.dealloc(pointer, layout) }
@@ -51,11 +55,11 @@ static COUNTING: Counting = Counting;
 
 const BOUND: Duration = Duration::from_secs(120);
 
-/// What a batch may allocate: its lists (samples, values, columns and their names), one handle for each of its blocks, and
-/// the node in which the blocks go home.
+/// What a batch may allocate: its lists (samples, values, columns and their names), one handle for each of its blocks,
+/// and the node in which the blocks go home.
 const PER_BATCH_MAX: f64 = 12.0;
 
-/// Batches until every list has its length: the queue, all plans in reserve and every block of memory were used by then.
+/// Batches until every list has its length: the queue, all plans in reserve and every block were used by then.
 const WARM_UP: u64 = 300;
 /// Then so many are measured, so many times, and the median counts: a list that grows late is no part of it.
 const BATCHES: u64 = 50;

@@ -76,8 +76,8 @@ fn a_forked_child_is_refused_and_drops_its_copy_at_once() {
         let ended = in_child(|| {
             let refused = matches!(loader.next(), Some(Err(error)) if error.kind() == ErrorKind::InvalidArgument);
             let ends = loader.next().is_none() && loader.is_empty() && matches!(loader.try_next(), Ok(None));
-            // SAFETY: the child does not use the loader again: it leaves by `_exit`, which drops nothing. The parent has its
-            // own copy of the process.
+            // SAFETY: the child does not use the loader again: it leaves by `_exit`, which drops nothing. The parent
+            // has its own copy of all memory.
             drop(unsafe { std::ptr::read(loader) });
             if refused && ends { WELL } else { 1 }
         });

@@ -1,5 +1,5 @@
-//! What a loader promises: where it ends, what it refuses, what memory it takes, what it says about itself, and that it may
-//! be dropped at any moment.
+//! What a loader promises: where it ends, what it refuses, what memory it takes, what it says about itself, and that it
+//! may be dropped at any moment.
 
 mod common;
 
@@ -343,8 +343,8 @@ fn dense_batches_are_equal_however_they_came_about() {
     });
 }
 
-/// Where records are as long as the alignment asks for, dense costs nothing: not a byte is read too much, so the records
-/// lie end to end as they come from the disk.
+/// Where records are as long as the alignment asks for, dense costs nothing: not a byte is read too much, so the
+/// records lie end to end as they come from the disk.
 #[test]
 fn dense_batches_of_aligned_records_are_read_in_place() {
     within(BOUND, || {
@@ -460,7 +460,8 @@ fn counts_add_up_to_what_was_delivered() {
     });
 }
 
-/// `auto` looks where the files lie at the beginning of each epoch, takes the nearer of page cache and disk, and says so.
+/// `auto` looks where the files lie at the beginning of each epoch, takes the nearer of page cache and disk, and says
+/// so.
 #[test]
 fn auto_follows_the_page_cache_from_epoch_to_epoch() {
     within(BOUND, || {

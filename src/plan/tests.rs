@@ -1,5 +1,5 @@
-//! Plans as arithmetic: wherever spans lie, each byte of them comes from its place in its file to the place that is told,
-//! and reads keep to what the layout asks for.
+//! Plans as arithmetic: wherever spans lie, each byte of them comes from its place in its file to the place that is
+//! told, and reads keep to what the layout asks for.
 
 use super::*;
 use crate::dataset::{FileTable, RecordOptions, Records, Sample, Schema, Value};
