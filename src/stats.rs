@@ -114,8 +114,6 @@ counters! {
     short_reads,
     /// Reads that were started again after an error or a short read.
     retries,
-    /// Times that the reactor was woken from a wait.
-    wakeups,
     /// Turns of the reactor.
     turns,
 }

@@ -175,7 +175,7 @@ fn touch(data: &Data) -> u64 {
 /// The simulated disk answers at once, so its times are made up from what was read, at 1 GB/s: then the same arguments
 /// give the same output on every machine.
 fn on_virtual_clock(measured: Measured) -> Measured {
-    let count = Counts { turns: 0, wakeups: 0, batches_ready: 0, ..measured.snapshot.count };
+    let count = Counts { turns: 0, batches_ready: 0, ..measured.snapshot.count };
     let time = |bytes: u64| Duration::from_nanos(bytes);
     let wall = time(count.bytes_read);
     let thread = |role, doing: Doing| {
