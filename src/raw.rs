@@ -108,13 +108,14 @@ impl Reads {
     }
 
     fn next(&mut self) -> Option<PlannedRead> {
-        while self.next >= self.plan.reads.len() {
+        while self.next >= self.plan.issue_order.len() {
             if !self.planner.next(&mut self.plan) {
                 return None;
             }
             self.next = 0;
         }
         self.next += 1;
-        Some(self.plan.reads[self.next - 1])
+        let index = self.plan.issue_order[self.next - 1];
+        Some(self.plan.reads[index as usize])
     }
 }

@@ -372,3 +372,16 @@ fn plans_follow_each_other_to_the_last_epoch() {
     assert!(resumed.next(&mut plan));
     assert_eq!(plan.cursor, at(1, 0));
 }
+
+#[test]
+fn reads_of_an_extent_are_issued_once_each_and_never_behind_their_neighbour() {
+    for count in 0..100 {
+        let mut order = Vec::new();
+        super::interleave(7..7 + count, &mut order);
+        if count.is_multiple_of(super::INTERLEAVED) {
+            assert!(order.windows(2).all(|pair| pair[1] != pair[0] + 1), "{count}: {order:?}");
+        }
+        order.sort_unstable();
+        assert_eq!(order, (7..7 + count).collect::<Vec<_>>());
+    }
+}

@@ -26,6 +26,8 @@ pub(super) struct Pending {
     /// As many as the plan has, and then such as earlier plans had.
     blocks: Vec<Block>,
     reads: Vec<Progress>,
+    /// The memory of each read that was not issued yet.
+    parts: Vec<Option<Part>>,
     /// Reads issued so far.
     issued: usize,
     /// Reads that are not settled.
@@ -92,6 +94,12 @@ impl Pending {
     pub(super) fn begin(&mut self, plan: BatchPlan) -> Option<BatchPlan> {
         self.reads.clear();
         self.reads.resize(plan.reads.len(), Progress::default());
+        self.parts.clear();
+        for read in &plan.reads {
+            // A plan's blocks are as long as the sum of their reads, so the part is always there.
+            let rest = self.blocks[read.block as usize].rest.as_mut();
+            self.parts.push(rest.map(|rest| rest.split_to(read.len as usize)));
+        }
         self.issued = 0;
         self.left = plan.reads.len();
         self.failures.clear();
@@ -105,11 +113,11 @@ impl Pending {
 
     /// The next read, if there is one left to issue. `number` is the batch's.
     pub(super) fn issue(&mut self, number: u32) -> Option<Read> {
-        let planned = self.plan.reads.get(self.issued)?;
-        // A plan's blocks are as long as the sum of their reads, so the part is always there.
-        let part = self.blocks[planned.block as usize].rest.as_mut()?.split_to(planned.len as usize);
-        let tag = (u64::from(number) << 32) | self.issued as u64;
+        let index = *self.plan.issue_order.get(self.issued)?;
+        let planned = self.plan.reads[index as usize];
+        let part = self.parts[index as usize].take()?;
         self.issued += 1;
+        let tag = (u64::from(number) << 32) | u64::from(index);
         Some(Read { tag, file: planned.file, offset: planned.offset, part })
     }
 
