@@ -215,7 +215,7 @@ fn a_batch_that_cannot_fit_is_refused_with_the_sum() {
     assert!(error.remedy().is_some_and(|remedy| remedy.contains("memory_limit") && remedy.contains("batch_size")));
 }
 
-/// Under valgrind in `.ci/run`: no read may land in memory that is gone.
+/// Under AddressSanitizer in `.ci/run`: no read may land in memory that is gone.
 #[test]
 fn drop_mid_flight() {
     each_way(|way| {
