@@ -173,7 +173,9 @@ impl Reactor {
     /// `MemoryLimit` where the system has no memory for even the first blocks.
     pub fn adopt(&mut self, engine: &mut dyn Engine) -> Result<io::Result<bool>> {
         self.bell.set_waker(&engine.waker());
+        self.clock.switch(Doing::TakeMemory);
         self.pool.back(1)?;
+        self.clock.switch(Doing::Submit);
         Ok(engine.register(self.pool.arena(), 0..self.pool.backed_bytes()))
     }
 
@@ -330,7 +332,13 @@ impl Reactor {
     /// Sees to it that a read's memory is there, and registered. It is taken here and not with the block: a little
     /// between reads does not hold up those in flight, a hundred megabytes at once would.
     fn back(&mut self, read: &Read, engine: &mut dyn Engine) -> Result<bool> {
-        let Some(range) = self.pool.back(read.part.end())? else { return Ok(false) };
+        if read.part.end() <= self.pool.backed_bytes() {
+            return Ok(false);
+        }
+        self.clock.switch(Doing::TakeMemory);
+        let range = self.pool.back(read.part.end())?;
+        self.clock.switch(Doing::Submit);
+        let Some(range) = range else { return Ok(false) };
         if let Err(error) = engine.register(self.pool.arena(), range) {
             self.refused = Some(error);
         }

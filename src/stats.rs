@@ -263,12 +263,17 @@ impl Snapshot {
         verdict::judge(self, raw)
     }
 
+    /// Time that all threads of a role spent on one activity.
+    pub fn time(&self, role: Role, doing: Doing) -> Duration {
+        self.threads.iter().filter(|thread| thread.role == role).map(|thread| thread.on(doing)).sum()
+    }
+
     /// Share (0 to 1) of the time of all threads of a role that went to one activity; `None` where there is no such
     /// thread.
     pub fn share(&self, role: Role, doing: Doing) -> Option<f64> {
         let of_role = || self.threads.iter().filter(|thread| thread.role == role);
         let total: Duration = of_role().map(ThreadSnapshot::total).sum();
-        let spent: Duration = of_role().map(|thread| thread.on(doing)).sum();
+        let spent = self.time(role, doing);
         (!total.is_zero()).then(|| spent.as_secs_f64() / total.as_secs_f64())
     }
 }

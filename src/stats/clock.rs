@@ -15,6 +15,8 @@ pub enum Doing {
     Submit,
     /// Reactor: waits for the storage, with as many reads in flight as it is allowed or has.
     WaitStorage,
+    /// Reactor: takes memory from the system, once for each byte that is ever used.
+    TakeMemory,
     /// Reactor: waits for memory that batches still hold.
     WaitMemory,
     /// Reactor: waits for room in the queue, because the consumer has not taken what is ready.
@@ -39,10 +41,11 @@ pub enum Doing {
 
 impl Doing {
     /// Every activity, in the order of `as usize`.
-    pub const ALL: [Doing; 13] = [
+    pub const ALL: [Doing; 14] = [
         Doing::Plan,
         Doing::Submit,
         Doing::WaitStorage,
+        Doing::TakeMemory,
         Doing::WaitMemory,
         Doing::WaitConsumer,
         Doing::Assemble,
@@ -62,6 +65,7 @@ impl fmt::Display for Doing {
             Doing::Plan => "plan",
             Doing::Submit => "submit",
             Doing::WaitStorage => "wait for storage",
+            Doing::TakeMemory => "take memory",
             Doing::WaitMemory => "wait for memory",
             Doing::WaitConsumer => "wait for consumer",
             Doing::Assemble => "assemble",

@@ -56,6 +56,7 @@ fn json_has_every_promised_key() {
         "cpu_s",
         "cpu_s_per_gb",
         "peak_rss_bytes",
+        "memory_taken_s",
         "first_batch_ms",
         "batch_wait_ms/p50",
         "batch_wait_ms/p99",

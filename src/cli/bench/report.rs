@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
 use uringload::config::{Config, Fallback, Route};
-use uringload::stats::{Distribution, Doing, Snapshot, ThreadSnapshot, Verdict};
+use uringload::stats::{Distribution, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 
 /// Goes up when a key goes away or changes its meaning.
 const VERSION: u32 = 1;
@@ -34,6 +34,7 @@ pub struct Report {
     cpu_s: f64,
     cpu_s_per_gb: Option<f64>,
     peak_rss_bytes: Option<u64>,
+    memory_taken_s: f64,
     pool_bytes: u64,
     first_batch_ms: Option<f64>,
     batch_wait_ms: Waits,
@@ -183,6 +184,7 @@ impl Report {
             cpu_s: cpu.as_secs_f64(),
             cpu_s_per_gb: measured.cpu_per_gb(),
             peak_rss_bytes: measured.peak_memory,
+            memory_taken_s: snapshot.time(Role::Reactor, Doing::TakeMemory).as_secs_f64(),
             pool_bytes: measured.pool_bytes,
             first_batch_ms: first_batch.map(millis),
             batch_wait_ms: Waits::of(&snapshot.batch_wait),

@@ -5,7 +5,7 @@ use super::Outcome;
 use super::measure::Measured;
 use super::report;
 use std::fmt::Write as _;
-use uringload::stats::Distribution;
+use uringload::stats::{Distribution, Doing, Role};
 
 /// The table, with a line at its end.
 pub fn of(outcome: &Outcome<'_>) -> String {
@@ -99,7 +99,12 @@ fn costs(table: &mut Table, measured: &Measured) {
     }
     let pool = binary(measured.pool_bytes);
     match measured.peak_memory {
-        Some(peak) => table.row("memory", &format!("{:<12} at most, with up to {pool} for samples", binary(peak))),
+        Some(peak) => {
+            let taken = snapshot.time(Role::Reactor, Doing::TakeMemory);
+            let peak = binary(peak);
+            let taken = time(taken);
+            table.row("memory", &format!("{peak:<12} at most, with up to {pool} for samples; taken once, in {taken}"));
+        }
         None => table.row("memory", &format!("up to {pool} for samples")),
     }
     if let Some(amplification) = snapshot.read_amplification() {
