@@ -324,9 +324,9 @@ const LANES: u32 = 4;
 /// Reads of an extent that are interleaved among themselves.
 const INTERLEAVED: u32 = 16;
 
-/// The order in which the reads of one extent are issued: 0, 4, 8, 12, 1, 5, ... Neighbours that are submitted one behind
-/// the other are merged by the block layer to requests of up to `max_sectors_kb` (4 MiB), which a device works on one
-/// after the other where it would have worked on the single reads at once.
+/// The order in which the reads of one extent are issued: 0, 4, 8, 12, 1, 5, ... Neighbours that are submitted one
+/// behind the other are merged by the block layer to requests of up to `max_sectors_kb` (4 MiB), which a device works
+/// on one after the other where it would have worked on the single reads at once.
 fn interleave(reads: Range<u32>, out: &mut Vec<u32>) {
     for group in reads.clone().step_by(INTERLEAVED as usize) {
         let end = reads.end.min(group + INTERLEAVED);
