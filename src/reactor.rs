@@ -32,10 +32,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How often a reactor that ends with an error looks whether the queue has room for it.
 const FAIL_WAIT: Duration = Duration::from_millis(5);
 
-/// Reads that are kept planned and ready to issue: more than one turn takes. Each further one would hold memory for
-/// nothing.
-const READS_AHEAD: usize = 32;
-
 /// Batches that may be planned and not delivered. Memory is what bounds them; this bounds the list where samples are
 /// tiny.
 const PENDING_BATCHES: usize = 256;
@@ -218,7 +214,7 @@ impl Reactor {
             return Ok(Turn::Abandoned);
         }
         self.clock.switch(Doing::Plan);
-        let next_epoch = self.plan_ahead();
+        let next_epoch = self.plan_ahead(self.depth.now().saturating_sub(engine.in_flight()));
         self.clock.switch(Doing::Submit);
         self.issue(engine)?;
         let idle = self.pending.is_empty() && !self.blocked.memory;
@@ -258,10 +254,10 @@ impl Reactor {
         Ok(())
     }
 
-    /// Plans batches until enough reads are ready, or memory or the epoch ends. Returns the next epoch
-    /// where that is what is in the way.
-    fn plan_ahead(&mut self) -> Option<u64> {
-        while self.unissued < READS_AHEAD && self.pending.len() < PENDING_BATCHES {
+    /// Plans batches until there are as many reads as can be issued now (more would hold memory for nothing), or memory
+    /// or the epoch ends. Returns the next epoch where that is what is in the way.
+    fn plan_ahead(&mut self, room: usize) -> Option<u64> {
+        while self.unissued < room && self.pending.len() < PENDING_BATCHES {
             if self.waiting.is_none() {
                 let epoch = self.planner.epoch();
                 if epoch.is_none() || epoch != self.epoch {
