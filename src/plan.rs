@@ -1,6 +1,7 @@
 //! Which reads make a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
 //! extents become reads. Pure arithmetic: no I/O, no memory but vectors that are reused.
 
+use crate::config::{Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
 use crate::sampler::{Cursor, Position, Sampler, Strided};
 use std::ops::Range;
@@ -22,6 +23,18 @@ pub struct Layout {
     pub coalesce_gap: u64,
     /// Whether the spans of a batch are wanted end to end, in one block and in batch order.
     pub dense: bool,
+}
+
+impl Layout {
+    /// What a route and a configuration ask for; `dense` as above.
+    pub fn new(route: &Route, config: &Config, dense: bool) -> Layout {
+        Layout {
+            alignment: u64::from(route.alignment),
+            read_bytes: route.read_bytes as u64,
+            coalesce_gap: config.coalesce_gap,
+            dense,
+        }
+    }
 }
 
 /// One read of a plan.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::plan::{BatchPlan, Layout, PlannedRead, Planner};
 use crate::pool::{BLOCK_ALIGNMENT, Pool};
 use crate::queue::Bell;
-use crate::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
+use crate::sampler::{self, Cursor, Strided};
 use crate::stats::Stats;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,18 +90,9 @@ struct Reads {
 
 impl Reads {
     fn new(dataset: &Arc<dyn Dataset>, config: &Config, route: &crate::config::Route) -> Result<Reads> {
-        let sampler: Arc<dyn Sampler> = if config.shuffle {
-            Arc::new(Shuffled::new(dataset.len(), config.seed))
-        } else {
-            Arc::new(Sequential::new(dataset.len()))
-        };
+        let sampler = sampler::for_dataset(dataset.len(), config.shuffle, config.seed);
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, false)?;
-        let layout = Layout {
-            alignment: u64::from(route.alignment),
-            read_bytes: route.read_bytes as u64,
-            coalesce_gap: config.coalesce_gap,
-            dense: false,
-        };
+        let layout = Layout::new(route, config, false);
         let start = Cursor { epoch: config.start_epoch, position: 0 };
         let planner = Planner::new(Arc::clone(dataset), sampler, strided, start, Some(start.epoch + 1), layout);
         Ok(Reads { planner, plan: BatchPlan::default(), next: 0 })

@@ -6,6 +6,7 @@ mod shuffled;
 mod strided;
 
 use crate::dataset::SampleId;
+use std::sync::Arc;
 
 pub use random::sample_rng;
 pub use shuffled::{EpochOrder, Shuffled};
@@ -35,6 +36,11 @@ pub trait Sampler: Send + Sync + 'static {
 
     /// The sample at a position below `len()`.
     fn at(&self, cursor: Cursor) -> SampleId;
+}
+
+/// The order of `len` samples that a configuration asks for: shuffled by `seed`, or that of the dataset.
+pub fn for_dataset(len: u64, shuffle: bool, seed: u64) -> Arc<dyn Sampler> {
+    if shuffle { Arc::new(Shuffled::new(len, seed)) } else { Arc::new(Sequential::new(len)) }
 }
 
 /// Samples in the order of the dataset.

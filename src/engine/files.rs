@@ -49,15 +49,15 @@ impl Files {
         (&self.roots[files.root_of(file)], files.name(file))
     }
 
-    /// How to open a file.
-    pub(super) fn flags(&self, _file: FileId) -> OpenFlags {
+    /// How to open the files.
+    pub(super) fn flags(&self) -> OpenFlags {
         // O_NONBLOCK means nothing to a regular file, and keeps a FIFO that took its place from holding the open up.
         let nonblock = !self.blocking;
         OpenFlags { direct: self.direct, noatime: self.noatime.load(Ordering::Relaxed), nonblock }
     }
 
-    /// Whether a read of this file must be left to a kernel worker, because it could block the submitting thread.
-    pub(super) fn must_not_block(&self, _file: FileId) -> bool {
+    /// Whether a read must be left to a kernel worker, because it could block the submitting thread.
+    pub(super) fn must_not_block(&self) -> bool {
         self.blocking
     }
 
@@ -76,7 +76,7 @@ impl Files {
     pub(super) fn open(&self, id: FileId) -> io::Result<OwnedFd> {
         let (folder, path) = self.place(id);
         // Reads of a regular file block whatever O_NONBLOCK says; leaving it set saves a system call a file.
-        let flags = OpenFlags { nonblock: true, ..self.flags(id) };
+        let flags = OpenFlags { nonblock: true, ..self.flags() };
         let opened = file::open(folder.as_fd(), path, flags)?;
         if flags.noatime && !opened.flags.noatime {
             self.noatime.store(false, Ordering::Relaxed);

@@ -22,7 +22,7 @@ use uringload_sys::{Arena, OpenFlags};
 /// then what a wake-up and a system call cost is spread thin enough (a batch of 16 to 32 gives 5/6 of the best rate).
 const COMPLETIONS_A_TURN: usize = 16;
 
-/// Slots that are tried for idleness before an open is put off.
+/// A dataset of at most this many files has each opened once and kept open.
 const SLOTS_KEPT_OPEN: usize = 1024;
 
 /// io_uring as an engine.
@@ -132,7 +132,7 @@ impl Uring {
             Some(fd) => Target::File(Arc::clone(fd)),
             None => Target::Slot(slot),
         };
-        let force_async = self.files.must_not_block(read.file);
+        let force_async = self.files.must_not_block();
         let index = self.book(slot, &read);
         self.ring.read(&target, read.offset, read.part, u64::from(index), force_async);
     }
@@ -142,10 +142,10 @@ impl Uring {
         let index = self.book(slot, &read);
         let files = Arc::clone(&self.files);
         let (folder, path) = files.place(read.file);
-        let flags = files.flags(read.file);
+        let flags = files.flags();
         self.slots[slot as usize].flags = flags;
         let open = Open { slot, folder, path, flags };
-        let force_async = files.must_not_block(read.file);
+        let force_async = files.must_not_block();
         self.ring.open_and_read(open, read.offset, read.part, u64::from(index), force_async);
     }
 

@@ -5,7 +5,7 @@ use super::{Loader, run::Limits};
 use crate::config::{Collate, Config, EngineChoice, IoChoice, OnError};
 use crate::dataset::{DType, Dataset, Shape};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
+use crate::sampler::{self, Cursor, Sampler, Strided};
 use crate::stats::Stats;
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,8 +147,7 @@ impl Builder {
         }
         let sampler = match sampler {
             Some(sampler) => sampler,
-            None if config.shuffle => Arc::new(Shuffled::new(dataset.len(), config.seed)),
-            None => Arc::new(Sequential::new(dataset.len())) as Arc<dyn Sampler>,
+            None => sampler::for_dataset(dataset.len(), config.shuffle, config.seed),
         };
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;

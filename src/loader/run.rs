@@ -106,7 +106,7 @@ impl Running {
         let Job { dataset, sampler, strided, start, config, dense, limits, stats } = job;
         let Opened { engine, route } = engine::open(&config, &dataset, &stats)?;
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
-        let layout = layout(&route, &config, dense);
+        let layout = Layout::new(&route, &config, dense);
         let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout);
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
         let pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
@@ -163,7 +163,7 @@ impl Running {
             }
             let Opened { engine, route } = engine::open(&self.config, &self.dataset, &self.stats)?;
             self.engine = engine;
-            self.reactor.reroute(layout(&route, &self.config, self.dense), route.queue_depth);
+            self.reactor.reroute(Layout::new(&route, &self.config, self.dense), route.queue_depth);
             self.with_route(|old| *old = route);
             self.adopt()?;
         }
@@ -181,14 +181,5 @@ impl Running {
 
     fn with_route(&self, change: impl FnOnce(&mut Route)) {
         change(&mut self.route.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-fn layout(route: &Route, config: &Config, dense: bool) -> Layout {
-    Layout {
-        alignment: u64::from(route.alignment),
-        read_bytes: route.read_bytes as u64,
-        coalesce_gap: config.coalesce_gap,
-        dense,
     }
 }
