@@ -19,13 +19,11 @@ fn main() {
     for len in [20_000, 1_281_167, 1 << 20, (1 << 20) + 1, 10_000_000_019] {
         let shuffled = Shuffled::new(len, 42);
         let sampler: &dyn Sampler = black_box(&shuffled);
-        report(len, "at, dyn", || {
-            run(|position| sampler.at(Cursor { epoch: black_box(3), position: position % len }).0)
-        });
+        report(len, "at, dyn", || run(|position| sampler.at(Cursor::new(black_box(3), position % len)).0));
         report(len, "at, dyn, each waits for the last", || {
             let mut hash = 0;
             for position in 0..POSITIONS {
-                hash = sampler.at(Cursor { epoch: black_box(3), position: (position + (hash & 1)) % len }).0;
+                hash = sampler.at(Cursor::new(black_box(3), (position + (hash & 1)) % len)).0;
             }
             hash
         });
@@ -49,7 +47,7 @@ fn main() {
     }
     let sequential = Sequential::new(1 << 20);
     let sequential: &dyn Sampler = black_box(&sequential);
-    report(1 << 20, "sequential, dyn", || run(|position| sequential.at(Cursor { epoch: 0, position }).0));
+    report(1 << 20, "sequential, dyn", || run(|position| sequential.at(Cursor::new(0, position)).0));
 }
 
 fn run(at: impl Fn(u64) -> u64) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::dataset::{DType, Field, SampleId, Schema, Shape, Value};
 use crate::error::Error;
-use crate::sampler::Cursor;
+use crate::sampler::{Cursor, Digest};
 use bytes::Bytes;
 
 /// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.
@@ -19,8 +19,25 @@ pub struct Batch {
     pub padding: Option<Vec<bool>>,
     /// The columns, in the order of the dataset's schema.
     pub columns: Vec<Column>,
-    /// Samples of this batch that could not be read or parsed, under `on_error = skip`.
-    pub skipped: Vec<(SampleId, Error)>,
+    /// Samples of this batch that could not be had, unless `on_error` is `raise`.
+    pub failed: Vec<FailedSample>,
+    /// Of what was delivered: the samples that were planned, without padding.
+    pub digest: Digest,
+    /// Of the samples in `failed`: with `digest`, it adds up to what was planned.
+    pub lost: Digest,
+}
+
+/// A sample that could not be had.
+#[derive(Clone, Debug)]
+pub struct FailedSample {
+    /// The sample.
+    pub id: SampleId,
+    /// Its position in the epoch.
+    pub position: u64,
+    /// Why.
+    pub error: Error,
+    /// The sample that stands in its place in the batch, under `on_error = replace`.
+    pub replaced_by: Option<SampleId>,
 }
 
 impl Batch {
@@ -50,6 +67,8 @@ impl Batch {
 pub struct Column {
     /// Name, as in the schema.
     pub name: String,
+    /// Element type.
+    pub dtype: DType,
     /// The values.
     pub data: Data,
 }
@@ -60,8 +79,6 @@ pub struct Column {
 pub enum Data {
     /// Values of one shape, end to end: a tensor of shape `[samples, shape...]`.
     Dense {
-        /// Element type.
-        dtype: DType,
         /// Shape of one sample's value.
         shape: Vec<u64>,
         /// The elements, row-major, `samples * product(shape) * size(dtype)` bytes.
@@ -83,11 +100,11 @@ impl Column {
         }
     }
 
-    /// The bytes of sample `index` of a byte column, dense or not.
+    /// The bytes of the value of sample `index`, unless the column is of index integers.
     pub fn bytes_of(&self, index: usize) -> Option<Bytes> {
         match &self.data {
             Data::Dense { shape, bytes, .. } => {
-                let len = shape.iter().product::<u64>() as usize;
+                let len = (shape.iter().product::<u64>() * self.dtype.size()) as usize;
                 (index < bytes.len().checked_div(len)?).then(|| bytes.slice(index * len..(index + 1) * len))
             }
             Data::Views(views) => views.get(index).cloned(),
@@ -104,30 +121,20 @@ pub(crate) struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     pub(crate) fn new(schema: &'a Schema, samples: usize) -> Columns<'a> {
-        let column = |field: &Field| match field.dtype {
-            DType::I64 => Data::I64(Vec::with_capacity(samples)),
-            DType::U8 => Data::Views(Vec::with_capacity(samples)),
-        };
-        Columns { schema, data: schema.fields.iter().map(column).collect() }
+        Columns { schema, data: schema.fields.iter().map(|_| Data::Views(Vec::with_capacity(samples))).collect() }
     }
 
-    /// Adds one sample; false if its values do not match the schema, in which case nothing was added.
-    #[must_use]
-    pub(crate) fn push(&mut self, values: &mut Vec<Value>) -> bool {
-        let fits = values.len() == self.data.len()
-            && values.iter().zip(&self.data).all(|(value, data)| {
-                matches!((value, data), (Value::Bytes(_), Data::Views(_)) | (Value::I64(_), Data::I64(_)))
-            });
-        if fits {
-            for (value, data) in values.drain(..).zip(&mut self.data) {
-                match (value, data) {
-                    (Value::Bytes(bytes), Data::Views(views)) => views.push(bytes),
-                    (Value::I64(number), Data::I64(numbers)) => numbers.push(number),
-                    _ => {}
-                }
+    /// Adds the values of one sample, which fit the schema.
+    pub(crate) fn push(&mut self, values: impl Iterator<Item = Value>) {
+        for (value, data) in values.zip(&mut self.data) {
+            match (value, data) {
+                (Value::Bytes(bytes), Data::Views(views)) => views.push(bytes),
+                (Value::I64(number), Data::I64(numbers)) => numbers.push(number),
+                // A column of numbers shows itself with the first sample; `fit` has seen that all are alike.
+                (Value::I64(number), data) => *data = Data::I64(vec![number]),
+                (Value::Bytes(_), _) => {}
             }
         }
-        fits
     }
 
     /// The columns. With `dense`, a byte column of fixed shape whose slices lie end to end in one of `blocks` becomes
@@ -136,12 +143,12 @@ impl<'a> Columns<'a> {
         let named = |(field, data): (&Field, Data)| {
             let data = match (&field.shape, data) {
                 (Shape::Fixed(shape), Data::Views(views)) if dense => match end_to_end(&views, blocks) {
-                    Some(bytes) => Data::Dense { dtype: field.dtype, shape: shape.clone(), bytes },
+                    Some(bytes) => Data::Dense { shape: shape.clone(), bytes },
                     None => Data::Views(views),
                 },
                 (_, data) => data,
             };
-            Column { name: field.name.clone(), data }
+            Column { name: field.name.clone(), dtype: field.dtype, data }
         };
         self.schema.fields.iter().zip(self.data).map(named).collect()
     }

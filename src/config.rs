@@ -1,22 +1,31 @@
 //! What was asked ([`Config`]) and what was really got ([`Route`], with a [`Fallback`] for every step down).
 
+mod collation;
+mod errors;
 mod fallback;
+mod order;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
+pub use collation::{Collate, PadValue, Padding};
+pub use errors::{MaxFailures, OnError};
 pub use fallback::{Cause, Fallback};
+pub use order::{Batching, Buckets, PackMethod, Packing, SHARD_SAMPLES, Shuffle, WINDOW_SAMPLES};
 
 /// What the user asks of a loader. `None` means: the loader chooses, from the device and the dataset.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Samples in a batch.
+    /// Rows (samples, unless `batching` says otherwise) in a batch.
     pub batch_size: u64,
+    /// What a row is.
+    pub batching: Batching,
     /// Epochs until the loader ends; `None`: it never ends.
     pub epochs: Option<u64>,
-    /// Whether each epoch visits the samples in an order of its own.
-    pub shuffle: bool,
+    /// Whether, and how, each epoch visits the samples in an order of its own.
+    pub shuffle: Shuffle,
     /// What the shuffled orders derive from.
     pub seed: u64,
     /// Which of the `world_size` equal consumers this is, from 0.
@@ -29,6 +38,8 @@ pub struct Config {
     pub start_epoch: u64,
     /// Samples of that epoch that were passed before, over all ranks (the `position` of a cursor).
     pub start_position: u64,
+    /// Rows passed of the window that begins there (the `rows` of a cursor); 0 unless `batching` has windows.
+    pub start_rows: u64,
     /// What moves the bytes.
     pub engine: EngineChoice,
     /// Whether reads go past the page cache.
@@ -45,24 +56,39 @@ pub struct Config {
     pub coalesce_gap: u64,
     /// What becomes of a sample that cannot be read.
     pub on_error: OnError,
+    /// How many samples may fail before the loader ends with `TooManyFailures`; `None`: any number.
+    pub max_failures: Option<MaxFailures>,
+    /// A file to which a line of JSON is added for each sample that cannot be had.
+    pub quarantine: Option<PathBuf>,
+    /// How long a read may take before it is given up, and its samples fail with `Timeout`; `None`: as long as it
+    /// likes.
+    pub timeout: Option<Duration>,
     /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
     pub starved_after: Duration,
     /// The form of a batch's columns.
     pub collate: Collate,
+    /// The form of single columns, by name, where it is another.
+    pub collate_columns: Vec<(String, Collate)>,
+    /// Whether each batch has a column "key" with the samples' keys.
+    pub key_column: bool,
+    /// Whether each batch has a column "index" with the samples' numbers in the dataset.
+    pub index_column: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
             batch_size: 64,
+            batching: Batching::Samples,
             epochs: Some(1),
-            shuffle: false,
+            shuffle: Shuffle::Off,
             seed: 0,
             rank: 0,
             world_size: 1,
             drop_last: false,
             start_epoch: 0,
             start_position: 0,
+            start_rows: 0,
             engine: EngineChoice::Auto,
             io: IoChoice::Auto,
             queue_depth: None,
@@ -71,8 +97,14 @@ impl Default for Config {
             memory_limit: None,
             coalesce_gap: 0,
             on_error: OnError::Raise,
+            max_failures: None,
+            quarantine: None,
+            timeout: None,
             starved_after: Duration::from_secs(10),
             collate: Collate::Auto,
+            collate_columns: Vec::new(),
+            key_column: false,
+            index_column: false,
         }
     }
 }
@@ -103,30 +135,6 @@ pub enum IoChoice {
     Direct,
     /// Through the page cache.
     Buffered,
-}
-
-/// What becomes of a sample that cannot be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnError {
-    /// Its error takes the place of its batch.
-    #[default]
-    Raise,
-    /// It is left out of its batch, counted, and named with its error in the batch.
-    Skip,
-}
-
-/// The form of a batch's columns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Collate {
-    /// Dense where all samples have one size and dense costs no copy; views otherwise.
-    #[default]
-    Auto,
-    /// One zero-copy slice a sample.
-    Views,
-    /// One array of all samples end to end; the build fails where sizes differ.
-    Dense,
 }
 
 /// What moves the bytes.

@@ -13,6 +13,7 @@ mod walk;
 
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
+use std::fmt;
 
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
@@ -38,14 +39,103 @@ pub struct Span {
     pub len: u64,
 }
 
-/// Element type of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Element type of a column. All are little endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DType {
     /// Unsigned bytes.
     U8,
-    /// Signed 64-bit integers, little endian.
+    /// Signed bytes.
+    I8,
+    /// Unsigned 16-bit integers.
+    U16,
+    /// Signed 16-bit integers.
+    I16,
+    /// Unsigned 32-bit integers.
+    U32,
+    /// Signed 32-bit integers.
+    I32,
+    /// Unsigned 64-bit integers.
+    U64,
+    /// Signed 64-bit integers.
     I64,
+    /// IEEE 754 half precision, carried as 2 bytes.
+    F16,
+    /// The upper half of a single-precision number, carried as 2 bytes.
+    BF16,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 double precision.
+    F64,
+    /// 8-bit float with 4 bits of exponent (OCP "E4M3", `float8_e4m3fn`), carried as a byte.
+    F8E4M3,
+    /// 8-bit float with 5 bits of exponent (OCP "E5M2", `float8_e5m2`), carried as a byte.
+    F8E5M2,
+    /// A byte that is 0 or 1.
+    Bool,
+}
+
+impl DType {
+    /// All of them.
+    pub const ALL: [DType; 15] = [
+        DType::U8,
+        DType::I8,
+        DType::U16,
+        DType::I16,
+        DType::U32,
+        DType::I32,
+        DType::U64,
+        DType::I64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+        DType::F8E4M3,
+        DType::F8E5M2,
+        DType::Bool,
+    ];
+
+    /// Bytes of an element.
+    pub const fn size(self) -> u64 {
+        match self {
+            DType::U8 | DType::I8 | DType::F8E4M3 | DType::F8E5M2 | DType::Bool => 1,
+            DType::U16 | DType::I16 | DType::F16 | DType::BF16 => 2,
+            DType::U32 | DType::I32 | DType::F32 => 4,
+            DType::U64 | DType::I64 | DType::F64 => 8,
+        }
+    }
+
+    /// The name, as NumPy and ml_dtypes spell it, shortened: "u8", "i64", "bf16", "f8e4m3", "bool".
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::U8 => "u8",
+            DType::I8 => "i8",
+            DType::U16 => "u16",
+            DType::I16 => "i16",
+            DType::U32 => "u32",
+            DType::I32 => "i32",
+            DType::U64 => "u64",
+            DType::I64 => "i64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::F8E4M3 => "f8e4m3",
+            DType::F8E5M2 => "f8e5m2",
+            DType::Bool => "bool",
+        }
+    }
+
+    /// The type of that [`name`](DType::name).
+    pub fn named(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// How large the values of a column are.
@@ -78,9 +168,9 @@ pub struct Schema {
 /// One sample's value of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Bytes of a `U8` column, a zero-copy slice of what was read.
+    /// The elements of a column of any type, a zero-copy slice of what was read.
     Bytes(Bytes),
-    /// The value of an `I64` scalar column.
+    /// The value of a scalar `I64` column that the index tells.
     I64(i64),
 }
 
@@ -135,6 +225,41 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// A hash of everything that the order and the content of samples hang on (format, names, sizes), not of the bytes.
     fn fingerprint(&self) -> u64;
+
+    /// Elements that the value of field number `field` of a sample has, as the index tells: what packing, buckets and
+    /// padding go by before anything is read. `None` where only reading tells.
+    fn length(&self, _id: SampleId, field: usize) -> Option<u64> {
+        match &self.schema().fields[field].shape {
+            Shape::Fixed(shape) => Some(shape.iter().product()),
+            Shape::Ragged => None,
+        }
+    }
+
+    /// The field whose value is exactly the sample's spans, end to end, while all other fields come from the index.
+    /// Of such a sample a part can be read without the rest: `parse` then gets that part and makes it the value.
+    fn plain_field(&self) -> Option<usize> {
+        None
+    }
+
+    /// Where each shard ends, in samples, ascending, the last at `len()`: what a shuffle of shards permutes. Empty
+    /// where samples are not stored in shards.
+    fn shards(&self) -> &[u64] {
+        &[]
+    }
+
+    /// Which sample of which dataset this really is, where this dataset is a view of others.
+    fn origin(&self, id: SampleId) -> Origin {
+        Origin { fingerprint: self.fingerprint(), id }
+    }
+}
+
+/// A sample, wherever it may be named: what a list of bad samples holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Of the dataset that has the sample.
+    pub fingerprint: u64,
+    /// The sample there.
+    pub id: SampleId,
 }
 
 /// A [`FileTable`] is full.

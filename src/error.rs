@@ -32,6 +32,12 @@ pub enum ErrorKind {
     Starved,
     /// An engine or mode that was asked for by name cannot be had here.
     Unavailable,
+    /// A read, or what comes behind it, took longer than the timeout allows.
+    Timeout,
+    /// More samples failed than `max_failures` allows.
+    TooManyFailures,
+    /// A saved state does not belong to this dataset or this order.
+    StateMismatch,
     /// The system failed to read: what the disk or the file system reported.
     Io,
     /// A thread of the loader ended without being asked to: a bug of this library.

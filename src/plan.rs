@@ -202,7 +202,7 @@ impl Planner {
             if empty_epochs > 2 {
                 return None;
             }
-            self.start = Cursor { epoch: self.start.epoch.saturating_add(1), position: 0 };
+            self.start = Cursor::new(self.start.epoch.saturating_add(1), 0);
             self.index = 0;
         }
         (self.last_epoch.is_none_or(|last| self.start.epoch < last)).then_some(self.start.epoch)
@@ -235,7 +235,7 @@ impl Planner {
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
         for position in &plan.positions {
-            let id = self.sampler.at(Cursor { epoch: plan.cursor.epoch, position: position.position });
+            let id = self.sampler.at(Cursor::new(plan.cursor.epoch, position.position));
             plan.ids.push(id);
             self.dataset.spans(id, &mut self.spans);
             plan.ends.push(self.spans.len() as u32);

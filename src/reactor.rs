@@ -5,6 +5,7 @@
 //! Batches get their memory in order: no later batch holds a block that an earlier one lacks, so the batch that the
 //! consumer waits for can always be read with what is in flight or comes home.
 
+mod assemble;
 mod depth;
 mod pending;
 #[cfg(test)]

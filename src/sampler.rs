@@ -1,13 +1,17 @@
 //! The order of samples as a function: a cursor goes in, a sample comes out, and nothing is stored.
 
+mod digest;
 mod feistel;
 mod random;
 mod shuffled;
 mod strided;
 
-use crate::dataset::SampleId;
+use crate::config::Shuffle;
+use crate::dataset::{Dataset, SampleId};
+use crate::error::Result;
 use std::sync::Arc;
 
+pub use digest::Digest;
 pub use random::sample_rng;
 pub use shuffled::{EpochOrder, Shuffled};
 pub use strided::{Position, Strided};
@@ -22,6 +26,16 @@ pub struct Cursor {
     pub epoch: u64,
     /// Samples of this epoch that come before, over all ranks.
     pub position: u64,
+    /// Rows passed, over all ranks, of the window of samples that begins at `position`: 0 unless rows are packed or
+    /// bucketed a window at a time.
+    pub rows: u64,
+}
+
+impl Cursor {
+    /// Before the sample at `position` of `epoch`.
+    pub fn new(epoch: u64, position: u64) -> Cursor {
+        Cursor { epoch, position, rows: 0 }
+    }
 }
 
 /// An order of samples: for each epoch a bijection of `0..len()` onto the samples of the dataset.
@@ -29,18 +43,60 @@ pub trait Sampler: Send + Sync + 'static {
     /// Number of positions in an epoch.
     fn len(&self) -> u64;
 
+    /// Number of positions in that epoch, where one may differ from the others: a mixture whose weights were changed
+    /// within it.
+    fn len_of(&self, _epoch: u64) -> u64 {
+        self.len()
+    }
+
     /// Whether there is no position.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The sample at a position below `len()`.
+    /// The sample at the cursor's position, which is below `len_of(cursor.epoch)`.
     fn at(&self, cursor: Cursor) -> SampleId;
+
+    /// The order in words, with everything it depends on but the dataset, on one line: a state that was saved in
+    /// another order is refused by it.
+    fn describe(&self) -> String {
+        "an order of the caller's".into()
+    }
+
+    /// What a state keeps of a mixture beside the cursor. `None`: the cursor is all there is.
+    fn mixer(&self, _cursor: Cursor) -> Option<Mixer> {
+        None
+    }
+
+    /// This order, going on from where a mixture was. `None`: it needs no more than the cursor.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where `mixer` is not of such a mixture.
+    fn resumed(&self, _mixer: &Mixer) -> Result<Option<Arc<dyn Sampler>>> {
+        Ok(None)
+    }
 }
 
-/// The order of `len` samples that a configuration asks for: shuffled by `seed`, or that of the dataset.
-pub fn for_dataset(len: u64, shuffle: bool, seed: u64) -> Arc<dyn Sampler> {
-    if shuffle { Arc::new(Shuffled::new(len, seed)) } else { Arc::new(Sequential::new(len)) }
+/// Where a mixture of datasets stands: counters of the part of an epoch that has the same weights.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mixer {
+    /// The weights, as slots of a period that the datasets have.
+    pub slots: Vec<u32>,
+    /// The epoch that was mixed in parts; the others are of one part.
+    pub epoch: u64,
+    /// Position in that epoch from which on it has these weights.
+    pub since: u64,
+    /// Samples that each dataset had given in that epoch by then.
+    pub given: Vec<u64>,
+}
+
+/// The order of the dataset's samples that a configuration asks for.
+pub fn for_dataset(dataset: &dyn Dataset, shuffle: Shuffle, seed: u64) -> Arc<dyn Sampler> {
+    let len = dataset.len();
+    match shuffle {
+        Shuffle::Full => Arc::new(Shuffled::new(len, seed)),
+        _ => Arc::new(Sequential::new(len)),
+    }
 }
 
 /// Samples in the order of the dataset.
@@ -62,5 +118,9 @@ impl Sampler for Sequential {
     }
     fn at(&self, cursor: Cursor) -> SampleId {
         SampleId(cursor.position)
+    }
+
+    fn describe(&self) -> String {
+        "in the order of the dataset".into()
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
-use uringload::config::Config;
+use uringload::config::{Config, Shuffle};
 use uringload::dataset::{Dataset, Folder, RecordOptions, Records};
 use uringload::loader::Loader;
 
@@ -129,7 +129,7 @@ fn allocates_by_batch(dataset: &Arc<dyn Dataset>, more: More) {
             engine,
             io,
             epochs: None,
-            shuffle: true,
+            shuffle: Shuffle::Full,
             queue_depth: Some(16),
             read_bytes: Some(16 << 10),
             // Few batches, so that the warm-up goes through all of them many times.

@@ -350,7 +350,7 @@ fn a_consumer_that_keeps_batches_is_told_however_it_waits() {
             drop(kept);
             let batch = next(&mut loader).expect("a batch").expect("memory came back");
             assert_eq!(batch.cursor, cursor, "{name}: the very next one");
-            assert_eq!(batch.cursor, Cursor { epoch: 0, position: 32 });
+            assert_eq!(batch.cursor, Cursor::new(0, 32));
         }
     });
 }

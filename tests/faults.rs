@@ -165,7 +165,7 @@ fn files_that_change_while_they_are_read() {
                 assert_eq!(common::check::wrong_in(&*dataset, batch.ids[at], &bytes), None);
             }
             came += batch.len() as u64;
-            failed += batch.skipped.len() as u64;
+            failed += batch.failed.len() as u64;
         }
         stop.store(true, Ordering::Relaxed);
         writer.join().expect("the writer");

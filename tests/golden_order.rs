@@ -13,8 +13,7 @@ use uringload::sampler::{Cursor, Sampler, Shuffled, sample_rng};
 fn orders() {
     for (len, seed, epoch, first) in ORDERS {
         let sampler = Shuffled::new(*len, *seed);
-        let ids: Vec<u64> =
-            (0..16.min(*len)).map(|position| sampler.at(Cursor { epoch: *epoch, position }).0).collect();
+        let ids: Vec<u64> = (0..16.min(*len)).map(|position| sampler.at(Cursor::new(*epoch, position)).0).collect();
         assert_eq!(ids, *first, "the first of {len} samples, seed {seed}, epoch {epoch}");
     }
 }

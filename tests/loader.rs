@@ -88,7 +88,7 @@ fn epochs_come_one_after_the_other_each_in_its_order() {
         assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(ids, wanted);
         assert!(loader.next().is_none() && loader.is_empty(), "it stays at its end");
-        assert_eq!(loader.cursor(), Cursor { epoch: 3, position: 0 });
+        assert_eq!(loader.cursor(), Cursor::new(3, 0));
 
         let mut endless = builder(&dataset).epochs(None).build().expect("a loader");
         assert_eq!(endless.len(), None);
@@ -110,7 +110,7 @@ fn what_cannot_work_is_refused_in_words() {
         (builder(&dataset).batch_size(0), ["batch size", "0"]),
         (builder(&dataset).rank(4, 4), ["rank 4", "world size 4"]),
         (builder(&dataset).rank(0, 0), ["world size", "0"]),
-        (builder(&dataset).start(Cursor { epoch: 2, position: FILES + 1 }), ["101", "100"]),
+        (builder(&dataset).start(Cursor::new(2, FILES + 1)), ["101", "100"]),
         (builder(&dataset).collate(Collate::Dense), ["\"data\"", "differ in length"]),
     ] {
         let error = refused(builder);
@@ -265,7 +265,7 @@ fn samples_that_cannot_be_read_are_skipped_and_counted() {
             for batch in loader {
                 let batch = batch.expect("errors cost samples, not batches");
                 ids.extend(checked(&*dataset, &batch));
-                skipped.extend(batch.skipped.iter().map(|(id, error)| (*id, error.kind())));
+                skipped.extend(batch.failed.iter().map(|failed| (failed.id, failed.error.kind())));
             }
             let mut wanted = order(&Shuffled::new(FILES, SEED), 2);
             wanted.retain(|id| !bad.contains(id));
@@ -317,7 +317,7 @@ fn dense_batches_are_equal_however_they_came_about() {
                     for shuffle in [true, false] {
                         let config = Config {
                             batch_size: 8,
-                            shuffle,
+                            shuffle: shuffle.into(),
                             engine,
                             io,
                             coalesce_gap,

@@ -88,7 +88,7 @@ impl Work {
         for epoch in start.epoch..EPOCHS {
             let from = if epoch == start.epoch { start.position } else { 0 };
             let to = if run.drop_last { from + (len - from) / round * round } else { len };
-            expected.extend((from..to).map(|position| (epoch, sampler.at(Cursor { epoch, position }))));
+            expected.extend((from..to).map(|position| (epoch, sampler.at(Cursor::new(epoch, position)))));
         }
         expected
     }
@@ -149,7 +149,7 @@ impl Work {
     fn stop_everywhere(&self, before: &Run, after: &Run) {
         let whole = self.deliver(before, Cursor::default(), usize::MAX);
         assert_eq!(flat(&whole), self.expected(before, Cursor::default()), "{before:?}");
-        assert_eq!(whole.last().map(|round| round.next), Some(Cursor { epoch: EPOCHS, position: 0 }));
+        assert_eq!(whole.last().map(|round| round.next), Some(Cursor::new(EPOCHS, 0)));
         for stop in 1..=whole.len() {
             let first = self.deliver(before, Cursor::default(), stop);
             let cursor = first[stop - 1].next;
@@ -237,7 +237,7 @@ fn every_cursor_of_an_epoch_is_valid() {
         let work = Work::folder(13, true);
         for position in 0..=13 {
             for run in [threads(2, 3, false), threads(2, 3, true)] {
-                let start = Cursor { epoch: 0, position };
+                let start = Cursor::new(0, position);
                 let delivered = self::flat(&work.deliver(&run, start, usize::MAX));
                 assert_eq!(delivered, work.expected(&run, start), "from {position}, {run:?}");
             }
@@ -257,7 +257,7 @@ fn too_few_samples_for_a_full_batch_are_an_empty_run() {
 #[test]
 fn a_cursor_behind_the_epoch_is_refused() {
     let work = Work::folder(13, true);
-    let start = Cursor { epoch: 0, position: 14 };
+    let start = Cursor::new(0, 14);
     let Err(error) = work.builder(&threads(1, 4, false), 0, start, 1).build() else { panic!("14 of 13 samples") };
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("14") && error.to_string().contains("13"), "{error}");
@@ -269,7 +269,7 @@ fn a_cursor_behind_the_epoch_is_refused() {
 fn the_last_epoch_of_all_ends() {
     within(BOUND, || {
         let work = Work::folder(3, false);
-        let start = Cursor { epoch: u64::MAX, position: 3 };
+        let start = Cursor::new(u64::MAX, 3);
         let mut loader = work.builder(&threads(1, 4, false), 0, start, 1).build().expect("a loader");
         assert!(loader.next().is_none());
         assert_eq!(loader.len(), Some(0));

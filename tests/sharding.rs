@@ -30,7 +30,7 @@ proptest! {
     fn every_remaining_position_comes_once(
         len in 0..400_u64, passed in 0..400_u64, world_size in 1..9_u64, batch_size in 1..20_u64, drop_last: bool,
     ) {
-        let start = Cursor { epoch: 5, position: passed.min(len) };
+        let start = Cursor::new(5, passed.min(len));
         let remaining = len - start.position;
         let ranks = ranks(world_size, batch_size, drop_last);
         let batches = ranks[0].batches(remaining);
@@ -62,7 +62,7 @@ proptest! {
     ) {
         let before = ranks(first.0, first.1, false);
         let after = ranks(second.0, second.1, false);
-        let start = Cursor { epoch: 2, position: 0 };
+        let start = Cursor::new(2, 0);
         let stop = stop % before[0].batches(len);
         let mut seen: Vec<u64> = Vec::new();
         let mut take = |places: Vec<Position>| {
@@ -75,9 +75,9 @@ proptest! {
             let batches = after[0].batches(len - cursor.position);
             prop_assert!(batches > 0);
             (0..batches).for_each(|index| take(global_batch(&after, cursor, len, index)));
-            prop_assert_eq!(after[0].cursor_after(cursor, len, batches - 1), Cursor { epoch: 3, position: 0 });
+            prop_assert_eq!(after[0].cursor_after(cursor, len, batches - 1), Cursor::new(3, 0));
         } else {
-            prop_assert_eq!(cursor, Cursor { epoch: 3, position: 0 });
+            prop_assert_eq!(cursor, Cursor::new(3, 0));
         }
         prop_assert_eq!(seen, (0..len).collect::<Vec<_>>());
     }
@@ -110,7 +110,7 @@ proptest! {
 #[test]
 fn fewer_samples_than_ranks_are_repeated_for_all() {
     let ranks = ranks(4, 8, false);
-    let all = global_batch(&ranks, Cursor { epoch: 0, position: 9 }, 10, 0);
+    let all = global_batch(&ranks, Cursor::new(0, 9), 10, 0);
     assert_eq!(
         all.iter().map(|place| (place.position, place.padding)).collect::<Vec<_>>(),
         [(9, false), (9, true), (9, true), (9, true)]
@@ -122,26 +122,26 @@ fn fewer_samples_than_ranks_are_repeated_for_all() {
 fn a_dropped_tail_ends_the_epoch() {
     let rank = strided(1, 2, 3, true);
     assert_eq!(rank.batches(17), 2);
-    let start = Cursor { epoch: 4, position: 0 };
-    assert_eq!(rank.cursor_after(start, 17, 0), Cursor { epoch: 4, position: 6 });
-    assert_eq!(rank.cursor_after(start, 17, 1), Cursor { epoch: 5, position: 0 });
+    let start = Cursor::new(4, 0);
+    assert_eq!(rank.cursor_after(start, 17, 0), Cursor::new(4, 6));
+    assert_eq!(rank.cursor_after(start, 17, 1), Cursor::new(5, 0));
     assert_eq!(rank.batches(5), 0, "less than one batch for each rank: none");
 }
 
 #[test]
 fn the_largest_numbers_do_not_overflow() {
     let rank = strided(u64::MAX - 1, u64::MAX, 1, false);
-    let start = Cursor { epoch: u64::MAX, position: 0 };
+    let start = Cursor::new(u64::MAX, 0);
     assert_eq!(batch(&rank, start, 10, 0).len(), 1);
-    assert_eq!(rank.cursor_after(start, 10, u64::MAX), Cursor { epoch: u64::MAX, position: 0 });
+    assert_eq!(rank.cursor_after(start, 10, u64::MAX), Cursor::new(u64::MAX, 0));
     let rank = strided(1, 2, 1 << 62, false);
     let (last, mut out) = (rank.batches(u64::MAX) - 1, Vec::new());
     assert_eq!(last, 1);
-    rank.batch(Cursor { epoch: 0, position: u64::MAX - 3 }, u64::MAX, 0, &mut out);
+    rank.batch(Cursor::new(0, u64::MAX - 3), u64::MAX, 0, &mut out);
     assert_eq!(out.iter().map(|place| place.position).collect::<Vec<_>>(), [u64::MAX - 2, u64::MAX - 3]);
     // A cursor behind the end, of a dataset that has shrunk: nothing is left.
-    assert!(batch(&rank, Cursor { epoch: 0, position: 11 }, 10, 0).is_empty());
-    assert_eq!(rank.cursor_after(Cursor { epoch: 0, position: 11 }, 10, 0), Cursor { epoch: 1, position: 0 });
+    assert!(batch(&rank, Cursor::new(0, 11), 10, 0).is_empty());
+    assert_eq!(rank.cursor_after(Cursor::new(0, 11), 10, 0), Cursor::new(1, 0));
 }
 
 #[test]

@@ -210,7 +210,7 @@ pub struct Means {
 pub fn config(order: &Order, means: &Means) -> Config {
     Config {
         batch_size: order.batch_size,
-        shuffle: order.shuffle,
+        shuffle: order.shuffle.into(),
         seed: order.seed,
         rank: order.rank,
         world_size: order.world_size,

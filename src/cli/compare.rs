@@ -7,12 +7,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uringload::config::{Config, EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, FileId, SampleId, Span};
-use uringload::sampler::{Cursor, Sampler, Sequential, Shuffled};
+use uringload::sampler::{Cursor, Sampler, for_dataset};
 use uringload::sys::file::Mapping;
 use uringload::sys::system;
 use uringload::{Error, Result};
@@ -114,11 +113,7 @@ struct Work<'a> {
 }
 
 fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
-    let samples = run.dataset.len();
-    let sampler: Arc<dyn Sampler> = match run.config.shuffle {
-        true => Arc::new(Shuffled::new(samples, run.config.seed)),
-        false => Arc::new(Sequential::new(samples)),
-    };
+    let sampler = for_dataset(&**run.dataset, run.config.shuffle, run.config.seed);
     let cpu = system::cpu_time();
     let start = Instant::now();
     let work = Work {
@@ -178,7 +173,7 @@ impl Work<'_> {
         let an_epoch = (self.sampler.len() + world_size - 1 - rank) / world_size;
         let taken = self.next.fetch_add(1, Ordering::Relaxed);
         let epoch = taken.checked_div(an_epoch).filter(|&epoch| epoch < self.epochs)?;
-        Some(self.sampler.at(Cursor { epoch, position: taken % an_epoch * world_size + rank }))
+        Some(self.sampler.at(Cursor::new(epoch, taken % an_epoch * world_size + rank)))
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
-use uringload::dataset::{DType, Shape, Span};
+use uringload::dataset::{Shape, Span};
 
 /// Opens the dataset and describes it; reads no sample.
 pub fn run(options: &Inspect) -> Done {
@@ -64,7 +64,7 @@ fn as_text(data: &Data, opening: Duration) -> String {
     let Sizes { least, median, p99, most } = sizes;
     row("sample size", format!("least {}, median {}, p99 {}, most {}", of(least), of(median), of(p99), of(most)));
     for field in &dataset.schema().fields {
-        row("column", format!("{}: {} {}", field.name, dtype(field.dtype), shape(&field.shape)));
+        row("column", format!("{}: {} {}", field.name, field.dtype, shape(&field.shape)));
     }
     if data.classes() > 0 {
         row("classes", units::count(data.classes() as u64));
@@ -92,7 +92,7 @@ fn as_json(data: &Data) -> Value {
             Shape::Fixed(shape) => json!(shape),
             Shape::Ragged => Value::Null,
         };
-        json!({ "name": field.name, "dtype": dtype(field.dtype), "shape": shape })
+        json!({ "name": field.name, "dtype": field.dtype.name(), "shape": shape })
     };
     let skipped = |skipped: &uringload::dataset::Skipped| {
         json!({
@@ -114,14 +114,6 @@ fn as_json(data: &Data) -> Value {
         "left_out": data.skipped().iter().map(skipped).collect::<Vec<_>>(),
         "fingerprint": format!("{:016x}", dataset.fingerprint()),
     })
-}
-
-fn dtype(dtype: DType) -> &'static str {
-    match dtype {
-        DType::U8 => "u8",
-        DType::I64 => "i64",
-        _ => "other",
-    }
 }
 
 fn shape(shape: &Shape) -> String {

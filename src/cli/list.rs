@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use std::io::{BufWriter, Write};
-use uringload::batch::{Batch, Data as Column};
+use uringload::batch::{Batch, Data as Column, FailedSample};
 use uringload::config::{Config, OnError};
 use uringload::dataset::SampleId;
 use uringload::loader::Loader;
@@ -87,10 +87,10 @@ fn write_batch(out: &mut impl Write, data: &Data, batch: &Batch, digest: Option<
         let columns = Some(columns(batch, index, digest));
         Line { padding, columns, ..Line::new(data, id) }.write(out)?;
     }
-    for (id, error) in &batch.skipped {
+    for FailedSample { id, error, .. } in &batch.failed {
         Line { error: Some(error.to_string()), ..Line::new(data, *id) }.write(out)?;
     }
-    Ok(batch.skipped.len())
+    Ok(batch.failed.len())
 }
 
 /// Bytes and digest of each column of bytes; the value of each column of numbers.

@@ -194,6 +194,14 @@ impl Dataset for Folder {
             fingerprint.finish()
         })
     }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        Some(if field == 0 { self.files.size(file_of(id)) } else { 1 })
+    }
+
+    fn plain_field(&self) -> Option<usize> {
+        Some(0)
+    }
 }
 
 /// Sparse files may be of any size, so that a sum of sizes may not fit.

@@ -208,4 +208,13 @@ impl Dataset for Records {
             fingerprint.finish()
         })
     }
+
+    fn plain_field(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    /// Every file is a shard.
+    fn shards(&self) -> &[u64] {
+        &self.ends
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::run::{self, Job};
 use super::{Loader, run::Limits};
-use crate::config::{Collate, Config, EngineChoice, IoChoice, OnError};
-use crate::dataset::{DType, Dataset, Shape};
+use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, OnError, Shuffle};
+use crate::dataset::{Dataset, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{self, Cursor, Sampler, Strided};
 use crate::stats::Stats;
@@ -55,9 +55,9 @@ impl Builder {
         self
     }
 
-    /// Whether each epoch has a random order of its own.
-    pub fn shuffle(mut self, shuffle: bool) -> Builder {
-        self.config.shuffle = shuffle;
+    /// Whether, and how, each epoch has a random order of its own: `true` is [`Shuffle::Full`].
+    pub fn shuffle(mut self, shuffle: impl Into<Shuffle>) -> Builder {
+        self.config.shuffle = shuffle.into();
         self
     }
 
@@ -90,6 +90,7 @@ impl Builder {
     pub fn start(mut self, cursor: Cursor) -> Builder {
         self.config.start_epoch = cursor.epoch;
         self.config.start_position = cursor.position;
+        self.config.start_rows = cursor.rows;
         self
     }
 
@@ -142,12 +143,13 @@ impl Builder {
     /// one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is not to be had.
     pub fn build(self) -> Result<Loader> {
         let Builder { dataset, sampler, config } = self;
+        refuse_unbuilt(&config)?;
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
         }
         let sampler = match sampler {
             Some(sampler) => sampler,
-            None => sampler::for_dataset(dataset.len(), config.shuffle, config.seed),
+            None => sampler::for_dataset(&*dataset, config.shuffle, config.seed),
         };
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;
@@ -160,8 +162,27 @@ impl Builder {
     }
 }
 
+/// What the configuration has words for and nothing does yet.
+fn refuse_unbuilt(config: &Config) -> Result<()> {
+    let unbuilt = [
+        (matches!(config.shuffle, Shuffle::Window(_) | Shuffle::Shards { .. }), "a shuffle of windows or shards"),
+        (config.batching != Batching::Samples, "packing and buckets"),
+        (matches!(config.collate, Collate::Ragged | Collate::Padded(_)), "ragged and padded columns"),
+        (!config.collate_columns.is_empty(), "the form of single columns"),
+        (config.key_column || config.index_column, "key and index columns"),
+        (matches!(config.on_error, OnError::Warn | OnError::Replace), "on_error warn and replace"),
+        (config.max_failures.is_some(), "max_failures"),
+        (config.quarantine.is_some(), "quarantine"),
+        (config.timeout.is_some(), "timeout"),
+    ];
+    match unbuilt.iter().find(|(asked, _)| *asked) {
+        Some((_, what)) => Err(Error::new(ErrorKind::Unavailable, format!("not there yet: {what}"))),
+        None => Ok(()),
+    }
+}
+
 fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
-    let start = Cursor { epoch: config.start_epoch, position: config.start_position };
+    let start = Cursor { epoch: config.start_epoch, position: config.start_position, rows: config.start_rows };
     if start.position > sampler.len() {
         let (position, len) = (start.position, sampler.len());
         return Err(Error::new(
@@ -176,7 +197,7 @@ fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
 /// Whether batches are to be one tensor where their shape allows it.
 fn is_dense(config: &Config, dataset: &dyn Dataset) -> Result<bool> {
     let fields = &dataset.schema().fields;
-    let ragged = fields.iter().find(|field| field.dtype == DType::U8 && field.shape == Shape::Ragged);
+    let ragged = fields.iter().find(|field| field.shape == Shape::Ragged);
     match (config.collate, ragged) {
         (Collate::Dense, Some(field)) => Err(Error::new(
             ErrorKind::InvalidArgument,

@@ -117,7 +117,8 @@ fn check_reads(plan: &BatchPlan, layout: Layout) {
         plan.slices.iter().any(holds)
     };
     for read in &plan.reads {
-        let is_between = layout.coalesce_gap > 0 && read.need == read.len;
+        // Spans are joined over less than an alignment unit without a gap too, and a read may be cut off right there.
+        let is_between = read.need == read.len;
         assert!(is_between || wanted(read.file, read.offset + read.need - 1), "{read:?} needs what nobody wants");
     }
     let ascends = |reads: &[PlannedRead]| reads[0].block <= reads[1].block;
@@ -354,7 +355,7 @@ fn plans_follow_each_other_to_the_last_epoch() {
         plans.push((plan.cursor, plan.next, plan.ids.clone()));
     }
     assert!(!planner.next(&mut plan) && plan.ids.is_empty());
-    let at = |epoch, position| Cursor { epoch, position };
+    let at = |epoch, position| Cursor::new(epoch, position);
     let cursors: Vec<_> = plans.iter().map(|(cursor, next, _)| (*cursor, *next)).collect();
     let wanted = [(at(0, 0), at(0, 4)), (at(0, 4), at(1, 0)), (at(1, 0), at(1, 4)), (at(1, 4), at(2, 0))];
     assert_eq!(cursors, wanted);

@@ -1,9 +1,10 @@
-//! One batch on its way: its memory, its reads, what went wrong, and how it becomes a [`Batch`].
+//! One batch on its way: its memory, its reads, and what went wrong.
 
 use super::Rules;
-use crate::batch::{Batch, Columns};
+use super::assemble::{self, Parsed};
+use crate::batch::Batch;
 use crate::config::OnError;
-use crate::dataset::{Dataset, FileId, FileTable, Sample, SampleId};
+use crate::dataset::{Dataset, FileId, FileTable};
 use crate::engine::{Done, Read};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, PlannedRead, Slice};
@@ -33,8 +34,7 @@ pub(super) struct Pending {
     /// Reads that are not settled.
     left: usize,
     failures: Vec<Failure>,
-    raw: Vec<Bytes>,
-    sample: Sample,
+    parsed: Parsed,
 }
 
 /// One block of a batch: what was not handed out yet, and what came back.
@@ -193,22 +193,23 @@ impl Pending {
         for block in &mut self.blocks[..self.plan.blocks.len()] {
             parts.push(block.whole()?);
         }
-        let failed = self.failed_samples();
+        let mut failed = self.failed_samples();
         if dense {
-            self.compact(&mut parts, &failed);
+            assemble::compact(&mut self.plan, &mut parts, &failed);
         }
         let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
-        let batch = self.assemble(dataset, &blocks, failed, rules);
+        self.parsed.parse(dataset, &self.plan, &blocks, &mut failed);
         stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
-        let failed = batch.skipped.len() as u64;
+        let failed = self.parsed.failed() as u64;
         if rules.on_error == OnError::Raise
-            && let Some((_, error)) = batch.skipped.first()
+            && let Some(error) = self.parsed.first_error()
         {
             stats.count.samples_failed.add(failed);
-            return Ok(Err(error.clone()));
+            self.parsed.clear();
+            return Ok(Err(error));
         }
         stats.count.samples_skipped.add(failed);
-        Ok(Ok(batch))
+        Ok(Ok(self.parsed.assemble(dataset, &self.plan, &blocks, rules)))
     }
 
     /// The error of each sample that lacks a byte, by sample; empty where all are good.
@@ -224,103 +225,6 @@ impl Pending {
             self.failures.iter().find(hits).map(|failure| failure.error.clone())
         };
         (0..self.plan.ids.len()).map(|index| self.plan.slices_of(index).iter().find_map(of)).collect()
-    }
-
-    /// Moves the spans of good samples end to end: down within their block where memory has the batch's order, into the
-    /// block set aside for it where it has not. A batch that lies so already is not touched.
-    fn compact(&mut self, parts: &mut [Part], failed: &[Option<Error>]) {
-        let target = self.plan.gather;
-        let mut at = 0;
-        for index in 0..self.plan.ids.len() {
-            if failed.get(index).is_some_and(Option::is_some) {
-                continue;
-            }
-            for slice in self.plan.slice_range(index) {
-                let slice = &mut self.plan.slices[slice];
-                let (start, len) = (slice.at as usize, slice.span.len as usize);
-                match target {
-                    _ if len == 0 => {}
-                    None if start == at => {}
-                    None => parts[slice.block as usize].as_mut().copy_within(start..start + len, at),
-                    Some(target) => {
-                        // The target is the last block, so the two sides of the split are different blocks.
-                        let (from, to) = parts.split_at_mut(target as usize);
-                        let from = &from[slice.block as usize].as_ref()[start..start + len];
-                        to[0].as_mut()[at..at + len].copy_from_slice(from);
-                        slice.block = target;
-                    }
-                }
-                slice.at = at as u64;
-                at += len;
-            }
-        }
-    }
-
-    fn assemble(
-        &mut self,
-        dataset: &dyn Dataset,
-        blocks: &[Bytes],
-        mut failed: Vec<Option<Error>>,
-        rules: &Rules,
-    ) -> Batch {
-        let samples = self.plan.ids.len();
-        let mut columns = Columns::new(dataset.schema(), samples);
-        let mut ids = Vec::with_capacity(samples);
-        let mut padding = Vec::new();
-        let padded = self.plan.positions.iter().any(|position| position.padding);
-        let mut skipped = Vec::new();
-        for index in 0..samples {
-            let id = self.plan.ids[index];
-            let error = failed.get_mut(index).and_then(Option::take);
-            let error = error.map_or_else(|| self.parse(dataset, blocks, index, id, &mut columns), Some);
-            if let Some(error) = error {
-                skipped.push((id, error));
-                continue;
-            }
-            ids.push(id);
-            if padded {
-                padding.push(self.plan.positions[index].padding);
-            }
-        }
-        // What is reused for the next batch must not keep this one's memory.
-        self.raw.clear();
-        self.sample.values.clear();
-        Batch {
-            cursor: self.plan.cursor,
-            next: self.plan.next,
-            ids,
-            padding: padded.then_some(padding),
-            columns: columns.finish(rules.dense, blocks),
-            skipped,
-        }
-    }
-
-    fn parse(
-        &mut self,
-        dataset: &dyn Dataset,
-        blocks: &[Bytes],
-        index: usize,
-        id: SampleId,
-        columns: &mut Columns<'_>,
-    ) -> Option<Error> {
-        self.raw.clear();
-        for slice in &self.plan.slices[self.plan.slice_range(index)] {
-            let start = slice.at as usize;
-            let bytes = match slice.span.len as usize {
-                0 => Bytes::new(),
-                len => blocks[slice.block as usize].slice(start..start + len),
-            };
-            self.raw.push(bytes);
-        }
-        self.sample.values.clear();
-        match dataset.parse(id, &self.raw, &mut self.sample) {
-            Err(error) => Some(error),
-            Ok(()) if columns.push(&mut self.sample.values) => None,
-            Ok(()) => Some(Error::new(
-                ErrorKind::Corrupt,
-                format!("sample {} was parsed into values that do not match the dataset's schema", id.0),
-            )),
-        }
     }
 }
 

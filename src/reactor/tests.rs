@@ -2,7 +2,7 @@
 //! it can tell that each sample comes exactly once, in order, byte-exact, or as its error, and that no memory is lost.
 
 use super::*;
-use crate::batch::Data;
+use crate::batch::{Data, FailedSample};
 use crate::dataset::{FileId, FileTable, Folder, RecordOptions, Records, SampleId};
 use crate::engine::sim::{Faults, Sim, byte_at};
 use crate::queue::{Missing, Receiver, bounded};
@@ -67,7 +67,7 @@ impl World {
         let sampler: Arc<dyn Sampler> =
             if pick(2) == 0 { Arc::new(Shuffled::new(len, seed)) } else { Arc::new(Sequential::new(len)) };
         let coalesce_gap = [0, 0, 0, 1024, 100_000][pick(5) as usize];
-        let start = Cursor { epoch: pick(3), position: [0, pick(len + 1)][pick(2) as usize] };
+        let start = Cursor::new(pick(3), [0, pick(len + 1)][pick(2) as usize]);
         let epochs = 1 + pick(2);
         let layout = Layout {
             alignment,
@@ -119,13 +119,13 @@ impl World {
         let len = self.sampler.len();
         for epoch in self.start.epoch..self.start.epoch + self.epochs {
             let position = if epoch == self.start.epoch { self.start.position } else { 0 };
-            let start = Cursor { epoch, position };
+            let start = Cursor::new(epoch, position);
             for index in 0..self.strided.batches(len - position) {
                 let mut positions = Vec::new();
                 self.strided.batch(start, len, index, &mut positions);
                 let cursor = if index == 0 { start } else { self.strided.cursor_after(start, len, index - 1) };
                 let sample =
-                    |p: &crate::sampler::Position| (self.sampler.at(Cursor { epoch, position: p.position }), p.padding);
+                    |p: &crate::sampler::Position| (self.sampler.at(Cursor::new(epoch, p.position)), p.padding);
                 expected.push((cursor, positions.iter().map(sample).collect()));
             }
         }
@@ -208,8 +208,8 @@ impl World {
             }
         };
         assert_eq!(batch.cursor, *cursor);
-        let skipped: Vec<SampleId> = batch.skipped.iter().map(|(id, _)| *id).collect();
-        for (id, error) in &batch.skipped {
+        let skipped: Vec<SampleId> = batch.failed.iter().map(|failed| failed.id).collect();
+        for FailedSample { id, error, .. } in &batch.failed {
             assert!(self.may_fail(*id, sim), "a made-up error: {error}");
             assert!(error.file().is_some() && error.offset().is_some(), "{error}");
         }

@@ -13,12 +13,14 @@ use crate::dataset::SampleId;
 pub struct Shuffled {
     network: Network,
     seed: SeedKey,
+    /// As the caller has it.
+    given_seed: u64,
 }
 
 impl Shuffled {
     /// Over `len` samples.
     pub fn new(len: u64, seed: u64) -> Shuffled {
-        Shuffled { network: Network::new(len), seed: SeedKey::new(seed) }
+        Shuffled { network: Network::new(len), seed: SeedKey::new(seed), given_seed: seed }
     }
 
     /// The order of one epoch, with its keys derived: for loops over many positions.
@@ -34,6 +36,10 @@ impl Sampler for Shuffled {
 
     fn at(&self, cursor: Cursor) -> SampleId {
         SampleId(self.network.permute_in(self.seed, cursor.epoch, cursor.position))
+    }
+
+    fn describe(&self) -> String {
+        format!("shuffled, seed {}", self.given_seed)
     }
 }
 
@@ -110,7 +116,7 @@ mod tests {
         let shuffled = Shuffled::new(1000, 5);
         let sampler: &dyn Sampler = &shuffled;
         for position in 0..1000 {
-            assert_eq!(sampler.at(Cursor { epoch: 9, position }), shuffled.epoch(9).at(position));
+            assert_eq!(sampler.at(Cursor::new(9, position)), shuffled.epoch(9).at(position));
         }
     }
 

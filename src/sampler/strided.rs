@@ -107,9 +107,9 @@ impl Strided {
         let remaining = len.saturating_sub(start.position);
         let done = index.saturating_add(1);
         if done >= self.batches(remaining) {
-            return Cursor { epoch: start.epoch.saturating_add(1), position: 0 };
+            return Cursor::new(start.epoch.saturating_add(1), 0);
         }
-        Cursor { epoch: start.epoch, position: start.position + done * self.global_batch() }
+        Cursor::new(start.epoch, start.position + done * self.global_batch())
     }
 
     /// Samples in a full batch of all ranks together. `new` has seen that it fits.

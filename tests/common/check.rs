@@ -86,7 +86,7 @@ pub fn drain(dataset: &dyn Dataset, loader: &mut Loader) -> (Vec<SampleId>, Vec<
         match batch {
             Ok(batch) => {
                 ids.extend(checked(dataset, &batch));
-                errors.extend(batch.skipped.into_iter().map(|(_, error)| error));
+                errors.extend(batch.failed.into_iter().map(|failed| failed.error));
             }
             Err(error) => errors.push(error),
         }
@@ -96,7 +96,7 @@ pub fn drain(dataset: &dyn Dataset, loader: &mut Loader) -> (Vec<SampleId>, Vec<
 
 /// What `sampler` puts into epochs `0..epochs`.
 pub fn order(sampler: &dyn Sampler, epochs: u64) -> Vec<SampleId> {
-    let cursors = (0..epochs).flat_map(|epoch| (0..sampler.len()).map(move |position| Cursor { epoch, position }));
+    let cursors = (0..epochs).flat_map(|epoch| (0..sampler.len()).map(move |position| Cursor::new(epoch, position)));
     cursors.map(|cursor| sampler.at(cursor)).collect()
 }
 

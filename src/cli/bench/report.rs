@@ -8,7 +8,7 @@ use super::{Outcome, Round};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
-use uringload::config::{Config, Fallback, Route};
+use uringload::config::{Config, Fallback, Route, Shuffle};
 use uringload::stats::{Distribution, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 
 /// Goes up when a key goes away or changes its meaning.
@@ -158,7 +158,8 @@ impl Report {
         let measured = &outcome.median().measured;
         let dataset = &outcome.data.dataset;
         let (raw, count) = (outcome.raw(), &snapshot.count);
-        let Config { batch_size, epochs, shuffle, seed, rank, world_size, drop_last, .. } = outcome.config;
+        let Config { batch_size, epochs, seed, rank, world_size, drop_last, .. } = outcome.config;
+        let shuffle = outcome.config.shuffle != Shuffle::Off;
         let duration_s = outcome.duration.as_ref().map(Duration::as_secs_f64);
         Report {
             version: VERSION,

@@ -5,6 +5,7 @@ use super::Outcome;
 use super::measure::Measured;
 use super::report;
 use std::fmt::Write as _;
+use uringload::config::Shuffle;
 use uringload::stats::{Distribution, Doing, Role};
 
 /// The table, with a line at its end.
@@ -43,7 +44,7 @@ fn subject(outcome: &Outcome<'_>) -> String {
         bytes(dataset.bytes() as f64),
         count(config.batch_size)
     );
-    if config.shuffle {
+    if config.shuffle != Shuffle::Off {
         line += &format!(", shuffled with seed {}", config.seed);
     }
     if config.world_size > 1 {

@@ -1,0 +1,89 @@
+//! Which order samples come in, and what one row of a batch is.
+
+/// How the order of an epoch derives from that of the dataset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shuffle {
+    /// The order of the dataset.
+    #[default]
+    Off,
+    /// Any sample may come anywhere: a permutation of the whole dataset. No memory, whatever the number of samples.
+    Full,
+    /// The dataset is cut into windows of so many neighbouring samples, and each window is permuted by itself: a sample
+    /// stays within a window of its place. No memory; reads of one batch stay close together on the disk.
+    Window(u64),
+    /// Shards come in random order, and the samples of each `mixed` shards that come together are permuted as one.
+    /// 8 bytes of memory a shard. A dataset without shards is cut into shards of [`SHARD_SAMPLES`].
+    Shards {
+        /// Shards whose samples are permuted as one, at least 1.
+        mixed: u64,
+    },
+}
+
+/// Samples in a shard, for [`Shuffle::Shards`] over a dataset that has none of its own.
+pub const SHARD_SAMPLES: u64 = 4096;
+
+impl From<bool> for Shuffle {
+    fn from(shuffle: bool) -> Shuffle {
+        if shuffle { Shuffle::Full } else { Shuffle::Off }
+    }
+}
+
+/// What a row of a batch is, and how many rows make one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Batching {
+    /// A row is a sample; `batch_size` of them make a batch.
+    #[default]
+    Samples,
+    /// A batch holds samples of about one length; how many, depends on the length. `batch_size` is not used.
+    Buckets(Buckets),
+    /// A row holds as many sequences as fit into it; `batch_size` of them make a batch.
+    Packed(Packing),
+}
+
+/// Batches of samples of about one length (the names are those of `tf.data`'s `bucket_by_sequence_length`).
+///
+/// Lengths are looked at a window of samples at a time: within it, samples of one bucket are put together in the order
+/// in which they come, what does not fill a batch goes to the next longer bucket, and the batches come in an order
+/// derived from the seed. At most one batch of a window is not full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// Ascending lengths, in elements: bucket `i` holds lengths from `boundaries[i - 1]` on and below `boundaries[i]`;
+    /// the last one all that are longer.
+    pub boundaries: Vec<u64>,
+    /// Samples in a batch of each bucket: one more than boundaries.
+    pub batch_sizes: Vec<u64>,
+    /// Samples, over all ranks, whose lengths are looked at together.
+    pub window: u64,
+}
+
+/// Sequences packed into rows of one length. Lengths are looked at a window of samples at a time; no row crosses the
+/// end of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// Which row a sequence goes to.
+    pub method: PackMethod,
+    /// Elements in a row. A longer sequence is cut into pieces of this length and a rest.
+    pub seq_len: u64,
+    /// Samples, over all ranks, that are packed together.
+    pub window: u64,
+    /// What fills the rest of a row.
+    pub pad: super::PadValue,
+}
+
+/// Samples that are packed or bucketed together where the caller has no wish: so many that rows are full, so few that
+/// resuming within a window takes less than a millisecond.
+pub const WINDOW_SAMPLES: u64 = 8192;
+
+/// Which row a sequence goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PackMethod {
+    /// The first row that has room, in the order in which sequences come.
+    FirstFit,
+    /// The row that has the least room left, longest sequences first.
+    BestFit,
+    /// Sequences end to end, cut wherever a row is full.
+    Concat,
+}
