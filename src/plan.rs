@@ -63,6 +63,15 @@ pub struct Slice {
     pub at: u64,
 }
 
+/// A part of a sample's value, in elements of the field that rows are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First element.
+    pub start: u64,
+    /// Number of elements.
+    pub len: u64,
+}
+
 /// Everything that is to be done for one batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchPlan {
@@ -74,6 +83,10 @@ pub struct BatchPlan {
     pub positions: Vec<Position>,
     /// Their numbers.
     pub ids: Vec<SampleId>,
+    /// Which part of each sample's value is wanted; empty where all of each is.
+    pub pieces: Vec<Piece>,
+    /// Where each row's samples end, as indices behind the last; empty where each sample is a row.
+    pub row_ends: Vec<u32>,
     /// Where each sample's slices end; sample i has `slices[ends[i-1]..ends[i]]`.
     pub ends: Vec<u32>,
     /// One for each span, in the order of the samples.
@@ -108,6 +121,8 @@ impl BatchPlan {
     fn clear(&mut self) {
         self.positions.clear();
         self.ids.clear();
+        self.pieces.clear();
+        self.row_ends.clear();
         self.ends.clear();
         self.slices.clear();
         self.reads.clear();
