@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the three works that benches/spine.py measures, the same bytes every time.
+"""Makes the works that benches/spine.py and benches/orders.py measure, the same bytes every time.
 
-usage: benches/data.py DIR [--only small|records|large]
+usage: benches/data.py DIR [--only small|records|large|mixed]
 
   DIR/small    20 000 files in 100 class folders, sizes log-normal with a mean of 110 KB (ImageNet's law)
   DIR/records  one file of 39 860 records of 150 528 bytes (224 x 224 x 3), 6.0 GB
   DIR/large    40 files, sizes normal around 140 MB (a volume of medical images), 5.6 GB
+  DIR/mixed    8 folders with a file of 4 982 such records each, 6.0 GB: datasets to mix
 
 The bytes are random (no compressing disk or deduplicating host can cheat) and a function of the seed and the file's
 name. Files that are there with the right size are kept, so a second run costs nothing; an interrupted one goes on.
@@ -35,6 +36,9 @@ LARGE_FILES = 40
 LARGE_MEAN_BYTES = 140_000_000
 LARGE_DEVIATION_BYTES = 14_000_000
 
+MIXED_PARTS = 8
+MIXED_RECORDS = 4982
+
 # What must stay free on the disk beside the works.
 RESERVE_BYTES = 1 << 30
 
@@ -58,7 +62,12 @@ def large():
         yield f"large/volume_{number:02}.bin", int(law.normalvariate(LARGE_MEAN_BYTES, LARGE_DEVIATION_BYTES))
 
 
-WORKS = {"records": records, "large": large, "small": small}
+def mixed():
+    for part in range(MIXED_PARTS):
+        yield f"mixed/part_{part}/records.bin", MIXED_RECORDS * RECORD_BYTES
+
+
+WORKS = {"records": records, "large": large, "small": small, "mixed": mixed}
 
 
 def write(task):
