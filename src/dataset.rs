@@ -2,6 +2,7 @@
 //! samples itself.
 
 mod classes;
+mod concat;
 mod files;
 mod fingerprint;
 mod folder;
@@ -15,6 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fmt;
 
+pub use concat::Concat;
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
 pub use records::{RecordOptions, Records, Tail};
