@@ -10,6 +10,7 @@ mod paths;
 mod patterns;
 mod records;
 mod skipped;
+mod view;
 mod walk;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -21,6 +22,7 @@ pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
 pub use records::{RecordOptions, Records, Tail};
 pub use skipped::{SkipReason, Skipped};
+pub use view::{Repeat, Subset};
 
 /// Number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 ///
 /// Values are what each dataset says: label 0 of one folder and label 0 of another are two classes. Where they are to
 /// be one, open the folders together (a [`Folder`](super::Folder) merges the classes of its roots by name) and mix
-/// subsets of it.
+/// [`Subset`](super::Subset)s of it.
 ///
 /// The table of files is a copy of all of theirs, file after file; everything else is theirs. Which dataset has a
 /// sample is a binary search.
