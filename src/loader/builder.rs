@@ -139,8 +139,9 @@ impl Builder {
     /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
     ///
     /// # Errors
-    /// `InvalidArgument` for a rank, size or cursor that cannot be; `Empty`; `MemoryLimit`, with the arithmetic, where
-    /// one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is not to be had.
+    /// `InvalidArgument` for a rank, size, shuffle or cursor that cannot be; `Empty`; `MemoryLimit`, with the
+    /// arithmetic, where one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is
+    /// not to be had.
     pub fn build(self) -> Result<Loader> {
         let Builder { dataset, sampler, config } = self;
         refuse_unbuilt(&config)?;
@@ -149,7 +150,7 @@ impl Builder {
         }
         let sampler = match sampler {
             Some(sampler) => sampler,
-            None => sampler::for_dataset(&*dataset, config.shuffle, config.seed),
+            None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
         };
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;
@@ -165,7 +166,6 @@ impl Builder {
 /// What the configuration has words for and nothing does yet.
 fn refuse_unbuilt(config: &Config) -> Result<()> {
     let unbuilt = [
-        (matches!(config.shuffle, Shuffle::Window(_) | Shuffle::Shards { .. }), "a shuffle of windows or shards"),
         (config.batching != Batching::Samples, "packing and buckets"),
         (matches!(config.collate, Collate::Ragged | Collate::Padded(_)), "ragged and padded columns"),
         (!config.collate_columns.is_empty(), "the form of single columns"),
