@@ -2,6 +2,7 @@
 //! samples itself.
 
 mod classes;
+mod concat;
 mod files;
 mod fingerprint;
 mod folder;
@@ -9,16 +10,19 @@ mod paths;
 mod patterns;
 mod records;
 mod skipped;
+mod view;
 mod walk;
 
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fmt;
 
+pub use concat::Concat;
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
 pub use records::{RecordOptions, Records, Tail};
 pub use skipped::{SkipReason, Skipped};
+pub use view::{Repeat, Subset};
 
 /// Number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

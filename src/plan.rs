@@ -208,10 +208,9 @@ impl Planner {
 
     /// The epoch that the next batch belongs to, or `None` at the end.
     pub fn epoch(&mut self) -> Option<u64> {
-        let left = |cursor: Cursor, len: u64| len.saturating_sub(cursor.position);
-        let len = self.sampler.len();
+        let left = |cursor: Cursor| self.sampler.len_of(cursor.epoch).saturating_sub(cursor.position);
         let mut empty_epochs = 0;
-        while self.index >= self.strided.batches(left(self.start, len)) {
+        while self.index >= self.strided.batches(left(self.start)) {
             // An epoch without a batch (drop_last and fewer samples than a batch) is followed by more of the same.
             empty_epochs += 1;
             if empty_epochs > 2 {
@@ -229,7 +228,7 @@ impl Planner {
         if self.epoch().is_none() {
             return false;
         }
-        let len = self.sampler.len();
+        let len = self.sampler.len_of(self.start.epoch);
         self.strided.batch(self.start, len, self.index, &mut plan.positions);
         plan.cursor = match self.index {
             0 => self.start,

@@ -90,7 +90,7 @@ struct Reads {
 
 impl Reads {
     fn new(dataset: &Arc<dyn Dataset>, config: &Config, route: &crate::config::Route) -> Result<Reads> {
-        let sampler = sampler::for_dataset(&**dataset, config.shuffle, config.seed);
+        let sampler = sampler::for_dataset(&**dataset, config.shuffle, config.seed)?;
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, false)?;
         let layout = Layout::new(route, config, false);
         let start = Cursor::new(config.start_epoch, 0);

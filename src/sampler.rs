@@ -3,8 +3,12 @@
 mod digest;
 mod feistel;
 mod random;
+mod shards;
 mod shuffled;
+#[cfg(test)]
+mod statistics;
 mod strided;
+mod window;
 
 use crate::config::Shuffle;
 use crate::dataset::{Dataset, SampleId};
@@ -13,8 +17,10 @@ use std::sync::Arc;
 
 pub use digest::Digest;
 pub use random::sample_rng;
+pub use shards::Sharded;
 pub use shuffled::{EpochOrder, Shuffled};
 pub use strided::{Position, Strided};
+pub use window::Windowed;
 
 /// A place in the order: the whole checkpoint of it.
 ///
@@ -91,12 +97,21 @@ pub struct Mixer {
 }
 
 /// The order of the dataset's samples that a configuration asks for.
-pub fn for_dataset(dataset: &dyn Dataset, shuffle: Shuffle, seed: u64) -> Arc<dyn Sampler> {
+///
+/// # Errors
+/// `InvalidArgument` for windows of no sample, for shards mixed with none, and where the shards of the dataset do not
+/// ascend.
+pub fn for_dataset(dataset: &dyn Dataset, shuffle: Shuffle, seed: u64) -> Result<Arc<dyn Sampler>> {
     let len = dataset.len();
-    match shuffle {
+    Ok(match shuffle {
+        Shuffle::Off => Arc::new(Sequential::new(len)),
         Shuffle::Full => Arc::new(Shuffled::new(len, seed)),
-        _ => Arc::new(Sequential::new(len)),
-    }
+        Shuffle::Window(window) => Arc::new(Windowed::new(len, window, seed)?),
+        Shuffle::Shards { mixed } => Arc::new(match dataset.shards() {
+            [] => Sharded::pieces(len, mixed, seed)?,
+            ends => Sharded::new(ends, mixed, seed)?,
+        }),
+    })
 }
 
 /// Samples in the order of the dataset.

@@ -6,8 +6,9 @@
 //! If one of these fails, the change breaks every checkpoint that users have. Do not update the numbers.
 
 use rand_xoshiro::rand_core::Rng;
-use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records, SampleId};
-use uringload::sampler::{Cursor, Sampler, Shuffled, sample_rng};
+use std::sync::Arc;
+use uringload::dataset::{Concat, Dataset, FileTable, Folder, RecordOptions, Records, Repeat, SampleId, Subset};
+use uringload::sampler::{Cursor, Sampler, Sharded, Shuffled, Windowed, sample_rng};
 
 #[test]
 fn orders() {
@@ -16,6 +17,31 @@ fn orders() {
         let ids: Vec<u64> = (0..16.min(*len)).map(|position| sampler.at(Cursor::new(*epoch, position)).0).collect();
         assert_eq!(ids, *first, "the first of {len} samples, seed {seed}, epoch {epoch}");
     }
+}
+
+fn ids(sampler: &dyn Sampler, epoch: u64, from: u64, count: usize) -> Vec<u64> {
+    (from..sampler.len()).take(count).map(|position| sampler.at(Cursor::new(epoch, position)).0).collect()
+}
+
+#[test]
+fn windows() {
+    for (len, window, seed, epoch, from, some) in WINDOWS {
+        let sampler = Windowed::new(*len, *window, *seed).unwrap();
+        let what = format!("from {from} of {len} samples in windows of {window}, seed {seed}, epoch {epoch}");
+        assert_eq!(ids(&sampler, *epoch, *from, some.len()), *some, "{what}");
+    }
+}
+
+#[test]
+fn shards() {
+    let hundreds: Vec<u64> = (1..=200).map(|shard| shard * 100).collect();
+    for (ends, mixed, seed, epoch, first) in SHARDS {
+        let ends = if ends.is_empty() { &hundreds[..] } else { ends };
+        let sampler = Sharded::new(ends, *mixed, *seed).unwrap();
+        assert_eq!(ids(&sampler, *epoch, 0, first.len()), *first, "{ends:?} by {mixed}, seed {seed}, epoch {epoch}");
+    }
+    let pieces = Sharded::pieces(36869, 4, 11).unwrap();
+    assert_eq!(ids(&pieces, 1, 0, 16), PIECES);
 }
 
 #[test]
@@ -33,10 +59,20 @@ fn fingerprints() {
     files.push_root("/anywhere");
     files.push(b"a/1.bin", 128).unwrap();
     files.push(b"b/\xff\n.bin", 64).unwrap();
-    assert_eq!(Folder::from_files(files.clone()).fingerprint(), FOLDER);
+    let folder: Arc<dyn Dataset> = Arc::new(Folder::from_files(files.clone()));
+    assert_eq!(folder.fingerprint(), FOLDER);
     let options = RecordOptions { record_bytes: 16, header_bytes: 48, ..Default::default() };
-    assert_eq!(Records::from_files(files, &options).unwrap().fingerprint(), RECORDS);
+    let records: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).unwrap());
+    assert_eq!(records.fingerprint(), RECORDS);
+
+    let records = || Arc::clone(&records);
+    assert_eq!(Concat::new(vec![folder, records()]).unwrap().fingerprint(), CONCAT);
+    assert_eq!(Subset::of(records(), vec![5, 0, 0]).unwrap().fingerprint(), SUBSET_LIST);
+    assert_eq!(Subset::range(records(), 1..4).unwrap().fingerprint(), SUBSET_RANGE);
+    assert_eq!(Subset::without(records(), vec![4, 1]).unwrap().fingerprint(), SUBSET_WITHOUT);
+    assert_eq!(Repeat::new(records(), 3).unwrap().fingerprint(), REPEAT);
 }
+
 /// Length, seed, epoch, and the first samples.
 const ORDERS: &[(u64, u64, u64, &[u64])] = &[
     (1, 0, 0, &[0]),
@@ -118,6 +154,61 @@ const ORDERS: &[(u64, u64, u64, &[u64])] = &[
     ),
 ];
 
+/// Length, window, seed, epoch, position, and the samples from there on.
+#[expect(clippy::type_complexity, reason = "a row of a table")]
+const WINDOWS: &[(u64, u64, u64, u64, u64, &[u64])] = &[
+    (10, 3, 42, 0, 0, &[0, 1, 2, 3, 6, 4, 5, 8, 9, 7]),
+    (1000, 64, 42, 0, 500, &[516, 493, 515, 477, 508, 489, 523, 491, 524, 478, 518, 509]),
+    (1000, 64, 42, 1, 500, &[505, 531, 528, 517, 484, 493, 506, 503, 481, 509, 532, 490]),
+    (
+        1281167,
+        8192,
+        7,
+        3,
+        640000,
+        &[635083, 640130, 636509, 639473, 638418, 633925, 637042, 638143, 638470, 640236, 636059, 635541],
+    ),
+    (
+        1099511627776,
+        100000,
+        1,
+        2,
+        549755813888,
+        &[
+            549755795359,
+            549755891826,
+            549755815482,
+            549755879129,
+            549755820088,
+            549755804748,
+            549755795775,
+            549755834314,
+            549755830059,
+            549755817615,
+            549755799226,
+            549755848273,
+        ],
+    ),
+];
+
+/// Ends of shards (none: 200 shards of 100 samples), how many are mixed, seed, epoch, and the first samples.
+#[expect(clippy::type_complexity, reason = "a row of a table")]
+const SHARDS: &[(&[u64], u64, u64, u64, &[u64])] = &[
+    (&[4, 4, 9, 12], 2, 42, 0, &[10, 9, 11, 6, 3, 4, 5, 7, 2, 0, 8, 1]),
+    (&[4, 4, 9, 12], 2, 42, 1, &[3, 0, 2, 1, 11, 5, 10, 6, 8, 7, 4, 9]),
+    (
+        &[],
+        16,
+        3,
+        5,
+        &[18742, 172, 5548, 18707, 18783, 11124, 3171, 3155, 143, 1619, 5502, 16113, 2239, 3153, 18750, 7905],
+    ),
+];
+
+/// The first of 36869 samples without shards, 4 pieces mixed, seed 11, epoch 1.
+const PIECES: [u64; 16] =
+    [29783, 25286, 32337, 1086, 959, 31605, 24816, 26536, 27643, 26665, 1858, 27723, 31512, 25980, 28533, 2592];
+
 /// Seed, epoch, sample, and the first two numbers.
 const GENERATORS: &[(u64, u64, u64, [u64; 2])] = &[
     (0, 0, 0, [0x8003d5cef36d0c0b, 0x768e49977eafa0ff]),
@@ -130,3 +221,8 @@ const GENERATORS: &[(u64, u64, u64, [u64; 2])] = &[
 
 const FOLDER: u64 = 0x5118b3e0e0052d1f;
 const RECORDS: u64 = 0x7162f6ab96062e5e;
+const CONCAT: u64 = 0xd92b7b5000ca461e;
+const SUBSET_LIST: u64 = 0x362a12b431df045;
+const SUBSET_RANGE: u64 = 0x70833db80cbaeabf;
+const SUBSET_WITHOUT: u64 = 0x7a6ccb7b1842f910;
+const REPEAT: u64 = 0x746a4129516d69f3;

@@ -113,7 +113,7 @@ struct Work<'a> {
 }
 
 fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
-    let sampler = for_dataset(&**run.dataset, run.config.shuffle, run.config.seed);
+    let sampler = for_dataset(&**run.dataset, run.config.shuffle, run.config.seed)?;
     let cpu = system::cpu_time();
     let start = Instant::now();
     let work = Work {

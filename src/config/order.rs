@@ -10,10 +10,11 @@ pub enum Shuffle {
     /// Any sample may come anywhere: a permutation of the whole dataset. No memory, whatever the number of samples.
     Full,
     /// The dataset is cut into windows of so many neighbouring samples, and each window is permuted by itself: a sample
-    /// stays within a window of its place. No memory; reads of one batch stay close together on the disk.
+    /// stays within a window of its place. Where windows begin is random in each epoch. No memory; reads of one batch
+    /// stay close together on the disk.
     Window(u64),
     /// Shards come in random order, and the samples of each `mixed` shards that come together are permuted as one.
-    /// 8 bytes of memory a shard. A dataset without shards is cut into shards of [`SHARD_SAMPLES`].
+    /// 24 bytes of memory a shard. A dataset without shards is cut into shards of [`SHARD_SAMPLES`], without memory.
     Shards {
         /// Shards whose samples are permuted as one, at least 1.
         mixed: u64,

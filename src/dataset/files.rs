@@ -93,6 +93,24 @@ impl FileTable {
         Some(FileId(id))
     }
 
+    /// Adds the roots and files of another table behind those of this one; returns the number that its first file has
+    /// here, or `None`, with nothing added, when there is no room for all of them.
+    pub(super) fn append(&mut self, other: &FileTable) -> Option<u32> {
+        let base = u32::try_from(self.sizes.len()).ok()?;
+        let files = self.sizes.len() + other.sizes.len();
+        let segments = self.segments.len();
+        if files >= u32::MAX as usize || segments + other.segments.len() > SEGMENTS_MAX {
+            return None;
+        }
+        self.roots.extend_from_slice(&other.roots);
+        // Of the numbers that were just added up.
+        self.root_starts.extend(other.root_starts.iter().map(|start| base + start));
+        self.segments.extend_from_slice(&other.segments);
+        self.names.extend(other.names.iter().map(|name| name.behind(segments)));
+        self.sizes.extend_from_slice(&other.sizes);
+        Some(base)
+    }
+
     /// Makes room for `files` more files and not for more.
     pub fn reserve_exact(&mut self, files: usize) {
         self.names.reserve_exact(files);
@@ -174,6 +192,11 @@ impl NamePlace {
         Some(NamePlace((segment as u64) << 40 | (name.start as u64) << 16 | name.len() as u64))
     }
 
+    /// The place when there are `segments` more before it.
+    fn behind(self, segments: usize) -> NamePlace {
+        NamePlace(self.0 + ((segments as u64) << 40))
+    }
+
     fn resolve(self) -> (usize, Range<usize>) {
         let (segment, start, len) = (self.0 >> 40, self.0 >> 16 & OFFSET_MAX as u64, self.0 & NAME_BYTES_MAX as u64);
         (segment as usize, start as usize..(start + len) as usize)
@@ -199,6 +222,37 @@ mod tests {
         }
         assert_eq!(files.push(&vec![0; NAME_BYTES_MAX + 1], 0), None);
         assert_eq!(files.len(), 200);
+    }
+
+    #[test]
+    fn tables_are_put_end_to_end() {
+        let mut all = FileTable::new();
+        let mut paths = Vec::new();
+        for table in 0..3 {
+            let mut files = FileTable::new();
+            files.push_root(format!("/{table}"));
+            // More than a segment holds, in the first table.
+            for number in 0..[40, 0, 3][table] {
+                let name = vec![b'a' + number as u8 % 26; 4000 - number];
+                assert!(files.push(&name, number as u64).is_some());
+                paths.push(files.path(FileId(number as u32)));
+            }
+            files.push_root(format!("/{table}/without"));
+            assert_eq!(all.append(&files), Some([0, 40, 40][table]));
+        }
+        assert_eq!((all.len(), all.roots().len()), (43, 6));
+        for (file, path) in paths.iter().enumerate() {
+            assert_eq!(all.path(FileId(file as u32)), *path);
+        }
+        assert_eq!((all.size(FileId(39)), all.size(FileId(42))), (39, 2));
+        assert_eq!(
+            (0..6).map(|root| all.files_of(root)).collect::<Vec<_>>(),
+            [0..40, 40..40, 40..40, 40..40, 40..43, 43..43]
+        );
+        all.push_root("/more");
+        assert_eq!(all.push(b"x", 1), Some(FileId(43)));
+        assert_eq!(all.path(FileId(43)), PathBuf::from("/more/x"));
+        assert_eq!(all.path(FileId(42)), paths[42]);
     }
 
     #[test]

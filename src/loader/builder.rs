@@ -139,8 +139,9 @@ impl Builder {
     /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
     ///
     /// # Errors
-    /// `InvalidArgument` for a rank, size or cursor that cannot be; `Empty`; `MemoryLimit`, with the arithmetic, where
-    /// one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is not to be had.
+    /// `InvalidArgument` for a rank, size, shuffle or cursor that cannot be; `Empty`; `MemoryLimit`, with the
+    /// arithmetic, where one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is
+    /// not to be had.
     pub fn build(self) -> Result<Loader> {
         let Builder { dataset, sampler, config } = self;
         refuse_unbuilt(&config)?;
@@ -149,13 +150,13 @@ impl Builder {
         }
         let sampler = match sampler {
             Some(sampler) => sampler,
-            None => sampler::for_dataset(&*dataset, config.shuffle, config.seed),
+            None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
         };
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;
         let dense = is_dense(&config, &*dataset)?;
         let limits = limits(&config, &*dataset, dense)?;
-        let batches_left = batches_left(&config, start, &strided, sampler.len());
+        let batches_left = batches_left(&config, start, &strided, &*sampler);
         let stats = Arc::new(Stats::new());
         let job = Job { dataset, sampler, strided, start, config, dense, limits, stats };
         run::start(job, batches_left)
@@ -165,7 +166,6 @@ impl Builder {
 /// What the configuration has words for and nothing does yet.
 fn refuse_unbuilt(config: &Config) -> Result<()> {
     let unbuilt = [
-        (matches!(config.shuffle, Shuffle::Window(_) | Shuffle::Shards { .. }), "a shuffle of windows or shards"),
         (config.batching != Batching::Samples, "packing and buckets"),
         (matches!(config.collate, Collate::Ragged | Collate::Padded(_)), "ragged and padded columns"),
         (!config.collate_columns.is_empty(), "the form of single columns"),
@@ -183,8 +183,9 @@ fn refuse_unbuilt(config: &Config) -> Result<()> {
 
 fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
     let start = Cursor { epoch: config.start_epoch, position: config.start_position, rows: config.start_rows };
-    if start.position > sampler.len() {
-        let (position, len) = (start.position, sampler.len());
+    let len = sampler.len_of(start.epoch);
+    if start.position > len {
+        let position = start.position;
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             format!("cannot start at position {position} of an epoch of {len} samples"),
@@ -244,9 +245,10 @@ fn limits(config: &Config, dataset: &dyn Dataset, dense: bool) -> Result<Limits>
     Ok(Limits { pool_bytes: limit as usize, queue_capacity })
 }
 
-fn batches_left(config: &Config, start: Cursor, strided: &Strided, len: u64) -> Option<u64> {
+fn batches_left(config: &Config, start: Cursor, strided: &Strided, sampler: &dyn Sampler) -> Option<u64> {
     let epochs = config.epochs?;
-    let full = strided.batches(len);
-    let first = strided.batches(len - start.position);
-    Some(if epochs == 0 { 0 } else { first + full.saturating_mul(epochs - 1) })
+    let full = strided.batches(sampler.len());
+    // `start` has seen that it is no further than the end.
+    let first = strided.batches(sampler.len_of(start.epoch) - start.position);
+    Some(if epochs == 0 { 0 } else { first.saturating_add(full.saturating_mul(epochs - 1)) })
 }

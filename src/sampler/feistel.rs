@@ -19,7 +19,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 const ROUNDS: usize = 8;
 /// Up to this length the halves have so few values that it takes more rounds until all orders are about equally likely.
 /// A place then takes 110 ns instead of 22, which matters little for so few.
-const SMALL_LEN_MAX: u64 = 128;
+pub(super) const SMALL_LEN_MAX: u64 = 128;
 const SMALL_ROUNDS: usize = 24;
 /// An odd constant whose product spreads every bit: that of `rrmxmx` (Pelle Evensen, 2018).
 const MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
@@ -44,8 +44,9 @@ impl Network {
         self.len
     }
 
-    /// Where `position` goes in one epoch, with the keys derived on the way. Arrays of two lengths and not a slice: so
-    /// the compiler unrolls both loops and keeps the keys in registers, which halves the time.
+    /// Where `position` goes in one epoch (or whatever else is numbered), with the keys derived on the way. Arrays of
+    /// two lengths and not a slice: so the compiler unrolls both loops and keeps the keys in registers, which halves
+    /// the time.
     #[inline]
     pub(super) fn permute_in(&self, seed: SeedKey, epoch: u64, position: u64) -> u64 {
         if self.len <= SMALL_LEN_MAX {
@@ -138,12 +139,28 @@ impl SeedKey {
         SeedKey(SplitMix64::seed_from_u64(seed).next_u64())
     }
 
+    /// For one kind of order, so that two kinds have no key in common where they have the same seed.
+    pub(super) fn of_kind(seed: u64, kind: &[u8; 8]) -> SeedKey {
+        SeedKey::new(SeedKey::new(seed).0 ^ u64::from_le_bytes(*kind))
+    }
+
+    /// Made of a number that is random already.
+    pub(super) fn from_random(number: u64) -> SeedKey {
+        SeedKey(number)
+    }
+
     /// Numbers for one epoch. Seed and epoch go through the mixer one after the other, so that (1, 0) and (0, 1), or
     /// neighbouring epochs, have nothing in common.
     #[inline]
     pub(super) fn stream(self, epoch: u64) -> SplitMix64 {
         SplitMix64::seed_from_u64(SplitMix64::seed_from_u64(self.0.wrapping_add(epoch)).next_u64())
     }
+}
+
+/// A number below `bound`, made of 64 random bits: the upper half of their product with it.
+#[inline]
+pub(super) fn below(bound: u64, random: u64) -> u64 {
+    ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
 #[inline]

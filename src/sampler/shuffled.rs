@@ -65,6 +65,7 @@ impl EpochOrder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::statistics::{CELLS, DEVIATIONS_MAX, cell, deviation};
     use super::*;
 
     /// Every length up to 5000, and so all powers of two with their neighbours, loses no sample and repeats none.
@@ -120,16 +121,6 @@ mod tests {
         }
     }
 
-    /// Chi-squared of counts that should be equal, in standard deviations from what chance gives.
-    fn deviation(counts: &[u32], freedom: f64) -> f64 {
-        let expected = counts.iter().map(|&count| f64::from(count)).sum::<f64>() / counts.len() as f64;
-        let chi: f64 = counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
-        (chi - freedom) / (2.0 * freedom).sqrt()
-    }
-
-    /// The seeds are fixed, so the tests give the same numbers in each run; a good order stays far below.
-    const DEVIATIONS_MAX: f64 = 6.0;
-
     /// Over many seeds, all orders of few samples are about equally frequent.
     #[test]
     fn all_orders_of_few_samples_come_up() {
@@ -179,13 +170,6 @@ mod tests {
         }
     }
 
-    /// Cells of a square into which pairs of samples fall.
-    const CELLS: u64 = 16;
-
-    fn cell(a: SampleId, b: SampleId, len: u64) -> usize {
-        (a.0 * CELLS / len * CELLS + b.0 * CELLS / len) as usize
-    }
-
     /// In one long order, what comes next, what comes 64 later, and what the next epoch has in the same place tell
     /// nothing.
     #[test]
@@ -197,9 +181,9 @@ mod tests {
             let mut counts = [[0; (CELLS * CELLS) as usize]; 3];
             for position in 0..taken {
                 let id = order.at(position);
-                counts[0][cell(id, order.at((position + 1) % len), len)] += 1;
-                counts[1][cell(id, order.at((position + 64) % len), len)] += 1;
-                counts[2][cell(id, other.at(position), len)] += 1;
+                counts[0][cell(id.0, order.at((position + 1) % len).0, len)] += 1;
+                counts[1][cell(id.0, order.at((position + 64) % len).0, len)] += 1;
+                counts[2][cell(id.0, other.at(position).0, len)] += 1;
             }
             for (what, counts) in ["next", "64 later", "next epoch"].iter().zip(&counts) {
                 let deviation = deviation(counts, (CELLS * CELLS - 1) as f64);

@@ -1,0 +1,262 @@
+//! Several datasets end to end as one.
+
+use super::fingerprint::Fingerprint;
+use super::{DType, Dataset, Field, FileId, FileTable, Origin, Sample, SampleId, Schema, Shape, Span, Value};
+use crate::config::SHARD_SAMPLES;
+use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use std::sync::{Arc, OnceLock};
+
+/// Datasets one behind the other: what a mixture is made of.
+///
+/// All must have columns of the same names and element types, in the same order. Where shapes differ the column is
+/// ragged, except that a scalar of integers and a vector are too different to be one column.
+///
+/// Values are what each dataset says: label 0 of one folder and label 0 of another are two classes. Where they are to
+/// be one, open the folders together (a [`Folder`](super::Folder) merges the classes of its roots by name) and mix
+/// [`Subset`](super::Subset)s of it.
+///
+/// The table of files is a copy of all of theirs, file after file; everything else is theirs. Which dataset has a
+/// sample is a binary search.
+pub struct Concat {
+    parts: Vec<Arc<dyn Dataset>>,
+    /// Samples up to and with each part.
+    ends: Vec<u64>,
+    /// What number the first file of each part has here.
+    first_files: Vec<u32>,
+    files: FileTable,
+    schema: Schema,
+    format: &'static str,
+    plain_field: Option<usize>,
+    shards: Vec<u64>,
+    fingerprint: OnceLock<u64>,
+}
+
+impl Concat {
+    /// The datasets, in this order.
+    ///
+    /// # Errors
+    /// `Empty` if there is no sample in all of them; `InvalidArgument` where their columns do not fit, or they have
+    /// more than 2^32 files or 2^64 samples together.
+    pub fn new(parts: Vec<Arc<dyn Dataset>>) -> Result<Concat> {
+        let schema = merged(&parts)?;
+        let mut files = FileTable::new();
+        files.reserve_exact(parts.iter().map(|part| part.files().len()).sum());
+        let (mut ends, mut first_files) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
+        let mut end = 0_u64;
+        for part in &parts {
+            let root = || part.files().roots().first().map_or_else(Default::default, |root| root.path.clone());
+            first_files.push(files.append(part.files()).ok_or_else(|| super::too_many_files(&root()))?);
+            end = end.checked_add(part.len()).ok_or_else(|| {
+                Error::new(ErrorKind::InvalidArgument, "more than 2^64 samples up to").with_file(root())
+            })?;
+            ends.push(end);
+        }
+        if end == 0 {
+            let doing = format!("none of {} datasets has a sample", parts.len());
+            return Err(Error::new(ErrorKind::Empty, doing).with_remedy("give at least one dataset with samples"));
+        }
+        let (format, plain_field) = (parts[0].format(), parts[0].plain_field());
+        Ok(Concat {
+            format: if parts.iter().all(|part| part.format() == format) { format } else { "concat" },
+            plain_field: plain_field.filter(|_| parts.iter().all(|part| part.plain_field() == plain_field)),
+            shards: shards(&parts),
+            parts,
+            ends,
+            first_files,
+            files,
+            schema,
+            fingerprint: OnceLock::new(),
+        })
+    }
+
+    /// The datasets.
+    pub fn parts(&self) -> &[Arc<dyn Dataset>] {
+        &self.parts
+    }
+
+    /// Where each dataset ends, in samples.
+    pub fn ends(&self) -> &[u64] {
+        &self.ends
+    }
+
+    /// Which dataset has the sample (an index into [`parts`](Concat::parts)), and its number there.
+    pub fn locate(&self, id: SampleId) -> (usize, SampleId) {
+        // Datasets without a sample end where they begin, so that the search passes over them.
+        let part = self.ends.partition_point(|&end| end <= id.0);
+        let start = if part == 0 { 0 } else { self.ends[part - 1] };
+        (part, SampleId(id.0 - start))
+    }
+
+    /// The dataset that has the sample, and its number there.
+    fn inner(&self, id: SampleId) -> (&dyn Dataset, SampleId) {
+        let (part, id) = self.locate(id);
+        (&*self.parts[part], id)
+    }
+}
+
+/// The columns of all parts, which must agree.
+fn merged(parts: &[Arc<dyn Dataset>]) -> Result<Schema> {
+    let Some(first) = parts.first() else {
+        let error = Error::new(ErrorKind::Empty, "no dataset was given");
+        return Err(error.with_remedy("give at least one dataset with samples"));
+    };
+    let mut schema = first.schema().clone();
+    for (number, part) in parts.iter().enumerate().skip(1) {
+        let fields = &part.schema().fields;
+        if fields.len() != schema.fields.len() {
+            let doing =
+                format!("dataset 0 has the columns {}, and dataset {number} {}", names(&schema.fields), names(fields));
+            return Err(differ(doing));
+        }
+        for (field, other) in schema.fields.iter_mut().zip(fields) {
+            if (&field.name, field.dtype) != (&other.name, other.dtype) || is_index(field) != is_index(other) {
+                let doing =
+                    format!("dataset 0 has the column {}, and dataset {number} has {}", words(field), words(other));
+                return Err(differ(doing));
+            }
+            if field.shape != other.shape {
+                field.shape = Shape::Ragged;
+            }
+        }
+    }
+    Ok(schema)
+}
+
+/// Whether values may come from the index: those are numbers and no bytes.
+fn is_index(field: &Field) -> bool {
+    field.dtype == DType::I64 && field.shape == Shape::Fixed(Vec::new())
+}
+
+fn differ(doing: String) -> Error {
+    let remedy = "put together datasets with the same columns; a folder's labels can be turned off";
+    Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy)
+}
+
+fn names(fields: &[Field]) -> String {
+    let names: Vec<String> = fields.iter().map(|field| format!("{:?}", field.name)).collect();
+    names.join(", ")
+}
+
+fn words(field: &Field) -> String {
+    let shape = match &field.shape {
+        Shape::Fixed(shape) => format!("of shape {shape:?}"),
+        Shape::Ragged => "of any length".into(),
+    };
+    format!("{:?} of {} {shape}", field.name, field.dtype)
+}
+
+/// The shards of all parts; a part without is cut into pieces, unless none has any.
+fn shards(parts: &[Arc<dyn Dataset>]) -> Vec<u64> {
+    let mut ends = Vec::new();
+    let mut start = 0;
+    if parts.iter().any(|part| !part.shards().is_empty()) {
+        for part in parts {
+            let len = part.len();
+            match part.shards() {
+                [] => ends.extend((0..len.div_ceil(SHARD_SAMPLES)).map(|n| start + len.min((n + 1) * SHARD_SAMPLES))),
+                shards => ends.extend(shards.iter().map(|end| start + end)),
+            }
+            start += len;
+        }
+    }
+    ends
+}
+
+impl Dataset for Concat {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    /// That of the datasets, if all have the same.
+    fn format(&self) -> &'static str {
+        self.format
+    }
+
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        let (part, id) = self.locate(id);
+        let first = out.len();
+        self.parts[part].spans(id, out);
+        for span in &mut out[first..] {
+            span.file = FileId(self.first_files[part] + span.file.0);
+        }
+    }
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        let (dataset, id) = self.inner(id);
+        dataset.parse(id, raw, out)?;
+        // One dataset may know a number from its index and another one read it: a column is of one kind.
+        for (value, field) in out.values.iter_mut().zip(&self.schema.fields) {
+            if let Value::Bytes(bytes) = value
+                && is_index(field)
+                && let Ok(number) = bytes[..].try_into()
+            {
+                *value = Value::I64(i64::from_le_bytes(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        let (dataset, id) = self.inner(id);
+        dataset.key(id, out);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes()))
+    }
+
+    /// The lesser of two bounds: all samples as large as the largest of all, and of each dataset as many as if there
+    /// were no other.
+    fn largest(&self, count: u64) -> u64 {
+        let count = count.min(self.len());
+        let longest = self.parts.iter().map(|part| part.largest(1)).max().unwrap_or(0);
+        let each = self.parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.largest(count.min(part.len()))));
+        longest.saturating_mul(count).min(each)
+    }
+
+    /// FNV-1a over "concat", the number of datasets, and the number of samples and the fingerprint of each, in order.
+    fn fingerprint(&self) -> u64 {
+        *self.fingerprint.get_or_init(|| {
+            let mut fingerprint = Fingerprint::new("concat");
+            fingerprint.number(self.parts.len() as u64);
+            for part in &self.parts {
+                fingerprint.number(part.len());
+                fingerprint.number(part.fingerprint());
+            }
+            fingerprint.finish()
+        })
+    }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        let (dataset, id) = self.inner(id);
+        dataset.length(id, field)
+    }
+
+    fn plain_field(&self) -> Option<usize> {
+        self.plain_field
+    }
+
+    fn shards(&self) -> &[u64] {
+        &self.shards
+    }
+
+    fn origin(&self, id: SampleId) -> Origin {
+        let (dataset, id) = self.inner(id);
+        dataset.origin(id)
+    }
+}
+
+impl std::fmt::Debug for Concat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Concat").field("format", &self.format).field("ends", &self.ends).finish_non_exhaustive()
+    }
+}
