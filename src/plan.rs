@@ -7,6 +7,8 @@ use crate::sampler::{Cursor, Position, Sampler, Strided};
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use crate::sampler::Piece;
+
 /// Blocks are at most this long, unless one extent alone is longer: each block is one copy to a GPU, and 32 MiB is
 /// where copies reach the bus's rate.
 pub const BLOCK_BYTES: u64 = 32 << 20;
@@ -61,15 +63,6 @@ pub struct Slice {
     pub block: u32,
     /// First byte in the block.
     pub at: u64,
-}
-
-/// A part of a sample's value, in elements of the field that rows are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// First element.
-    pub start: u64,
-    /// Number of elements.
-    pub len: u64,
 }
 
 /// Everything that is to be done for one batch.
