@@ -231,7 +231,7 @@ pub trait Dataset: Send + Sync + 'static {
     fn fingerprint(&self) -> u64;
 
     /// Elements that the value of field number `field` of a sample has, as the index tells: what packing, buckets and
-    /// padding go by before anything is read. `None` where only reading tells.
+    /// padding go by before anything is read. `None` where only reading tells: of a field, for all samples or for none.
     fn length(&self, _id: SampleId, field: usize) -> Option<u64> {
         match &self.schema().fields[field].shape {
             Shape::Fixed(shape) => Some(shape.iter().product()),

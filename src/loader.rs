@@ -66,12 +66,13 @@ impl Loader {
         self.cursor
     }
 
-    /// Batches that are still to come, on this rank; `None` if they never end.
+    /// Batches that are still to come, on this rank. `None` if they never end, or if their number is only known at the
+    /// end, because rows are made of windows of samples.
     pub fn len(&self) -> Option<u64> {
         self.batches_left
     }
 
-    /// Whether no batch is to come.
+    /// Whether no batch is to come. Where `len` is not known it is false until the end was told by `next`.
     pub fn is_empty(&self) -> bool {
         self.batches_left == Some(0)
     }

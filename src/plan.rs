@@ -3,9 +3,11 @@
 
 use crate::config::{Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
-use crate::sampler::{Cursor, Position, Sampler, Strided};
+use crate::sampler::{Cursor, Position, RowBatch, Sampler, Strided, Windows};
 use std::ops::Range;
 use std::sync::Arc;
+
+pub use crate::sampler::Piece;
 
 /// Blocks are at most this long, unless one extent alone is longer: each block is one copy to a GPU, and 32 MiB is
 /// where copies reach the bus's rate.
@@ -63,15 +65,6 @@ pub struct Slice {
     pub at: u64,
 }
 
-/// A part of a sample's value, in elements of the field that rows are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// First element.
-    pub start: u64,
-    /// Number of elements.
-    pub len: u64,
-}
-
 /// Everything that is to be done for one batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchPlan {
@@ -83,7 +76,8 @@ pub struct BatchPlan {
     pub positions: Vec<Position>,
     /// Their numbers.
     pub ids: Vec<SampleId>,
-    /// Which part of each sample's value is wanted; empty where all of each is.
+    /// Which part of each sample's value is wanted; empty where all of each is. Where that value is the dataset's
+    /// [`plain_field`](Dataset::plain_field), nothing else of the sample is read; else the sample is read whole.
     pub pieces: Vec<Piece>,
     /// Where each row's samples end, as indices behind the last; empty where each sample is a row.
     pub row_ends: Vec<u32>,
@@ -156,6 +150,9 @@ pub struct Planner {
     start: Cursor,
     /// Batch of what was left of the epoch at `start`.
     index: u64,
+    /// Where rows are made of windows of samples: it takes the place of `strided`, `start` and `index`.
+    windows: Option<Windows>,
+    rows: RowBatch,
     /// Epoch at which planning ends.
     last_epoch: Option<u64>,
     layout: Layout,
@@ -182,6 +179,8 @@ impl Planner {
             strided,
             start,
             index: 0,
+            windows: None,
+            rows: RowBatch::default(),
             last_epoch,
             layout,
             spans: Vec::new(),
@@ -189,6 +188,12 @@ impl Planner {
             extent_of: Vec::new(),
             by_offset: Vec::new(),
         }
+    }
+
+    /// Plans the batches of `windows`, from its cursor to its last epoch, instead.
+    #[must_use]
+    pub fn with_windows(self, windows: Option<Windows>) -> Planner {
+        Planner { windows, ..self }
     }
 
     /// The dataset.
@@ -208,6 +213,9 @@ impl Planner {
 
     /// The epoch that the next batch belongs to, or `None` at the end.
     pub fn epoch(&mut self) -> Option<u64> {
+        if let Some(windows) = &mut self.windows {
+            return windows.epoch();
+        }
         let left = |cursor: Cursor| self.sampler.len_of(cursor.epoch).saturating_sub(cursor.position);
         let mut empty_epochs = 0;
         while self.index >= self.strided.batches(left(self.start)) {
@@ -228,14 +236,7 @@ impl Planner {
         if self.epoch().is_none() {
             return false;
         }
-        let len = self.sampler.len_of(self.start.epoch);
-        self.strided.batch(self.start, len, self.index, &mut plan.positions);
-        plan.cursor = match self.index {
-            0 => self.start,
-            index => self.strided.cursor_after(self.start, len, index - 1),
-        };
-        plan.next = self.strided.cursor_after(self.start, len, self.index);
-        self.index += 1;
+        self.take_samples(plan);
         self.find_spans(plan);
         if self.layout.coalesce_gap == 0 {
             self.extents_in_order();
@@ -246,12 +247,42 @@ impl Planner {
         true
     }
 
+    /// Which samples, or pieces of samples, make the next batch. There is one.
+    fn take_samples(&mut self, plan: &mut BatchPlan) {
+        if let Some(windows) = &mut self.windows {
+            let rows = &mut self.rows;
+            windows.next(rows);
+            (plan.cursor, plan.next) = (rows.cursor, rows.next);
+            std::mem::swap(&mut plan.positions, &mut rows.positions);
+            std::mem::swap(&mut plan.ids, &mut rows.ids);
+            std::mem::swap(&mut plan.pieces, &mut rows.pieces);
+            std::mem::swap(&mut plan.row_ends, &mut rows.row_ends);
+            return;
+        }
+        let len = self.sampler.len_of(self.start.epoch);
+        self.strided.batch(self.start, len, self.index, &mut plan.positions);
+        plan.cursor = match self.index {
+            0 => self.start,
+            index => self.strided.cursor_after(self.start, len, index - 1),
+        };
+        plan.next = self.strided.cursor_after(self.start, len, self.index);
+        self.index += 1;
+        let at = |position: &Position| self.sampler.at(Cursor::new(plan.cursor.epoch, position.position));
+        plan.ids.extend(plan.positions.iter().map(at));
+    }
+
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
-        for position in &plan.positions {
-            let id = self.sampler.at(Cursor::new(plan.cursor.epoch, position.position));
-            plan.ids.push(id);
+        // Bytes of an element of the value that can be read in parts.
+        let plain =
+            self.windows.as_ref().map(Windows::field).filter(|&field| self.dataset.plain_field() == Some(field));
+        let element_bytes = plain.map(|field| self.dataset.schema().fields[field].dtype.size());
+        for (index, &id) in plan.ids.iter().enumerate() {
+            let first = self.spans.len();
             self.dataset.spans(id, &mut self.spans);
+            if let (Some(bytes), Some(piece)) = (element_bytes, plan.pieces.get(index)) {
+                narrow(&mut self.spans[first..], piece.start.saturating_mul(bytes), piece.len.saturating_mul(bytes));
+            }
             plan.ends.push(self.spans.len() as u32);
         }
     }
@@ -342,6 +373,19 @@ impl Planner {
             plan.gather = Some(plan.blocks.len() as u32);
             plan.blocks.push(self.spans.iter().map(|span| span.len).sum());
         }
+    }
+}
+
+/// Cuts the spans of a value, which lie end to end in it, to the part of it that begins at byte `start` and has `len`
+/// bytes. Spans of which nothing is wanted stay, empty: a dataset's parser counts on their number.
+fn narrow(spans: &mut [Span], start: u64, len: u64) {
+    let (mut skip, mut left) = (start, len);
+    for span in spans {
+        let skipped = skip.min(span.len);
+        skip -= skipped;
+        span.offset += skipped;
+        span.len = left.min(span.len - skipped);
+        left -= span.len;
     }
 }
 

@@ -3,6 +3,7 @@
 mod digest;
 mod feistel;
 mod random;
+mod rows;
 mod shards;
 mod shuffled;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 pub use digest::Digest;
 pub use random::sample_rng;
+pub use rows::{Bucketer, Packer, Piece, RowBatch, RowPiece, Rows, SEQ_LEN_MAX, WINDOW_MAX, Windows, row_field};
 pub use shards::Sharded;
 pub use shuffled::{EpochOrder, Shuffled};
 pub use strided::{Position, Strided};

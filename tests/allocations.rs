@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
-use uringload::config::{Config, Shuffle};
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records};
+use uringload::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue, Shuffle};
+use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
 use uringload::loader::Loader;
+use uringload::sampler::{Cursor, RowBatch, Sampler, Sequential, Strided, Windows};
 
 struct Counting;
 
@@ -152,10 +153,52 @@ fn allocates_by_batch(dataset: &Arc<dyn Dataset>, more: More) {
     }
 }
 
+/// Windows of rows are made in memory that is there from the windows before them.
+fn windows_allocate_nothing() {
+    let mut files = FileTable::new();
+    files.push_root("/nowhere");
+    (0..5000).for_each(|number| assert!(files.push(b"x", number * number % 3001).is_some()));
+    let dataset: Arc<dyn Dataset> = Arc::new(Folder::from_files(files));
+    let sampler: Arc<dyn Sampler> = Arc::new(Sequential::new(dataset.len()));
+    let packed = |method| {
+        let packing = Packing { method, seq_len: 2048, window: 1000, pad: PadValue::default() };
+        Batching::Packed(packing)
+    };
+    let buckets = Buckets { boundaries: vec![500, 1000], batch_sizes: vec![8, 4, 2], window: 1000 };
+    let methods = [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat].map(packed);
+    for batching in methods.into_iter().chain([Batching::Buckets(buckets)]) {
+        for drop_last in [false, true] {
+            let config = Config {
+                batching: batching.clone(),
+                batch_size: 5,
+                epochs: None,
+                shuffle: Shuffle::Full,
+                drop_last,
+                ..Config::default()
+            };
+            let strided = Strided::new(1, 3, config.batch_size, drop_last).expect("sizes");
+            let windows = Windows::new(&config, &dataset, &sampler, strided, Cursor::default());
+            let mut windows = windows.expect("they work").expect("rows");
+            let mut batch = RowBatch::default();
+            // The windows of all epochs are of the same samples; their rows and batches differ.
+            let mut epoch = |number| {
+                let before = ALLOCATIONS.load(Ordering::Relaxed);
+                while windows.epoch() == Some(number) {
+                    windows.next(&mut batch);
+                }
+                ALLOCATIONS.load(Ordering::Relaxed) - before
+            };
+            let counts: Vec<u64> = (0..20).map(&mut epoch).collect();
+            assert_eq!(counts[10..].iter().min(), Some(&0), "{batching:?}: {counts:?}");
+        }
+    }
+}
+
 /// One test, for what runs beside it would be counted too.
 #[test]
 fn allocations_are_by_batch_and_not_by_read() {
     within(BOUND, || {
+        windows_allocate_nothing();
         let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         write_file(&root.path().join("records"), 3000 * 4096).expect("a file");
         let records = |record_bytes| -> Arc<dyn Dataset> {

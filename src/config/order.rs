@@ -47,7 +47,10 @@ pub enum Batching {
 ///
 /// Lengths are looked at a window of samples at a time: within it, samples of one bucket are put together in the order
 /// in which they come, what does not fill a batch goes to the next longer bucket, and the batches come in an order
-/// derived from the seed. At most one batch of a window is not full.
+/// derived from the seed. At most one batch of a window is not full: it is the window's last one, and with `drop_last`
+/// it is left out.
+///
+/// The lengths are those of the first column whose values differ in length. The index must tell them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
     /// Ascending lengths, in elements: bucket `i` holds lengths from `boundaries[i - 1]` on and below `boundaries[i]`;
@@ -55,19 +58,25 @@ pub struct Buckets {
     pub boundaries: Vec<u64>,
     /// Samples in a batch of each bucket: one more than boundaries.
     pub batch_sizes: Vec<u64>,
-    /// Samples, over all ranks, whose lengths are looked at together.
+    /// Samples, over all ranks, whose lengths are looked at together: from 1 to 2^24.
     pub window: u64,
 }
 
 /// Sequences packed into rows of one length. Lengths are looked at a window of samples at a time; no row crosses the
 /// end of a window.
+///
+/// The sequences are the values of the first column whose values differ in length (else of the one column that the
+/// samples consist of). The index must tell their lengths. In a row they come in the order of the samples; an empty
+/// one comes with the one before it. The rows of a window come in an order derived from the seed, unless nothing is
+/// shuffled or the method is `Concat`. A row holds at most `max(64, seq_len / 16)` pieces, whatever room it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
     /// Which row a sequence goes to.
     pub method: PackMethod,
-    /// Elements in a row. A longer sequence is cut into pieces of this length and a rest.
+    /// Elements in a row, from 1 to 2^24. A longer sequence is cut into pieces of this length and a rest.
     pub seq_len: u64,
-    /// Samples, over all ranks, that are packed together.
+    /// Samples, over all ranks, that are packed together: from 1 to 2^24. Fewer where they would be cut into more than
+    /// eight pieces each.
     pub window: u64,
     /// What fills the rest of a row.
     pub pad: super::PadValue,

@@ -5,7 +5,7 @@ use super::{Loader, run::Limits};
 use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, OnError, Shuffle};
 use crate::dataset::{Dataset, Shape};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sampler::{self, Cursor, Sampler, Strided};
+use crate::sampler::{self, Cursor, Sampler, Strided, Windows};
 use crate::stats::Stats;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,9 +43,15 @@ impl Builder {
         self
     }
 
-    /// Samples in a batch.
+    /// Samples in a batch; rows of packed samples, if those are asked for.
     pub fn batch_size(mut self, samples: u64) -> Builder {
         self.config.batch_size = samples;
+        self
+    }
+
+    /// What a row of a batch is: a sample, or samples put together by their lengths.
+    pub fn batching(mut self, batching: Batching) -> Builder {
+        self.config.batching = batching;
         self
     }
 
@@ -67,7 +73,8 @@ impl Builder {
         self
     }
 
-    /// An order of the caller's instead of `shuffle`.
+    /// An order of the caller's instead of `shuffle`, which still tells whether the rows of a window come in random
+    /// order.
     pub fn sampler(mut self, sampler: Arc<dyn Sampler>) -> Builder {
         self.sampler = Some(sampler);
         self
@@ -154,11 +161,13 @@ impl Builder {
         };
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;
-        let dense = is_dense(&config, &*dataset)?;
-        let limits = limits(&config, &*dataset, dense)?;
+        let windows = Windows::new(&config, &dataset, &sampler, strided, start)?;
+        // A piece has not its column's shape.
+        let dense = is_dense(&config, &*dataset)? && !matches!(config.batching, Batching::Packed(_));
+        let limits = limits(&config, &*dataset, windows.as_ref(), dense)?;
         let batches_left = batches_left(&config, start, &strided, &*sampler);
         let stats = Arc::new(Stats::new());
-        let job = Job { dataset, sampler, strided, start, config, dense, limits, stats };
+        let job = Job { dataset, sampler, strided, windows, start, config, dense, limits, stats };
         run::start(job, batches_left)
     }
 }
@@ -166,7 +175,6 @@ impl Builder {
 /// What the configuration has words for and nothing does yet.
 fn refuse_unbuilt(config: &Config) -> Result<()> {
     let unbuilt = [
-        (config.batching != Batching::Samples, "packing and buckets"),
         (matches!(config.collate, Collate::Ragged | Collate::Padded(_)), "ragged and padded columns"),
         (!config.collate_columns.is_empty(), "the form of single columns"),
         (config.key_column || config.index_column, "key and index columns"),
@@ -192,6 +200,11 @@ fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
         )
         .with_remedy("the cursor belongs to another dataset, or the dataset has changed"));
     }
+    if start.rows > 0 && config.batching == Batching::Samples {
+        let doing = format!("cannot start behind row {} of a window: a row is a sample", start.rows);
+        return Err(Error::new(ErrorKind::InvalidArgument, doing)
+            .with_remedy("ask for the packing or the buckets that the cursor is from"));
+    }
     Ok(start)
 }
 
@@ -211,25 +224,33 @@ fn is_dense(config: &Config, dataset: &dyn Dataset) -> Result<bool> {
 }
 
 /// The memory sum: what one batch can take at most, and what all of them together may.
-fn limits(config: &Config, dataset: &dyn Dataset, dense: bool) -> Result<Limits> {
-    let samples = config.batch_size.min(dataset.len());
-    let payload = dataset.largest(samples);
-    let mut batch_bytes = payload;
+fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, dense: bool) -> Result<Limits> {
+    let (samples, payload) = match windows {
+        Some(windows) => windows.largest_batch(),
+        None => {
+            let samples = config.batch_size.min(dataset.len());
+            (samples, dataset.largest(samples))
+        }
+    };
     // Alignment reads up to a unit before and behind each sample; 4096 is the largest unit that a device asks for.
-    batch_bytes += samples * 2 * run::ALIGNMENT_MAX;
-    // What lies between two samples that are read as one.
-    batch_bytes += samples * config.coalesce_gap;
+    // What lies between two samples that are read as one comes with them.
+    let around = samples.saturating_mul((2 * run::ALIGNMENT_MAX).saturating_add(config.coalesce_gap));
+    let mut batch_bytes = payload.saturating_add(around);
     // Samples that were read in the order of the disk are gathered into a second block.
-    batch_bytes += if dense && config.coalesce_gap > 0 { payload } else { 0 };
+    batch_bytes = batch_bytes.saturating_add(if dense && config.coalesce_gap > 0 { payload } else { 0 });
     // Blocks start at 4096-byte boundaries, and a batch of n bytes has at most n / 16 MiB + 1 of them.
-    batch_bytes += (batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64;
+    let blocks = batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1;
+    batch_bytes = batch_bytes.saturating_add(blocks * crate::pool::BLOCK_ALIGNMENT as u64);
     let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
     let limit = match config.memory_limit {
         Some(limit) => limit,
         None => MEMORY_LIMIT.max(batch_bytes.saturating_mul(BATCHES_HELD)).min((available / 2).max(MEMORY_LIMIT)),
     };
     if batch_bytes > limit {
-        let batch_size = config.batch_size;
+        let lower = match &config.batching {
+            Batching::Buckets(_) => "batch_sizes".to_owned(),
+            _ => format!("batch_size (now {})", config.batch_size),
+        };
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
@@ -238,15 +259,23 @@ fn limits(config: &Config, dataset: &dyn Dataset, dense: bool) -> Result<Limits>
                  memory limit is {limit}"
             ),
         )
-        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower batch_size (now {batch_size})")));
+        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower {lower}")));
     }
-    let mean = (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1);
+    // A packed batch is about as full as it can be.
+    let mean = match &config.batching {
+        Batching::Packed(_) => payload.max(1),
+        _ => (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1),
+    };
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
     Ok(Limits { pool_bytes: limit as usize, queue_capacity })
 }
 
+/// Batches to come, where their number is known in advance.
 fn batches_left(config: &Config, start: Cursor, strided: &Strided, sampler: &dyn Sampler) -> Option<u64> {
     let epochs = config.epochs?;
+    if config.batching != Batching::Samples && epochs > 0 {
+        return None;
+    }
     let full = strided.batches(sampler.len());
     // `start` has seen that it is no further than the end.
     let first = strided.batches(sampler.len_of(start.epoch) - start.position);

@@ -10,7 +10,7 @@ use crate::plan::{Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, bounded};
 use crate::reactor::{Reactor, Rules, Turn};
-use crate::sampler::{Cursor, Sampler, Strided};
+use crate::sampler::{Cursor, Sampler, Strided, Windows};
 use crate::stats::{Doing, Role, Stats};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -32,6 +32,7 @@ pub(super) struct Job {
     pub(super) dataset: Arc<dyn Dataset>,
     pub(super) sampler: Arc<dyn Sampler>,
     pub(super) strided: Strided,
+    pub(super) windows: Option<Windows>,
     pub(super) start: Cursor,
     pub(super) config: Config,
     pub(super) dense: bool,
@@ -103,11 +104,12 @@ struct Running {
 
 impl Running {
     fn new(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>) -> Result<Running> {
-        let Job { dataset, sampler, strided, start, config, dense, limits, stats } = job;
+        let Job { dataset, sampler, strided, windows, start, config, dense, limits, stats } = job;
         let Opened { engine, route } = engine::open(&config, &dataset, &stats)?;
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
         let layout = Layout::new(&route, &config, dense);
-        let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout);
+        let planner =
+            Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout).with_windows(windows);
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
         let pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
         let rules = Rules {

@@ -1,6 +1,8 @@
 //! Plans as arithmetic: wherever spans lie, each byte of them comes from its place in its file to the place that is
 //! told, and reads keep to what the layout asks for.
 
+mod pieces;
+
 use super::*;
 use crate::dataset::{FileTable, RecordOptions, Records, Sample, Schema, Value};
 use crate::sampler::{Sequential, Shuffled};

@@ -119,17 +119,18 @@ impl Parsed {
         let mut values = self.values.drain(..);
         for (index, &id) in plan.ids.iter().enumerate() {
             let position = plan.positions[index];
+            let start = plan.pieces.get(index).map_or(0, |piece| piece.start);
             let values = values.by_ref().take(self.width);
             if let Some((_, error)) = errors.next_if(|error| error.0 == index) {
                 values.for_each(drop);
                 if !position.padding {
-                    lost.add(position.position, id, 0);
+                    lost.add(position.position, id, start);
                 }
                 failed.push(FailedSample { id, position: position.position, error, replaced_by: None });
                 continue;
             }
             if !position.padding {
-                digest.add(position.position, id, 0);
+                digest.add(position.position, id, start);
             }
             columns.push(values);
             ids.push(id);

@@ -13,3 +13,12 @@ pub fn sample_rng(seed: u64, epoch: u64, id: SampleId) -> Xoshiro256PlusPlus {
     let epoch_key = SplitMix64::seed_from_u64(!stream.next_u64()).next_u64();
     Xoshiro256PlusPlus::seed_from_u64(epoch_key.wrapping_add(id.0))
 }
+
+/// The generator for the order of rows of the window at `position`. The same on every rank.
+pub(super) fn window_rng(seed: u64, epoch: u64, position: u64) -> Xoshiro256PlusPlus {
+    let mut stream = SeedKey::new(seed).stream(epoch);
+    // As above, from another number of the stream, so that no window has the numbers of a sample.
+    stream.next_u64();
+    let epoch_key = SplitMix64::seed_from_u64(!stream.next_u64()).next_u64();
+    Xoshiro256PlusPlus::seed_from_u64(epoch_key.wrapping_add(position))
+}
