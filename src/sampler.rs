@@ -11,7 +11,7 @@ use crate::dataset::{Dataset, SampleId};
 use crate::error::Result;
 use std::sync::Arc;
 
-pub use digest::Digest;
+pub use digest::{Digest, EpochDigest, epoch_digest};
 pub use random::sample_rng;
 pub use shuffled::{EpochOrder, Shuffled};
 pub use strided::{Position, Strided};
