@@ -3,10 +3,10 @@
 use super::{FOLDER, MIXER, RECORDS, ROWS, golden_files, golden_folder};
 use proptest::prelude::*;
 use std::sync::Arc;
-use uringload::config::Batching;
+use uringload::config::{Batching, EngineChoice};
 use uringload::dataset::{Dataset, Folder, SampleId};
 use uringload::loader::{Builder, Loader};
-use uringload::sampler::{Cursor, Sampler};
+use uringload::sampler::{Cursor, Mixer, Sampler};
 use uringload::{Error, ErrorKind, State};
 
 fn error_of(text: &str) -> Error {
@@ -213,6 +213,53 @@ fn another_order_is_refused_with_both() {
     refused(builder(&dataset).sampler(Arc::new(Named("mine\n", 100))).resume(&state), &["\"mine\\n\" here"]);
     let short = Arc::new(Named("shuffled, seed 42", 63));
     refused(builder(&dataset).sampler(short).resume(&state), &["position 64 of epoch 3, which has 63 positions here"]);
+}
+
+/// A mixture as far as a state sees it: it says where it stands, and takes only that back.
+struct Mixed(Option<Mixer>);
+
+impl Sampler for Mixed {
+    fn len(&self) -> u64 {
+        100
+    }
+
+    fn len_of(&self, epoch: u64) -> u64 {
+        if self.0.as_ref().is_some_and(|mixer| mixer.epoch == epoch) { 70 } else { 100 }
+    }
+
+    fn at(&self, cursor: Cursor) -> SampleId {
+        SampleId(cursor.position)
+    }
+
+    fn mixer(&self, cursor: Cursor) -> Option<Mixer> {
+        let given = vec![cursor.position, 0];
+        Some(Mixer { slots: vec![1, 0], epoch: cursor.epoch, since: cursor.position, given })
+    }
+
+    fn resumed(&self, mixer: &Mixer) -> uringload::Result<Option<Arc<dyn Sampler>>> {
+        match mixer.slots.len() {
+            2 => Ok(Some(Arc::new(Mixed(Some(mixer.clone()))))),
+            _ => Err(Error::new(ErrorKind::InvalidArgument, "a mixture of two")),
+        }
+    }
+}
+
+#[test]
+fn a_mixture_gets_back_what_it_said() {
+    let dataset = golden_folder();
+    let mixed = || builder(&dataset).engine(EngineChoice::Sim).sampler(Arc::new(Mixed(None)));
+    let state = mixed().start(Cursor::new(2, 60)).build().expect("a loader").state();
+    assert_eq!((&state.mixer.as_ref().unwrap().given, state.length), (&vec![60, 0], 100));
+    let state = State::from_json(&state.to_json()).unwrap();
+    let again = mixed().resume(&state).build().expect("a loader").state();
+    assert_eq!(again.length, 70, "of the order that goes on, not of the one that was given");
+    let mut beyond = state.clone();
+    beyond.cursor.position = 71;
+    refused(mixed().resume(&beyond), &["position 71 of epoch 2, which has 70 positions here"]);
+    let mut other = state;
+    other.mixer.as_mut().unwrap().slots = vec![1, 2, 3];
+    let Err(error) = mixed().resume(&other).build() else { panic!("a mixture of three") };
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]
