@@ -13,6 +13,7 @@ mod inspect;
 mod interrupt;
 mod list;
 mod pages;
+mod ranks;
 mod units;
 
 use arguments::{Arguments, Command};

@@ -14,6 +14,7 @@ pub mod sampler;
 pub mod plan;
 pub mod pool;
 pub mod batch;
+pub mod state;
 pub mod engine;
 pub mod reactor;
 pub mod loader;
@@ -21,6 +22,7 @@ pub mod raw;
 
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
+pub use state::State;
 pub use uringload_sys as sys;
 
 /// The README's program compiles.

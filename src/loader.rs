@@ -1,5 +1,6 @@
 //! Wires the parts together and owns the threads: [`Loader::builder`] checks everything once, [`Loader`] iterates.
 
+mod book;
 mod builder;
 mod run;
 
@@ -7,8 +8,10 @@ use crate::batch::Batch;
 use crate::config::Route;
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::{Missing, Receiver};
-use crate::sampler::Cursor;
+use crate::sampler::{Cursor, EpochDigest};
+use crate::state::State;
 use crate::stats::{Clock, Doing, Stats};
+use book::Book;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +45,7 @@ pub struct Loader {
     route: Arc<Mutex<Route>>,
     stats: Arc<Stats>,
     clock: Clock,
-    cursor: Cursor,
+    book: Book,
     batches_left: Option<u64>,
     memory_limit: u64,
     finished: bool,
@@ -63,7 +66,28 @@ impl Loader {
 
     /// The place behind the last batch that was handed out: start from it to get all that is left.
     pub fn cursor(&self) -> Cursor {
-        self.cursor
+        self.book.cursor()
+    }
+
+    /// The checkpoint behind the last batch that was handed out, whatever was read ahead: what
+    /// [`Builder::resume`] goes on from. Takes a few microseconds.
+    ///
+    /// Where an error came in the place of a batch, it stands before that batch, so that going on from it tries the
+    /// batch again. Once a later batch is handed out it stands behind that one, and the samples that were passed count
+    /// as lost.
+    pub fn state(&self) -> State {
+        self.book.state()
+    }
+
+    /// What this rank was given of the epoch that the last batch belongs to. Once the next epoch's first batch is
+    /// handed out it is that epoch's, and what it was is [`last_digest`](Loader::last_digest).
+    pub fn digest(&self) -> EpochDigest {
+        self.book.digest()
+    }
+
+    /// What this rank was given of the epoch before that of [`digest`](Loader::digest); `None` in the first one.
+    pub fn last_digest(&self) -> Option<EpochDigest> {
+        self.book.last_epoch()
     }
 
     /// Batches that are still to come, on this rank. `None` if they never end, or if their number is only known at the
@@ -160,7 +184,7 @@ impl Loader {
                 self.stats.count.batches.add(1);
                 self.stats.count.samples.add(batch.len() as u64);
                 self.stats.count.bytes_delivered.add(batch.bytes());
-                self.cursor = batch.next;
+                self.book.hand_out(batch);
                 self.batches_left = self.batches_left.map(|left| left.saturating_sub(1));
             }
             Some(Err(error)) if error.kind() == ErrorKind::Starved => {}

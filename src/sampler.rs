@@ -16,7 +16,7 @@ use crate::dataset::{Dataset, SampleId};
 use crate::error::Result;
 use std::sync::Arc;
 
-pub use digest::Digest;
+pub use digest::{Digest, EpochDigest, epoch_digest};
 pub use random::sample_rng;
 pub use rows::{Bucketer, Packer, Piece, RowBatch, RowPiece, Rows, SEQ_LEN_MAX, WINDOW_MAX, Windows, row_field};
 pub use shards::Sharded;

@@ -165,12 +165,12 @@ pub struct Order {
     /// What random orders derive from.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Which of the equal consumers this is, from 0.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub rank: u64,
-    /// Number of equal consumers that share the samples.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub world_size: u64,
+    /// Which of the equal consumers this is, from 0 [default: as torchrun, SLURM or Open MPI say, or 0].
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u64>,
+    /// Number of equal consumers that share the samples [default: as torchrun, SLURM or Open MPI say, or 1].
+    #[arg(long, value_name = "N")]
+    pub world_size: Option<u64>,
     /// Drop the samples of an epoch that do not fill a batch on every rank.
     #[arg(long)]
     pub drop_last: bool,
@@ -206,14 +206,14 @@ pub struct Means {
     pub on_error: OnErrorName,
 }
 
-/// The library's configuration of what was asked.
+/// The library's configuration of what was asked; ranks as by the arguments alone.
 pub fn config(order: &Order, means: &Means) -> Config {
     Config {
         batch_size: order.batch_size,
         shuffle: order.shuffle.into(),
         seed: order.seed,
-        rank: order.rank,
-        world_size: order.world_size,
+        rank: order.rank.unwrap_or(0),
+        world_size: order.world_size.unwrap_or(1),
         drop_last: order.drop_last,
         engine: match means.engine {
             EngineName::Auto => EngineChoice::Auto,

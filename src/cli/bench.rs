@@ -13,6 +13,7 @@ use super::compare::{self, Compared};
 use super::data::{Data, Made};
 use super::failure::{Exit, Failure};
 use super::interrupt::{Interrupt, eprintln_quietly};
+use super::ranks::Ranks;
 use measure::{End, Measured, Run};
 use std::fs;
 use std::io::{self, Write};
@@ -43,8 +44,9 @@ pub fn run(options: &Bench) -> Done {
     };
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
     let data = Data::open(&paths, &options.format)?;
+    let ranks = Ranks::of(&options.order)?;
     let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None };
-    let result = bench.rounds()?;
+    let result = bench.rounds(ranks)?;
     let report = report::Report::of(&result);
     print(options, &result, &report)?;
     match result.error() {
@@ -70,6 +72,8 @@ pub struct Outcome<'a> {
     pub options: &'a Bench,
     /// The configuration of the loader.
     pub config: Config,
+    /// Who said which rank this is.
+    pub ranks: Ranks,
     /// When each run was to end at the latest.
     pub duration: Option<Duration>,
     /// The dataset.
@@ -123,13 +127,13 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn rounds(mut self) -> Result<Outcome<'a>, Failure> {
+    fn rounds(mut self, ranks: Ranks) -> Result<Outcome<'a>, Failure> {
         let options = self.options;
         // A made dataset is read in a blink: it is read over and over.
         let duration =
             options.duration.or((options.paths.is_empty() && options.epochs.is_none()).then_some(MADE_DURATION));
         let epochs = options.epochs.or(if duration.is_some() { None } else { Some(1) });
-        let config = Config { epochs, ..config(&options.order, &options.means) };
+        let config = Config { epochs, ..ranks.apply(config(&options.order, &options.means)) };
         let simulated = options.means.engine == EngineName::Sim;
         if simulated && !options.compare.is_empty() {
             let error = Error::new(ErrorKind::InvalidArgument, "a simulated disk compares with nothing");
@@ -152,7 +156,7 @@ impl<'a> Runner<'a> {
             }
         }
         let Run { config, duration, .. } = run;
-        Ok(Outcome { options, config, duration, data: self.data, emptied: self.emptied, rounds })
+        Ok(Outcome { options, config, ranks, duration, data: self.data, emptied: self.emptied, rounds })
     }
 
     /// Every second round goes backwards, so that a device that gets slower or faster does not favour who comes first.

@@ -7,6 +7,7 @@ use super::consume::{Consumer, Next};
 use super::data::Data;
 use super::failure::{Exit, Failure};
 use super::interrupt::Interrupt;
+use super::ranks::Ranks;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -22,6 +23,7 @@ pub fn run(options: &List) -> Done {
     let data = Data::open(&options.paths, &options.format)?;
     // A sample that cannot be read gets a line that says so, and does not keep the others from theirs.
     let config = Config { on_error: OnError::Skip, epochs: Some(1), ..config(&options.order, &options.means) };
+    let config = Ranks::of(&options.order)?.apply(config);
     let mut loader = Loader::builder(data.dataset.clone()).config(config).build()?;
     let consumer = Consumer::new(&interrupt, None);
     let mut out = BufWriter::new(std::io::stdout().lock());

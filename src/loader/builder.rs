@@ -5,7 +5,8 @@ use super::{Loader, run::Limits};
 use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, OnError, Shuffle};
 use crate::dataset::{Dataset, Shape};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sampler::{self, Cursor, Sampler, Strided, Windows};
+use crate::sampler::{self, Cursor, EpochDigest, Sampler, Strided, Windows};
+use crate::state::{Delivered, Identity, State};
 use crate::stats::Stats;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +28,13 @@ pub struct Builder {
     dataset: Arc<dyn Dataset>,
     sampler: Option<Arc<dyn Sampler>>,
     config: Config,
+    resume: Option<Box<State>>,
 }
 
 impl Loader {
     /// A loader of `dataset`, with [`Config::default`] until told otherwise.
     pub fn builder(dataset: Arc<dyn Dataset>) -> Builder {
-        Builder { dataset, sampler: None, config: Config::default() }
+        Builder { dataset, sampler: None, config: Config::default(), resume: None }
     }
 }
 
@@ -40,6 +42,7 @@ impl Builder {
     /// Replaces everything that was set so far.
     pub fn config(mut self, config: Config) -> Builder {
         self.config = config;
+        self.resume = None;
         self
     }
 
@@ -93,11 +96,28 @@ impl Builder {
         self
     }
 
-    /// Starts from `cursor` (the `next` of the last batch that was used) instead of the beginning.
+    /// Starts from `cursor` (the `next` of the last batch that was used) instead of the beginning, or of the state to
+    /// resume from. Nothing is known of the dataset and the order that the cursor belongs to, so nothing is checked but
+    /// that there is such a place.
     pub fn start(mut self, cursor: Cursor) -> Builder {
+        self.resume = None;
         self.config.start_epoch = cursor.epoch;
         self.config.start_position = cursor.position;
         self.config.start_rows = cursor.rows;
+        self
+    }
+
+    /// Goes on from where `state` was saved: at the sample behind the last batch that was handed out then.
+    ///
+    /// The dataset and the order must be those of the state, and within a window of rows also the way in which rows are
+    /// made; `build` checks it. World size, rank, batch size, engine, depth, threads and memory may be others: what is
+    /// left of the epoch is the same, in the same global order. `epochs` counts from the state's epoch on, as it does
+    /// with [`start`](Builder::start), which ignores all these checks when it is given the state's cursor.
+    ///
+    /// The digest goes on where rank and world size are those of the state; else it begins anew at its place.
+    pub fn resume(mut self, state: &State) -> Builder {
+        self = self.start(state.cursor());
+        self.resume = Some(Box::new(state.clone()));
         self
     }
 
@@ -148,9 +168,10 @@ impl Builder {
     /// # Errors
     /// `InvalidArgument` for a rank, size, shuffle or cursor that cannot be; `Empty`; `MemoryLimit`, with the
     /// arithmetic, where one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is
-    /// not to be had.
+    /// not to be had; `StateMismatch`, with what differs, for a state to resume from that is of another dataset or
+    /// order.
     pub fn build(self) -> Result<Loader> {
-        let Builder { dataset, sampler, config } = self;
+        let Builder { dataset, sampler, config, resume } = self;
         refuse_unbuilt(&config)?;
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
@@ -158,6 +179,10 @@ impl Builder {
         let sampler = match sampler {
             Some(sampler) => sampler,
             None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
+        };
+        let sampler = match &resume {
+            Some(state) => resumed(state, &*dataset, sampler, &config)?,
+            None => sampler,
         };
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;
@@ -167,7 +192,9 @@ impl Builder {
         let limits = limits(&config, &*dataset, windows.as_ref(), dense)?;
         let batches_left = batches_left(&config, start, &strided, &*sampler);
         let stats = Arc::new(Stats::new());
-        let job = Job { dataset, sampler, strided, windows, start, config, dense, limits, stats };
+        let delivered = resume.and_then(|state| state.delivered);
+        let digest = digest(delivered, &strided).unwrap_or(EpochDigest::new(start));
+        let job = Job { dataset, sampler, strided, windows, start, config, dense, limits, stats, digest };
         run::start(job, batches_left)
     }
 }
@@ -206,6 +233,30 @@ fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
             .with_remedy("ask for the packing or the buckets that the cursor is from"));
     }
     Ok(start)
+}
+
+/// The order, going on from `state`, if that belongs to it and to the dataset.
+fn resumed(
+    state: &State,
+    dataset: &dyn Dataset,
+    sampler: Arc<dyn Sampler>,
+    config: &Config,
+) -> Result<Arc<dyn Sampler>> {
+    state.check_dataset(&Identity::of(dataset))?;
+    let other = match &state.mixer {
+        Some(mixer) => sampler.resumed(mixer)?,
+        None => None,
+    };
+    let sampler = other.unwrap_or(sampler);
+    state.check_order(&*sampler)?;
+    state.check_batching(&config.batching)?;
+    Ok(sampler)
+}
+
+/// What was delivered to this very rank before.
+fn digest(delivered: Option<Delivered>, strided: &Strided) -> Option<EpochDigest> {
+    let ours = |delivered: &Delivered| (delivered.rank, delivered.world_size) == (strided.rank(), strided.world_size());
+    delivered.filter(ours).map(|delivered| delivered.digest)
 }
 
 /// Whether batches are to be one tensor where their shape allows it.

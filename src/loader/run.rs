@@ -1,6 +1,7 @@
 //! The reactor's thread: opens the engine, turns the reactor until the end, and looks for a better way between epochs.
 
 use super::Loader;
+use super::book::Book;
 use crate::batch::Batch;
 use crate::config::{Cause, Config, Fallback, Route};
 use crate::dataset::Dataset;
@@ -10,7 +11,7 @@ use crate::plan::{Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, bounded};
 use crate::reactor::{Reactor, Rules, Turn};
-use crate::sampler::{Cursor, Sampler, Strided, Windows};
+use crate::sampler::{Cursor, EpochDigest, Sampler, Strided, Windows};
 use crate::stats::{Doing, Role, Stats};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -38,6 +39,8 @@ pub(super) struct Job {
     pub(super) dense: bool,
     pub(super) limits: Limits,
     pub(super) stats: Arc<Stats>,
+    /// Where nothing was delivered before, it is empty.
+    pub(super) digest: EpochDigest,
 }
 
 /// Starts the thread and waits until its engine is open.
@@ -46,13 +49,18 @@ pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
     let (sender, receiver) = bounded(job.limits.queue_capacity, Arc::clone(&bell));
     let ended_well = Arc::new(AtomicBool::new(false));
     let stats = Arc::clone(&job.stats);
-    let (cursor, memory_limit) = (job.start, job.limits.pool_bytes as u64);
+    let memory_limit = job.limits.pool_bytes as u64;
+    let (dataset, sampler) = (Arc::clone(&job.dataset), Arc::clone(&job.sampler));
+    let (strided, start, digest) = (job.strided, job.start, job.digest);
+    let config = job.config.clone();
     let (tell, told) = mpsc::channel();
     let ended = Arc::clone(&ended_well);
     let thread = std::thread::Builder::new()
         .name("uringload-reactor".into())
         .spawn(move || run(job, sender, &bell, &tell, &ended))
         .map_err(|source| Error::io("cannot start the reactor's thread", source))?;
+    // A large dataset's fingerprint takes a while, which the thread uses to open its engine and start to read.
+    let book = Book::new(dataset, sampler, strided, start, config, digest);
     let route = match told.recv() {
         Ok(route) => route?,
         Err(mpsc::RecvError) => return Err(super::internal()),
@@ -64,7 +72,7 @@ pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
         route,
         clock: stats.clock(Role::Consumer, Doing::Step),
         stats,
-        cursor,
+        book,
         batches_left,
         memory_limit,
         finished: false,
@@ -104,7 +112,7 @@ struct Running {
 
 impl Running {
     fn new(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>) -> Result<Running> {
-        let Job { dataset, sampler, strided, windows, start, config, dense, limits, stats } = job;
+        let Job { dataset, sampler, strided, windows, start, config, dense, limits, stats, .. } = job;
         let Opened { engine, route } = engine::open(&config, &dataset, &stats)?;
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
         let layout = Layout::new(&route, &config, dense);

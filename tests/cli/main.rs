@@ -5,16 +5,24 @@ mod bench;
 mod ends;
 mod list;
 mod looks;
+mod ranks;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The binary with these arguments, separated by blanks.
+/// What launchers set, and the tests may themselves be run by one.
+const RANK_VARIABLES: [&str; 6] =
+    ["RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"];
+
+/// The binary with these arguments, separated by blanks, and nobody who says which rank it is.
 fn uringload(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringload"));
     command.args(arguments.split_whitespace()).stdin(Stdio::null());
+    for name in RANK_VARIABLES {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -74,6 +82,20 @@ fn folder(files: &[(&str, usize)]) -> tempfile::TempDir {
         write(&folder.path().join(name), &content(name, *len));
     }
     folder
+}
+
+/// Some files, and their folder as an argument.
+fn files(count: usize) -> (tempfile::TempDir, String) {
+    let names: Vec<String> = (0..count).map(|n| format!("{n:03}")).collect();
+    let files: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 10 + name.len())).collect();
+    let folder = folder(&files);
+    fs::create_dir(folder.path().join(".states")).unwrap();
+    let dir = folder.path().display().to_string();
+    (folder, dir)
+}
+
+fn indices(out: &str) -> Vec<u64> {
+    out.lines().map(|line| json(line)["index"].as_u64().unwrap()).collect()
 }
 
 fn write(path: &Path, bytes: &[u8]) {

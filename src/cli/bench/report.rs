@@ -75,6 +75,7 @@ struct ConfigReport {
     seed: u64,
     rank: u64,
     world_size: u64,
+    ranks_from: Option<String>,
     drop_last: bool,
 }
 
@@ -171,7 +172,17 @@ impl Report {
                 files: dataset.files().len(),
                 roots: dataset.files().roots().iter().map(|root| root.path.to_string_lossy().into_owned()).collect(),
             },
-            config: ConfigReport { batch_size, epochs, duration_s, shuffle, seed, rank, world_size, drop_last },
+            config: ConfigReport {
+                batch_size,
+                epochs,
+                duration_s,
+                shuffle,
+                seed,
+                rank,
+                world_size,
+                ranks_from: outcome.ranks.source.clone(),
+                drop_last,
+            },
             cold: outcome.emptied.map(super::super::cold::Emptied::name),
             ended: end.name(),
             samples: count.samples,

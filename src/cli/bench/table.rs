@@ -49,6 +49,9 @@ fn subject(outcome: &Outcome<'_>) -> String {
     }
     if config.world_size > 1 {
         line += &format!(", rank {} of {}", config.rank, config.world_size);
+        if let Some(source) = &outcome.ranks.source {
+            line += &format!(" (from {source})");
+        }
     }
     if let Some(emptied) = outcome.emptied {
         line += &format!("; {}", emptied.words());

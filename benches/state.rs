@@ -1,0 +1,65 @@
+//! What a state costs: microseconds to take one from a loader and make it JSON, to read it, to check it and to plan the
+//! batch that it stands before, in the middle of a thousand million samples. `cargo bench --bench state`.
+//!
+//! Each number is the best of several runs, which is the one that other processes have disturbed least. Lengths are
+//! printed with them, so that the work cannot be optimised away.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+use uringload::State;
+use uringload::config::EngineChoice;
+use uringload::dataset::{Dataset, FileTable, RecordOptions, Records};
+use uringload::loader::Loader;
+use uringload::plan::{BatchPlan, Layout, Planner};
+use uringload::sampler::{Cursor, Strided, epoch_digest, for_dataset};
+use uringload::state::Identity;
+
+const RUNS: usize = 7;
+const TIMES: u32 = 1000;
+const SAMPLES: u64 = 1_000_000_000;
+const RECORD_BYTES: u64 = 4096;
+
+fn main() {
+    let mut files = FileTable::new();
+    files.push_root("/simulated");
+    files.push(b"records", SAMPLES * RECORD_BYTES).expect("a table has room");
+    let options = RecordOptions { record_bytes: RECORD_BYTES, ..RecordOptions::default() };
+    let dataset: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).expect("records"));
+    let builder = Loader::builder(Arc::clone(&dataset)).shuffle(true).seed(42).engine(EngineChoice::Sim);
+    let loader = builder.start(Cursor::new(3, SAMPLES / 2)).build().expect("a loader");
+    let text = loader.state().to_json();
+    let state = State::from_json(&text).expect("a state");
+    println!("a state has {} bytes", text.len());
+
+    report("state", || loader.state().length);
+    report("state, to_json", || loader.state().to_json().len() as u64);
+    report("from_json", || State::from_json(black_box(&text)).expect("a state").length);
+    report("from_json, checks, plan of the next batch of 64", || {
+        let state = State::from_json(black_box(&text)).expect("a state");
+        let sampler = for_dataset(&*dataset, true.into(), 42).expect("an order");
+        state.check_dataset(&Identity::of(&*dataset)).expect("this dataset");
+        state.check_order(&*sampler).expect("this order");
+        let strided = Strided::new(0, 1, 64, false).expect("a rank");
+        let layout = Layout { alignment: 512, read_bytes: 512 << 10, coalesce_gap: 0, dense: true };
+        let mut planner = Planner::new(Arc::clone(&dataset), sampler, strided, state.cursor(), None, layout);
+        let mut plan = BatchPlan::default();
+        planner.next(&mut plan);
+        plan.ids[0].0
+    });
+    let sampler = for_dataset(&*dataset, true.into(), 42).expect("an order");
+    report("epoch_digest of 64 samples", || epoch_digest(&*sampler, 3, state.cursor().position..SAMPLES / 2 + 64).sum);
+}
+
+fn report(what: &str, work: impl Fn() -> u64) {
+    let mut best = f64::MAX;
+    let mut last = 0;
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        for _ in 0..TIMES {
+            last = black_box(work());
+        }
+        best = best.min(start.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES));
+    }
+    println!("{what:<50} {best:>8.2} us  {last:016x}");
+}

@@ -1,0 +1,150 @@
+//! Which of the equal consumers this process is: by the arguments, or by the variables that a launcher sets.
+
+use super::arguments::Order;
+use super::failure::Failure;
+use super::interrupt::eprintln_quietly;
+use std::env;
+use std::ffi::OsString;
+use uringload::config::Config;
+use uringload::{Error, ErrorKind};
+
+/// The variables of rank and world size, in the order in which they are looked for: torchrun's, SLURM's (`srun`) and
+/// Open MPI's.
+const VARIABLES: [(&str, &str); 3] =
+    [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")];
+
+/// A rank, and who said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranks {
+    /// The rank.
+    pub rank: u64,
+    /// Of so many.
+    pub world_size: u64,
+    /// The variables that it was taken from, in words, where it was not all said by arguments.
+    pub source: Option<String>,
+}
+
+impl Ranks {
+    /// By the arguments; what they leave open, by the environment. Where that makes a difference it is said on stderr.
+    pub fn of(order: &Order) -> Result<Ranks, Failure> {
+        let ranks = find(order, |name| env::var_os(name))?;
+        if let Some(source) = &ranks.source {
+            eprintln_quietly(&format!("uringload: rank {} of {} (from {source})", ranks.rank, ranks.world_size));
+        }
+        Ok(ranks)
+    }
+
+    /// A configuration with these ranks.
+    pub fn apply(&self, config: Config) -> Config {
+        Config { rank: self.rank, world_size: self.world_size, ..config }
+    }
+}
+
+fn find(order: &Order, variable: impl Fn(&str) -> Option<OsString>) -> Result<Ranks, Failure> {
+    let asked = Ranks { rank: order.rank.unwrap_or(0), world_size: order.world_size.unwrap_or(1), source: None };
+    if order.rank.is_some() && order.world_size.is_some() {
+        return Ok(asked);
+    }
+    // A variable that is set to nothing is what `RANK= command` leaves of one.
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    for (rank_name, size_name) in VARIABLES {
+        let (rank, size) = match (set(rank_name), set(size_name)) {
+            (None, None) => continue,
+            (Some(rank), Some(size)) => (number(rank_name, &rank)?, number(size_name, &size)?),
+            (Some(_), None) => return Err(half(rank_name, size_name)),
+            (None, Some(_)) => return Err(half(size_name, rank_name)),
+        };
+        let (from, rank, world_size) = match (order.rank, order.world_size) {
+            (Some(asked), _) => (format!("--rank and {size_name}"), asked, size),
+            (_, Some(asked)) => (format!("{rank_name} and --world-size"), rank, asked),
+            (None, None) => (format!("{rank_name} and {size_name}"), rank, size),
+        };
+        if rank >= world_size {
+            let doing = format!("rank {rank} is not below the world size {world_size} (from {from})");
+            return Err(refused(doing));
+        }
+        return Ok(Ranks { rank, world_size, source: (world_size > 1).then_some(from) });
+    }
+    Ok(asked)
+}
+
+fn number(name: &str, value: &OsString) -> Result<u64, Failure> {
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| refused(format!("the variable {name} is {value:?}, not a whole number from 0 on")))
+}
+
+fn half(set: &str, unset: &str) -> Failure {
+    refused(format!("the variable {set} is set and {unset} is not: the rank cannot be told"))
+}
+
+fn refused(doing: String) -> Failure {
+    let error = Error::new(ErrorKind::InvalidArgument, doing);
+    Failure::Loader(error.with_remedy("give --rank and --world-size, or set both variables or none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arguments::{Arguments, Command};
+    use super::*;
+    use clap::Parser;
+
+    fn of(arguments: &str, variables: &[(&str, &str)]) -> Result<(u64, u64, Option<String>), String> {
+        let all = format!("uringload list somewhere {arguments}");
+        let Command::List(list) = Arguments::try_parse_from(all.split_whitespace()).unwrap().command else {
+            panic!("list is list")
+        };
+        let variable =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        match find(&list.order, variable) {
+            Ok(Ranks { rank, world_size, source }) => Ok((rank, world_size, source)),
+            Err(Failure::Loader(error)) => Err(error.to_string()),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    fn from(source: &str) -> Option<String> {
+        Some(source.to_owned())
+    }
+
+    const TORCH: [(&str, &str); 2] = [("RANK", "3"), ("WORLD_SIZE", "8")];
+    const SLURM: [(&str, &str); 2] = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
+    const MPI: [(&str, &str); 2] = [("OMPI_COMM_WORLD_RANK", "4"), ("OMPI_COMM_WORLD_SIZE", "5")];
+
+    #[test]
+    fn launchers_come_in_their_order() {
+        assert_eq!(of("", &[]), Ok((0, 1, None)));
+        assert_eq!(of("", &[MPI, SLURM, TORCH].concat()), Ok((3, 8, from("RANK and WORLD_SIZE"))));
+        assert_eq!(of("", &[MPI, SLURM].concat()), Ok((1, 2, from("SLURM_PROCID and SLURM_NTASKS"))));
+        assert_eq!(of("", &MPI), Ok((4, 5, from("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE"))));
+        assert_eq!(of("", &[("RANK", ""), ("WORLD_SIZE", ""), SLURM[0], SLURM[1]]).unwrap().1, 2);
+        assert_eq!(of("", &[("RANK", "0"), ("WORLD_SIZE", "1")]), Ok((0, 1, None)), "one process says nothing");
+    }
+
+    #[test]
+    fn arguments_come_before_variables() {
+        assert_eq!(of("--rank 1 --world-size 2", &TORCH), Ok((1, 2, None)));
+        assert_eq!(of("--rank 1 --world-size 2", &[("RANK", "x")]), Ok((1, 2, None)), "not looked at");
+        assert_eq!(of("--rank 1", &TORCH), Ok((1, 8, from("--rank and WORLD_SIZE"))));
+        assert_eq!(of("--world-size 4", &TORCH), Ok((3, 4, from("RANK and --world-size"))));
+    }
+
+    #[test]
+    fn what_cannot_be_names_the_variable() {
+        for (arguments, variables, told) in [
+            ("", vec![("RANK", "1")], "RANK is set and WORLD_SIZE is not"),
+            ("", vec![("SLURM_NTASKS", "1")], "SLURM_NTASKS is set and SLURM_PROCID is not"),
+            ("", vec![("RANK", "one"), ("WORLD_SIZE", "2")], "RANK is \"one\""),
+            ("", vec![("RANK", "1"), ("WORLD_SIZE", "-2")], "WORLD_SIZE is \"-2\""),
+            (
+                "",
+                vec![("RANK", "2"), ("WORLD_SIZE", "2")],
+                "rank 2 is not below the world size 2 (from RANK and WORLD_SIZE)",
+            ),
+            ("", vec![("RANK", "0"), ("WORLD_SIZE", "0")], "world size 0"),
+            ("--world-size 3", TORCH.to_vec(), "rank 3 is not below the world size 3 (from RANK and --world-size)"),
+        ] {
+            let error = of(arguments, &variables).unwrap_err();
+            assert!(error.contains(told) && error.contains("--world-size"), "{told:?} is not in {error}");
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The JSON of a state. Reading it trusts nothing: each field is looked for, told its kind and held to its bounds, and
+//! what is wrong is named.
+
+use super::file::STATE_BYTES_MAX;
+use super::{Delivered, Identity, State, VERSION};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sampler::{Cursor, Digest, EpochDigest, Mixer};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// Samples that a digest counts at most: more is no number that ever came of counting, and adds up without overflow.
+const SAMPLES_MAX: u64 = 1 << 62;
+
+/// In the order in which a person wants to read it.
+#[derive(Serialize)]
+struct Written<'a> {
+    version: u64,
+    dataset: WrittenDataset<'a>,
+    order: &'a str,
+    batching: Option<&'a str>,
+    epoch: u64,
+    position: u64,
+    length: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    rows: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mixer: Option<WrittenMixer<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivered: Option<WrittenDelivered>,
+}
+
+#[derive(Serialize)]
+struct WrittenDataset<'a> {
+    format: &'a str,
+    fingerprint: Hex,
+    samples: u64,
+    files: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct WrittenMixer<'a> {
+    slots: &'a [u32],
+    epoch: u64,
+    since: u64,
+    given: &'a [u64],
+}
+
+#[derive(Serialize)]
+struct WrittenDelivered {
+    rank: u64,
+    world_size: u64,
+    epoch: u64,
+    since: u64,
+    samples: u64,
+    sum: Hex,
+    lost_samples: u64,
+    lost_sum: Hex,
+}
+
+/// 16 digits: as a number, a program whose numbers are floats would round it.
+struct Hex(u64);
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:016x}", self.0))
+    }
+}
+
+// serde asks for a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl State {
+    /// The state as JSON, for people too: on several lines.
+    pub fn to_json(&self) -> String {
+        let Identity { format, fingerprint, samples, files, bytes } = &self.dataset;
+        let Cursor { epoch, position, rows } = self.cursor;
+        let written = Written {
+            version: VERSION,
+            dataset: WrittenDataset {
+                format,
+                fingerprint: Hex(*fingerprint),
+                samples: *samples,
+                files: *files,
+                bytes: *bytes,
+            },
+            order: &self.order,
+            batching: self.batching.as_deref(),
+            epoch,
+            position,
+            length: self.length,
+            rows,
+            mixer: self.mixer.as_ref().map(|mixer| WrittenMixer {
+                slots: &mixer.slots,
+                epoch: mixer.epoch,
+                since: mixer.since,
+                given: &mixer.given,
+            }),
+            delivered: self.delivered.map(|Delivered { rank, world_size, digest }| WrittenDelivered {
+                rank,
+                world_size,
+                epoch: digest.epoch,
+                since: digest.since,
+                samples: digest.delivered.samples,
+                sum: Hex(digest.delivered.sum),
+                lost_samples: digest.lost.samples,
+                lost_sum: Hex(digest.lost.sum),
+            }),
+        };
+        // What can fail is a writer, a map whose keys are no strings and a value that refuses: here is none of them.
+        serde_json::to_string_pretty(&written).expect("numbers and strings become JSON")
+    }
+
+    /// Reads what [`to_json`](State::to_json) has made, in this version of the library or an earlier one. Fields that
+    /// it does not know are left alone.
+    ///
+    /// # Errors
+    /// `Corrupt` for what is no JSON, is cut off, lacks a field or has a value in it that cannot be; `StateMismatch`
+    /// for a version that is not understood. Each names the place.
+    pub fn from_json(text: &str) -> Result<State> {
+        if text.len() as u64 > STATE_BYTES_MAX {
+            return Err(corrupt(format!("more than {STATE_BYTES_MAX} bytes are no state")));
+        }
+        if text.trim().is_empty() {
+            return Err(corrupt("the state is empty".into()));
+        }
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            if error.is_eof() {
+                corrupt(format!("the state is cut off: it ends in the middle, behind {} bytes", text.len()))
+            } else {
+                corrupt(format!("the state is no JSON: {error}"))
+            }
+        })?;
+        let Value::Object(map) = &value else {
+            return Err(corrupt(format!("the state is {}, not an object", kind(&value))));
+        };
+        let fields = Fields { map, inside: "" };
+        let version = fields.number("version")?;
+        if version != VERSION {
+            return Err(Error::new(
+                ErrorKind::StateMismatch,
+                format!("the state has version {version}; this version of uringload understands version {VERSION}"),
+            )
+            .with_remedy("use the version of uringload that saved it, or a later one"));
+        }
+        let state = State {
+            dataset: dataset(&fields.object("dataset")?)?,
+            order: fields.text("order")?.to_owned(),
+            batching: fields.optional("batching").map(|_| fields.text("batching")).transpose()?.map(str::to_owned),
+            cursor: Cursor {
+                epoch: fields.number("epoch")?,
+                position: fields.number("position")?,
+                rows: fields.optional("rows").map_or(Ok(0), |_| fields.number("rows"))?,
+            },
+            length: fields.number("length")?,
+            mixer: fields.optional("mixer").map(|_| mixer(&fields.object("mixer")?)).transpose()?,
+            delivered: fields.optional("delivered").map(|_| delivered(&fields.object("delivered")?)).transpose()?,
+        };
+        check(&state)?;
+        Ok(state)
+    }
+
+    /// As `from_json`, of bytes that may be no text.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<State> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => State::from_json(text),
+            Err(error) => Err(corrupt("the state is no text".into()).with_offset(error.valid_up_to() as u64)),
+        }
+    }
+}
+
+fn dataset(fields: &Fields<'_>) -> Result<Identity> {
+    Ok(Identity {
+        format: fields.text("format")?.to_owned(),
+        fingerprint: fields.hex("fingerprint")?,
+        samples: fields.number("samples")?,
+        files: fields.number("files")?,
+        bytes: fields.number("bytes")?,
+    })
+}
+
+fn mixer(fields: &Fields<'_>) -> Result<Mixer> {
+    Ok(Mixer {
+        slots: fields.numbers("slots")?,
+        epoch: fields.number("epoch")?,
+        since: fields.number("since")?,
+        given: fields.numbers("given")?,
+    })
+}
+
+fn delivered(fields: &Fields<'_>) -> Result<Delivered> {
+    let digest = |samples, sum| Ok::<_, Error>(Digest { samples: fields.number(samples)?, sum: fields.hex(sum)? });
+    Ok(Delivered {
+        rank: fields.number("rank")?,
+        world_size: fields.number("world_size")?,
+        digest: EpochDigest {
+            epoch: fields.number("epoch")?,
+            since: fields.number("since")?,
+            delivered: digest("samples", "sum")?,
+            lost: digest("lost_samples", "lost_sum")?,
+        },
+    })
+}
+
+/// Values that fit their fields and not each other.
+fn check(state: &State) -> Result<()> {
+    let refuse = |what: String| Err(corrupt(format!("the state cannot be: {what}")));
+    let State { dataset, cursor: Cursor { epoch, position, rows }, length, .. } = state;
+    if dataset.samples == 0 || *length == 0 {
+        return refuse("a dataset without samples has no place to stand at".into());
+    }
+    if dataset.files > u64::from(u32::MAX) {
+        return refuse(format!("dataset.files is {}, more than a dataset can have", dataset.files));
+    }
+    if position > length {
+        return refuse(format!("position is {position}, behind the end of an epoch of {length}"));
+    }
+    if *rows > 0 && state.batching.is_none() {
+        return refuse(format!("rows is {rows}, and batching says that each sample is a row"));
+    }
+    if let Some(Mixer { slots, given, .. }) = &state.mixer {
+        if slots.is_empty() || slots.len() != given.len() {
+            return refuse(format!("mixer has {} slots and {} given", slots.len(), given.len()));
+        }
+        if slots.iter().all(|&slots| slots == 0) {
+            return refuse("mixer.slots are all 0".into());
+        }
+    }
+    if let Some(Delivered { rank, world_size, digest }) = &state.delivered {
+        if rank >= world_size {
+            return refuse(format!("delivered.rank is {rank}, not below a world size of {world_size}"));
+        }
+        if (digest.epoch, digest.since) > (*epoch, *position) {
+            return refuse(format!("delivered counts from epoch {}, position {}", digest.epoch, digest.since));
+        }
+        let (samples, lost) = (digest.delivered.samples, digest.lost.samples);
+        if samples > SAMPLES_MAX || lost > SAMPLES_MAX {
+            return refuse(format!("delivered has {samples} samples and {lost} lost"));
+        }
+    }
+    Ok(())
+}
+
+/// An object of the state, and its name for messages.
+struct Fields<'a> {
+    map: &'a Map<String, Value>,
+    inside: &'static str,
+}
+
+impl<'a> Fields<'a> {
+    /// A field that may be absent or null.
+    fn optional(&self, name: &str) -> Option<&'a Value> {
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    fn field(&self, name: &str) -> Result<&'a Value> {
+        let absent = || corrupt(format!("the state has no {:?}", self.path(name)));
+        self.map.get(name).ok_or_else(absent)
+    }
+
+    fn object(&self, name: &'static str) -> Result<Fields<'a>> {
+        match self.field(name)? {
+            Value::Object(map) => Ok(Fields { map, inside: name }),
+            other => Err(self.wrong(name, other, "an object")),
+        }
+    }
+
+    fn text(&self, name: &str) -> Result<&'a str> {
+        let value = self.field(name)?;
+        value.as_str().ok_or_else(|| self.wrong(name, value, "text"))
+    }
+
+    fn number(&self, name: &str) -> Result<u64> {
+        let value = self.field(name)?;
+        value.as_u64().ok_or_else(|| self.wrong(name, value, "a whole number from 0 to 2^64 - 1"))
+    }
+
+    fn numbers<T: TryFrom<u64>>(&self, name: &str) -> Result<Vec<T>> {
+        let value = self.field(name)?;
+        let number = |value: &Value| value.as_u64().and_then(|number| T::try_from(number).ok());
+        let numbers = value.as_array().and_then(|values| values.iter().map(number).collect());
+        numbers.ok_or_else(|| self.wrong(name, value, "a list of whole numbers from 0 on"))
+    }
+
+    fn hex(&self, name: &str) -> Result<u64> {
+        let value = self.field(name)?;
+        let digits = |text: &&str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = value.as_str().filter(digits).and_then(|text| u64::from_str_radix(text, 16).ok());
+        number.ok_or_else(|| self.wrong(name, value, "16 hexadecimal digits in quotes"))
+    }
+
+    fn wrong(&self, name: &str, value: &Value, wanted: &str) -> Error {
+        corrupt(format!("{:?} of the state is {}, not {wanted}", self.path(name), kind(value)))
+    }
+
+    fn path(&self, name: &str) -> String {
+        if self.inside.is_empty() { name.to_owned() } else { format!("{}.{name}", self.inside) }
+    }
+}
+
+/// A value, for a message: itself where it is short.
+fn kind(value: &Value) -> String {
+    const SHORT: usize = 40;
+    match value {
+        Value::Object(_) => "an object".into(),
+        Value::Array(_) => "a list".into(),
+        Value::String(text) if text.len() > SHORT => "a long text".into(),
+        value => value.to_string(),
+    }
+}
+
+fn corrupt(doing: String) -> Error {
+    Error::new(ErrorKind::Corrupt, doing).with_remedy("take another checkpoint, or begin the epoch anew")
+}

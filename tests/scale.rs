@@ -1,0 +1,186 @@
+//! A hundred million samples, and a thousand million: nothing grows with their number, and no place is far away. Times
+//! are printed, and bounded so loosely that a busy machine passes.
+
+mod common;
+
+use common::skip;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use uringload::State;
+use uringload::dataset::{
+    DType, Dataset, Field, FileId, FileTable, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span, Value,
+};
+use uringload::loader::Loader;
+use uringload::plan::{BatchPlan, Layout, Planner};
+use uringload::sampler::{Cursor, Strided, for_dataset};
+use uringload::state::Identity;
+
+/// How much longer than on a quiet machine, and optimised, a time may be.
+const LOOSELY: u32 = 10;
+
+/// What the process may grow by beyond the loader's memory limit: sixteen bytes a sample would be 1.6 GB.
+const GROWTH_BYTES: u64 = 64 << 20;
+const MEMORY_LIMIT: u64 = 64 << 20;
+
+/// A file that is one hole; `None`, said aloud, where a filesystem has no such files.
+fn hole(bytes: u64, test: &str) -> Option<TempDir> {
+    let root = TempDir::new().expect("a folder");
+    let made = File::create(root.path().join("hole")).and_then(|file| file.set_len(bytes));
+    match made {
+        Ok(()) => Some(root),
+        Err(error) => {
+            skip(format!("{test}: no hole of {bytes} bytes: {error}"));
+            None
+        }
+    }
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a process has a status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
+fn report(what: &str, took: Duration, wanted: Duration) {
+    println!("{what}: {took:?}, wanted on a quiet machine: {wanted:?}");
+    assert!(took <= wanted * LOOSELY, "{what}: {took:?}");
+}
+
+#[test]
+fn a_hundred_million_records_begin_at_once() {
+    const RECORDS: u64 = 100_000_000;
+    const RECORD_BYTES: u64 = 4096;
+    let Some(root) = hole(RECORDS * RECORD_BYTES, "a hundred million records") else { return };
+    let before = resident_bytes();
+    let options = RecordOptions { record_bytes: RECORD_BYTES, ..RecordOptions::default() };
+    let begin = Instant::now();
+    let dataset: Arc<dyn Dataset> = Arc::new(Records::open(&[root.path()], &options).expect("records"));
+    let opened = begin.elapsed();
+    let builder = Loader::builder(Arc::clone(&dataset)).shuffle(true).batch_size(256).memory_limit(MEMORY_LIMIT);
+    let begin = Instant::now();
+    let mut loader = builder.build().expect("a loader");
+    let batch = loader.next().expect("a batch").expect("no error");
+    let took = begin.elapsed();
+    println!("opened in {opened:?}; route: {}", loader.route());
+    report("build to first batch of 100 000 000 records", took, Duration::from_millis(50));
+    let sampler = for_dataset(&*dataset, true.into(), 0).expect("an order");
+    let wanted: Vec<SampleId> = (0..256).map(|position| sampler.at(Cursor::new(0, position))).collect();
+    assert_eq!(batch.ids, wanted);
+    for _ in 0..50 {
+        loader.next().expect("a batch").expect("no error");
+    }
+    let state = loader.state();
+    let grown = resident_bytes().saturating_sub(before);
+    println!("grown by {grown} bytes with up to {MEMORY_LIMIT} for samples; the state has {}", state.to_json().len());
+    assert!(grown < MEMORY_LIMIT + GROWTH_BYTES, "{grown} bytes");
+    assert!(state.to_json().len() <= 1000);
+    // What was read of the hole was nothing, but pages of it may have stayed.
+    let file = File::open(root.path().join("hole")).expect("the hole");
+    uringload::sys::file::evict(file.as_fd()).expect("pages of a file can be given back");
+}
+
+/// A dataset that is as long as one likes: sixteen bytes of a file for each sample.
+struct Long {
+    files: FileTable,
+    schema: Schema,
+    len: u64,
+}
+
+const FILE_BYTES: u64 = 1 << 30;
+
+impl Long {
+    fn new(root: &std::path::Path, len: u64) -> Long {
+        let mut files = FileTable::new();
+        files.push_root(root);
+        files.push(b"hole", FILE_BYTES).expect("a table has room");
+        let field = Field { name: "data".into(), dtype: DType::U8, shape: Shape::Fixed(vec![16]) };
+        Long { files, schema: Schema { fields: vec![field] }, len }
+    }
+}
+
+impl Dataset for Long {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn format(&self) -> &'static str {
+        "long"
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        out.push(Span { file: FileId(0), offset: id.0 * 16 % FILE_BYTES, len: 16 });
+    }
+
+    fn parse(&self, _id: SampleId, raw: &[bytes::Bytes], out: &mut Sample) -> uringload::Result<()> {
+        out.values.push(Value::Bytes(raw[0].clone()));
+        Ok(())
+    }
+
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        out.extend(id.0.to_string().bytes());
+    }
+
+    fn bytes(&self) -> u64 {
+        16 * self.len
+    }
+
+    fn largest(&self, count: u64) -> u64 {
+        16 * count
+    }
+
+    fn fingerprint(&self) -> u64 {
+        7
+    }
+}
+
+#[test]
+fn a_state_is_small_quick_and_seeks_anywhere() {
+    const LEN: u64 = 1_000_000_000;
+    const MIDDLE: u64 = LEN / 2 + 3;
+    let Some(root) = hole(FILE_BYTES, "states of 1 000 000 000 samples") else { return };
+    let dataset: Arc<dyn Dataset> = Arc::new(Long::new(root.path(), LEN));
+    let builder = || Loader::builder(Arc::clone(&dataset)).shuffle(true).seed(5).rank(1, 8).memory_limit(MEMORY_LIMIT);
+    let mut loader = builder().start(Cursor::new(u64::MAX - 2, MIDDLE)).build().expect("a loader");
+    loader.next().expect("a batch").expect("no error");
+
+    let mut texts = Vec::with_capacity(101);
+    let begin = Instant::now();
+    for _ in 0..101 {
+        texts.push(loader.state().to_json());
+    }
+    let text = texts.pop().expect("a state");
+    println!("a state of 1 000 000 000 samples has {} bytes", text.len());
+    assert!(text.len() <= 1000, "{text}");
+    report("saving", begin.elapsed() / 101, Duration::from_micros(50));
+
+    // From text to the plan of the batch that comes next: what a loader does before it can read.
+    let begin = Instant::now();
+    let state = State::from_json(&text).expect("a state");
+    let sampler = for_dataset(&*dataset, true.into(), 5).expect("an order");
+    state.check_dataset(&Identity::of(&*dataset)).expect("this dataset");
+    state.check_order(&*sampler).expect("this order");
+    let strided = Strided::new(1, 8, 64, false).expect("a rank");
+    let layout = Layout { alignment: 512, read_bytes: 512 << 10, coalesce_gap: 0, dense: true };
+    let mut planner = Planner::new(Arc::clone(&dataset), sampler, strided, state.cursor(), None, layout);
+    let mut plan = BatchPlan::default();
+    assert!(planner.next(&mut plan));
+    report("loading a state and seeking to it", begin.elapsed(), Duration::from_millis(1));
+
+    let begin = Instant::now();
+    let mut resumed = builder().resume(&state).build().expect("a loader");
+    let first = resumed.next().expect("a batch").expect("no error");
+    println!("and with threads, rings, memory and reads: {:?} to the first batch", begin.elapsed());
+    assert_eq!((first.cursor, &first.ids), (state.cursor(), &plan.ids));
+    assert_eq!(loader.next().expect("a batch").expect("no error").ids, first.ids);
+}
