@@ -5,8 +5,9 @@
 //! results is printed with it, so that the work cannot be optimised away, and a change of the order shows.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
-use uringload::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
+use uringload::sampler::{Cursor, Mixed, Sampler, Sequential, Sharded, Shuffled, Stopping, Strided, Windowed};
 
 const RUNS: usize = 7;
 const POSITIONS: u64 = 1_000_000;
@@ -48,6 +49,40 @@ fn main() {
     let sequential = Sequential::new(1 << 20);
     let sequential: &dyn Sampler = black_box(&sequential);
     report(1 << 20, "sequential, dyn", || run(|position| sequential.at(Cursor::new(0, position)).0));
+    others();
+}
+
+/// The orders that are made of shuffled pieces, over the samples of ImageNet.
+fn others() {
+    const LEN: u64 = 1_281_167;
+    for window in [64, 8192, 100_000] {
+        let windowed = Windowed::new(LEN, window, 42).expect("windows");
+        report_order(&format!("windows of {window}"), &windowed);
+    }
+    for (shards, mixed) in [(40, 8), (1000, 8), (1000, 128)] {
+        let ends: Vec<u64> = (1..=shards).map(|shard| LEN * shard / shards).collect();
+        let sharded = Sharded::new(&ends, mixed, 42).expect("shards");
+        report_order(&format!("{shards} shards, {mixed} mixed"), &sharded);
+    }
+    report_order("pieces, 16 mixed", &Sharded::pieces(LEN, 16, 42).expect("pieces"));
+    let parts = |len: u64| (0..8).map(move |seed| Arc::new(Shuffled::new(len, seed)) as Arc<dyn Sampler>).collect();
+    let weights = [0.3, 0.05, 0.2, 0.01, 0.11, 0.13, 0.15, 0.05];
+    for (what, len, stopping) in [
+        ("mixture of 8", LEN, Stopping::FirstExhausted),
+        ("mixture of 8 that start over", LEN / 80, Stopping::After(LEN)),
+        ("mixture of 8, without replacement", LEN / 8, Stopping::AllExhaustedWithoutReplacement),
+    ] {
+        let ends: Vec<u64> = (1..=8).map(|part| part * len).collect();
+        let start = Instant::now();
+        let mixed = Mixed::new(parts(len), &ends, &weights, stopping, 42).expect("a mixture");
+        let built = start.elapsed().as_secs_f64() * 1e3;
+        report_order(&format!("{what} ({built:.1} ms)"), &mixed);
+    }
+}
+
+fn report_order(what: &str, sampler: &dyn Sampler) {
+    let (sampler, len) = (black_box(sampler), sampler.len());
+    report(len, what, || run(|position| sampler.at(Cursor::new(black_box(3), position % len)).0));
 }
 
 fn run(at: impl Fn(u64) -> u64) -> u64 {
@@ -62,5 +97,5 @@ fn report(len: u64, what: &str, work: impl Fn() -> u64) {
         hash = black_box(work());
         best = best.min(start.elapsed().as_nanos() as f64 / POSITIONS as f64);
     }
-    println!("{len:>12} samples  {what:<32} {best:>6.1} ns  {hash:016x}");
+    println!("{len:>12} samples  {what:<44} {best:>6.1} ns  {hash:016x}");
 }

@@ -2,6 +2,7 @@
 
 mod digest;
 mod feistel;
+mod mixed;
 mod random;
 mod rows;
 mod shards;
@@ -17,6 +18,7 @@ use crate::error::Result;
 use std::sync::Arc;
 
 pub use digest::{Digest, EpochDigest, epoch_digest};
+pub use mixed::{Mixed, Stopping};
 pub use random::sample_rng;
 pub use rows::{Bucketer, Packer, Piece, RowBatch, RowPiece, Rows, SEQ_LEN_MAX, WINDOW_MAX, Windows, row_field};
 pub use shards::Sharded;
@@ -46,7 +48,8 @@ impl Cursor {
     }
 }
 
-/// An order of samples: for each epoch a bijection of `0..len()` onto the samples of the dataset.
+/// An order of samples: for each epoch a function of `0..len_of(epoch)` into the samples of the dataset. All but
+/// mixtures have every sample once in each epoch.
 pub trait Sampler: Send + Sync + 'static {
     /// Number of positions in an epoch.
     fn len(&self) -> u64;
@@ -76,11 +79,13 @@ pub trait Sampler: Send + Sync + 'static {
         None
     }
 
-    /// This order, going on from where a mixture was. `None`: it needs no more than the cursor.
+    /// This order, going on at `cursor` from where a mixture was that said `mixer` of this cursor; its weights may have
+    /// been others. `None`: it needs no more than the cursor.
     ///
     /// # Errors
-    /// `InvalidArgument` where `mixer` is not of such a mixture.
-    fn resumed(&self, _mixer: &Mixer) -> Result<Option<Arc<dyn Sampler>>> {
+    /// `StateMismatch` where `mixer` is not of such a mixture at this cursor; `InvalidArgument` where the weights
+    /// cannot change there.
+    fn resumed(&self, _mixer: &Mixer, _cursor: Cursor) -> Result<Option<Arc<dyn Sampler>>> {
         Ok(None)
     }
 }
@@ -88,9 +93,9 @@ pub trait Sampler: Send + Sync + 'static {
 /// Where a mixture of datasets stands: counters of the part of an epoch that has the same weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mixer {
-    /// The weights, as slots of a period that the datasets have.
+    /// The weights, as slots that the datasets have of a period of 65536.
     pub slots: Vec<u32>,
-    /// The epoch that was mixed in parts; the others are of one part.
+    /// The epoch that it is about, that of the cursor.
     pub epoch: u64,
     /// Position in that epoch from which on it has these weights.
     pub since: u64,

@@ -8,7 +8,7 @@
 use rand_xoshiro::rand_core::Rng;
 use std::sync::Arc;
 use uringload::dataset::{Concat, Dataset, FileTable, Folder, RecordOptions, Records, Repeat, SampleId, Subset};
-use uringload::sampler::{Cursor, Sampler, Sharded, Shuffled, Windowed, sample_rng};
+use uringload::sampler::{Cursor, Mixed, Sampler, Sharded, Shuffled, Stopping, Windowed, sample_rng};
 
 #[test]
 fn orders() {
@@ -42,6 +42,15 @@ fn shards() {
     }
     let pieces = Sharded::pieces(36869, 4, 11).unwrap();
     assert_eq!(ids(&pieces, 1, 0, 16), PIECES);
+}
+
+#[test]
+fn mixtures() {
+    let lens = [1000, 20, 300];
+    let orders = (42..).zip(lens).map(|(seed, len)| Arc::new(Shuffled::new(len, seed)) as Arc<dyn Sampler>).collect();
+    let mixed = Mixed::new(orders, &[1000, 1020, 1320], &[0.5, 0.2, 0.3], Stopping::After(100_000), 42).unwrap();
+    assert_eq!(ids(&mixed, 2, 0, 16), MIXTURE);
+    assert_eq!(ids(&mixed, 2, 70_000, 12), MIXTURE_FROM_70000);
 }
 
 #[test]
@@ -208,6 +217,9 @@ const SHARDS: &[(&[u64], u64, u64, u64, &[u64])] = &[
 /// The first of 36869 samples without shards, 4 pieces mixed, seed 11, epoch 1.
 const PIECES: [u64; 16] =
     [29783, 25286, 32337, 1086, 959, 31605, 24816, 26536, 27643, 26665, 1858, 27723, 31512, 25980, 28533, 2592];
+
+const MIXTURE: [u64; 16] = [1102, 942, 102, 311, 115, 869, 1001, 758, 273, 1018, 1002, 432, 80, 1074, 1007, 1012];
+const MIXTURE_FROM_70000: [u64; 12] = [929, 651, 105, 531, 748, 82, 1002, 1024, 1017, 741, 1316, 1274];
 
 /// Seed, epoch, sample, and the first two numbers.
 const GENERATORS: &[(u64, u64, u64, [u64; 2])] = &[

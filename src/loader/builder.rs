@@ -244,7 +244,7 @@ fn resumed(
 ) -> Result<Arc<dyn Sampler>> {
     state.check_dataset(&Identity::of(dataset))?;
     let other = match &state.mixer {
-        Some(mixer) => sampler.resumed(mixer)?,
+        Some(mixer) => sampler.resumed(mixer, state.cursor())?,
         None => None,
     };
     let sampler = other.unwrap_or(sampler);

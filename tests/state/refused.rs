@@ -236,7 +236,7 @@ impl Sampler for Mixed {
         Some(Mixer { slots: vec![1, 0], epoch: cursor.epoch, since: cursor.position, given })
     }
 
-    fn resumed(&self, mixer: &Mixer) -> uringload::Result<Option<Arc<dyn Sampler>>> {
+    fn resumed(&self, mixer: &Mixer, _cursor: Cursor) -> uringload::Result<Option<Arc<dyn Sampler>>> {
         match mixer.slots.len() {
             2 => Ok(Some(Arc::new(Mixed(Some(mixer.clone()))))),
             _ => Err(Error::new(ErrorKind::InvalidArgument, "a mixture of two")),
