@@ -15,6 +15,7 @@ mod list;
 mod pages;
 mod ranks;
 mod units;
+mod verify_order;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
@@ -28,6 +29,7 @@ pub fn run() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::List(options) => list::run(&options),
+        Command::VerifyOrder(options) => verify_order::run(&options),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { out } => pages::man(out.as_deref()),
     };

@@ -27,6 +27,8 @@ pub enum Command {
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
     List(List),
+    /// Proves that no sample is lost or doubled, whatever the number of ranks; reads no sample.
+    VerifyOrder(VerifyOrder),
     /// Prints a script that completes the arguments in a shell.
     Completions {
         /// The shell.
@@ -127,6 +129,29 @@ pub struct List {
     pub digest: Option<Digest>,
 }
 
+/// Options of `verify-order`.
+#[derive(Debug, Args)]
+#[command(mut_arg("rank", |arg| arg.hide(true)))]
+#[command(mut_arg("world_size", |arg| arg.help("Number of ranks that are played [default: 8]")))]
+pub struct VerifyOrder {
+    /// Folders, files or patterns; several make one dataset.
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+    #[command(flatten)]
+    pub order: Order,
+    /// Another number of ranks, which must have the same order.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub vs: u64,
+    /// Samples in a batch of these [default: --batch-size].
+    #[arg(long, value_name = "N")]
+    pub vs_batch_size: Option<u64>,
+    /// The epoch to play, from 0.
+    #[arg(long, value_name = "E", default_value_t = 0)]
+    pub epoch: u64,
+}
+
 /// How the dataset's files are to be understood.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Dataset")]
@@ -206,8 +231,8 @@ pub struct Means {
     pub on_error: OnErrorName,
 }
 
-/// The library's configuration of what was asked; ranks as by the arguments alone.
-pub fn config(order: &Order, means: &Means) -> Config {
+/// The library's configuration of the order that was asked for; ranks as by the arguments alone.
+pub fn ordered(order: &Order) -> Config {
     Config {
         batch_size: order.batch_size,
         shuffle: order.shuffle.into(),
@@ -215,6 +240,13 @@ pub fn config(order: &Order, means: &Means) -> Config {
         rank: order.rank.unwrap_or(0),
         world_size: order.world_size.unwrap_or(1),
         drop_last: order.drop_last,
+        ..Config::default()
+    }
+}
+
+/// The same, and by which means it is read.
+pub fn config(order: &Order, means: &Means) -> Config {
+    Config {
         engine: match means.engine {
             EngineName::Auto => EngineChoice::Auto,
             EngineName::Uring => EngineChoice::Uring,
@@ -235,7 +267,7 @@ pub fn config(order: &Order, means: &Means) -> Config {
             OnErrorName::Raise => OnError::Raise,
             OnErrorName::Skip => OnError::Skip,
         },
-        ..Config::default()
+        ..ordered(order)
     }
 }
 

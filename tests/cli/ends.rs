@@ -14,7 +14,7 @@ fn help_documents_the_exit_codes() {
             assert!(out.contains(&format!("\n  {code}")), "{out}");
         }
     }
-    for command in ["bench", "doctor", "inspect", "list", "completions", "man"] {
+    for command in ["bench", "doctor", "inspect", "list", "verify-order", "completions", "man"] {
         let (out, _) = expect(&mut uringload(&format!("{command} --help")), 0);
         assert!(out.contains("Usage: uringload"), "{out}");
         assert!(!out.contains("sim"), "the simulated engine is for tests: {out}");
@@ -50,6 +50,10 @@ fn arguments_that_cannot_work_end_with_2() {
         format!("bench {dir} --record-size 0"),
         format!("bench {dir} --header-size 5"),
         format!("list {dir} --digest md5"),
+        format!("verify-order {dir} --vs 0"),
+        format!("verify-order {dir} --rank 1"),
+        format!("verify-order {dir} --world-size 99999999"),
+        "verify-order".into(),
         "list".into(),
         "inspect".into(),
         "completions fishes".into(),

@@ -6,6 +6,7 @@ mod ends;
 mod list;
 mod looks;
 mod ranks;
+mod verify_order;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
