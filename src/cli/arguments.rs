@@ -27,6 +27,9 @@ pub enum Command {
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
     List(List),
+    /// Shows a saved state, or makes one of another place.
+    #[command(subcommand)]
+    State(StateCommand),
     /// Proves that no sample is lost or doubled, whatever the number of ranks; reads no sample.
     VerifyOrder(VerifyOrder),
     /// Prints a script that completes the arguments in a shell.
@@ -54,6 +57,8 @@ pub struct Bench {
     pub order: Order,
     #[command(flatten)]
     pub means: Means,
+    #[command(flatten)]
+    pub checkpoint: Checkpoint,
     /// Stop after this time [default: after --epochs].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Measuring")]
     pub duration: Option<Duration>,
@@ -76,7 +81,7 @@ pub struct Bench {
         long,
         value_name = "WAYS",
         value_delimiter = ',',
-        conflicts_with = "emulate_step",
+        conflicts_with_all = ["emulate_step", "resume"],
         help_heading = "Measuring"
     )]
     pub compare: Vec<Way>,
@@ -124,9 +129,61 @@ pub struct List {
     pub order: Order,
     #[command(flatten)]
     pub means: Means,
+    #[command(flatten)]
+    pub checkpoint: Checkpoint,
     /// Add a digest of each column's bytes.
     #[arg(long, value_name = "HASH")]
     pub digest: Option<Digest>,
+}
+
+/// What to do with a state.
+#[derive(Debug, Subcommand)]
+pub enum StateCommand {
+    /// Prints what a state says; with DIR, checks that it is of that dataset.
+    Show(Show),
+    /// Writes a state of another place in the same order.
+    Seek(Seek),
+}
+
+/// Options of `state show`.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The state; "-" reads stdin.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Folders, files or patterns that the state should be of.
+    #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// Options of `state seek`.
+#[derive(Debug, Args)]
+pub struct Seek {
+    /// The state; "-" reads stdin.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub to: SeekTo,
+    /// Where to write the new state; "-" is stdout. It may be the same file.
+    #[arg(long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
+    pub out: PathBuf,
+}
+
+/// The other place.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct SeekTo {
+    /// Samples of the epoch that come before, over all ranks [default with --epoch: 0].
+    #[arg(long, value_name = "N")]
+    pub position: Option<u64>,
+    /// The epoch, from 0 [default: the state's].
+    #[arg(long, value_name = "E")]
+    pub epoch: Option<u64>,
+    /// So many samples further, over all ranks, or back: +1000 or -1000; over the ends of epochs, too.
+    #[arg(long, value_name = "+N|-N", allow_hyphen_values = true, conflicts_with_all = ["position", "epoch"])]
+    pub samples: Option<i64>,
 }
 
 /// Options of `verify-order`.
@@ -150,6 +207,18 @@ pub struct VerifyOrder {
     /// The epoch to play, from 0.
     #[arg(long, value_name = "E", default_value_t = 0)]
     pub epoch: u64,
+}
+
+/// Where to go on, and what to leave for going on.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "State")]
+pub struct Checkpoint {
+    /// Go on from a saved state; "-" reads stdin. It must be of this dataset and this order.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub resume: Option<PathBuf>,
+    /// Save the state at the end, also at one by Ctrl-C or an error.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save_state: Option<PathBuf>,
 }
 
 /// How the dataset's files are to be understood.

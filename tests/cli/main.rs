@@ -6,6 +6,7 @@ mod ends;
 mod list;
 mod looks;
 mod ranks;
+mod state;
 mod verify_order;
 
 use std::fs;
