@@ -14,7 +14,9 @@ mod interrupt;
 mod list;
 mod pages;
 mod ranks;
+mod state;
 mod units;
+mod verify_order;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
@@ -28,6 +30,8 @@ pub fn run() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::List(options) => list::run(&options),
+        Command::State(command) => state::run(&command),
+        Command::VerifyOrder(options) => verify_order::run(&options),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { out } => pages::man(out.as_deref()),
     };

@@ -27,6 +27,11 @@ pub enum Command {
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
     List(List),
+    /// Shows a saved state, or makes one of another place.
+    #[command(subcommand)]
+    State(StateCommand),
+    /// Proves that no sample is lost or doubled, whatever the number of ranks; reads no sample.
+    VerifyOrder(VerifyOrder),
     /// Prints a script that completes the arguments in a shell.
     Completions {
         /// The shell.
@@ -52,6 +57,8 @@ pub struct Bench {
     pub order: Order,
     #[command(flatten)]
     pub means: Means,
+    #[command(flatten)]
+    pub checkpoint: Checkpoint,
     /// Stop after this time [default: after --epochs].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Measuring")]
     pub duration: Option<Duration>,
@@ -74,7 +81,7 @@ pub struct Bench {
         long,
         value_name = "WAYS",
         value_delimiter = ',',
-        conflicts_with = "emulate_step",
+        conflicts_with_all = ["emulate_step", "resume"],
         help_heading = "Measuring"
     )]
     pub compare: Vec<Way>,
@@ -122,9 +129,96 @@ pub struct List {
     pub order: Order,
     #[command(flatten)]
     pub means: Means,
+    #[command(flatten)]
+    pub checkpoint: Checkpoint,
     /// Add a digest of each column's bytes.
     #[arg(long, value_name = "HASH")]
     pub digest: Option<Digest>,
+}
+
+/// What to do with a state.
+#[derive(Debug, Subcommand)]
+pub enum StateCommand {
+    /// Prints what a state says; with DIR, checks that it is of that dataset.
+    Show(Show),
+    /// Writes a state of another place in the same order.
+    Seek(Seek),
+}
+
+/// Options of `state show`.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The state; "-" reads stdin.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Folders, files or patterns that the state should be of.
+    #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// Options of `state seek`.
+#[derive(Debug, Args)]
+pub struct Seek {
+    /// The state; "-" reads stdin.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub to: SeekTo,
+    /// Where to write the new state; "-" is stdout. It may be the same file.
+    #[arg(long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
+    pub out: PathBuf,
+}
+
+/// The other place.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct SeekTo {
+    /// Samples of the epoch that come before, over all ranks [default with --epoch: 0].
+    #[arg(long, value_name = "N")]
+    pub position: Option<u64>,
+    /// The epoch, from 0 [default: the state's].
+    #[arg(long, value_name = "E")]
+    pub epoch: Option<u64>,
+    /// So many samples further, over all ranks, or back: +1000 or -1000; over the ends of epochs, too.
+    #[arg(long, value_name = "+N|-N", allow_hyphen_values = true, conflicts_with_all = ["position", "epoch"])]
+    pub samples: Option<i64>,
+}
+
+/// Options of `verify-order`.
+#[derive(Debug, Args)]
+#[command(mut_arg("rank", |arg| arg.hide(true)))]
+#[command(mut_arg("world_size", |arg| arg.help("Number of ranks that are played [default: 8]")))]
+pub struct VerifyOrder {
+    /// Folders, files or patterns; several make one dataset.
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+    #[command(flatten)]
+    pub order: Order,
+    /// Another number of ranks, which must have the same order.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub vs: u64,
+    /// Samples in a batch of these [default: --batch-size].
+    #[arg(long, value_name = "N")]
+    pub vs_batch_size: Option<u64>,
+    /// The epoch to play, from 0.
+    #[arg(long, value_name = "E", default_value_t = 0)]
+    pub epoch: u64,
+}
+
+/// Where to go on, and what to leave for going on.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "State")]
+pub struct Checkpoint {
+    /// Go on from a saved state; "-" reads stdin. It must be of this dataset and this order.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub resume: Option<PathBuf>,
+    /// Save the state at the end, also at one by Ctrl-C or an error.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save_state: Option<PathBuf>,
 }
 
 /// How the dataset's files are to be understood.
@@ -206,8 +300,8 @@ pub struct Means {
     pub on_error: OnErrorName,
 }
 
-/// The library's configuration of what was asked; ranks as by the arguments alone.
-pub fn config(order: &Order, means: &Means) -> Config {
+/// The library's configuration of the order that was asked for; ranks as by the arguments alone.
+pub fn ordered(order: &Order) -> Config {
     Config {
         batch_size: order.batch_size,
         shuffle: order.shuffle.into(),
@@ -215,6 +309,13 @@ pub fn config(order: &Order, means: &Means) -> Config {
         rank: order.rank.unwrap_or(0),
         world_size: order.world_size.unwrap_or(1),
         drop_last: order.drop_last,
+        ..Config::default()
+    }
+}
+
+/// The same, and by which means it is read.
+pub fn config(order: &Order, means: &Means) -> Config {
+    Config {
         engine: match means.engine {
             EngineName::Auto => EngineChoice::Auto,
             EngineName::Uring => EngineChoice::Uring,
@@ -235,7 +336,7 @@ pub fn config(order: &Order, means: &Means) -> Config {
             OnErrorName::Raise => OnError::Raise,
             OnErrorName::Skip => OnError::Skip,
         },
-        ..Config::default()
+        ..ordered(order)
     }
 }
 

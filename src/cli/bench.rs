@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::Duration;
 use uringload::config::Config;
 use uringload::raw;
-use uringload::{Error, ErrorKind};
+use uringload::{Error, ErrorKind, State};
 
 pub use report::RouteReport;
 
@@ -44,11 +44,13 @@ pub fn run(options: &Bench) -> Done {
     };
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
     let data = Data::open(&paths, &options.format)?;
-    let ranks = Ranks::of(&options.order)?;
+    let (ranks, state) = (Ranks::of(&options.order)?, options.checkpoint.load()?);
     let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None };
-    let result = bench.rounds(ranks)?;
+    let result = bench.rounds(ranks, state)?;
     let report = report::Report::of(&result);
+    let saved = result.rounds.last().map_or(Ok(()), |last| options.checkpoint.save(&last.measured.state));
     print(options, &result, &report)?;
+    saved?;
     match result.error() {
         Some(error) => Err(Failure::Loader(error.clone())),
         None if interrupt.is_set() => Ok(Exit::Interrupted),
@@ -74,6 +76,8 @@ pub struct Outcome<'a> {
     pub config: Config,
     /// Who said which rank this is.
     pub ranks: Ranks,
+    /// The state that each round went on from.
+    pub state: Option<State>,
     /// When each run was to end at the latest.
     pub duration: Option<Duration>,
     /// The dataset.
@@ -127,7 +131,7 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn rounds(mut self, ranks: Ranks) -> Result<Outcome<'a>, Failure> {
+    fn rounds(mut self, ranks: Ranks, state: Option<State>) -> Result<Outcome<'a>, Failure> {
         let options = self.options;
         // A made dataset is read in a blink: it is read over and over.
         let duration =
@@ -140,7 +144,7 @@ impl<'a> Runner<'a> {
             return Err(error.with_remedy("leave out --compare").into());
         }
         let dataset = &self.data.dataset;
-        let run = Run { dataset, config, step: options.emulate_step, duration };
+        let run = Run { dataset, config, state, step: options.emulate_step, duration };
         let mut rounds: Vec<Round> = Vec::new();
         for number in 0..options.rounds {
             let name = if options.rounds > 1 { format!("round {}", number + 1) } else { "reading".to_owned() };
@@ -155,8 +159,8 @@ impl<'a> Runner<'a> {
                 break;
             }
         }
-        let Run { config, duration, .. } = run;
-        Ok(Outcome { options, config, ranks, duration, data: self.data, emptied: self.emptied, rounds })
+        let Run { config, state, duration, .. } = run;
+        Ok(Outcome { options, config, ranks, state, duration, data: self.data, emptied: self.emptied, rounds })
     }
 
     /// Every second round goes backwards, so that a device that gets slower or faster does not favour who comes first.

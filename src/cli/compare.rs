@@ -90,7 +90,7 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
         queue_depth: None,
         ..run.config.clone()
     };
-    let run = Run { dataset: run.dataset, config, step: None, duration: run.duration };
+    let run = Run { dataset: run.dataset, config, state: None, step: None, duration: run.duration };
     let Measured { end, wall, cpu, snapshot, .. } = measure::measure(&run, "threads", interrupt)?;
     if let End::Failed(error) = end {
         return Err(error);

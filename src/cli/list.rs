@@ -8,6 +8,7 @@ use super::data::Data;
 use super::failure::{Exit, Failure};
 use super::interrupt::Interrupt;
 use super::ranks::Ranks;
+use super::state::resume;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -24,22 +25,25 @@ pub fn run(options: &List) -> Done {
     // A sample that cannot be read gets a line that says so, and does not keep the others from theirs.
     let config = Config { on_error: OnError::Skip, epochs: Some(1), ..config(&options.order, &options.means) };
     let config = Ranks::of(&options.order)?.apply(config);
-    let mut loader = Loader::builder(data.dataset.clone()).config(config).build()?;
+    let builder = Loader::builder(data.dataset.clone()).config(config);
+    let mut loader = resume(builder, options.checkpoint.load()?.as_ref()).build()?;
     let consumer = Consumer::new(&interrupt, None);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut lost = 0;
-    loop {
+    let end = loop {
         match consumer.next(&mut loader) {
-            Next::Batch(batch) => lost += write_batch(&mut out, &data, &(*batch)?, options.digest)?,
-            Next::End | Next::Late => break,
-            Next::Interrupted => {
-                out.flush()?;
-                return Ok(Exit::Interrupted);
-            }
+            Next::Batch(batch) => match *batch {
+                Ok(batch) => lost += write_batch(&mut out, &data, &batch, options.digest)?,
+                Err(error) => break Err(error.into()),
+            },
+            Next::End | Next::Late => break Ok(if lost == 0 { Exit::Done } else { Exit::Degraded }),
+            Next::Interrupted => break Ok(Exit::Interrupted),
         }
-    }
+    };
+    // The lines come first: a state behind samples whose lines were lost would be a lie.
     out.flush()?;
-    Ok(if lost == 0 { Exit::Done } else { Exit::Degraded })
+    options.checkpoint.save(&loader.state())?;
+    end
 }
 
 /// What is printed of a sample.

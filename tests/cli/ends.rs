@@ -14,7 +14,18 @@ fn help_documents_the_exit_codes() {
             assert!(out.contains(&format!("\n  {code}")), "{out}");
         }
     }
-    for command in ["bench", "doctor", "inspect", "list", "completions", "man"] {
+    for command in [
+        "bench",
+        "doctor",
+        "inspect",
+        "list",
+        "state",
+        "state show",
+        "state seek",
+        "verify-order",
+        "completions",
+        "man",
+    ] {
         let (out, _) = expect(&mut uringload(&format!("{command} --help")), 0);
         assert!(out.contains("Usage: uringload"), "{out}");
         assert!(!out.contains("sim"), "the simulated engine is for tests: {out}");
@@ -50,6 +61,15 @@ fn arguments_that_cannot_work_end_with_2() {
         format!("bench {dir} --record-size 0"),
         format!("bench {dir} --header-size 5"),
         format!("list {dir} --digest md5"),
+        format!("bench {dir} --resume x --compare mmap"),
+        format!("verify-order {dir} --vs 0"),
+        format!("verify-order {dir} --rank 1"),
+        format!("verify-order {dir} --world-size 99999999"),
+        "state".into(),
+        "state seek x".into(),
+        "state seek x --samples +1 --position 2".into(),
+        "state seek x --position -2".into(),
+        "verify-order".into(),
         "list".into(),
         "inspect".into(),
         "completions fishes".into(),

@@ -6,6 +6,8 @@ mod ends;
 mod list;
 mod looks;
 mod ranks;
+mod state;
+mod verify_order;
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -2,6 +2,7 @@
 
 use super::super::consume::{Consumer, Next};
 use super::super::interrupt::Interrupt;
+use super::super::state::resume;
 use super::accelerator::Accelerator;
 use super::progress::Progress;
 use std::sync::Arc;
@@ -10,9 +11,10 @@ use uringload::batch::{Batch, Data};
 use uringload::config::{Config, EngineKind, Route};
 use uringload::dataset::Dataset;
 use uringload::loader::Loader;
+use uringload::sampler::EpochDigest;
 use uringload::stats::{Bottleneck, Counts, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 use uringload::sys::system;
-use uringload::{Error, Result};
+use uringload::{Error, Result, State};
 
 /// What is to be measured.
 pub struct Run<'a> {
@@ -20,6 +22,8 @@ pub struct Run<'a> {
     pub dataset: &'a Arc<dyn Dataset>,
     /// How it is read.
     pub config: Config,
+    /// Where it goes on from, if not from the beginning.
+    pub state: Option<State>,
     /// How long each emulated step takes.
     pub step: Option<Duration>,
     /// When to stop at the latest.
@@ -62,6 +66,10 @@ pub struct Measured {
     pub snapshot: Snapshot,
     /// The way that was taken in the end.
     pub route: Route,
+    /// Where it ended.
+    pub state: State,
+    /// What was delivered of the last epoch.
+    pub digest: EpochDigest,
 }
 
 impl Measured {
@@ -110,7 +118,8 @@ pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measu
     let _ = system::reset_peak_memory();
     let cpu = system::cpu_time();
     let asked = Instant::now();
-    let mut loader = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone()).build()?;
+    let builder = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone());
+    let mut loader = resume(builder, run.state.as_ref()).build()?;
     let start = Instant::now();
     let stats = loader.stats();
     let mut progress = Progress::new(name, loader.len());
@@ -144,6 +153,8 @@ pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measu
         au_percent: accelerator.and_then(Accelerator::percent),
         snapshot: stats.snapshot(),
         route: loader.route(),
+        state: loader.state(),
+        digest: loader.digest(),
     };
     Ok(if measured.route.engine == EngineKind::Sim { on_virtual_clock(measured) } else { measured })
 }

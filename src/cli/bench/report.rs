@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
 use uringload::config::{Config, Fallback, Route, Shuffle};
+use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Distribution, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 
 /// Goes up when a key goes away or changes its meaning.
@@ -27,6 +28,7 @@ pub struct Report {
     bytes: u64,
     batches: u64,
     samples_skipped: u64,
+    digest: DigestReport,
     samples_per_s: f64,
     bytes_per_s: f64,
     wall_s: f64,
@@ -77,6 +79,24 @@ struct ConfigReport {
     world_size: u64,
     ranks_from: Option<String>,
     drop_last: bool,
+    resumed: Option<PlaceReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct PlaceReport {
+    epoch: u64,
+    position: u64,
+}
+
+/// Sums are 16 hexadecimal digits: as numbers they would be rounded by programs whose numbers are floats.
+#[derive(Debug, Serialize)]
+struct DigestReport {
+    epoch: u64,
+    since: u64,
+    samples: u64,
+    sum: String,
+    lost_samples: u64,
+    lost_sum: String,
 }
 
 /// Milliseconds.
@@ -162,6 +182,9 @@ impl Report {
         let Config { batch_size, epochs, seed, rank, world_size, drop_last, .. } = outcome.config;
         let shuffle = outcome.config.shuffle != Shuffle::Off;
         let duration_s = outcome.duration.as_ref().map(Duration::as_secs_f64);
+        let ranks_from = outcome.ranks.source.clone();
+        let place = |Cursor { epoch, position, .. }| PlaceReport { epoch, position };
+        let resumed = outcome.state.as_ref().map(|state| place(state.cursor()));
         Report {
             version: VERSION,
             uringload: env!("CARGO_PKG_VERSION"),
@@ -180,8 +203,9 @@ impl Report {
                 seed,
                 rank,
                 world_size,
-                ranks_from: outcome.ranks.source.clone(),
+                ranks_from,
                 drop_last,
+                resumed,
             },
             cold: outcome.emptied.map(super::super::cold::Emptied::name),
             ended: end.name(),
@@ -189,6 +213,7 @@ impl Report {
             bytes: count.bytes_delivered,
             batches: count.batches,
             samples_skipped: count.samples_skipped,
+            digest: DigestReport::of(&measured.digest),
             samples_per_s: measured.samples_per_second(),
             bytes_per_s: measured.bytes_per_second(),
             wall_s: wall.as_secs_f64(),
@@ -217,6 +242,20 @@ impl Report {
             threads: threads(snapshot),
             comparisons: outcome.compared().into_iter().map(|compared| Comparison::of(compared, measured)).collect(),
             rounds: outcome.rounds.iter().map(RoundReport::of).collect(),
+        }
+    }
+}
+
+impl DigestReport {
+    fn of(digest: &EpochDigest) -> DigestReport {
+        let EpochDigest { epoch, since, delivered, lost } = digest;
+        DigestReport {
+            epoch: *epoch,
+            since: *since,
+            samples: delivered.samples,
+            sum: format!("{:016x}", delivered.sum),
+            lost_samples: lost.samples,
+            lost_sum: format!("{:016x}", lost.sum),
         }
     }
 }

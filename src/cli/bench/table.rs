@@ -5,7 +5,9 @@ use super::Outcome;
 use super::measure::Measured;
 use super::report;
 use std::fmt::Write as _;
+use uringload::State;
 use uringload::config::Shuffle;
+use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Distribution, Doing, Role};
 
 /// The table, with a line at its end.
@@ -52,6 +54,9 @@ fn subject(outcome: &Outcome<'_>) -> String {
         if let Some(source) = &outcome.ranks.source {
             line += &format!(" (from {source})");
         }
+    }
+    if let Some(Cursor { epoch, position, .. }) = outcome.state.as_ref().map(State::cursor) {
+        line += &format!(", from epoch {epoch}, position {}", count(position));
     }
     if let Some(emptied) = outcome.emptied {
         line += &format!("; {}", emptied.words());
@@ -114,6 +119,13 @@ fn costs(table: &mut Table, measured: &Measured) {
     if let Some(amplification) = snapshot.read_amplification() {
         let reads = count(snapshot.count.reads);
         table.row("read", &format!("{amplification:<12.3} bytes for each byte wanted, in {reads} reads"));
+    }
+    let EpochDigest { epoch, since, delivered, lost } = measured.digest;
+    let since = if since > 0 { format!(" since position {}", count(since)) } else { String::new() };
+    let samples = count(delivered.samples);
+    table.row("digest", &format!("{:016x} of {samples} samples of epoch {epoch}{since}", delivered.sum));
+    if lost.samples > 0 {
+        table.row("", &format!("{:016x} of {} samples that were lost", lost.sum, count(lost.samples)));
     }
     for (number, what) in [
         (snapshot.count.samples_skipped, "samples were skipped: they could not be read"),

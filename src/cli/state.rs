@@ -1,0 +1,177 @@
+//! `uringload state`: what a saved state says, and states of other places.
+
+use super::Done;
+use super::arguments::{Checkpoint, Seek, SeekTo, Show, StateCommand};
+use super::data::Data;
+use super::failure::{Exit, Failure};
+use super::interrupt::eprintln_quietly;
+use super::units::{bytes, count};
+use std::fmt::Write as _;
+use std::io::{self, Read, Write as _};
+use std::path::Path;
+use uringload::loader::Builder;
+use uringload::sampler::Cursor;
+use uringload::state::Identity;
+use uringload::{Error, ErrorKind, State};
+
+/// Runs a command on a state.
+pub fn run(command: &StateCommand) -> Done {
+    match command {
+        StateCommand::Show(options) => show(options),
+        StateCommand::Seek(options) => seek(options),
+    }
+}
+
+impl Checkpoint {
+    /// The state to go on from, if there is one.
+    pub fn load(&self) -> Result<Option<State>, Failure> {
+        self.resume.as_deref().map(load).transpose()
+    }
+
+    /// Saves a state, if that is wanted.
+    pub fn save(&self, state: &State) -> Result<(), Failure> {
+        Ok(self.save_state.as_ref().map_or(Ok(()), |path| state.write(path))?)
+    }
+}
+
+/// A builder that goes on from a state, if there is one.
+pub fn resume(builder: Builder, state: Option<&State>) -> Builder {
+    match state {
+        Some(state) => builder.resume(state),
+        None => builder,
+    }
+}
+
+/// Reads a state; "-" is stdin.
+fn load(path: &Path) -> Result<State, Failure> {
+    /// Far more than a state has.
+    const BYTES_MAX: u64 = 1 << 21;
+    if path != Path::new("-") {
+        return Ok(State::read(path)?);
+    }
+    let mut text = String::new();
+    let read = io::stdin().lock().take(BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|source| Error::io("cannot read the state from stdin", source))?;
+    Ok(State::from_json(&text)?)
+}
+
+fn show(options: &Show) -> Done {
+    let state = load(&options.file)?;
+    let mut out = table(&state);
+    if !options.paths.is_empty() {
+        let data = Data::open(&options.paths, &options.format)?;
+        state.check_dataset(&Identity::of(&*data.dataset))?;
+        out += "checked       it is of this dataset\n";
+    }
+    print(&out)
+}
+
+fn table(state: &State) -> String {
+    let mut out = String::new();
+    let mut row = |name: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{name:<13} {value}");
+    };
+    let Cursor { epoch, position, rows } = state.cursor();
+    let share = 100.0 * position as f64 / state.length as f64;
+    row("place", format!("epoch {epoch}, position {} of {} ({share:.1} %)", count(position), count(state.length)));
+    // Both may be a caller's text: what is not printable is escaped.
+    row("order", state.order.escape_debug().to_string());
+    if let Some(batching) = &state.batching {
+        let within = if rows > 0 { format!(", {} rows into a window", count(rows)) } else { String::new() };
+        row("rows", batching.escape_debug().to_string() + &within);
+    }
+    let Identity { format, fingerprint, samples, files, bytes: size } = &state.dataset;
+    let of = format!("{} of {} samples in {} files", format.escape_debug(), count(*samples), count(*files));
+    row("dataset", format!("{of}, {}, fingerprint {fingerprint:016x}", bytes(*size as f64)));
+    if let Some(mixer) = &state.mixer {
+        let (slots, given) = (&mixer.slots, &mixer.given);
+        let since = format!("since position {} of epoch {}", count(mixer.since), mixer.epoch);
+        row("mixture", format!("in the ratio {slots:?} {since}, when {given:?} samples had been given"));
+    }
+    if let Some(delivered) = &state.delivered {
+        let digest = &delivered.digest;
+        let since = format!("epoch {}, since position {}", digest.epoch, count(digest.since));
+        row("delivered", format!("to rank {} of {}: {since}", delivered.rank, delivered.world_size));
+        for (name, digest) in [("samples", digest.delivered), ("lost", digest.lost)] {
+            row("", format!("{:<12} {name}, sum {:016x}", count(digest.samples), digest.sum));
+        }
+    }
+    out
+}
+
+fn seek(options: &Seek) -> Done {
+    let mut state = load(&options.file)?;
+    state.cursor = target(&state, &options.to)?;
+    let had_digest = state.delivered.take().is_some();
+    // What stands in the file must be a state in every respect, so it is read once more.
+    let text = state.to_json() + "\n";
+    let state = State::from_json(&text)?;
+    if options.out == Path::new("-") {
+        print(&text)?;
+    } else {
+        state.write(&options.out)?;
+    }
+    if had_digest {
+        eprintln_quietly("uringload: the new state has no digest: what was delivered was delivered at the old place");
+    }
+    eprintln_quietly(&format!("uringload: {state}"));
+    Ok(Exit::Done)
+}
+
+/// The other place.
+fn target(state: &State, to: &SeekTo) -> Result<Cursor, Failure> {
+    let Cursor { epoch, position, .. } = state.cursor();
+    let cursor = match to.samples {
+        Some(samples) => further(state, samples)?,
+        None => {
+            Cursor::new(to.epoch.unwrap_or(epoch), to.position.unwrap_or(if to.epoch.is_some() { 0 } else { position }))
+        }
+    };
+    if cursor.position > state.length {
+        let doing = format!("there is no position {} in an epoch of {}", cursor.position, state.length);
+        return Err(refused(doing, "give a position of the epoch"));
+    }
+    if let Some(mixer) = &state.mixer
+        && cursor.epoch == mixer.epoch
+        && cursor.position < mixer.since
+    {
+        let doing = format!("before position {} of epoch {} the mixture had other weights", mixer.since, mixer.epoch);
+        return Err(refused(doing, "seek to a position behind it, or take a state from before"));
+    }
+    Ok(cursor)
+}
+
+/// The place `samples` further, or back.
+fn further(state: &State, samples: i64) -> Result<Cursor, Failure> {
+    let length = i128::from(state.length);
+    let Cursor { epoch, position, .. } = state.cursor();
+    // At most 2^64 epochs of 2^64 samples: only the largest of both do not fit.
+    let place = i128::from(epoch).checked_mul(length).and_then(|place| place.checked_add(i128::from(position)));
+    let place = place.and_then(|place| place.checked_add(i128::from(samples))).filter(|&place| place >= 0);
+    let cursor = place.and_then(|place| {
+        let (epoch, position) = (u64::try_from(place / length).ok()?, u64::try_from(place % length).ok()?);
+        Some(Cursor::new(epoch, position))
+    });
+    let Some(cursor) = cursor else {
+        let doing =
+            format!("{samples:+} samples from here is before the first sample or behind all that can be counted");
+        return Err(refused(doing, "give fewer samples"));
+    };
+    if cursor.epoch != epoch && state.mixer.is_some() {
+        let doing = "epochs of a mixture whose weights were changed differ in length".to_owned();
+        return Err(refused(doing, "give --epoch and --position"));
+    }
+    Ok(cursor)
+}
+
+fn refused(doing: String, remedy: &'static str) -> Failure {
+    Failure::Loader(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy))
+}
+
+fn print(text: &str) -> Done {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(Exit::Done)
+}

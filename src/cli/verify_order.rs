@@ -1,0 +1,547 @@
+//! `uringload verify-order`: plays the batches of all ranks and proves that none of their samples is lost or doubled,
+//! and that another number of ranks, from the beginning or from the middle on, has the same order. Reads no sample.
+
+use super::Done;
+use super::arguments::{VerifyOrder, ordered};
+use super::data::Data;
+use super::failure::{Exit, Failure};
+use super::units::{count, time};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uringload::dataset::{Dataset, SampleId};
+use uringload::plan::{BatchPlan, Layout, Planner};
+use uringload::sampler::{Cursor, Digest, Sampler, Strided, epoch_digest, for_dataset};
+use uringload::{Error, ErrorKind};
+
+/// Ranks that are played at most: each has a planner of its own.
+const RANKS_MAX: u64 = 1 << 16;
+
+/// Ranks, where nobody says how many.
+const RANKS: u64 = 8;
+
+/// Checks the order of one epoch.
+pub fn run(options: &VerifyOrder) -> Done {
+    let start = Instant::now();
+    let order = &options.order;
+    if order.rank.is_some() {
+        return Err(refused("--rank is of no use: all ranks are played".into()));
+    }
+    let data = Data::open(&options.paths, &options.format)?;
+    let config = ordered(order);
+    let sampler = for_dataset(&*data.dataset, config.shuffle, config.seed);
+    let world = |ranks, batch_size| World { ranks, batch_size, drop_last: order.drop_last };
+    let play = Play {
+        dataset: Arc::clone(&data.dataset),
+        sampler,
+        epoch: options.epoch,
+        first: world(order.world_size.unwrap_or(RANKS), order.batch_size),
+        second: world(options.vs, options.vs_batch_size.unwrap_or(order.batch_size)),
+    };
+    let proof = play.prove()?;
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(table(&play, &proof, start.elapsed()).as_bytes())?;
+    stdout.flush()?;
+    Ok(Exit::Done)
+}
+
+/// Equal consumers.
+#[derive(Clone, Copy, Debug)]
+struct World {
+    ranks: u64,
+    batch_size: u64,
+    drop_last: bool,
+}
+
+impl World {
+    fn strided(&self, rank: u64) -> Result<Strided, Failure> {
+        if self.ranks > RANKS_MAX {
+            return Err(refused(format!("{} ranks are more than can be played ({RANKS_MAX})", self.ranks)));
+        }
+        Ok(Strided::new(rank, self.ranks, self.batch_size, self.drop_last)?)
+    }
+}
+
+/// What is to be proved of which epoch.
+struct Play {
+    dataset: Arc<dyn Dataset>,
+    sampler: Arc<dyn Sampler>,
+    epoch: u64,
+    first: World,
+    second: World,
+}
+
+/// What was found.
+#[derive(Debug, PartialEq, Eq)]
+struct Proof {
+    first: Passed,
+    second: Passed,
+    /// Where the first ranks stopped and the others went on, if there is more than one batch.
+    stop: Option<Cursor>,
+}
+
+/// What ranks were given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Passed {
+    /// Of all ranks, without padding.
+    digest: Digest,
+    /// Samples that only fill up batches.
+    padding: u64,
+    /// Samples of the epoch that no rank was given.
+    left_out: u64,
+}
+
+/// A sample of a rank's batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    rank: u64,
+    position: u64,
+    id: SampleId,
+    padding: bool,
+}
+
+impl Play {
+    /// Plays everything, or says what is wrong first.
+    fn prove(&self) -> Result<Proof, Failure> {
+        let start = Cursor::new(self.epoch, 0);
+        let strided = self.first.strided(0)?;
+        let len = self.sampler.len_of(self.epoch);
+        let batches = strided.batches(len);
+        let stop = (batches > 1).then(|| strided.cursor_after(start, len, batches / 2 - 1));
+        let mut followers = vec![Follower::new(self.second, start, Turns::new(self, self.second, start)?)];
+        if let Some(stop) = stop {
+            followers.push(Follower::new(self.second, stop, Turns::new(self, self.second, stop)?));
+        }
+        let first = self.walk(Turns::new(self, self.first, start)?, &mut followers)?;
+        let Follower { position, digest, padding, .. } = followers[0];
+        let second = self.passed(self.second, position, digest, padding)?;
+        Ok(Proof { first, second, stop })
+    }
+
+    /// Walks along the samples of the first ranks, each of which must be the next one and come for the first time; the
+    /// followers must come along.
+    fn walk<I: Iterator<Item = Result<Step, Failure>>>(
+        &self,
+        first: I,
+        followers: &mut [Follower<I>],
+    ) -> Result<Passed, Failure> {
+        let mut seen = Seen::new(self.dataset.len());
+        // Each rank has a digest, as each loader would.
+        let mut digests = vec![Digest::default(); self.first.ranks as usize];
+        let (mut end, mut padding) = (0, 0);
+        for step in first {
+            let step = step?;
+            if step.padding {
+                padding += 1;
+                seen.again(&step)?;
+                continue;
+            }
+            if step.position != end {
+                let (ranks, rank, position) = (self.first.ranks, step.rank, step.position);
+                let what = if position > end { "is lost" } else { "comes again" };
+                let at = end.min(position);
+                return Err(broken(format!(
+                    "position {at} {what}: of {ranks} ranks, {rank} has {position} instead of {end}"
+                )));
+            }
+            end += 1;
+            seen.first_time(&step)?;
+            digests[step.rank as usize].add(step.position, step.id, 0);
+            for follower in &mut *followers {
+                follower.follow(&step, self.first)?;
+            }
+        }
+        let mut sum = Digest::default();
+        digests.iter().for_each(|&digest| sum += digest);
+        let epoch = epoch_digest(&*self.sampler, self.epoch, 0..end);
+        if sum != epoch {
+            return Err(broken(format!(
+                "the digests of {} ranks add up to {sum:?}, not to {epoch:?}",
+                self.first.ranks
+            )));
+        }
+        for follower in followers {
+            self.finish(follower, end, epoch)?;
+        }
+        self.passed(self.first, end, sum, padding)
+    }
+
+    /// What a follower has behind the end of the first ranks, and whether its digest adds up.
+    fn finish<I: Iterator<Item = Result<Step, Failure>>>(
+        &self,
+        follower: &mut Follower<I>,
+        end: u64,
+        epoch: Digest,
+    ) -> Result<(), Failure> {
+        let place = |position| Cursor::new(self.epoch, position);
+        while let Some(step) = follower.next()? {
+            let wanted =
+                Step { position: follower.position - 1, id: self.sampler.at(place(follower.position - 1)), ..step };
+            if step != wanted {
+                return Err(follower.differs(&wanted, Some(&step), "the order"));
+            }
+        }
+        self.passed(follower.world, follower.position, follower.digest, follower.padding)?;
+        // Where one drops more at the end than the other, they differ by what lies between their ends.
+        let (low, high) = (end.min(follower.position), end.max(follower.position));
+        let between = epoch_digest(&*self.sampler, self.epoch, low..high);
+        let mut wanted = epoch - follower.before;
+        if follower.position > end {
+            wanted += between
+        } else {
+            wanted = wanted - between
+        }
+        if follower.digest != wanted {
+            let (ranks, sum) = (follower.world.ranks, follower.digest);
+            return Err(broken(format!("the digests of {ranks} ranks add up to {sum:?}, not to {wanted:?}")));
+        }
+        Ok(())
+    }
+
+    /// Of ranks that were given the samples up to `end`: what is left out is what was asked to be.
+    fn passed(&self, world: World, end: u64, digest: Digest, padding: u64) -> Result<Passed, Failure> {
+        let World { ranks, batch_size, drop_last } = world;
+        let left_out = self.sampler.len_of(self.epoch).saturating_sub(end);
+        if left_out > 0 && (!drop_last || left_out >= ranks * batch_size) {
+            return Err(broken(format!("{ranks} ranks lose the {left_out} samples from position {end} on")));
+        }
+        Ok(Passed { digest, padding, left_out })
+    }
+}
+
+/// Which samples have come: a bit for each.
+struct Seen {
+    samples: u64,
+    bits: Vec<u64>,
+}
+
+impl Seen {
+    fn new(samples: u64) -> Seen {
+        Seen { samples, bits: vec![0; samples.div_ceil(64) as usize] }
+    }
+
+    fn word(&mut self, step: &Step) -> Result<(&mut u64, u64), Failure> {
+        let id = step.id.0;
+        match self.bits.get_mut((id / 64) as usize) {
+            Some(word) if id < self.samples => Ok((word, 1 << (id % 64))),
+            _ => Err(broken(format!("position {} has sample {id} of {}", step.position, self.samples))),
+        }
+    }
+
+    fn first_time(&mut self, step: &Step) -> Result<(), Failure> {
+        let (word, bit) = self.word(step)?;
+        if *word & bit != 0 {
+            return Err(broken(format!("sample {} comes a second time, at position {}", step.id.0, step.position)));
+        }
+        *word |= bit;
+        Ok(())
+    }
+
+    /// Of padding, which repeats.
+    fn again(&mut self, step: &Step) -> Result<(), Failure> {
+        let (word, bit) = self.word(step)?;
+        if *word & bit == 0 {
+            return Err(broken(format!("sample {} comes as padding only", step.id.0)));
+        }
+        Ok(())
+    }
+}
+
+/// Other ranks that must have the same samples from a position on.
+struct Follower<I> {
+    world: World,
+    from: u64,
+    steps: I,
+    /// Behind the last sample.
+    position: u64,
+    ended: bool,
+    digest: Digest,
+    /// Of what the first ranks had up to `from`.
+    before: Digest,
+    padding: u64,
+}
+
+impl<I: Iterator<Item = Result<Step, Failure>>> Follower<I> {
+    fn new(world: World, from: Cursor, steps: I) -> Follower<I> {
+        let (from, digest) = (from.position, Digest::default());
+        Follower { world, from, steps, position: from, ended: false, digest, before: digest, padding: 0 }
+    }
+
+    /// The next sample that is no padding.
+    fn next(&mut self) -> Result<Option<Step>, Failure> {
+        for step in self.steps.by_ref() {
+            let step = step?;
+            if step.padding {
+                self.padding += 1;
+                continue;
+            }
+            self.digest.add(step.position, step.id, 0);
+            self.position += 1;
+            return Ok(Some(step));
+        }
+        self.ended = true;
+        Ok(None)
+    }
+
+    /// Comes along with a sample of `first`. It may end before, where it drops more at the end.
+    fn follow(&mut self, first: &Step, world: World) -> Result<(), Failure> {
+        if first.position < self.from {
+            self.before.add(first.position, first.id, 0);
+            return Ok(());
+        }
+        if self.ended {
+            return Ok(());
+        }
+        let next = self.next()?;
+        match next {
+            Some(step) if (step.position, step.id) == (first.position, first.id) => Ok(()),
+            None if self.world.drop_last => Ok(()),
+            next => Err(self.differs(first, next.as_ref(), &format!("{} ranks", world.ranks))),
+        }
+    }
+
+    fn differs(&self, wanted: &Step, got: Option<&Step>, who: &str) -> Failure {
+        let ranks = self.world.ranks;
+        let from = if self.from > 0 { format!(" that went on from position {}", self.from) } else { String::new() };
+        let place = |step: &Step| format!("sample {} at position {}", step.id.0, step.position);
+        let got = got.map_or_else(|| "nothing more".to_owned(), place);
+        broken(format!("the orders differ: {who} have {}, {ranks} ranks{from} have {got}", place(wanted)))
+    }
+}
+
+/// The samples of all ranks in turn, which is their global order.
+struct Turns {
+    planners: Vec<Planner>,
+    plans: Vec<BatchPlan>,
+    /// Sample of each rank's batch, and rank, that comes next.
+    place: usize,
+    rank: usize,
+}
+
+impl Turns {
+    fn new(play: &Play, world: World, start: Cursor) -> Result<Turns, Failure> {
+        let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0, dense: false };
+        let end = Some(play.epoch.saturating_add(1));
+        // An error of the arguments comes before memory is taken for so many ranks.
+        let _ = world.strided(0)?;
+        let planner = |rank| {
+            let (dataset, sampler) = (Arc::clone(&play.dataset), Arc::clone(&play.sampler));
+            Ok(Planner::new(dataset, sampler, world.strided(rank)?, start, end, layout))
+        };
+        let planners = (0..world.ranks).map(planner).collect::<Result<Vec<_>, Failure>>()?;
+        let plans = planners.iter().map(|_| BatchPlan::default()).collect();
+        Ok(Turns { planners, plans, place: 0, rank: 0 })
+    }
+
+    /// Plans the next batch of each rank: as many samples on each, at the same place. False at the end.
+    fn plan(&mut self) -> Result<bool, Failure> {
+        let planned = self
+            .planners
+            .iter_mut()
+            .zip(&mut self.plans)
+            .filter_map(|(planner, plan)| planner.next(plan).then_some(()));
+        let planned = planned.count();
+        if planned != 0 && planned != self.plans.len() {
+            return Err(broken(format!("{planned} of {} ranks have a batch more", self.plans.len())));
+        }
+        let first = &self.plans[0];
+        for (rank, plan) in self.plans.iter().enumerate() {
+            if (plan.cursor, plan.next, plan.ids.len()) != (first.cursor, first.next, first.ids.len()) {
+                let (here, there) = (plan.ids.len(), first.ids.len());
+                let at = (plan.cursor.position, first.cursor.position);
+                return Err(broken(format!("rank {rank} has {here} samples in its batch, rank 0 {there}, at {at:?}")));
+            }
+        }
+        (self.place, self.rank) = (0, 0);
+        Ok(planned != 0)
+    }
+}
+
+impl Iterator for Turns {
+    type Item = Result<Step, Failure>;
+
+    fn next(&mut self) -> Option<Result<Step, Failure>> {
+        if self.rank == self.plans.len() {
+            (self.place, self.rank) = (self.place + 1, 0);
+        }
+        while self.place >= self.plans[0].ids.len() {
+            match self.plan() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let (plan, rank) = (&self.plans[self.rank], self.rank as u64);
+        self.rank += 1;
+        let position = plan.positions[self.place];
+        Some(Ok(Step { rank, position: position.position, id: plan.ids[self.place], padding: position.padding }))
+    }
+}
+
+fn table(play: &Play, proof: &Proof, elapsed: Duration) -> String {
+    let mut out = String::new();
+    let mut row = |name: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{name:<13} {value}");
+    };
+    let len = play.sampler.len_of(play.epoch);
+    let order = play.sampler.describe();
+    row("order", format!("{}, epoch {}, {} samples", order.escape_debug(), play.epoch, count(len)));
+    for (world, passed) in [(play.first, proof.first), (play.second, proof.second)] {
+        let batches = if world.drop_last {
+            len / (world.ranks * world.batch_size)
+        } else {
+            len.div_ceil(world.ranks * world.batch_size)
+        };
+        let mut line = format!("{} batches of up to {} on each", count(batches), count(world.batch_size));
+        match (passed.left_out, passed.padding) {
+            (0, 0) => {}
+            (0, padding) => line += &format!("; {padding} samples come once more as padding"),
+            (left_out, _) => line += &format!("; {} samples at the end are dropped, as asked", count(left_out)),
+        }
+        row(&format!("{} ranks", world.ranks), line);
+    }
+    let (first, second) = (play.first.ranks, play.second.ranks);
+    row("samples", format!("{} come exactly once", count(proof.first.digest.samples)));
+    row("global order", format!("the same for {first} and for {second} ranks"));
+    match proof.stop {
+        Some(Cursor { position, .. }) => {
+            let stop =
+                format!("{first} ranks stopped at position {}, {second} ranks went on: the same", count(position));
+            row("resumed", stop + " order");
+        }
+        None => row("resumed", "not played: there are fewer than two batches".into()),
+    }
+    row("digest", format!("{:016x}: those of all ranks add up to the epoch's", proof.first.digest.sum));
+    row("checked in", time(elapsed));
+    out
+}
+
+fn broken(what: String) -> Failure {
+    let error = Error::new(ErrorKind::Internal, format!("the order is broken: {what}"));
+    Failure::Loader(error.with_remedy("this is a bug of uringload: please report it"))
+}
+
+fn refused(doing: String) -> Failure {
+    Failure::Loader(Error::new(ErrorKind::InvalidArgument, doing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use uringload::dataset::{FileTable, RecordOptions, Records};
+
+    const LEN: u64 = 1000;
+
+    fn play(sampler: Arc<dyn Sampler>, first: World, second: World) -> Play {
+        let mut files = FileTable::new();
+        files.push_root("/anywhere");
+        files.push(b"records", LEN).unwrap();
+        let options = RecordOptions { record_bytes: 1, ..RecordOptions::default() };
+        let dataset = Arc::new(Records::from_files(files, &options).unwrap());
+        Play { dataset, sampler, epoch: 2, first, second }
+    }
+
+    fn world(ranks: u64, batch_size: u64) -> World {
+        World { ranks, batch_size, drop_last: false }
+    }
+
+    /// What is said of an order that is a function of the place and of the number of calls before.
+    fn said_of(at: impl Fn(u64, u64) -> u64 + Send + Sync + 'static) -> String {
+        struct Broken<F>(F, AtomicU64);
+        impl<F: Fn(u64, u64) -> u64 + Send + Sync + 'static> Sampler for Broken<F> {
+            fn len(&self) -> u64 {
+                LEN
+            }
+            fn at(&self, cursor: Cursor) -> SampleId {
+                SampleId(self.0(cursor.position, self.1.fetch_add(1, Ordering::Relaxed)))
+            }
+        }
+        match play(Arc::new(Broken(at, AtomicU64::new(0))), world(8, 16), world(3, 16)).prove() {
+            Err(Failure::Loader(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn broken_orders_are_named() {
+        let said = said_of(|position, _| position / 2);
+        assert!(said.contains("sample 0 comes a second time, at position 1"), "{said}");
+        let said = said_of(|position, _| if position == 77 { LEN } else { position });
+        assert!(said.contains("position 77 has sample 1000 of 1000"), "{said}");
+        // Another sample whenever it is asked again.
+        let said = said_of(|position, calls| (position + calls / LEN) % LEN);
+        assert!(said.contains("comes a second time") || said.contains("the orders differ"), "{said}");
+        let said = said_of(|position, calls| if calls > 3 * LEN { position ^ 1 } else { position });
+        assert!(said.contains("the orders differ") || said.contains("add up"), "{said}");
+    }
+
+    #[test]
+    fn every_shape_of_world_is_proved() {
+        let order: Arc<dyn Sampler> = Arc::new(uringload::sampler::Shuffled::new(LEN, 5));
+        for (ranks, batch) in [(1, 1), (2, 7), (3, 1000), (8, 64), (7, 3), (1000, 2), (999, 1)] {
+            for drop_last in [false, true] {
+                let first = World { drop_last, ..world(ranks, batch) };
+                let second = World { drop_last, ..world(3, 5) };
+                let proof = play(Arc::clone(&order), first, second).prove().unwrap();
+                let kept = if drop_last { LEN / (ranks * batch) * (ranks * batch) } else { LEN };
+                assert_eq!((proof.first.left_out, proof.first.digest.samples), (LEN - kept, kept));
+                assert_eq!(proof.first.padding, if drop_last { 0 } else { LEN.next_multiple_of(ranks) - LEN });
+                assert_eq!(proof.first.digest, epoch_digest(&*order, 2, 0..kept));
+            }
+        }
+    }
+
+    /// What is said of ranks that have these positions in turn, beside others that have them all.
+    fn said_of_turns(change: impl Fn(&mut Vec<Step>), of_follower: bool) -> String {
+        let sampler = Arc::new(uringload::sampler::Sequential::new(20));
+        let play = Play {
+            dataset: play(sampler.clone(), world(2, 5), world(3, 5)).dataset,
+            ..play(sampler, world(2, 5), world(3, 5))
+        };
+        let step = |position| Step { rank: position % 2, position, id: SampleId(position), padding: false };
+        let whole: Vec<Step> = (0..20).map(step).collect();
+        let mut other = whole.clone();
+        change(&mut other);
+        let (first, second) = if of_follower { (whole, other) } else { (other, whole) };
+        let steps = |steps: Vec<Step>| steps.into_iter().map(Ok).collect::<Vec<_>>().into_iter();
+        let mut followers = [Follower::new(world(3, 5), Cursor::new(2, 0), steps(second))];
+        match play.walk(steps(first), &mut followers) {
+            Err(Failure::Loader(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn ranks_that_lose_double_or_misplace_are_named() {
+        for (of_follower, told) in [
+            (
+                false,
+                [
+                    "position 7 is lost",
+                    "position 7 comes again",
+                    "position 7 is lost",
+                    "lose the 1 samples from position 19",
+                ],
+            ),
+            (true, ["sample 8 at position 8", "sample 7 at position 7", "sample 8 at position 8", "have nothing more"]),
+        ] {
+            let said = [
+                said_of_turns(|steps| steps.retain(|step| step.position != 7), of_follower),
+                said_of_turns(|steps| steps.insert(8, steps[7]), of_follower),
+                said_of_turns(|steps| steps.swap(7, 8), of_follower),
+                said_of_turns(|steps| steps.truncate(19), of_follower),
+            ];
+            for (said, told) in said.iter().zip(told) {
+                assert!(said.contains(told), "{told:?} is not in {said}");
+            }
+        }
+        let said = said_of_turns(|steps| steps[9].id = SampleId(10), false);
+        assert!(said.contains("the orders differ"), "{said}");
+        let lone = Step { rank: 0, position: 0, id: SampleId(999), padding: true };
+        let said = said_of_turns(|steps| steps.push(lone), false);
+        assert!(said.contains("sample 999 comes as padding only"), "{said}");
+    }
+}
