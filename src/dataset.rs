@@ -9,6 +9,7 @@ mod folder;
 mod paths;
 mod patterns;
 mod records;
+mod sizes;
 mod skipped;
 mod view;
 mod walk;

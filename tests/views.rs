@@ -157,6 +157,10 @@ fn parts_end_to_end_are_their_samples() {
     let wanted: Vec<_> = parts.iter().flat_map(all).collect();
     let concat = Concat::new(parts.clone()).unwrap();
     check(&concat, &wanted);
+    assert_eq!(
+        [0, 1, 2, 4, 8, 9].map(|count| concat.largest(count)),
+        [0, 7_000_000, 7_000_009, 7_000_027, 7_000_036, 7_000_036]
+    );
     assert_eq!((concat.format(), concat.plain_field(), concat.ends()), ("folder", Some(0), &[4, 5, 8][..]));
     assert_eq!(concat.locate(SampleId(4)), (1, SampleId(0)));
     assert_eq!(concat.schema(), parts[0].schema());

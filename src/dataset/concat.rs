@@ -1,6 +1,7 @@
 //! Several datasets end to end as one.
 
 use super::fingerprint::Fingerprint;
+use super::sizes;
 use super::{DType, Dataset, Field, FileId, FileTable, Origin, Sample, SampleId, Schema, Shape, Span, Value};
 use crate::config::SHARD_SAMPLES;
 use crate::error::{Error, ErrorKind, Result};
@@ -211,16 +212,23 @@ impl Dataset for Concat {
     }
 
     fn bytes(&self) -> u64 {
-        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes()))
+        sizes::sum(self.parts.iter().map(|part| part.bytes()))
     }
 
-    /// The lesser of two bounds: all samples as large as the largest of all, and of each dataset as many as if there
-    /// were no other.
+    /// Exact. Unless all samples have as many bytes, it takes a look at each: what the datasets themselves say would be
+    /// as much for each as if there were no other.
     fn largest(&self, count: u64) -> u64 {
-        let count = count.min(self.len());
-        let longest = self.parts.iter().map(|part| part.largest(1)).max().unwrap_or(0);
-        let each = self.parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.largest(count.min(part.len()))));
-        longest.saturating_mul(count).min(each)
+        if count <= 1 {
+            return self.parts.iter().map(|part| part.largest(count)).max().unwrap_or(0);
+        }
+        match sizes::bytes_of_each(self) {
+            Some(each) => each.saturating_mul(count.min(self.len())),
+            None if count >= self.len() => self.bytes(),
+            None => {
+                let of_parts = self.parts.iter().flat_map(|part| sizes::bytes_of(&**part, 0..part.len()));
+                sizes::sum_of_largest(of_parts, count)
+            }
+        }
     }
 
     /// FNV-1a over "concat", the number of datasets, and the number of samples and the fingerprint of each, in order.

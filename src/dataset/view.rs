@@ -1,6 +1,7 @@
 //! Some of a dataset's samples, or all of them several times, as a dataset.
 
 use super::fingerprint::Fingerprint;
+use super::sizes;
 use super::{Dataset, FileTable, Origin, Sample, SampleId, Schema, Span};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -145,22 +146,11 @@ impl Subset {
         ends.shrink_to_fit();
         ends
     }
+}
 
-    /// Bytes of samples, by number in the dataset.
-    fn bytes_of(&self, ids: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
-        let mut spans = Vec::new();
-        ids.map(move |id| {
-            spans.clear();
-            self.dataset.spans(SampleId(id), &mut spans);
-            saturating_sum(spans.iter().map(|span| span.len))
-        })
-    }
-
-    /// The bytes that each sample of the dataset has, if all have as many.
-    fn bytes_of_each(&self) -> Option<u64> {
-        let longest = self.dataset.largest(1);
-        (longest.checked_mul(self.dataset.len()) == Some(self.dataset.bytes())).then_some(longest)
-    }
+/// The samples left out, ascending, given how many are kept before each.
+fn excluded(kept: &[u64]) -> impl Iterator<Item = u64> {
+    kept.iter().zip(0..).map(|(kept, place)| kept + place)
 }
 
 /// Samples left out below `end`, given how many are kept before each.
@@ -187,10 +177,6 @@ fn outside(dataset: &dyn Dataset, id: u64) -> Error {
     Error::new(ErrorKind::InvalidArgument, doing).with_remedy("samples count from 0; is the list of another dataset?")
 }
 
-fn saturating_sum(numbers: impl Iterator<Item = u64>) -> u64 {
-    numbers.fold(0, u64::saturating_add)
-}
-
 impl Dataset for Subset {
     through_to_dataset!();
 
@@ -206,16 +192,12 @@ impl Dataset for Subset {
     /// first asked for.
     fn bytes(&self) -> u64 {
         *self.bytes.get_or_init(|| {
-            if let Some(each) = self.bytes_of_each() {
-                return each.saturating_mul(self.len());
-            }
-            match &self.chosen {
-                Chosen::List(ids) => saturating_sum(self.bytes_of(ids.iter().copied())),
-                Chosen::Range(range) => saturating_sum(self.bytes_of(range.clone())),
-                Chosen::Without(kept) => {
-                    let excluded = kept.iter().zip(0..).map(|(kept, place)| kept + place);
-                    self.dataset.bytes().saturating_sub(saturating_sum(self.bytes_of(excluded)))
-                }
+            let sum = |ids: &mut dyn Iterator<Item = u64>| sizes::sum(sizes::bytes_of(&*self.dataset, ids));
+            match (&self.chosen, sizes::bytes_of_each(&*self.dataset)) {
+                (_, Some(each)) => each.saturating_mul(self.len()),
+                (Chosen::List(ids), None) => sum(&mut ids.iter().copied()),
+                (Chosen::Range(range), None) => sum(&mut range.clone()),
+                (Chosen::Without(kept), None) => self.dataset.bytes().saturating_sub(sum(&mut excluded(kept))),
             }
         })
     }
@@ -223,17 +205,12 @@ impl Dataset for Subset {
     /// Of a list, exact; else what the dataset says, but no more than all of its samples have.
     fn largest(&self, count: u64) -> u64 {
         let count = count.min(self.len());
-        match &self.chosen {
+        match (&self.chosen, sizes::bytes_of_each(&*self.dataset)) {
+            (_, Some(each)) => each.saturating_mul(count),
             // The list may have the largest sample several times.
-            Chosen::List(ids) => match (self.bytes_of_each(), count as usize) {
-                (Some(each), _) => each.saturating_mul(count),
-                (None, 0) => 0,
-                (None, count) => {
-                    let mut sizes: Vec<u64> = self.bytes_of(ids.iter().copied()).collect();
-                    sizes.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
-                    saturating_sum(sizes[..count].iter().copied())
-                }
-            },
+            (Chosen::List(ids), None) => {
+                sizes::sum_of_largest(sizes::bytes_of(&*self.dataset, ids.iter().copied()), count)
+            }
             _ => self.dataset.largest(count).min(self.bytes()),
         }
     }
@@ -251,9 +228,7 @@ impl Dataset for Subset {
             match &self.chosen {
                 Chosen::List(ids) => of("subset list", &mut ids.iter().copied()),
                 Chosen::Range(range) => of("subset range", &mut [range.start, range.end].into_iter()),
-                Chosen::Without(kept) => {
-                    of("subset without", &mut kept.iter().zip(0..).map(|(kept, place)| kept + place))
-                }
+                Chosen::Without(kept) => of("subset without", &mut excluded(kept)),
             }
         })
     }

@@ -19,7 +19,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 const ROUNDS: usize = 8;
 /// Up to this length the halves have so few values that it takes more rounds until all orders are about equally likely.
 /// A place then takes 110 ns instead of 22, which matters little for so few.
-pub(super) const SMALL_LEN_MAX: u64 = 128;
+const SMALL_LEN_MAX: u64 = 128;
 const SMALL_ROUNDS: usize = 24;
 /// An odd constant whose product spreads every bit: that of `rrmxmx` (Pelle Evensen, 2018).
 const MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;

@@ -1,7 +1,7 @@
 //! Shards in random order, and the samples of some neighbours in that order as one: randomness that reads few files at
 //! a time.
 
-use super::feistel::{Keys, Network, SMALL_LEN_MAX, SeedKey};
+use super::feistel::{Keys, Network, SeedKey};
 use super::{Cursor, Sampler};
 use crate::config::SHARD_SAMPLES;
 use crate::dataset::SampleId;
@@ -20,10 +20,12 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// # What it costs
 /// 8 bytes a shard for their lengths, and 8 bytes a shard for each of two epochs: where each shard begins in the order
-/// of the epoch, which is computed when the epoch is first asked for. Shards of one length ([`Sharded::pieces`]) take
-/// no memory. A place in the order costs a binary search over the shards of its group; where the place before was of
-/// another group, one over all shards comes first. The order is a function of the shards, `mixed`, seed and epoch, the
-/// same on every machine and in every version of this library.
+/// of the epoch, which is computed when the epoch is first asked for. Nothing of that for shards of one length
+/// ([`Sharded::pieces`]). Up to 64 KiB beside it, for the order of few shards. A place in the order costs a binary
+/// search over the shards of its group; where the place before was of another group, one over all shards comes first.
+///
+/// The order is a function of the shards, `mixed`, seed and epoch, the same on every machine and in every version of
+/// this library.
 #[derive(Debug)]
 pub struct Sharded {
     lengths: Lengths,
@@ -36,6 +38,10 @@ pub struct Sharded {
     /// The last two epochs that were asked for, the last one first: at the border of two epochs both are.
     epochs: Mutex<[Option<EpochShards>; 2]>,
 }
+
+/// The order of so few shards is kept as a list, of 32 KiB at most: the network would take a third of the time of a
+/// place in the order, and of an order of less than 128 nearly all of it.
+const LISTED_MAX: u64 = 4096;
 
 /// How many samples each shard has.
 #[derive(Clone, Debug)]
@@ -149,8 +155,8 @@ struct EpochShards {
     epoch: u64,
     /// Of the order of shards.
     order: Keys,
-    /// The order itself where there are so few that the network is slow. Empty where there are more.
-    few: Vec<u64>,
+    /// The order itself, where there are at most [`LISTED_MAX`] shards; else empty.
+    listed: Vec<u64>,
     /// Of the orders within groups.
     groups: SeedKey,
     starts: Starts,
@@ -199,10 +205,10 @@ impl EpochShards {
                 missing: (SHARD_SAMPLES - len % SHARD_SAMPLES) % SHARD_SAMPLES,
             },
         };
-        let few = if shards <= SMALL_LEN_MAX { in_order.collect() } else { Vec::new() };
+        let listed = if shards <= LISTED_MAX { in_order.collect() } else { Vec::new() };
         let none = Network::new(0);
         let group = Group { places: 0..0, positions: 0..0, network: none, keys: none.keys(groups, 0) };
-        EpochShards { epoch, order, few, groups, starts, group }
+        EpochShards { epoch, order, listed, groups, starts, group }
     }
 
     /// The group, of `mixed` of the `shards`, that has a position.
@@ -217,7 +223,7 @@ impl EpochShards {
 
     /// The shard at a place.
     fn shard(&self, network: Network, place: u64) -> u64 {
-        match self.few.get(place as usize) {
+        match self.listed.get(place as usize) {
             Some(&shard) => shard,
             None => network.permute(self.order.as_slice(), place),
         }
@@ -278,6 +284,8 @@ mod tests {
             vec![3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 0, 8],
             vec![1000, 1, 0, 200],
             (0..150).map(|shard| shard * shard % 23).collect(),
+            // More than are listed.
+            (0..LISTED_MAX + 3).map(|shard| shard % 3).collect(),
         ];
         shapes.extend((1..12).map(|shards| vec![10; shards]));
         shapes
@@ -316,13 +324,13 @@ mod tests {
     /// Pieces are shards of one length: with a table and by arithmetic they come in the same order.
     #[test]
     fn pieces_are_shards_without_a_table() {
-        for len in [1, 5, 4095, 4096, 4097, 3 * 4096, 10 * 4096 + 1, 130 * 4096 - 7] {
+        for len in [1, 5, 4095, 4096, 4097, 3 * 4096, 10 * 4096 + 1, 130 * 4096 - 7, (LISTED_MAX + 9) * 4096 - 7] {
             let pieces: Vec<u64> =
                 (1..=u64::div_ceil(len, SHARD_SAMPLES)).map(|n| len.min(n * SHARD_SAMPLES)).collect();
             for mixed in [1, 3, 1000] {
                 let (table, arithmetic) =
                     (Sharded::new(&pieces, mixed, 8).unwrap(), Sharded::pieces(len, mixed, 8).unwrap());
-                let step = if len > 50_000 { 101 } else { 1 };
+                let step = (len as usize / 5000).max(1);
                 for position in (0..len).step_by(step).chain([len - 1]) {
                     let cursor = Cursor::new(3, position);
                     assert_eq!(table.at(cursor), arithmetic.at(cursor), "{position} of {len} by {mixed}");

@@ -185,8 +185,8 @@ impl Course {
 
     #[inline]
     fn segment(&self, position: u64) -> Option<&Segment> {
-        // Nearly always there is one.
-        self.segments.iter().rev().find(|segment| segment.start.since <= position)
+        let begun = self.segments.partition_point(|segment| segment.start.since <= position);
+        self.segments[..begun].last()
     }
 }
 

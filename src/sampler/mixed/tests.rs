@@ -91,7 +91,7 @@ fn rounded(weights: &[f64]) -> Vec<f64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// Every way to stop, against counters; each part gives its samples in its order, and each of them once a pass.
     #[test]
@@ -248,7 +248,7 @@ fn changed_weights_lose_and_repeat_nothing() {
     let weights = [vec![0.2, 0.3, 0.1, 0.4], vec![0.5, 0.0, 0.4, 0.1], vec![0.1, 0.6, 0.0, 0.3]];
     for stopping in [STOPPINGS[0], STOPPINGS[1], STOPPINGS[2], Stopping::After(60)] {
         let first = mixed(&lens, &weights[0], stopping);
-        for position in (0..=first.len()).step_by(if first.len() > 40 { 3 } else { 1 }) {
+        for position in (0..=first.len()).step_by(if first.len() > 40 { 5 } else { 1 }) {
             let second = change(&first, &lens, stopping, 2, &(position, weights[1].clone()));
             let again = position + (second.len_of(2) - position) / 2;
             let third = change(&*second, &lens, stopping, 2, &(again, weights[2].clone()));
