@@ -59,9 +59,9 @@ impl Records {
     /// Opens folders, files and patterns.
     ///
     /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes, and for a shape and type that
-    /// do not make a record; `Truncated` for a file that is shorter than its header, or whose last record is incomplete,
-    /// unless the tail is to be dropped.
+    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes, and for a shape and type
+    /// that do not make a record; `Truncated` for a file that is shorter than its header, or whose last record is
+    /// incomplete, unless the tail is to be dropped.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &RecordOptions) -> Result<Records> {
         shape_of(options)?;
         Records::from_index(index(paths, thread_count(options.threads))?, options)

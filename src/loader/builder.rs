@@ -2,8 +2,9 @@
 
 use super::run::{self, Job};
 use super::{Loader, run::Limits};
+use crate::collate::Collation;
 use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, OnError, Shuffle};
-use crate::dataset::{Dataset, Shape};
+use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{self, Cursor, Sampler, Strided};
 use crate::stats::Stats;
@@ -130,6 +131,24 @@ impl Builder {
         self
     }
 
+    /// The form of one column, where it is another; each column once.
+    pub fn collate_column(mut self, name: impl Into<String>, collate: Collate) -> Builder {
+        self.config.collate_columns.push((name.into(), collate));
+        self
+    }
+
+    /// Whether each batch has a column "key" with what names its samples to a person: views of bytes.
+    pub fn key_column(mut self, key_column: bool) -> Builder {
+        self.config.key_column = key_column;
+        self
+    }
+
+    /// Whether each batch has a column "index" with the samples' numbers in the dataset: integers.
+    pub fn index_column(mut self, index_column: bool) -> Builder {
+        self.config.index_column = index_column;
+        self
+    }
+
     /// Reads in flight, fixed.
     pub fn queue_depth(mut self, reads: usize) -> Builder {
         self.config.queue_depth = Some(reads);
@@ -139,8 +158,9 @@ impl Builder {
     /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
     ///
     /// # Errors
-    /// `InvalidArgument` for a rank, size or cursor that cannot be; `Empty`; `MemoryLimit`, with the arithmetic, where
-    /// one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is not to be had.
+    /// `InvalidArgument` for a rank, size or cursor that cannot be, and for a form that a column cannot have (see
+    /// [`Collation::new`]); `Empty`; `MemoryLimit`, with the arithmetic, where one batch cannot fit;
+    /// `Unavailable` for an engine or mode that was asked for by name and is not to be had.
     pub fn build(self) -> Result<Loader> {
         let Builder { dataset, sampler, config } = self;
         refuse_unbuilt(&config)?;
@@ -153,11 +173,11 @@ impl Builder {
         };
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;
-        let dense = is_dense(&config, &*dataset)?;
-        let limits = limits(&config, &*dataset, dense)?;
+        let collation = Arc::new(Collation::new(&config, &*dataset)?);
+        let limits = limits(&config, &*dataset, &collation)?;
         let batches_left = batches_left(&config, start, &strided, sampler.len());
         let stats = Arc::new(Stats::new());
-        let job = Job { dataset, sampler, strided, start, config, dense, limits, stats };
+        let job = Job { dataset, sampler, strided, start, config, collation, limits, stats };
         run::start(job, batches_left)
     }
 }
@@ -167,9 +187,6 @@ fn refuse_unbuilt(config: &Config) -> Result<()> {
     let unbuilt = [
         (matches!(config.shuffle, Shuffle::Window(_) | Shuffle::Shards { .. }), "a shuffle of windows or shards"),
         (config.batching != Batching::Samples, "packing and buckets"),
-        (matches!(config.collate, Collate::Ragged | Collate::Padded(_)), "ragged and padded columns"),
-        (!config.collate_columns.is_empty(), "the form of single columns"),
-        (config.key_column || config.index_column, "key and index columns"),
         (matches!(config.on_error, OnError::Warn | OnError::Replace), "on_error warn and replace"),
         (config.max_failures.is_some(), "max_failures"),
         (config.quarantine.is_some(), "quarantine"),
@@ -194,34 +211,21 @@ fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
     Ok(start)
 }
 
-/// Whether batches are to be one tensor where their shape allows it.
-fn is_dense(config: &Config, dataset: &dyn Dataset) -> Result<bool> {
-    let fields = &dataset.schema().fields;
-    let ragged = fields.iter().find(|field| field.shape == Shape::Ragged);
-    match (config.collate, ragged) {
-        (Collate::Dense, Some(field)) => Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("column {:?} cannot be dense: its values differ in length", field.name),
-        )
-        .with_remedy("ask for views, or for auto")),
-        (Collate::Views, _) => Ok(false),
-        (_, ragged) => Ok(ragged.is_none()),
-    }
-}
-
 /// The memory sum: what one batch can take at most, and what all of them together may.
-fn limits(config: &Config, dataset: &dyn Dataset, dense: bool) -> Result<Limits> {
+fn limits(config: &Config, dataset: &dyn Dataset, collation: &Collation) -> Result<Limits> {
     let samples = config.batch_size.min(dataset.len());
     let payload = dataset.largest(samples);
     let mut batch_bytes = payload;
     // Alignment reads up to a unit before and behind each sample; 4096 is the largest unit that a device asks for.
-    batch_bytes += samples * 2 * run::ALIGNMENT_MAX;
+    batch_bytes = batch_bytes.saturating_add(samples.saturating_mul(2 * run::ALIGNMENT_MAX));
     // What lies between two samples that are read as one.
-    batch_bytes += samples * config.coalesce_gap;
-    // Samples that were read in the order of the disk are gathered into a second block.
-    batch_bytes += if dense && config.coalesce_gap > 0 { payload } else { 0 };
+    batch_bytes = batch_bytes.saturating_add(samples.saturating_mul(config.coalesce_gap));
+    // What is gathered lies in a block of its own, beside those that it is gathered from.
+    let target = collation.target_bound(dataset, config.coalesce_gap, samples, config.batch_size);
+    batch_bytes = batch_bytes.saturating_add(target);
     // Blocks start at 4096-byte boundaries, and a batch of n bytes has at most n / 16 MiB + 1 of them.
-    batch_bytes += (batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64;
+    let blocks = batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1 + u64::from(target > 0);
+    batch_bytes = batch_bytes.saturating_add(blocks * crate::pool::BLOCK_ALIGNMENT as u64);
     let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
     let limit = match config.memory_limit {
         Some(limit) => limit,
@@ -229,15 +233,18 @@ fn limits(config: &Config, dataset: &dyn Dataset, dense: bool) -> Result<Limits>
     };
     if batch_bytes > limit {
         let batch_size = config.batch_size;
+        let gathered = if target > 0 { format!(", {target} more to gather them") } else { String::new() };
+        let padded = if collation.is_padded_without_bound() { ", or give a max_length" } else { "" };
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
-                "a batch does not fit: its {samples} samples have up to {payload} bytes, with alignment {batch_bytes}; \
-                 the \
-                 memory limit is {limit}"
+                "a batch does not fit: its {samples} samples have up to {payload} bytes{gathered}, with alignment \
+                 {batch_bytes}; the memory limit is {limit}"
             ),
         )
-        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower batch_size (now {batch_size})")));
+        .with_remedy(format!(
+            "raise memory_limit to {batch_bytes} or more, or lower batch_size (now {batch_size}){padded}"
+        )));
     }
     let mean = (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1);
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;

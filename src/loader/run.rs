@@ -2,6 +2,7 @@
 
 use super::Loader;
 use crate::batch::Batch;
+use crate::collate::Collation;
 use crate::config::{Cause, Config, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Engine, Opened};
@@ -34,7 +35,7 @@ pub(super) struct Job {
     pub(super) strided: Strided,
     pub(super) start: Cursor,
     pub(super) config: Config,
-    pub(super) dense: bool,
+    pub(super) collation: Arc<Collation>,
     pub(super) limits: Limits,
     pub(super) stats: Arc<Stats>,
 }
@@ -95,7 +96,6 @@ struct Running {
     route: Arc<Mutex<Route>>,
     dataset: Arc<dyn Dataset>,
     config: Config,
-    dense: bool,
     stats: Arc<Stats>,
     /// The first epoch, whose way was chosen when the engine was opened.
     first_epoch: bool,
@@ -103,11 +103,12 @@ struct Running {
 
 impl Running {
     fn new(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>) -> Result<Running> {
-        let Job { dataset, sampler, strided, start, config, dense, limits, stats } = job;
+        let Job { dataset, sampler, strided, start, config, collation, limits, stats } = job;
         let Opened { engine, route } = engine::open(&config, &dataset, &stats)?;
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
-        let layout = Layout::new(&route, &config, dense);
-        let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout);
+        let layout = Layout::new(&route, &config);
+        let planner =
+            Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout).with_collation(collation);
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
         let pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
         let rules = Rules {
@@ -115,12 +116,11 @@ impl Running {
             read_bytes: route.read_bytes as u64,
             fixed_depth: config.queue_depth.is_some(),
             on_error: config.on_error,
-            dense,
             starved_after: config.starved_after,
         };
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules);
         let route = Arc::new(Mutex::new(route));
-        let mut running = Running { reactor, engine, route, dataset, config, dense, stats, first_epoch: true };
+        let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true };
         running.adopt()?;
         Ok(running)
     }
@@ -163,7 +163,7 @@ impl Running {
             }
             let Opened { engine, route } = engine::open(&self.config, &self.dataset, &self.stats)?;
             self.engine = engine;
-            self.reactor.reroute(Layout::new(&route, &self.config, self.dense), route.queue_depth);
+            self.reactor.reroute(Layout::new(&route, &self.config), route.queue_depth);
             self.with_route(|old| *old = route);
             self.adopt()?;
         }

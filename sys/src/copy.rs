@@ -35,7 +35,8 @@ fn copy(from: &[u8], to: &mut [u8], ahead: &[u8]) {
         to.copy_from_slice(from);
         return;
     }
-    // SAFETY: any bytes are a `Line`, and a `Line` is any bytes: it has neither padding nor a value that is not allowed.
+    // SAFETY: any bytes are a `Line`, and a `Line` is any bytes: it has neither padding nor a value that is not
+    // allowed.
     let (head, lines, tail) = unsafe { to.align_to_mut::<Line>() };
     let (from_head, from) = from.split_at(head.len());
     let (from_lines, from_tail) = from.split_at(lines.len() * LINE_BYTES);
