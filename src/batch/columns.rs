@@ -230,6 +230,10 @@ pub(crate) fn key_column(dataset: &dyn Dataset, ids: &[SampleId]) -> Column {
     let mut ends = Vec::with_capacity(ids.len());
     for &id in ids {
         dataset.key(id, &mut keys);
+        if ends.is_empty() {
+            // Keys of one dataset are of about one length.
+            keys.reserve(keys.len() * ids.len());
+        }
         ends.push(keys.len());
     }
     let keys = Bytes::from(keys);

@@ -251,3 +251,6 @@ fn lie_end_to_end(plan: &BatchPlan, is_good: impl Fn(usize) -> bool) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests;

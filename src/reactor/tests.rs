@@ -361,6 +361,21 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
     }
 }
 
+/// Long blocks take the room of the longest where there is room to spare. A batch that has all of the pool to itself
+/// gets what it needs: it would wait for ever for room that nobody holds.
+#[test]
+fn a_batch_that_fits_into_the_pool_gets_its_memory() {
+    const MIB: usize = 1 << 20;
+    let mut pool = Pool::new(120 * MIB, 50 * MIB, Arc::new(Bell::new())).unwrap();
+    let plan =
+        BatchPlan { blocks: vec![30, 50, 40].into_iter().map(|mib| mib << 20).collect(), ..BatchPlan::default() };
+    let mut pending = Pending::default();
+    assert!(pending.take_memory(&mut pool, &plan));
+    assert_eq!(pool.free_bytes(), 0);
+    let mut other = Pending::default();
+    assert!(!other.take_memory(&mut pool, &plan), "all or nothing");
+}
+
 struct PrintSeed(u64);
 
 impl Drop for PrintSeed {
