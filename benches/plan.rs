@@ -6,6 +6,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use uringload::collate::Collation;
+use uringload::config::{Collate, Config, PadValue, Padding};
 use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
 use uringload::plan::{BatchPlan, Layout, Planner};
 use uringload::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
@@ -18,26 +20,27 @@ const SAMPLES: u64 = 500_000;
 const LIMIT_NANOS: f64 = 150.0;
 
 fn main() {
-    let layout = Layout { alignment: 512, read_bytes: 512 << 10, coalesce_gap: 0, dense: false };
-    let dense = Layout { dense: true, ..layout };
+    let layout = Layout { alignment: 512, read_bytes: 512 << 10, coalesce_gap: 0 };
     let near = Layout { coalesce_gap: 64 << 10, ..layout };
     let mut slowest = 0_f64;
-    let mut run = |what: &str, dataset: &Arc<dyn Dataset>, shuffle, layout| {
-        slowest = slowest.max(report(what, dataset, shuffle, layout));
+    let mut run = |what: &str, dataset: &Arc<dyn Dataset>, shuffle, layout, collate| {
+        slowest = slowest.max(report(what, dataset, shuffle, layout, collate));
     };
+    let padded = Collate::Padded(Padding { value: PadValue::Int(0), max_length: None, multiple_of: 8 });
     let files = folder(20_000, 110_000);
-    run("20 000 files of 110 kB", &files, true, layout);
-    run("20 000 files of 110 kB, in order", &files, false, layout);
-    run("1 000 000 files of 110 kB", &folder(1_000_000, 110_000), true, layout);
-    run("40 files of 140 MB", &folder(40, 140_000_000), true, layout);
+    run("20 000 files of 110 kB", &files, true, layout, Collate::Views);
+    run("20 000 files of 110 kB, in order", &files, false, layout, Collate::Views);
+    run("1 000 000 files of 110 kB", &folder(1_000_000, 110_000), true, layout, Collate::Views);
+    run("40 files of 140 MB", &folder(40, 140_000_000), true, layout, Collate::Views);
+    run("20 000 files of 110 kB, padded", &files, true, layout, padded);
     let one = records(1, 40_000, 150_528);
-    run("6 GB of 150 528-byte records", &one, true, layout);
-    run("6 GB of 150 528-byte records, dense", &one, true, dense);
-    run("6 GB of 150 528-byte records, in order", &one, false, dense);
+    run("6 GB of 150 528-byte records", &one, true, layout, Collate::Views);
+    run("6 GB of 150 528-byte records, dense", &one, true, layout, Collate::Dense);
+    run("6 GB of 150 528-byte records, in order", &one, false, layout, Collate::Dense);
     let many = records(1000, 10_000, 1000);
-    run("1000 files of 1000-byte records", &many, true, layout);
-    run("1000 files of 1000-byte records, in order", &many, false, dense);
-    run("1000 files of 1000-byte records, coalesced", &many, true, near);
+    run("1000 files of 1000-byte records", &many, true, layout, Collate::Views);
+    run("1000 files of 1000-byte records, in order", &many, false, layout, Collate::Dense);
+    run("1000 files of 1000-byte records, coalesced", &many, true, near, Collate::Views);
     println!("slowest: {slowest:.1} ns a sample (or read, where there are more), {LIMIT_NANOS} are allowed");
 }
 
@@ -61,7 +64,9 @@ fn table(count: u64, size: impl Fn(u64) -> u64) -> FileTable {
     files
 }
 
-fn report(what: &str, dataset: &Arc<dyn Dataset>, shuffle: bool, layout: Layout) -> f64 {
+fn report(what: &str, dataset: &Arc<dyn Dataset>, shuffle: bool, layout: Layout, collate: Collate) -> f64 {
+    let config = Config { collate, ..Config::default() };
+    let collation = Arc::new(Collation::new(&config, &**dataset).expect("forms that fit"));
     let len = dataset.len();
     let sampler: Arc<dyn Sampler> =
         if shuffle { Arc::new(Shuffled::new(len, 42)) } else { Arc::new(Sequential::new(len)) };
@@ -72,7 +77,8 @@ fn report(what: &str, dataset: &Arc<dyn Dataset>, shuffle: bool, layout: Layout)
     for _ in 0..RUNS {
         let strided = Strided::new(0, 1, batch, false).expect("one rank");
         let (dataset, sampler) = (Arc::clone(dataset), Arc::clone(&sampler));
-        let mut planner = Planner::new(dataset, sampler, strided, Cursor::default(), None, black_box(layout));
+        let mut planner = Planner::new(dataset, sampler, strided, Cursor::default(), None, black_box(layout))
+            .with_collation(Arc::clone(&collation));
         let mut plan = BatchPlan::default();
         let (mut samples, start) = (0, Instant::now());
         (hash, reads) = (0, 0);

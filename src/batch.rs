@@ -1,9 +1,16 @@
 //! What the consumer gets: samples in plan order, as columns that point into the memory that was read.
 
-use crate::dataset::{DType, Field, SampleId, Schema, Shape, Value};
+mod columns;
+mod packed;
+
+use crate::dataset::{DType, SampleId};
 use crate::error::Error;
 use crate::sampler::{Cursor, Digest};
 use bytes::Bytes;
+use std::ops::Range;
+
+pub(crate) use columns::{Samples, index_column, key_column};
+pub use packed::{Packed, Segment};
 
 /// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.
 #[derive(Clone, Debug)]
@@ -17,7 +24,7 @@ pub struct Batch {
     /// Which samples are repeats that only fill the batch up on this rank, so that all ranks have the same number;
     /// `None` where none is.
     pub padding: Option<Vec<bool>>,
-    /// The columns, in the order of the dataset's schema.
+    /// The columns, in the order of the dataset's schema; behind them "key" and "index", where they were asked for.
     pub columns: Vec<Column>,
     /// Samples of this batch that could not be had, unless `on_error` is `raise`.
     pub failed: Vec<FailedSample>,
@@ -51,7 +58,7 @@ impl Batch {
         self.ids.is_empty()
     }
 
-    /// Bytes of all values.
+    /// Bytes of all values; what fills up is not counted.
     pub fn bytes(&self) -> u64 {
         self.columns.iter().map(Column::bytes).sum()
     }
@@ -73,7 +80,10 @@ pub struct Column {
     pub data: Data,
 }
 
-/// The values of a column.
+/// The values of a column, in the form that was asked for ([`Collate`](crate::config::Collate)).
+///
+/// Lengths and offsets count elements of the column's type, of which each has `dtype.size()` bytes. What was gathered
+/// starts at a multiple of 64 bytes; what could stay where it was read starts at a multiple of the element's size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Data {
@@ -84,28 +94,64 @@ pub enum Data {
         /// The elements, row-major, `samples * product(shape) * size(dtype)` bytes.
         bytes: Bytes,
     },
+    /// Values of any lengths, end to end.
+    Ragged {
+        /// The elements of all samples: a tensor of shape `[offsets[samples]]`.
+        values: Bytes,
+        /// Where each value begins, in elements, and behind them where the last one ends: sample i has
+        /// `offsets[i]..offsets[i + 1]`.
+        offsets: Vec<u64>,
+    },
+    /// Values brought to one length: a tensor of shape `[samples, length]`.
+    Padded {
+        /// Elements in each row: of the longest value of this batch, rounded up as was asked.
+        length: u64,
+        /// The elements, `samples * length * size(dtype)` bytes.
+        values: Bytes,
+        /// Elements of each row that are the sample's; what is behind them fills up.
+        lengths: Vec<u64>,
+    },
+    /// Pieces of samples end to end in rows of one length.
+    Packed(Packed),
     /// One slice a sample, each of its own length.
     Views(Vec<Bytes>),
-    /// One integer a sample.
+    /// One integer a sample, as the dataset's index tells them, whatever the form.
     I64(Vec<i64>),
 }
 
 impl Column {
-    /// Bytes of all values.
+    /// Bytes of all values; what fills up is not counted.
     pub fn bytes(&self) -> u64 {
+        let size = self.dtype.size();
         match &self.data {
             Data::Dense { bytes, .. } => bytes.len() as u64,
+            Data::Ragged { values, .. } => values.len() as u64,
+            Data::Padded { lengths, .. } => lengths.iter().sum::<u64>() * size,
+            Data::Packed(packed) => packed.segments.iter().map(|segment| segment.len).sum::<u64>() * size,
             Data::Views(views) => views.iter().map(|view| view.len() as u64).sum(),
             Data::I64(values) => values.len() as u64 * 8,
         }
     }
 
-    /// The bytes of the value of sample `index`, unless the column is of index integers.
+    /// The bytes of the value of sample `index`, without what fills up and without a copy; `None` behind the last
+    /// sample, and where the column is of integers.
     pub fn bytes_of(&self, index: usize) -> Option<Bytes> {
+        let size = self.dtype.size();
+        let of = |bytes: &Bytes, start: u64, len: u64| Some(bytes.slice(range(start * size, len * size)));
         match &self.data {
-            Data::Dense { shape, bytes, .. } => {
-                let len = (shape.iter().product::<u64>() * self.dtype.size()) as usize;
-                (index < bytes.len().checked_div(len)?).then(|| bytes.slice(index * len..(index + 1) * len))
+            Data::Dense { shape, bytes } => {
+                let len = shape.iter().product::<u64>();
+                let samples = (bytes.len() as u64).checked_div(len * size)?;
+                if index as u64 >= samples { None } else { of(bytes, index as u64 * len, len) }
+            }
+            Data::Ragged { values, offsets } => {
+                let end = offsets.get(index + 1)?;
+                of(values, offsets[index], end - offsets[index])
+            }
+            Data::Padded { length, values, lengths } => of(values, index as u64 * length, *lengths.get(index)?),
+            Data::Packed(packed) => {
+                let segment = packed.segments.get(index)?;
+                of(&packed.values, segment.row * packed.seq_len + segment.start, segment.len)
             }
             Data::Views(views) => views.get(index).cloned(),
             Data::I64(_) => None,
@@ -113,80 +159,10 @@ impl Column {
     }
 }
 
-/// Collects parsed samples into columns.
-pub(crate) struct Columns<'a> {
-    schema: &'a Schema,
-    data: Vec<Data>,
-}
-
-impl<'a> Columns<'a> {
-    pub(crate) fn new(schema: &'a Schema, samples: usize) -> Columns<'a> {
-        Columns { schema, data: schema.fields.iter().map(|_| Data::Views(Vec::with_capacity(samples))).collect() }
-    }
-
-    /// Adds the values of one sample, which fit the schema.
-    pub(crate) fn push(&mut self, values: impl Iterator<Item = Value>) {
-        for (value, data) in values.zip(&mut self.data) {
-            match (value, data) {
-                (Value::Bytes(bytes), Data::Views(views)) => views.push(bytes),
-                (Value::I64(number), Data::I64(numbers)) => numbers.push(number),
-                // A column of numbers shows itself with the first sample; `fit` has seen that all are alike.
-                (Value::I64(number), data) => *data = Data::I64(vec![number]),
-                (Value::Bytes(_), _) => {}
-            }
-        }
-    }
-
-    /// The columns. With `dense`, a byte column of fixed shape whose slices lie end to end in one of `blocks` becomes
-    /// one tensor, without a copy.
-    pub(crate) fn finish(self, dense: bool, blocks: &[Bytes]) -> Vec<Column> {
-        let named = |(field, data): (&Field, Data)| {
-            let data = match (&field.shape, data) {
-                (Shape::Fixed(shape), Data::Views(views)) if dense => match end_to_end(&views, blocks) {
-                    Some(bytes) => Data::Dense { shape: shape.clone(), bytes },
-                    None => Data::Views(views),
-                },
-                (_, data) => data,
-            };
-            Column { name: field.name.clone(), dtype: field.dtype, data }
-        };
-        self.schema.fields.iter().zip(self.data).map(named).collect()
-    }
-}
-
-/// The one slice that `views` cover, in order and without a hole.
-fn end_to_end(views: &[Bytes], blocks: &[Bytes]) -> Option<Bytes> {
-    let Some(first) = views.first() else { return Some(Bytes::new()) };
-    let start = first.as_ptr() as usize;
-    let mut end = start;
-    for view in views {
-        if view.as_ptr() as usize != end {
-            return None;
-        }
-        end += view.len();
-    }
-    let holds = |block: &&Bytes| {
-        let base = block.as_ptr() as usize;
-        base <= start && end <= base + block.len()
-    };
-    let block = blocks.iter().find(holds)?;
-    let offset = start - block.as_ptr() as usize;
-    Some(block.slice(offset..offset + (end - start)))
+/// As a range of memory: everything that is there at all is shorter than an address.
+fn range(start: u64, len: u64) -> Range<usize> {
+    start as usize..(start + len) as usize
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slices_end_to_end_are_one_tensor() {
-        let block = Bytes::from((0..100).collect::<Vec<u8>>());
-        let blocks = [Bytes::from_static(b"other"), block.clone()];
-        let views: Vec<Bytes> = (0..4).map(|n| block.slice(10 + n * 20..30 + n * 20)).collect();
-        let dense = end_to_end(&views, &blocks).unwrap();
-        assert_eq!(&dense[..], &block[10..90]);
-        assert_eq!(dense.as_ptr(), views[0].as_ptr(), "no copy");
-        assert!(end_to_end(&[views[1].clone(), views[0].clone()], &blocks).is_none());
-        assert!(end_to_end(&views, &blocks[..1]).is_none());
-    }
-}
+mod tests;

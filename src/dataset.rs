@@ -45,10 +45,11 @@ pub struct Span {
 }
 
 /// Element type of a column. All are little endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DType {
     /// Unsigned bytes.
+    #[default]
     U8,
     /// Signed bytes.
     I8,

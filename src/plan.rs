@@ -1,6 +1,7 @@
 //! Which reads make a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
 //! extents become reads. Pure arithmetic: no I/O, no memory but vectors that are reused.
 
+use crate::collate::{Collation, Gather};
 use crate::config::{Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
 use crate::sampler::{Cursor, Position, RowBatch, Sampler, Strided, Windows};
@@ -13,7 +14,7 @@ pub use crate::sampler::Piece;
 /// where copies reach the bus's rate.
 pub const BLOCK_BYTES: u64 = 32 << 20;
 
-/// How bytes are laid out: what the planner needs to know of the route and of the collation.
+/// How bytes are laid out: what the planner needs to know of the route and of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// File offsets, lengths and memory of reads are multiples of this power of two; 1 where reads are buffered.
@@ -23,18 +24,15 @@ pub struct Layout {
     /// Extents of one file that lie no further apart than this are read as one, across the whole batch. At 0 only a
     /// sample that follows its predecessor in the file is joined to it, and memory keeps the batch's order.
     pub coalesce_gap: u64,
-    /// Whether the spans of a batch are wanted end to end, in one block and in batch order.
-    pub dense: bool,
 }
 
 impl Layout {
-    /// What a route and a configuration ask for; `dense` as above.
-    pub fn new(route: &Route, config: &Config, dense: bool) -> Layout {
+    /// What a route and a configuration ask for.
+    pub fn new(route: &Route, config: &Config) -> Layout {
         Layout {
             alignment: u64::from(route.alignment),
             read_bytes: route.read_bytes as u64,
             coalesce_gap: config.coalesce_gap,
-            dense,
         }
     }
 }
@@ -91,7 +89,7 @@ pub struct BatchPlan {
     pub issue_order: Vec<u32>,
     /// Length of each block in bytes.
     pub blocks: Vec<u64>,
-    /// The block that the spans are to be gathered into, where a dense batch was laid out in another order.
+    /// The block that values are to be gathered into, the last one; nothing is read into it.
     pub gather: Option<u32>,
 }
 
@@ -109,7 +107,7 @@ impl BatchPlan {
 
     /// Bytes of memory that the batch takes until it is consumed.
     pub fn block_bytes(&self) -> u64 {
-        self.blocks.iter().sum()
+        self.blocks.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes))
     }
 
     fn clear(&mut self) {
@@ -156,6 +154,7 @@ pub struct Planner {
     /// Epoch at which planning ends.
     last_epoch: Option<u64>,
     layout: Layout,
+    collation: Arc<Collation>,
     spans: Vec<Span>,
     extents: Vec<Extent>,
     /// Extent of each slice.
@@ -183,6 +182,7 @@ impl Planner {
             rows: RowBatch::default(),
             last_epoch,
             layout,
+            collation: Arc::default(),
             spans: Vec::new(),
             extents: Vec::new(),
             extent_of: Vec::new(),
@@ -194,6 +194,17 @@ impl Planner {
     #[must_use]
     pub fn with_windows(self, windows: Option<Windows>) -> Planner {
         Planner { windows, ..self }
+    }
+
+    /// Sets memory aside for columns of these forms; without it every value stays where it is read.
+    #[must_use]
+    pub fn with_collation(self, collation: Arc<Collation>) -> Planner {
+        Planner { collation, ..self }
+    }
+
+    /// The forms of the columns.
+    pub fn collation(&self) -> &Arc<Collation> {
+        &self.collation
     }
 
     /// The dataset.
@@ -345,7 +356,9 @@ impl Planner {
 
     /// Gives every extent its place in a block, cuts it into reads, and tells every span where its bytes will lie.
     fn lay_out(&mut self, plan: &mut BatchPlan) {
-        let limit = if self.layout.dense { u64::MAX } else { BLOCK_BYTES };
+        let gather = self.collation.gather(self.layout.coalesce_gap);
+        // What is moved together in place needs to be in one block.
+        let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
         let mut at = 0;
         for extent in &mut self.extents {
             let bytes = extent.end - extent.start;
@@ -369,9 +382,13 @@ impl Planner {
             let at = extent.at + (span.offset - extent.start);
             plan.slices.push(Slice { span: *span, block: extent.block, at });
         }
-        if self.layout.dense && self.layout.coalesce_gap > 0 && !plan.blocks.is_empty() {
-            plan.gather = Some(plan.blocks.len() as u32);
-            plan.blocks.push(self.spans.iter().map(|span| span.len).sum());
+        if gather == Gather::Target {
+            let rows = plan.row_ends.len() as u64;
+            let bytes = self.collation.target_bytes(&*self.dataset, &plan.ids, &self.spans, &plan.ends, rows);
+            if bytes > 0 {
+                plan.gather = Some(plan.blocks.len() as u32);
+                plan.blocks.push(bytes);
+            }
         }
     }
 }

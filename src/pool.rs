@@ -99,11 +99,16 @@ impl Pool {
     ///
     /// [`back`]: Pool::back
     pub fn take(&mut self, bytes: usize) -> Option<Part> {
-        let exact = bytes.next_multiple_of(BLOCK_ALIGNMENT);
+        let exact = bytes.checked_next_multiple_of(BLOCK_ALIGNMENT)?;
         // A sample with a block of its own takes as much room as the longest one would, if it is of about that length:
         // then the hole that it leaves suits the next such sample, whichever is the longer, and two holes are enough.
         let roomy = if self.longest > 0 && exact > self.longest / 2 { exact.max(self.longest) } else { exact };
         self.first_fit(roomy).or_else(|| self.first_fit(exact))
+    }
+
+    /// As [`take`](Pool::take), and never more than is needed.
+    pub fn take_exact(&mut self, bytes: usize) -> Option<Part> {
+        self.first_fit(bytes.checked_next_multiple_of(BLOCK_ALIGNMENT)?)
     }
 
     fn first_fit(&mut self, bytes: usize) -> Option<Part> {

@@ -92,7 +92,7 @@ impl Reads {
     fn new(dataset: &Arc<dyn Dataset>, config: &Config, route: &crate::config::Route) -> Result<Reads> {
         let sampler = sampler::for_dataset(&**dataset, config.shuffle, config.seed)?;
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, false)?;
-        let layout = Layout::new(route, config, false);
+        let layout = Layout::new(route, config);
         let start = Cursor::new(config.start_epoch, 0);
         let planner = Planner::new(Arc::clone(dataset), sampler, strided, start, Some(start.epoch + 1), layout);
         Ok(Reads { planner, plan: BatchPlan::default(), next: 0 })

@@ -48,8 +48,6 @@ pub struct Rules {
     pub fixed_depth: bool,
     /// What becomes of samples that cannot be read.
     pub on_error: OnError,
-    /// Whether byte columns of fixed shape become one tensor.
-    pub dense: bool,
     /// How long the consumer may wait for memory that it holds itself.
     pub starved_after: Duration,
 }
@@ -210,7 +208,7 @@ impl Reactor {
     pub fn turn(&mut self, engine: &mut dyn Engine) -> Result<Turn> {
         self.blocked = Blocked::default();
         self.clock.switch(Doing::Assemble);
-        self.deliver()?;
+        self.deliver(engine)?;
         if self.out.is_closed() {
             return Ok(Turn::Abandoned);
         }
@@ -236,7 +234,7 @@ impl Reactor {
     }
 
     /// Hands over the batches at the front that are complete, as far as the queue has room.
-    fn deliver(&mut self) -> Result<()> {
+    fn deliver(&mut self, engine: &mut dyn Engine) -> Result<()> {
         while self.pending.front().is_some_and(Pending::is_complete) {
             if self.out.is_full() {
                 self.blocked.queue = true;
@@ -245,9 +243,10 @@ impl Reactor {
             let Some(mut pending) = self.pending.pop_front() else { return Ok(()) };
             self.first = self.first.wrapping_add(1);
             self.issuing = self.issuing.saturating_sub(1);
-            let layout = self.planner.layout();
-            let batch =
-                pending.finish(&**self.planner.dataset(), &self.pool, &self.rules, layout.dense, &self.stats)?;
+            if let Some(end) = pending.target_end() {
+                self.back(end, engine)?;
+            }
+            let batch = pending.finish(&self.planner, &self.pool, &self.rules, &self.stats)?;
             self.spare.push(pending);
             // Refused only if the consumer is gone, which the caller sees next: there was room.
             let _ = self.out.try_send(batch);
@@ -303,7 +302,7 @@ impl Reactor {
                 let number = self.first.wrapping_add(self.issuing as u32);
                 match pending.issue(number) {
                     Some(read) => {
-                        let grew = self.back(&read, engine)?;
+                        let grew = self.back(read.part.end(), engine)?;
                         engine.start(read);
                         self.unissued -= 1;
                         if grew {
@@ -326,15 +325,17 @@ impl Reactor {
         Ok(())
     }
 
-    /// Sees to it that a read's memory is there, and registered. It is taken here and not with the block: a little
-    /// between reads does not hold up those in flight, a hundred megabytes at once would.
-    fn back(&mut self, read: &Read, engine: &mut dyn Engine) -> Result<bool> {
-        if read.part.end() <= self.pool.backed_bytes() {
+    /// Sees to it that the memory of a read or of what is gathered, which ends at `end`, is there, and registered. It
+    /// is taken here and not with the block: a little between reads does not hold up those in flight, a hundred
+    /// megabytes at once would.
+    fn back(&mut self, end: usize, engine: &mut dyn Engine) -> Result<bool> {
+        if end <= self.pool.backed_bytes() {
             return Ok(false);
         }
+        let doing = self.clock.doing();
         self.clock.switch(Doing::TakeMemory);
-        let range = self.pool.back(read.part.end())?;
-        self.clock.switch(Doing::Submit);
+        let range = self.pool.back(end)?;
+        self.clock.switch(doing);
         let Some(range) = range else { return Ok(false) };
         if let Err(error) = engine.register(self.pool.arena(), range) {
             self.refused = Some(error);

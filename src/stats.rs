@@ -110,6 +110,9 @@ counters! {
     samples_failed,
     /// Samples that were left out of their batch because they could not be read.
     samples_skipped,
+    /// Values that were cut because they were longer than the `max_length` of their column, or than the place in a
+    /// packed row of the sample that they stand in for.
+    samples_truncated,
     /// Reads that gave fewer bytes than asked, before the end of the file.
     short_reads,
     /// Reads that were started again after an error or a short read.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
-use uringload::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue, Shuffle};
+use uringload::config::{Batching, Buckets, Collate, Config, PackMethod, Packing, PadValue, Padding, Shuffle};
 use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
 use uringload::loader::Loader;
 use uringload::sampler::{Cursor, RowBatch, Sampler, Sequential, Strided, Windows};
@@ -56,8 +56,8 @@ static COUNTING: Counting = Counting;
 
 const BOUND: Duration = Duration::from_secs(120);
 
-/// What a batch may allocate: its lists (samples, values, columns and their names), one handle for each of its blocks,
-/// and the node in which the blocks go home.
+/// What a batch may allocate: its lists (samples, values, columns and their names, lengths), one handle for each of its
+/// blocks, and the node in which the blocks go home.
 const PER_BATCH_MAX: f64 = 12.0;
 
 /// Batches until every list has its length: the queue, all plans in reserve and every block were used by then.
@@ -123,7 +123,7 @@ enum More {
 }
 
 /// Few reads and many reads a batch, over every way to read.
-fn allocates_by_batch(dataset: &Arc<dyn Dataset>, more: More) {
+fn allocates_by_batch(dataset: &Arc<dyn Dataset>, more: More, collate: Collate) {
     for (engine, io) in WAYS {
         let few = Config {
             batch_size: 8,
@@ -135,6 +135,8 @@ fn allocates_by_batch(dataset: &Arc<dyn Dataset>, more: More) {
             read_bytes: Some(16 << 10),
             // Few batches, so that the warm-up goes through all of them many times.
             memory_limit: Some(1 << 20),
+            collate,
+            index_column: collate != Collate::Auto,
             ..Config::default()
         };
         let many = match more {
@@ -145,7 +147,8 @@ fn allocates_by_batch(dataset: &Arc<dyn Dataset>, more: More) {
             continue;
         };
         println!(
-            "{engine:?} {io:?}, {more:?}: {few:.2} allocations for {few_reads:.0} reads, {many:.2} for {many_reads:.0}"
+            "{engine:?} {io:?}, {more:?}, {collate:?}: {few:.2} allocations for {few_reads:.0} reads, {many:.2} for \
+             {many_reads:.0}"
         );
         assert!(many_reads > 3.5 * few_reads, "{many_reads} and {few_reads}");
         assert!(few.max(many) <= PER_BATCH_MAX, "{engine:?} {io:?}: {few}, {many}");
@@ -205,8 +208,8 @@ fn allocations_are_by_batch_and_not_by_read() {
             let options = RecordOptions { record_bytes, ..RecordOptions::default() };
             Arc::new(Records::open(&[root.path()], &options).expect("records"))
         };
-        allocates_by_batch(&records(4096), More::BatchSize);
-        allocates_by_batch(&records(48 << 10), More::ShorterReads);
+        allocates_by_batch(&records(4096), More::BatchSize, Collate::Auto);
+        allocates_by_batch(&records(48 << 10), More::ShorterReads, Collate::Auto);
 
         // More files than the ring's table and the threads keep open, so that each read opens its file.
         let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
@@ -214,6 +217,8 @@ fn allocations_are_by_batch_and_not_by_read() {
             write_file(&root.path().join(format!("{number:04}")), 1000 + number).expect("a file");
         }
         let folder: Arc<dyn Dataset> = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
-        allocates_by_batch(&folder, More::BatchSize);
+        for collate in [Collate::Auto, Collate::Ragged, Collate::Padded(Padding::default())] {
+            allocates_by_batch(&folder, More::BatchSize, collate);
+        }
     });
 }

@@ -1,5 +1,6 @@
 //! What is a sample, what is left out, and what bad input gets, on real folders.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,8 +11,8 @@ use std::process::Command;
 use tempfile::TempDir;
 use uringload::ErrorKind;
 use uringload::dataset::{
-    Dataset, FileId, FileTable, Folder, FolderOptions, Labels, RecordOptions, Records, Sample, SampleId, SkipReason,
-    Span, Tail, Value,
+    DType, Dataset, FileId, FileTable, Folder, FolderOptions, Labels, RecordOptions, Records, Sample, SampleId, Shape,
+    SkipReason, Span, Tail, Value,
 };
 
 /// A folder with these files, each as long as its number says.
@@ -458,4 +459,79 @@ fn impossible_records_are_refused() {
     assert_eq!(kind(records(u64::MAX, 0, Tail::Error)), ErrorKind::Truncated);
     let error = Records::open(&[root.path().join("gone")], &records(1, 0, Tail::Error)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn records_have_the_type_and_shape_that_they_are_given() {
+    let root = folder(&[(b"a.bin", 24 * 5), (b"b.bin", 24)]);
+    let open = |dtype, shape: &[u64]| {
+        let options = RecordOptions { dtype, shape: shape.to_vec(), ..records(24, 0, Tail::Error) };
+        Records::open(&[root.path()], &options)
+    };
+    for (dtype, shape, wanted, length) in [
+        (DType::U8, &[][..], &[24][..], 24),
+        (DType::F32, &[], &[6], 6),
+        (DType::F32, &[3, 2], &[3, 2], 6),
+        (DType::BF16, &[2, 2, 3], &[2, 2, 3], 12),
+        (DType::I64, &[], &[3], 3),
+        (DType::F8E4M3, &[4, 6], &[4, 6], 24),
+    ] {
+        let dataset = open(dtype, shape).unwrap();
+        let field = &dataset.schema().fields[0];
+        assert_eq!((field.dtype, &field.shape), (dtype, &Shape::Fixed(wanted.to_vec())));
+        assert_eq!((dataset.length(SampleId(2), 0), dataset.len()), (Some(length), 6));
+    }
+    for (dtype, shape, words) in [
+        (DType::F32, &[3, 3][..], "36 bytes"),
+        (DType::F32, &[0], "0 bytes"),
+        (DType::U8, &[u64::MAX, 2], "more than 2^64"),
+    ] {
+        let error = open(dtype, shape).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains(words) && error.remedy().is_some(), "{error}");
+    }
+    let options = RecordOptions { dtype: DType::I16, ..records(5, 0, Tail::Drop) };
+    let error = Records::open(&[root.path()], &options).unwrap_err();
+    assert!(error.to_string().contains("5 bytes is no whole number of i16"), "{error}");
+}
+
+#[test]
+fn files_are_of_whole_elements() {
+    let root = folder(&[(b"a.bin", 24), (b"b.bin", 0), (b"c.bin", 8)]);
+    let open = |dtype| Folder::open_with(&[root.path()], &FolderOptions { dtype, ..Default::default() });
+    let dataset = open(DType::F64).unwrap();
+    assert_eq!(dataset.schema().fields[0].dtype, DType::F64);
+    assert_eq!((0..3).map(|id| dataset.length(SampleId(id), 0).unwrap()).collect::<Vec<_>>(), [3, 0, 1]);
+    assert_eq!((dataset.bytes(), dataset.largest(1)), (32, 24), "these are bytes");
+    std::fs::write(root.path().join("b.bin"), [0; 6]).unwrap();
+    let error = open(DType::I32).unwrap_err();
+    assert_eq!((error.kind(), error.file()), (ErrorKind::InvalidArgument, Some(&*root.path().join("b.bin"))));
+    assert!(error.to_string().contains("6 bytes are no whole number of i32") && error.remedy().is_some(), "{error}");
+    open(DType::U16).unwrap();
+}
+
+/// Plain bytes keep the fingerprint that they had before there were types; everything else has one of its own.
+#[test]
+fn types_and_shapes_show_in_the_fingerprint() {
+    let root = folder(&[(b"a.bin", 240), (b"b.bin", 24)]);
+    let of_records = |dtype, shape: &[u64]| {
+        let options = RecordOptions { dtype, shape: shape.to_vec(), ..records(24, 0, Tail::Error) };
+        Records::open(&[root.path()], &options).unwrap().fingerprint()
+    };
+    let plain = Records::open(&[root.path()], &records(24, 0, Tail::Error)).unwrap().fingerprint();
+    assert_eq!(of_records(DType::U8, &[24]), plain);
+    let all = [
+        plain,
+        of_records(DType::I8, &[]),
+        of_records(DType::F32, &[]),
+        of_records(DType::F32, &[2, 3]),
+        of_records(DType::F32, &[3, 2]),
+        of_records(DType::U8, &[4, 6]),
+    ];
+    assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+    let of_folder = |dtype| {
+        Folder::open_with(&[root.path()], &FolderOptions { dtype, ..Default::default() }).unwrap().fingerprint()
+    };
+    assert_eq!(of_folder(DType::U8), Folder::open(&[root.path()]).unwrap().fingerprint());
+    assert_eq!(HashSet::from([DType::U8, DType::I8, DType::F16, DType::BF16].map(of_folder)).len(), 4);
 }

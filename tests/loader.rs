@@ -49,7 +49,7 @@ fn records(count: u64, record_bytes: u64, header_bytes: u64) -> (TempDir, Arc<dy
     for (number, records) in [count / 3, count - count / 3].into_iter().enumerate() {
         write_file(&root.path().join(number.to_string()), header_bytes + records * record_bytes).expect("a file");
     }
-    let options = RecordOptions { record_bytes, header_bytes, tail: Tail::Error, threads: 0 };
+    let options = RecordOptions { record_bytes, header_bytes, tail: Tail::Error, ..RecordOptions::default() };
     let dataset = Arc::new(Records::open(&[root.path()], &options).expect("records"));
     (root, dataset)
 }

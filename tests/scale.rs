@@ -171,7 +171,7 @@ fn a_state_is_small_quick_and_seeks_anywhere() {
     state.check_dataset(&Identity::of(&*dataset)).expect("this dataset");
     state.check_order(&*sampler).expect("this order");
     let strided = Strided::new(1, 8, 64, false).expect("a rank");
-    let layout = Layout { alignment: 512, read_bytes: 512 << 10, coalesce_gap: 0, dense: true };
+    let layout = Layout { alignment: 512, read_bytes: 512 << 10, coalesce_gap: 0 };
     let mut planner = Planner::new(Arc::clone(&dataset), sampler, strided, state.cursor(), None, layout);
     let mut plan = BatchPlan::default();
     assert!(planner.next(&mut plan));

@@ -30,7 +30,7 @@ pub fn run(options: &VerifyOrder) -> Done {
     }
     let data = Data::open(&options.paths, &options.format)?;
     let config = ordered(order);
-    let sampler = for_dataset(&*data.dataset, config.shuffle, config.seed);
+    let sampler = for_dataset(&*data.dataset, config.shuffle, config.seed)?;
     let world = |ranks, batch_size| World { ranks, batch_size, drop_last: order.drop_last };
     let play = Play {
         dataset: Arc::clone(&data.dataset),
@@ -321,7 +321,7 @@ struct Turns {
 
 impl Turns {
     fn new(play: &Play, world: World, start: Cursor) -> Result<Turns, Failure> {
-        let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0, dense: false };
+        let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0 };
         let end = Some(play.epoch.saturating_add(1));
         // An error of the arguments comes before memory is taken for so many ranks.
         let _ = world.strided(0)?;

@@ -1,10 +1,16 @@
 //! The form of a batch's columns.
 
-/// The form of a column.
+/// The form of a column: [`Data`](crate::batch::Data) says what each holds.
+///
+/// What is asked for all columns is had by those that it fits: where all are to be ragged or padded, columns of one
+/// shape are dense. What is asked for one column by its name is had, or `build` refuses it. Dense and ragged columns
+/// whose bytes are all that is read are moved together where they were read, and not at all where they lie end to end
+/// already. Everything else is copied once, into memory beside what it is read into, which the memory limit counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Collate {
-    /// Dense where all samples have one shape and dense costs no copy; views otherwise.
+    /// Dense where all samples have one shape and the bytes that are read are the values and nothing else; views
+    /// otherwise.
     #[default]
     Auto,
     /// One zero-copy slice a sample.
@@ -13,7 +19,8 @@ pub enum Collate {
     Dense,
     /// All values end to end, with offsets.
     Ragged,
-    /// All values at one length, the rest filled up.
+    /// All values at one length, that of the longest in the batch, the rest filled up. The memory limit must hold a
+    /// batch of the longest sample of the dataset, unless there is a `max_length`.
     Padded(Padding),
 }
 

@@ -27,6 +27,8 @@ pub enum Labels {
 pub struct FolderOptions {
     /// Whether there is a column of labels.
     pub labels: Labels,
+    /// Type of the elements that every file consists of.
+    pub dtype: DType,
     /// Threads that look for files and take their sizes; 0 chooses by the machine.
     pub threads: usize,
 }
@@ -76,31 +78,49 @@ impl Folder {
     /// Opens folders, files and patterns.
     ///
     /// # Errors
-    /// As [`Folder::open`]; and `InvalidArgument` where labels are required and a file has none.
+    /// As [`Folder::open`]; and `InvalidArgument` where labels are required and a file has none, and for a file whose
+    /// size is no whole number of elements.
     pub fn open_with<P: AsRef<Path>>(paths: &[P], options: &FolderOptions) -> Result<Folder> {
-        Folder::from_index(index(paths, thread_count(options.threads))?, options.labels)
+        Folder::from_index(index(paths, thread_count(options.threads))?, options)
     }
 
     /// Opens the files `names`, which are relative to `root`, in their order; names may repeat.
     ///
     /// # Errors
     /// `NotFound` or another error of the system for the first name that is not there, `WrongFileType` for what is no
-    /// regular file, `Empty` for an empty list, `InvalidArgument` where labels are required and a file has none.
+    /// regular file, `Empty` for an empty list, `InvalidArgument` as for [`Folder::open_with`].
     pub fn from_list<P: AsRef<Path> + Sync>(
         root: impl AsRef<Path>,
         names: &[P],
         options: &FolderOptions,
     ) -> Result<Folder> {
         let index = index_list(root.as_ref(), names, thread_count(options.threads))?;
-        Folder::from_index(index, options.labels)
+        Folder::from_index(index, options)
     }
 
-    /// Of files that are already known, without labels: for tests and for callers with an index of their own.
+    /// Of files of bytes that are already known, without labels: for tests and for callers with an index of their own.
     pub fn from_files(files: FileTable) -> Folder {
-        Folder::new(files, None, Vec::new())
+        Folder::new(files, None, DType::U8, Vec::new())
     }
 
-    fn from_index(index: Index, labels: Labels) -> Result<Folder> {
+    /// Of files that are already known, as `options` say; labels are found in their names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` as for [`Folder::open_with`].
+    pub fn from_files_with(files: FileTable, options: &FolderOptions) -> Result<Folder> {
+        Folder::from_index(Index { files, ..Index::default() }, options)
+    }
+
+    fn from_index(index: Index, options: &FolderOptions) -> Result<Folder> {
+        let (labels, dtype) = (options.labels, options.dtype);
+        if let Some(odd) = index.files.sizes().iter().position(|size| size % dtype.size() != 0) {
+            let file = FileId(odd as u32);
+            let (bytes, size) = (index.files.size(file), dtype.size());
+            let doing = format!("{bytes} bytes are no whole number of {dtype} elements of {size} bytes in");
+            return Err(Error::new(ErrorKind::InvalidArgument, doing)
+                .with_file(index.files.path(file))
+                .with_remedy("check the element type, or leave this file out"));
+        }
         let classes = match labels {
             Labels::None => None,
             Labels::Auto if index.has_single_files => None,
@@ -111,11 +131,11 @@ impl Folder {
                     .with_remedy("move it into a class folder or go without labels")
             })?),
         };
-        Ok(Folder::new(index.files, classes, index.skips.into_vec()))
+        Ok(Folder::new(index.files, classes, dtype, index.skips.into_vec()))
     }
 
-    fn new(files: FileTable, classes: Option<Classes>, skipped: Vec<Skipped>) -> Folder {
-        let mut fields = vec![Field { name: "data".into(), dtype: DType::U8, shape: Shape::Ragged }];
+    fn new(files: FileTable, classes: Option<Classes>, dtype: DType, skipped: Vec<Skipped>) -> Folder {
+        let mut fields = vec![Field { name: "data".into(), dtype, shape: Shape::Ragged }];
         if classes.is_some() {
             fields.push(Field { name: "label".into(), dtype: DType::I64, shape: Shape::Fixed(Vec::new()) });
         }
@@ -185,18 +205,23 @@ impl Dataset for Folder {
         saturating_sum(&sizes[..count])
     }
 
-    /// FNV-1a over "folder", whether there are labels, and the names and sizes of all files in order.
+    /// FNV-1a over "folder", whether there are labels, and the names and sizes of all files in order; then the type of
+    /// the elements, unless they are bytes.
     fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| {
             let mut fingerprint = Fingerprint::new("folder");
             fingerprint.number(self.classes.is_some().into());
             fingerprint.files(&self.files);
+            let dtype = self.schema.fields[0].dtype;
+            if dtype != DType::U8 {
+                fingerprint.bytes(dtype.name().as_bytes());
+            }
             fingerprint.finish()
         })
     }
 
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
-        Some(if field == 0 { self.files.size(file_of(id)) } else { 1 })
+        Some(if field == 0 { self.files.size(file_of(id)) / self.schema.fields[0].dtype.size() } else { 1 })
     }
 
     fn plain_field(&self) -> Option<usize> {

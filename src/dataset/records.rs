@@ -29,6 +29,10 @@ pub struct RecordOptions {
     pub header_bytes: u64,
     /// What becomes of an incomplete last record.
     pub tail: Tail,
+    /// Type of the elements that a record consists of.
+    pub dtype: DType,
+    /// Shape of a record, in elements, row-major; empty: one dimension of as many as a record has.
+    pub shape: Vec<u64>,
     /// Threads that look for files and take their sizes; 0 chooses by the machine.
     pub threads: usize,
 }
@@ -44,6 +48,8 @@ pub struct Records {
     ends: Vec<u64>,
     record_bytes: u64,
     header_bytes: u64,
+    dtype: DType,
+    shape: Vec<u64>,
     schema: Schema,
     skipped: Vec<Skipped>,
     fingerprint: OnceLock<u64>,
@@ -53,10 +59,11 @@ impl Records {
     /// Opens folders, files and patterns.
     ///
     /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes; `Truncated` for a file that
-    /// is shorter than its header, or whose last record is incomplete, unless the tail is to be dropped.
+    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes, and for a shape and type
+    /// that do not make a record; `Truncated` for a file that is shorter than its header, or whose last record is
+    /// incomplete, unless the tail is to be dropped.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &RecordOptions) -> Result<Records> {
-        check(options)?;
+        shape_of(options)?;
         Records::from_index(index(paths, thread_count(options.threads))?, options)
     }
 
@@ -69,7 +76,7 @@ impl Records {
         names: &[P],
         options: &RecordOptions,
     ) -> Result<Records> {
-        check(options)?;
+        shape_of(options)?;
         Records::from_index(index_list(root.as_ref(), names, thread_count(options.threads))?, options)
     }
 
@@ -78,11 +85,11 @@ impl Records {
     /// # Errors
     /// As [`Records::open`].
     pub fn from_files(files: FileTable, options: &RecordOptions) -> Result<Records> {
-        check(options)?;
         Records::from_index(Index { files, ..Index::default() }, options)
     }
 
     fn from_index(index: Index, options: &RecordOptions) -> Result<Records> {
+        let shape = shape_of(options)?;
         let Index { files, mut skips, .. } = index;
         let mut ends = Vec::with_capacity(files.len());
         let mut end = 0;
@@ -98,13 +105,15 @@ impl Records {
             let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
             return Err(Error::new(ErrorKind::Empty, doing).with_file(place));
         }
-        let shape = Shape::Fixed(vec![options.record_bytes]);
+        let field = Field { name: "data".into(), dtype: options.dtype, shape: Shape::Fixed(shape.clone()) };
         Ok(Records {
             files,
             ends,
             record_bytes: options.record_bytes,
             header_bytes: options.header_bytes,
-            schema: Schema { fields: vec![Field { name: "data".into(), dtype: DType::U8, shape }] },
+            dtype: options.dtype,
+            shape,
+            schema: Schema { fields: vec![field] },
             skipped: skips.into_vec(),
             fingerprint: OnceLock::new(),
         })
@@ -124,12 +133,28 @@ impl Records {
     }
 }
 
-fn check(options: &RecordOptions) -> Result<()> {
-    if options.record_bytes == 0 {
+/// The shape of a record, which has as many bytes as were named.
+fn shape_of(options: &RecordOptions) -> Result<Vec<u64>> {
+    let RecordOptions { record_bytes, dtype, ref shape, .. } = *options;
+    let size = dtype.size();
+    if record_bytes == 0 {
         let error = Error::new(ErrorKind::InvalidArgument, "a record must have at least one byte");
         return Err(error.with_remedy("give the record size in bytes"));
     }
-    Ok(())
+    if shape.is_empty() && record_bytes % size != 0 {
+        let doing = format!("a record of {record_bytes} bytes is no whole number of {dtype} elements of {size} bytes");
+        let error = Error::new(ErrorKind::InvalidArgument, doing);
+        return Err(error.with_remedy("check the record size and the element type"));
+    }
+    let shape = if shape.is_empty() { vec![record_bytes / size] } else { shape.clone() };
+    let bytes = shape.iter().try_fold(size, |bytes, &dimension| bytes.checked_mul(dimension));
+    if bytes != Some(record_bytes) {
+        let has = bytes.map_or("more than 2^64".into(), |bytes| bytes.to_string());
+        let doing = format!("{dtype} elements of shape {shape:?} have {has} bytes, and a record has {record_bytes}");
+        let error = Error::new(ErrorKind::InvalidArgument, doing);
+        return Err(error.with_remedy("give the record size in bytes and the shape in elements, without the header"));
+    }
+    Ok(shape)
 }
 
 /// Number of whole records in a file.
@@ -198,13 +223,18 @@ impl Dataset for Records {
         count.min(self.len()).saturating_mul(self.record_bytes)
     }
 
-    /// FNV-1a over "records", record and header size, and the names and sizes of all files in order.
+    /// FNV-1a over "records", record and header size, and the names and sizes of all files in order; then the type and
+    /// the shape, unless records are plain bytes.
     fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| {
             let mut fingerprint = Fingerprint::new("records");
             fingerprint.number(self.record_bytes);
             fingerprint.number(self.header_bytes);
             fingerprint.files(&self.files);
+            if self.dtype != DType::U8 || self.shape.len() > 1 {
+                fingerprint.bytes(self.dtype.name().as_bytes());
+                self.shape.iter().for_each(|&dimension| fingerprint.number(dimension));
+            }
             fingerprint.finish()
         })
     }

@@ -57,7 +57,7 @@ impl Book {
     /// Enters as lost the samples of batches whose place an error took: the consumer has gone on behind them. They are
     /// planned once more, for nothing was kept of them.
     fn pass(&mut self, to: Cursor) {
-        let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0, dense: false };
+        let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0 };
         let (dataset, sampler) = (Arc::clone(&self.dataset), Arc::clone(&self.sampler));
         // What was checked when the loader was built holds for every place that it has come to.
         let windows = Windows::new(&self.config, &dataset, &sampler, self.strided, self.cursor).unwrap_or_default();

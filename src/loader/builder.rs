@@ -2,8 +2,9 @@
 
 use super::run::{self, Job};
 use super::{Loader, run::Limits};
+use crate::collate::Collation;
 use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, OnError, Shuffle};
-use crate::dataset::{Dataset, Shape};
+use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{self, Cursor, EpochDigest, Sampler, Strided, Windows};
 use crate::state::{Delivered, Identity, State};
@@ -157,6 +158,24 @@ impl Builder {
         self
     }
 
+    /// The form of one column, where it is another; each column once.
+    pub fn collate_column(mut self, name: impl Into<String>, collate: Collate) -> Builder {
+        self.config.collate_columns.push((name.into(), collate));
+        self
+    }
+
+    /// Whether each batch has a column "key" with what names its samples to a person: views of bytes.
+    pub fn key_column(mut self, key_column: bool) -> Builder {
+        self.config.key_column = key_column;
+        self
+    }
+
+    /// Whether each batch has a column "index" with the samples' numbers in the dataset: integers.
+    pub fn index_column(mut self, index_column: bool) -> Builder {
+        self.config.index_column = index_column;
+        self
+    }
+
     /// Reads in flight, fixed.
     pub fn queue_depth(mut self, reads: usize) -> Builder {
         self.config.queue_depth = Some(reads);
@@ -166,10 +185,10 @@ impl Builder {
     /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
     ///
     /// # Errors
-    /// `InvalidArgument` for a rank, size, shuffle or cursor that cannot be; `Empty`; `MemoryLimit`, with the
-    /// arithmetic, where one batch cannot fit; `Unavailable` for an engine or mode that was asked for by name and is
-    /// not to be had; `StateMismatch`, with what differs, for a state to resume from that is of another dataset or
-    /// order.
+    /// `InvalidArgument` for a rank, size, shuffle or cursor that cannot be, and for a form that a column cannot have
+    /// (see [`Collation::new`]); `Empty`; `MemoryLimit`, with the arithmetic, where one batch cannot fit; `Unavailable`
+    /// for an engine or mode that was asked for by name and is not to be had; `StateMismatch`, with what differs, for a
+    /// state to resume from that is of another dataset or order.
     pub fn build(self) -> Result<Loader> {
         let Builder { dataset, sampler, config, resume } = self;
         refuse_unbuilt(&config)?;
@@ -187,14 +206,13 @@ impl Builder {
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;
         let windows = Windows::new(&config, &dataset, &sampler, strided, start)?;
-        // A piece has not its column's shape.
-        let dense = is_dense(&config, &*dataset)? && !matches!(config.batching, Batching::Packed(_));
-        let limits = limits(&config, &*dataset, windows.as_ref(), dense)?;
+        let collation = Arc::new(Collation::new(&config, &*dataset)?);
+        let limits = limits(&config, &*dataset, windows.as_ref(), &collation)?;
         let batches_left = batches_left(&config, start, &strided, &*sampler);
         let stats = Arc::new(Stats::new());
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, &strided).unwrap_or(EpochDigest::new(start));
-        let job = Job { dataset, sampler, strided, windows, start, config, dense, limits, stats, digest };
+        let job = Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, digest };
         run::start(job, batches_left)
     }
 }
@@ -202,9 +220,6 @@ impl Builder {
 /// What the configuration has words for and nothing does yet.
 fn refuse_unbuilt(config: &Config) -> Result<()> {
     let unbuilt = [
-        (matches!(config.collate, Collate::Ragged | Collate::Padded(_)), "ragged and padded columns"),
-        (!config.collate_columns.is_empty(), "the form of single columns"),
-        (config.key_column || config.index_column, "key and index columns"),
         (matches!(config.on_error, OnError::Warn | OnError::Replace), "on_error warn and replace"),
         (config.max_failures.is_some(), "max_failures"),
         (config.quarantine.is_some(), "quarantine"),
@@ -259,23 +274,8 @@ fn digest(delivered: Option<Delivered>, strided: &Strided) -> Option<EpochDigest
     delivered.filter(ours).map(|delivered| delivered.digest)
 }
 
-/// Whether batches are to be one tensor where their shape allows it.
-fn is_dense(config: &Config, dataset: &dyn Dataset) -> Result<bool> {
-    let fields = &dataset.schema().fields;
-    let ragged = fields.iter().find(|field| field.shape == Shape::Ragged);
-    match (config.collate, ragged) {
-        (Collate::Dense, Some(field)) => Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("column {:?} cannot be dense: its values differ in length", field.name),
-        )
-        .with_remedy("ask for views, or for auto")),
-        (Collate::Views, _) => Ok(false),
-        (_, ragged) => Ok(ragged.is_none()),
-    }
-}
-
 /// The memory sum: what one batch can take at most, and what all of them together may.
-fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, dense: bool) -> Result<Limits> {
+fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, collation: &Collation) -> Result<Limits> {
     let (samples, payload) = match windows {
         Some(windows) => windows.largest_batch(),
         None => {
@@ -287,10 +287,11 @@ fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, den
     // What lies between two samples that are read as one comes with them.
     let around = samples.saturating_mul((2 * run::ALIGNMENT_MAX).saturating_add(config.coalesce_gap));
     let mut batch_bytes = payload.saturating_add(around);
-    // Samples that were read in the order of the disk are gathered into a second block.
-    batch_bytes = batch_bytes.saturating_add(if dense && config.coalesce_gap > 0 { payload } else { 0 });
+    // What is gathered lies in a block of its own, beside those that it is gathered from.
+    let target = collation.target_bound(dataset, config.coalesce_gap, samples, config.batch_size);
+    batch_bytes = batch_bytes.saturating_add(target);
     // Blocks start at 4096-byte boundaries, and a batch of n bytes has at most n / 16 MiB + 1 of them.
-    let blocks = batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1;
+    let blocks = batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1 + u64::from(target > 0);
     batch_bytes = batch_bytes.saturating_add(blocks * crate::pool::BLOCK_ALIGNMENT as u64);
     let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
     let limit = match config.memory_limit {
@@ -302,15 +303,16 @@ fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, den
             Batching::Buckets(_) => "batch_sizes".to_owned(),
             _ => format!("batch_size (now {})", config.batch_size),
         };
+        let gathered = if target > 0 { format!(", {target} more to gather them") } else { String::new() };
+        let padded = if collation.is_padded_without_bound() { ", or give a max_length" } else { "" };
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
-                "a batch does not fit: its {samples} samples have up to {payload} bytes, with alignment {batch_bytes}; \
-                 the \
-                 memory limit is {limit}"
+                "a batch does not fit: its {samples} samples have up to {payload} bytes{gathered}, with alignment \
+                 {batch_bytes}; the memory limit is {limit}"
             ),
         )
-        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower {lower}")));
+        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower {lower}{padded}")));
     }
     // A packed batch is about as full as it can be.
     let mean = match &config.batching {

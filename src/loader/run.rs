@@ -3,6 +3,7 @@
 use super::Loader;
 use super::book::Book;
 use crate::batch::Batch;
+use crate::collate::Collation;
 use crate::config::{Cause, Config, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Engine, Opened};
@@ -36,7 +37,7 @@ pub(super) struct Job {
     pub(super) windows: Option<Windows>,
     pub(super) start: Cursor,
     pub(super) config: Config,
-    pub(super) dense: bool,
+    pub(super) collation: Arc<Collation>,
     pub(super) limits: Limits,
     pub(super) stats: Arc<Stats>,
     /// Where nothing was delivered before, it is empty.
@@ -104,7 +105,6 @@ struct Running {
     route: Arc<Mutex<Route>>,
     dataset: Arc<dyn Dataset>,
     config: Config,
-    dense: bool,
     stats: Arc<Stats>,
     /// The first epoch, whose way was chosen when the engine was opened.
     first_epoch: bool,
@@ -112,12 +112,13 @@ struct Running {
 
 impl Running {
     fn new(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>) -> Result<Running> {
-        let Job { dataset, sampler, strided, windows, start, config, dense, limits, stats, .. } = job;
+        let Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, .. } = job;
         let Opened { engine, route } = engine::open(&config, &dataset, &stats)?;
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
-        let layout = Layout::new(&route, &config, dense);
-        let planner =
-            Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout).with_windows(windows);
+        let layout = Layout::new(&route, &config);
+        let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout)
+            .with_windows(windows)
+            .with_collation(collation);
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
         let pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
         let rules = Rules {
@@ -125,12 +126,11 @@ impl Running {
             read_bytes: route.read_bytes as u64,
             fixed_depth: config.queue_depth.is_some(),
             on_error: config.on_error,
-            dense,
             starved_after: config.starved_after,
         };
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules);
         let route = Arc::new(Mutex::new(route));
-        let mut running = Running { reactor, engine, route, dataset, config, dense, stats, first_epoch: true };
+        let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true };
         running.adopt()?;
         Ok(running)
     }
@@ -173,7 +173,7 @@ impl Running {
             }
             let Opened { engine, route } = engine::open(&self.config, &self.dataset, &self.stats)?;
             self.engine = engine;
-            self.reactor.reroute(Layout::new(&route, &self.config, self.dense), route.queue_depth);
+            self.reactor.reroute(Layout::new(&route, &self.config), route.queue_depth);
             self.with_route(|old| *old = route);
             self.adopt()?;
         }

@@ -4,7 +4,8 @@
 mod pieces;
 
 use super::*;
-use crate::dataset::{FileTable, RecordOptions, Records, Sample, Schema, Value};
+use crate::config::Collate;
+use crate::dataset::{DType, Field, FileTable, RecordOptions, Records, Sample, Schema, Shape, Value};
 use crate::sampler::{Sequential, Shuffled};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -25,7 +26,8 @@ impl Spans {
         files.push_root("/nowhere");
         let count = samples.iter().flatten().map(|span| span.file.0 + 1).max().unwrap_or(0);
         (0..count).for_each(|_| assert!(files.push(b"x", u64::MAX / 2).is_some()));
-        Arc::new(Spans { files, schema: Schema { fields: Vec::new() }, samples })
+        let field = Field { name: "data".into(), dtype: DType::U8, shape: Shape::Ragged };
+        Arc::new(Spans { files, schema: Schema { fields: vec![field] }, samples })
     }
 }
 
@@ -59,20 +61,30 @@ impl Dataset for Spans {
     fn fingerprint(&self) -> u64 {
         0
     }
+    fn plain_field(&self) -> Option<usize> {
+        Some(0)
+    }
 }
 
-fn planner(dataset: Arc<dyn Dataset>, batch_size: u64, layout: Layout) -> Planner {
+fn planner(dataset: Arc<dyn Dataset>, batch_size: u64, layout: Layout, collate: Collate) -> Planner {
     let sampler = Arc::new(Sequential::new(dataset.len()));
     let strided = Strided::new(0, 1, batch_size, false).unwrap();
-    Planner::new(dataset, sampler, strided, Cursor::default(), Some(1), layout)
+    let config = Config { collate, ..Config::default() };
+    let collation = Arc::new(Collation::new(&config, &*dataset).unwrap());
+    Planner::new(dataset, sampler, strided, Cursor::default(), Some(1), layout).with_collation(collation)
 }
 
-/// The one batch of all samples.
-fn plan(samples: Vec<Vec<Span>>, layout: Layout) -> BatchPlan {
+/// How values that are to lie end to end are asked for.
+fn collate(joined: bool) -> Collate {
+    if joined { Collate::Ragged } else { Collate::Views }
+}
+
+/// The one batch of all samples, end to end or not.
+fn plan(samples: Vec<Vec<Span>>, layout: Layout, joined: bool) -> BatchPlan {
     let dataset = Spans::new(samples);
     let count = dataset.len();
     let mut plan = BatchPlan::default();
-    assert!(planner(dataset, count, layout).next(&mut plan));
+    assert!(planner(dataset, count, layout, collate(joined)).next(&mut plan));
     plan
 }
 
@@ -80,8 +92,8 @@ fn span(file: u32, offset: u64, len: u64) -> Span {
     Span { file: FileId(file), offset, len }
 }
 
-fn layout(alignment: u64, coalesce_gap: u64, dense: bool) -> Layout {
-    Layout { alignment, read_bytes: 8 * alignment.max(512), coalesce_gap, dense }
+fn layout(alignment: u64, coalesce_gap: u64) -> Layout {
+    Layout { alignment, read_bytes: 8 * alignment.max(512), coalesce_gap }
 }
 
 /// Where each read lies in its block: its first byte there.
@@ -150,21 +162,23 @@ fn check_slices(plan: &BatchPlan) {
     }
 }
 
-/// Blocks are short, dense batches have one, and all of it is within what `build` counts on.
-fn check_blocks(plan: &BatchPlan, layout: Layout) {
+/// Blocks are short, what is moved together in place has one, and all of it is within what `build` counts on.
+fn check_blocks(plan: &BatchPlan, layout: Layout, joined: bool) {
     let payload: u64 = plan.slices.iter().map(|slice| slice.span.len).sum();
     let spans = plan.slices.len() as u64;
     let read: u64 = plan.reads.iter().map(|read| read.len).sum();
     assert!(read <= payload + spans * (2 * layout.alignment + layout.coalesce_gap), "{read} bytes for {payload}");
     let gathered = plan.gather.map_or(0, |block| plan.blocks[block as usize]);
     assert_eq!(plan.block_bytes(), read + gathered);
-    if layout.dense {
-        assert!(plan.blocks.len() as u64 - plan.gather.iter().count() as u64 <= 1, "dense batches have one block");
-        assert_eq!(plan.gather.is_some(), layout.coalesce_gap > 0 && payload > 0);
-        assert_eq!(gathered, if plan.gather.is_some() { payload } else { 0 });
+    let apart = joined && layout.coalesce_gap > 0;
+    assert_eq!(plan.gather.is_some(), apart && payload > 0);
+    assert_eq!(gathered, if apart { payload.next_multiple_of(64) } else { 0 });
+    if joined && !apart {
+        assert!(plan.blocks.len() <= 1, "what is moved in place has one block");
     } else {
-        assert_eq!(plan.gather, None);
-        for (block, &bytes) in plan.blocks.iter().enumerate() {
+        for (block, &bytes) in
+            plan.blocks[..plan.gather.map_or(plan.blocks.len(), |block| block as usize)].iter().enumerate()
+        {
             let mut of_block = plan.reads.iter().filter(|read| read.block == block as u32);
             let mut last = *of_block.next().expect("a read in each block");
             let joined = of_block.all(|read| {
@@ -197,9 +211,9 @@ fn check_coalesced(plan: &BatchPlan, layout: Layout) {
     }
 }
 
-fn check(samples: Vec<Vec<Span>>, layout: Layout) {
+fn check(samples: Vec<Vec<Span>>, layout: Layout, joined: bool) {
     let wanted: Vec<Span> = samples.iter().flatten().copied().collect();
-    let plan = plan(samples.clone(), layout);
+    let plan = plan(samples.clone(), layout, joined);
     assert_eq!(plan.slices.iter().map(|slice| slice.span).collect::<Vec<_>>(), wanted);
     for (index, spans) in samples.iter().enumerate() {
         let of_sample: Vec<Span> = plan.slices_of(index).iter().map(|slice| slice.span).collect();
@@ -207,7 +221,7 @@ fn check(samples: Vec<Vec<Span>>, layout: Layout) {
     }
     check_reads(&plan, layout);
     check_slices(&plan);
-    check_blocks(&plan, layout);
+    check_blocks(&plan, layout, joined);
     if layout.coalesce_gap == 0 { check_order(&plan) } else { check_coalesced(&plan, layout) }
 }
 
@@ -221,9 +235,9 @@ fn any_span() -> impl Strategy<Value = Span> {
 fn any_layout() -> impl Strategy<Value = Layout> {
     let alignment = prop_oneof![Just(1_u64), Just(512), Just(4096)];
     let gap = prop_oneof![Just(0_u64), Just(1), 1..5000_u64, 1..10 * MIB];
-    (alignment, 1..40_u64, gap, any::<bool>()).prop_map(|(alignment, reads, coalesce_gap, dense)| {
+    (alignment, 1..40_u64, gap).prop_map(|(alignment, reads, coalesce_gap)| {
         // Reads of a few bytes would be millions for the large spans.
-        Layout { alignment, read_bytes: reads * 16 * 4096, coalesce_gap, dense }
+        Layout { alignment, read_bytes: reads * 16 * 4096, coalesce_gap }
     })
 }
 
@@ -231,14 +245,16 @@ proptest! {
     #[test]
     fn every_byte_comes_to_its_place(
         samples in prop::collection::vec(prop::collection::vec(any_span(), 0..4), 1..30), layout in any_layout(),
+        joined in any::<bool>(),
     ) {
-        check(samples, layout);
+        check(samples, layout, joined);
     }
 
     /// Runs of neighbours, as records and the members of archives are.
     #[test]
     fn neighbours_come_to_their_places(
         lens in prop::collection::vec((0..3000_u64, 0..700_u64), 1..60), start in 0..5000_u64, layout in any_layout(),
+        joined in any::<bool>(),
     ) {
         let mut offset = start;
         let samples = lens.iter().map(|&(len, gap)| {
@@ -247,13 +263,13 @@ proptest! {
             offset += len;
             sample
         });
-        check(samples.collect(), layout);
+        check(samples.collect(), layout, joined);
     }
 }
 
 #[test]
 fn a_span_is_aligned_on_both_sides() {
-    let plan = plan(vec![vec![span(0, 1000, 3000)]], layout(512, 0, false));
+    let plan = plan(vec![vec![span(0, 1000, 3000)]], layout(512, 0), false);
     let read = PlannedRead { file: FileId(0), offset: 512, len: 3584, need: 3488, block: 0 };
     assert_eq!(plan.reads, [read]);
     assert_eq!((plan.slices[0].at, &plan.blocks[..]), (488, &[3584][..]));
@@ -261,7 +277,7 @@ fn a_span_is_aligned_on_both_sides() {
 
 #[test]
 fn long_spans_are_cut_and_the_last_read_needs_what_is_left() {
-    let plan = plan(vec![vec![span(0, 0, 10_000)]], layout(512, 0, false));
+    let plan = plan(vec![vec![span(0, 0, 10_000)]], layout(512, 0), false);
     let reads: Vec<_> = plan.reads.iter().map(|read| (read.offset, read.len, read.need)).collect();
     assert_eq!(reads, [(0, 4096, 4096), (4096, 4096, 4096), (8192, 2048, 1808)]);
 }
@@ -275,8 +291,8 @@ fn sequential_records_are_one_extent() {
     let options = RecordOptions { record_bytes: 100, header_bytes: 10, ..RecordOptions::default() };
     let records: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).unwrap());
     for alignment in [1, 512] {
-        let layout = layout(alignment, 0, true);
-        let mut planner = planner(Arc::clone(&records), 250, layout);
+        let layout = layout(alignment, 0);
+        let mut planner = planner(Arc::clone(&records), 250, layout, Collate::Dense);
         let mut plan = BatchPlan::default();
         let mut batches = 0;
         while planner.next(&mut plan) {
@@ -295,7 +311,7 @@ fn a_gap_joins_what_is_nearer_and_only_that() {
     let samples =
         || vec![vec![span(0, 9000, 100)], vec![span(0, 0, 100)], vec![span(0, 400, 100)], vec![span(1, 0, 9)]];
     let extents = |gap| {
-        let plan = plan(samples(), Layout { alignment: 1, read_bytes: MIB, coalesce_gap: gap, dense: false });
+        let plan = plan(samples(), Layout { alignment: 1, read_bytes: MIB, coalesce_gap: gap }, false);
         plan.reads.iter().map(|read| (read.file.0, read.offset, read.len)).collect::<Vec<_>>()
     };
     assert_eq!(extents(0), [(0, 9000, 100), (0, 0, 100), (0, 400, 100), (1, 0, 9)], "the order of the batch");
@@ -307,9 +323,9 @@ fn a_gap_joins_what_is_nearer_and_only_that() {
 #[test]
 fn empty_samples_take_nothing() {
     for gap in [0, 1000] {
-        for dense in [false, true] {
+        for joined in [false, true] {
             let empty = |offset| vec![span(0, offset, 0)];
-            let plan = plan(vec![empty(0), empty(5), vec![], empty(u64::MAX / 4)], layout(512, gap, dense));
+            let plan = plan(vec![empty(0), empty(5), vec![], empty(u64::MAX / 4)], layout(512, gap), joined);
             assert_eq!((plan.reads.len(), plan.blocks.len(), plan.gather), (0, 0, None));
             assert_eq!(plan.ends, [1, 2, 2, 3]);
         }
@@ -321,20 +337,20 @@ fn blocks_end_before_they_are_too_long_unless_one_extent_is() {
     let sample = |file, len| vec![span(file, 0, len)];
     let samples =
         vec![sample(0, 20 * MIB), sample(1, 10 * MIB), sample(2, 20 * MIB), sample(3, 100 * MIB), sample(4, 1)];
-    let layout = Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0, dense: false };
-    let plan_of = |dense| plan(samples.clone(), Layout { dense, ..layout });
+    let layout = Layout { alignment: 512, read_bytes: MIB, coalesce_gap: 0 };
+    let plan_of = |joined| plan(samples.clone(), layout, joined);
     assert_eq!(plan_of(false).blocks, [30 * MIB, 20 * MIB, 100 * MIB, 512]);
-    assert_eq!(plan_of(true).blocks, [150 * MIB + 512], "a dense batch is one block, however long");
+    assert_eq!(plan_of(true).blocks, [150 * MIB + 512], "what is moved in place is one block, however long");
 }
 
 #[test]
 fn dense_records_of_aligned_length_lie_end_to_end() {
     let samples: Vec<_> = [7, 3, 5, 0].iter().map(|&n| vec![span(0, n * 1024, 1024)]).collect();
-    let plan = plan(samples.clone(), layout(512, 0, true));
+    let plan = plan(samples.clone(), layout(512, 0), true);
     assert_eq!(plan.slices.iter().map(|slice| slice.at).collect::<Vec<_>>(), [0, 1024, 2048, 3072]);
     assert_eq!((plan.blocks[0], plan.gather), (4096, None));
     // In the order of the disk they do not, and are gathered into a block of their own.
-    let plan = self::plan(samples, layout(512, 1, true));
+    let plan = self::plan(samples, layout(512, 1), true);
     assert_eq!((plan.gather, plan.blocks.last().copied()), (Some(1), Some(4096)));
 }
 
@@ -346,7 +362,7 @@ fn plans_follow_each_other_to_the_last_epoch() {
     let strided = Strided::new(0, 1, 4, true).unwrap();
     let new = |start| {
         let (dataset, sampler) = (Arc::clone(&dataset), Arc::clone(&sampler));
-        Planner::new(dataset, sampler, strided, start, Some(2), layout(512, 0, false))
+        Planner::new(dataset, sampler, strided, start, Some(2), layout(512, 0))
     };
     let mut planner = new(Cursor::default());
     let (mut plan, mut plans) = (BatchPlan::default(), Vec::new());

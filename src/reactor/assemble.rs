@@ -1,10 +1,11 @@
 //! What was read becomes a [`Batch`]: samples are parsed, and their values become columns.
 
-use super::Rules;
-use crate::batch::{Batch, Columns, FailedSample};
-use crate::dataset::{Dataset, Sample, Value};
+use crate::batch::{Batch, FailedSample, Samples, index_column, key_column};
+use crate::collate::Collation;
+use crate::dataset::{Dataset, Field, Sample, Schema, Shape, Value};
 use crate::error::{Error, ErrorKind};
-use crate::plan::BatchPlan;
+use crate::plan::{BatchPlan, Piece};
+use crate::pool::Pool;
 use crate::sampler::Digest;
 use bytes::Bytes;
 use uringload_sys::Part;
@@ -18,6 +19,8 @@ pub(super) struct Parsed {
     values: Vec<Value>,
     /// What could not be had, by index in the plan.
     failed: Vec<(usize, Error)>,
+    /// Indices in the plan of the samples that are in the batch.
+    good: Vec<u32>,
     raw: Vec<Bytes>,
     sample: Sample,
 }
@@ -28,6 +31,7 @@ impl Parsed {
     pub(super) fn parse(
         &mut self,
         dataset: &dyn Dataset,
+        collation: &Collation,
         plan: &BatchPlan,
         blocks: &[Bytes],
         failed: &mut [Option<Error>],
@@ -37,7 +41,7 @@ impl Parsed {
         for index in 0..plan.ids.len() {
             let error = match failed.get_mut(index).and_then(Option::take) {
                 Some(error) => Some(error),
-                None => self.parse_one(dataset, plan, blocks, index),
+                None => self.parse_one(dataset, collation, plan, blocks, index),
             };
             match error {
                 None => self.values.append(&mut self.sample.values),
@@ -51,7 +55,14 @@ impl Parsed {
         self.raw.clear();
     }
 
-    fn parse_one(&mut self, dataset: &dyn Dataset, plan: &BatchPlan, blocks: &[Bytes], index: usize) -> Option<Error> {
+    fn parse_one(
+        &mut self,
+        dataset: &dyn Dataset,
+        collation: &Collation,
+        plan: &BatchPlan,
+        blocks: &[Bytes],
+        index: usize,
+    ) -> Option<Error> {
         self.raw.clear();
         for slice in plan.slices_of(index) {
             let start = slice.at as usize;
@@ -63,14 +74,33 @@ impl Parsed {
         }
         self.sample.values.clear();
         let id = plan.ids[index];
-        match dataset.parse(id, &self.raw, &mut self.sample) {
-            Err(error) => Some(error),
-            Ok(()) if self.fits() => None,
-            Ok(()) => Some(Error::new(
+        if let Err(error) = dataset.parse(id, &self.raw, &mut self.sample) {
+            return Some(error);
+        }
+        // Under packing the value of one field is a part of the sample's.
+        let piece = plan.pieces.get(index).and_then(|&piece| Some((collation.packed_field()?, piece)));
+        let is_whole = |field: usize| piece.is_none_or(|(packed, _)| packed != field);
+        let sized = |(index, (field, value)): (usize, (&Field, &Value))| !is_whole(index) || has_size(value, field);
+        let schema = dataset.schema();
+        if !self.fits() || !schema.fields.iter().zip(&self.sample.values).enumerate().all(sized) {
+            return Some(Error::new(
                 ErrorKind::Corrupt,
                 format!("sample {} was parsed into values that do not match the dataset's schema", id.0),
-            )),
+            ));
         }
+        let (field, piece) = piece?;
+        let is_plain = dataset.plain_field() == Some(field);
+        if cut_out(&mut self.sample.values[field], schema, field, piece, is_plain) {
+            return None;
+        }
+        Some(Error::new(
+            ErrorKind::Corrupt,
+            format!(
+                "sample {} ends before element {}, which the index says it has",
+                id.0,
+                piece.start.saturating_add(piece.len)
+            ),
+        ))
     }
 
     /// Whether the sample has a value for each field, each of the kind that the samples before it have.
@@ -100,29 +130,29 @@ impl Parsed {
         self.sample.values.clear();
     }
 
-    /// Makes the batch, and lets go of everything.
+    /// Makes the batch, and lets go of everything. What is gathered comes to lie in `target`. Returns how many values
+    /// were cut.
     pub(super) fn assemble(
         &mut self,
         dataset: &dyn Dataset,
+        collation: &Collation,
         plan: &BatchPlan,
         blocks: &[Bytes],
-        rules: &Rules,
-    ) -> Batch {
+        target: Option<Part>,
+        pool: &Pool,
+    ) -> (Batch, u64) {
         let samples = plan.ids.len();
-        let mut columns = Columns::new(dataset.schema(), samples);
         let mut ids = Vec::with_capacity(samples);
         let mut padding = Vec::new();
         let padded = plan.positions.iter().any(|position| position.padding);
         let (mut digest, mut lost) = (Digest::default(), Digest::default());
         let mut failed = Vec::with_capacity(self.failed.len());
         let mut errors = self.failed.drain(..).peekable();
-        let mut values = self.values.drain(..);
+        self.good.clear();
         for (index, &id) in plan.ids.iter().enumerate() {
             let position = plan.positions[index];
             let start = plan.pieces.get(index).map_or(0, |piece| piece.start);
-            let values = values.by_ref().take(self.width);
             if let Some((_, error)) = errors.next_if(|error| error.0 == index) {
-                values.for_each(drop);
                 if !position.padding {
                     lost.add(position.position, id, start);
                 }
@@ -132,51 +162,96 @@ impl Parsed {
             if !position.padding {
                 digest.add(position.position, id, start);
             }
-            columns.push(values);
+            self.good.push(index as u32);
             ids.push(id);
             if padded {
                 padding.push(position.padding);
             }
         }
-        Batch {
-            cursor: plan.cursor,
-            next: plan.next,
-            ids,
-            padding: padded.then_some(padding),
-            columns: columns.finish(rules.dense, blocks),
-            failed,
-            digest,
-            lost,
+        let (good, row_ends) = (&self.good, &plan.row_ends);
+        let samples = Samples { schema: dataset.schema(), values: &mut self.values, good, row_ends, blocks };
+        let (mut columns, truncated) = samples.into_columns(collation, target, pool);
+        // What was gathered is not needed any more where it was read.
+        self.values.clear();
+        if collation.has_key() {
+            columns.push(key_column(dataset, &ids));
+        }
+        if collation.has_index() {
+            columns.push(index_column(&ids));
+        }
+        let padding = padded.then_some(padding);
+        let batch = Batch { cursor: plan.cursor, next: plan.next, ids, padding, columns, failed, digest, lost };
+        (batch, truncated)
+    }
+}
+
+/// Whether a value is as long as the schema says.
+fn has_size(value: &Value, field: &Field) -> bool {
+    match (value, &field.shape) {
+        (Value::I64(_), _) => true,
+        (Value::Bytes(bytes), Shape::Ragged) => (bytes.len() as u64).is_multiple_of(field.dtype.size()),
+        (Value::Bytes(bytes), Shape::Fixed(shape)) => {
+            let size = field.dtype.size();
+            shape.iter().try_fold(size, |bytes, &dimension| bytes.checked_mul(dimension)) == Some(bytes.len() as u64)
         }
     }
 }
 
-/// Moves the spans of good samples end to end: down within their block where memory has the batch's order, into the
-/// block set aside for it where it has not. A batch that lies so already is not touched.
+/// Leaves of a value the piece that is wanted; false where it does not have it. Of a plain field nothing but the piece
+/// was read.
+fn cut_out(value: &mut Value, schema: &Schema, field: usize, piece: Piece, is_plain: bool) -> bool {
+    let Value::Bytes(bytes) = value else { return false };
+    let size = schema.fields[field].dtype.size();
+    let start = if is_plain { Some(0) } else { piece.start.checked_mul(size) };
+    let len = piece.len.checked_mul(size);
+    let Some((start, end)) = start.and_then(|start| Some((start, start.checked_add(len?)?))) else { return false };
+    if end > bytes.len() as u64 || (is_plain && end != bytes.len() as u64) {
+        return false;
+    }
+    *bytes = bytes.slice(start as usize..end as usize);
+    true
+}
+
+/// Moves the spans of good samples, which lie in one block in the batch's order, end to end there. Where they lie so
+/// already, from a place on that suits their type, nothing is moved.
 pub(super) fn compact(plan: &mut BatchPlan, parts: &mut [Part], failed: &[Option<Error>]) {
-    let target = plan.gather;
+    let is_good = |index: usize| failed.get(index).is_none_or(Option::is_none);
+    if lie_end_to_end(plan, is_good) {
+        return;
+    }
     let mut at = 0;
-    for index in 0..plan.ids.len() {
-        if failed.get(index).is_some_and(Option::is_some) {
-            continue;
-        }
+    for index in (0..plan.ids.len()).filter(|&index| is_good(index)) {
         for slice in plan.slice_range(index) {
             let slice = &mut plan.slices[slice];
             let (start, len) = (slice.at as usize, slice.span.len as usize);
-            match target {
-                _ if len == 0 => {}
-                None if start == at => {}
-                None => parts[slice.block as usize].as_mut().copy_within(start..start + len, at),
-                Some(target) => {
-                    // The target is the last block, so the two sides of the split are different blocks.
-                    let (from, to) = parts.split_at_mut(target as usize);
-                    let from = &from[slice.block as usize].as_ref()[start..start + len];
-                    to[0].as_mut()[at..at + len].copy_from_slice(from);
-                    slice.block = target;
-                }
+            if start != at && len > 0 {
+                parts[slice.block as usize].as_mut().copy_within(start..start + len, at);
             }
             slice.at = at as u64;
             at += len;
         }
     }
 }
+
+/// Alignment of the elements of every type.
+const ELEMENT_BYTES_MAX: u64 = 8;
+
+fn lie_end_to_end(plan: &BatchPlan, is_good: impl Fn(usize) -> bool) -> bool {
+    let mut end = None;
+    for index in (0..plan.ids.len()).filter(|&index| is_good(index)) {
+        for slice in plan.slices_of(index).iter().filter(|slice| slice.span.len > 0) {
+            let follows = match end {
+                Some(end) => slice.at == end,
+                None => slice.at.is_multiple_of(ELEMENT_BYTES_MAX),
+            };
+            if !follows {
+                return false;
+            }
+            end = Some(slice.at + slice.span.len);
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests;

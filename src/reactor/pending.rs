@@ -3,11 +3,12 @@
 use super::Rules;
 use super::assemble::{self, Parsed};
 use crate::batch::Batch;
+use crate::collate::Gather;
 use crate::config::OnError;
-use crate::dataset::{Dataset, FileId, FileTable};
+use crate::dataset::{FileId, FileTable};
 use crate::engine::{Done, Read};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{BatchPlan, PlannedRead, Slice};
+use crate::plan::{BatchPlan, PlannedRead, Planner, Slice};
 use crate::pool::Pool;
 use crate::stats::Stats;
 use bytes::Bytes;
@@ -78,10 +79,15 @@ pub(super) enum Verdict {
 impl Pending {
     /// Takes the memory for `plan`, all or nothing.
     pub(super) fn take_memory(&mut self, pool: &mut Pool, plan: &BatchPlan) -> bool {
+        // A batch that has the whole pool to itself gets no room to spare: then it fits, as was checked by `build`.
+        self.take_blocks(pool, plan, Pool::take) || (pool.is_whole() && self.take_blocks(pool, plan, Pool::take_exact))
+    }
+
+    fn take_blocks(&mut self, pool: &mut Pool, plan: &BatchPlan, take: fn(&mut Pool, usize) -> Option<Part>) -> bool {
         // Never shortened: a block's list of parts keeps its length for the next batch that has as many blocks.
         self.blocks.resize_with(plan.blocks.len().max(self.blocks.len()), Block::default);
         for (block, &bytes) in self.blocks.iter_mut().zip(&plan.blocks) {
-            block.rest = pool.take(bytes as usize);
+            block.rest = take(pool, bytes as usize);
             if block.rest.is_none() {
                 self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
                 return false;
@@ -177,28 +183,35 @@ impl Pending {
         Verdict::Failed
     }
 
+    /// Where the memory ends that values are gathered into, which no read has taken from the system.
+    pub(super) fn target_end(&self) -> Option<usize> {
+        let target = &self.blocks[self.plan.gather? as usize];
+        target.rest.as_ref().map(Part::end)
+    }
+
     /// Makes the batch, or the error that stands in its place. Every block is leased or home afterwards.
     ///
     /// # Errors
     /// `Internal` where memory was lost: a bug.
     pub(super) fn finish(
         &mut self,
-        dataset: &dyn Dataset,
+        planner: &Planner,
         pool: &Pool,
         rules: &Rules,
-        dense: bool,
         stats: &Stats,
     ) -> Result<Result<Batch>> {
         let mut parts = Vec::with_capacity(self.plan.blocks.len());
         for block in &mut self.blocks[..self.plan.blocks.len()] {
             parts.push(block.whole()?);
         }
+        let target = self.plan.gather.and_then(|_| parts.pop());
+        let (dataset, collation) = (&**planner.dataset(), &**planner.collation());
         let mut failed = self.failed_samples();
-        if dense {
+        if collation.gather(planner.layout().coalesce_gap) == Gather::InPlace {
             assemble::compact(&mut self.plan, &mut parts, &failed);
         }
         let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
-        self.parsed.parse(dataset, &self.plan, &blocks, &mut failed);
+        self.parsed.parse(dataset, collation, &self.plan, &blocks, &mut failed);
         stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
         let failed = self.parsed.failed() as u64;
         if rules.on_error == OnError::Raise
@@ -206,10 +219,14 @@ impl Pending {
         {
             stats.count.samples_failed.add(failed);
             self.parsed.clear();
+            // Goes home by drop.
+            let _ = target.map(|part| pool.lease(part));
             return Ok(Err(error));
         }
         stats.count.samples_skipped.add(failed);
-        Ok(Ok(self.parsed.assemble(dataset, &self.plan, &blocks, rules)))
+        let (batch, truncated) = self.parsed.assemble(dataset, collation, &self.plan, &blocks, target, pool);
+        stats.count.samples_truncated.add(truncated);
+        Ok(Ok(batch))
     }
 
     /// The error of each sample that lacks a byte, by sample; empty where all are good.

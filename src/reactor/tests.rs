@@ -2,8 +2,12 @@
 //! it can tell that each sample comes exactly once, in order, byte-exact, or as its error, and that no memory is lost.
 
 use super::*;
-use crate::batch::{Data, FailedSample};
-use crate::dataset::{FileId, FileTable, Folder, RecordOptions, Records, SampleId};
+use crate::batch::{Column, Data, FailedSample};
+use crate::collate::Collation;
+use crate::config::{Collate, Config, PadValue, Padding};
+use crate::dataset::{
+    DType, FileId, FileTable, Folder, FolderOptions, Labels, RecordOptions, Records, SampleId, Shape,
+};
 use crate::engine::sim::{Faults, Sim, byte_at};
 use crate::queue::{Missing, Receiver, bounded};
 use crate::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
@@ -26,10 +30,15 @@ struct World {
     start: Cursor,
     epochs: u64,
     layout: Layout,
+    /// What is asked of the columns.
+    config: Config,
+    collation: Arc<Collation>,
     rules: Rules,
     faults: Faults,
     pool_bytes: usize,
     queue_capacity: usize,
+    /// Values that came cut.
+    cut: u64,
 }
 
 impl World {
@@ -42,6 +51,7 @@ impl World {
         let is_records = pick(2) == 0;
         let record_bytes = [1, 7, 512, 1000, 4096, 5000, 20_000][pick(7) as usize];
         let header_bytes = [0, 0, 3, 512][pick(4) as usize];
+        let dtype = [DType::U8, DType::U8, DType::BF16, DType::I32][pick(4) as usize];
         for index in 0..1 + pick(12) {
             let size = match pick(6) {
                 0 if !is_records => 0,
@@ -51,14 +61,16 @@ impl World {
                 _ => pick(30_000),
             };
             let records = 1 + (size / record_bytes).min(200);
-            let size = if is_records { header_bytes + records * record_bytes } else { size };
+            let whole = size.next_multiple_of(dtype.size());
+            let size = if is_records { header_bytes + records * record_bytes } else { whole };
             files.push(format!("f{index}").as_bytes(), size).unwrap();
         }
         let dataset: Arc<dyn crate::dataset::Dataset> = if is_records {
             let options = RecordOptions { record_bytes, header_bytes, ..RecordOptions::default() };
             Arc::new(Records::from_files(files, &options).unwrap())
         } else {
-            Arc::new(Folder::from_files(files))
+            let options = FolderOptions { labels: Labels::None, dtype, threads: 1 };
+            Arc::new(Folder::from_files_with(files, &options).unwrap())
         };
         let len = dataset.len();
         let world_size = 1 + pick(3);
@@ -69,12 +81,22 @@ impl World {
         let coalesce_gap = [0, 0, 0, 1024, 100_000][pick(5) as usize];
         let start = Cursor::new(pick(3), [0, pick(len + 1)][pick(2) as usize]);
         let epochs = 1 + pick(2);
-        let layout = Layout {
-            alignment,
-            read_bytes: alignment.max(4096) * (1 + pick(8)),
-            coalesce_gap,
-            dense: is_records && pick(2) == 0,
+        let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap };
+        let padding = Padding {
+            value: PadValue::Int(pick(2) as i64 * 77),
+            max_length: [None, Some(1), Some(3000)][pick(3) as usize],
+            multiple_of: [1, 7, 64][pick(3) as usize],
         };
+        let value = if dtype == DType::BF16 { PadValue::Bits(0xfedc) } else { padding.value };
+        let padded = Collate::Padded(Padding { value, ..padding });
+        let dense = if is_records { Collate::Dense } else { Collate::Ragged };
+        let config = Config {
+            collate: [Collate::Auto, Collate::Views, Collate::Ragged, dense, padded][pick(5) as usize],
+            key_column: pick(4) == 0,
+            index_column: pick(4) == 0,
+            ..Config::default()
+        };
+        let collation = Arc::new(Collation::new(&config, &*dataset).unwrap());
         let lies = pick(4) > 0;
         let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };
         let faults = Faults {
@@ -91,10 +113,10 @@ impl World {
             read_bytes: layout.read_bytes,
             fixed_depth: pick(2) == 0,
             on_error: if pick(2) == 0 { OnError::Skip } else { OnError::Raise },
-            dense: layout.dense,
             starved_after: Duration::from_secs(60),
         };
         let bound = (dataset.largest(batch_size) + batch_size * (2 * alignment + coalesce_gap)) * 2 + (1 << 20);
+        let bound = bound + collation.target_bound(&*dataset, coalesce_gap, batch_size, 0);
         let pool_bytes = (bound + pick(4) * bound) as usize;
         let queue_capacity = 1 + pick(4) as usize;
         World {
@@ -106,10 +128,13 @@ impl World {
             start,
             epochs,
             layout,
+            config,
+            collation,
             rules,
             faults,
             pool_bytes,
             queue_capacity,
+            cut: 0,
         }
     }
 
@@ -148,9 +173,11 @@ impl World {
             self.start,
             last,
             self.layout,
-        );
+        )
+        .with_collation(Arc::clone(&self.collation));
+        let stats = Arc::new(Stats::new());
         let pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
-        let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::new(Stats::new()), self.rules);
+        let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules);
         let mut sim =
             Sim::new(Arc::clone(&self.dataset), self.rules.queue_depth, self.layout.alignment, self.seed, self.faults);
         let mut held = Vec::new();
@@ -182,6 +209,7 @@ impl World {
         held.clear();
         reactor.pool.collect();
         assert!(reactor.pool.is_whole(), "memory is lost");
+        assert_eq!(stats.count.samples_truncated.get(), self.cut, "values are cut in silence");
         assert_eq!(sim.in_flight(), 0);
     }
 
@@ -220,24 +248,86 @@ impl World {
         } else {
             assert_eq!(batch.padding, None);
         }
-        if self.rules.dense {
-            assert!(matches!(batch.columns[0].data, Data::Dense { .. }), "dense whatever was skipped");
-        }
+        self.check_form(&batch.columns[0], good.len());
         for (index, (id, _)) in good.iter().enumerate() {
             assert!(!self.must_fail(*id, sim), "sample {id:?} cannot have been read");
             self.check_bytes(*id, &batch.columns[0].bytes_of(index).unwrap());
         }
+        let mut added = batch.columns[1..].iter();
+        if self.config.key_column {
+            let (column, mut key) = (added.next().unwrap(), Vec::new());
+            for (index, &id) in batch.ids.iter().enumerate() {
+                key.clear();
+                self.dataset.key(id, &mut key);
+                assert_eq!(column.bytes_of(index).unwrap(), key);
+            }
+        }
+        if self.config.index_column {
+            let Data::I64(numbers) = &added.next().unwrap().data else { panic!("integers") };
+            assert!(numbers.iter().copied().eq(batch.ids.iter().map(|id| id.0 as i64)));
+        }
+        assert_eq!(added.count(), 0);
         Some(batch)
     }
 
-    fn check_bytes(&self, id: SampleId, bytes: &[u8]) {
+    /// The column has the form that was asked for, whatever was skipped.
+    fn check_form(&self, column: &Column, samples: usize) {
+        let is_fixed = self.is_fixed();
+        match (&column.data, self.config.collate) {
+            (Data::Views(views), Collate::Views) => assert_eq!(views.len(), samples),
+            (Data::Views(views), Collate::Auto) if !is_fixed => assert_eq!(views.len(), samples),
+            (Data::Dense { bytes, .. }, Collate::Auto | Collate::Dense | Collate::Ragged | Collate::Padded(_))
+                if is_fixed =>
+            {
+                assert_eq!(bytes.len() as u64, samples as u64 * self.dataset.largest(1));
+            }
+            (Data::Ragged { values, offsets }, Collate::Ragged) => {
+                assert_eq!((offsets.len(), offsets[0]), (samples + 1, 0));
+                assert_eq!(values.len() as u64, offsets[samples] * column.dtype.size());
+            }
+            (Data::Padded { length, values, lengths }, Collate::Padded(padding)) => {
+                let longest = lengths.iter().copied().max().unwrap_or(0);
+                assert_eq!(*length, longest.next_multiple_of(padding.multiple_of));
+                assert_eq!(values.len() as u64, samples as u64 * length * column.dtype.size());
+                self.check_padding(*length, values, lengths, padding.value);
+            }
+            (data, collate) => panic!("{collate:?} was asked for, and came as {data:?}"),
+        }
+    }
+
+    fn check_padding(&self, length: u64, values: &[u8], lengths: &[u64], value: PadValue) {
+        let dtype = self.dataset.schema().fields[0].dtype;
+        let element = match value {
+            PadValue::Int(number) => number.to_le_bytes(),
+            PadValue::Bits(bits) => bits.to_le_bytes(),
+        };
+        let size = dtype.size() as usize;
+        for (row, &kept) in lengths.iter().enumerate() {
+            let start = (row as u64 * length + kept) as usize * size;
+            let rest = &values[start..(row as u64 + 1) as usize * length as usize * size];
+            assert!(rest.chunks(size).all(|filled| *filled == element[..size]), "row {row} is not filled up");
+        }
+    }
+
+    fn check_bytes(&mut self, id: SampleId, bytes: &[u8]) {
         let mut spans = Vec::new();
         self.dataset.spans(id, &mut spans);
         let span = spans[0];
-        assert_eq!(bytes.len() as u64, span.len);
+        let size = self.dataset.schema().fields[0].dtype.size();
+        match self.config.collate {
+            Collate::Padded(Padding { max_length: Some(most), .. }) if size * most < span.len && !self.is_fixed() => {
+                assert_eq!(bytes.len() as u64, size * most);
+                self.cut += 1;
+            }
+            _ => assert_eq!(bytes.len() as u64, span.len),
+        }
         for (byte, position) in bytes.iter().zip(span.offset..) {
             assert_eq!(*byte, byte_at(span.file, position), "sample {id:?}, byte {position} of {:?}", span.file);
         }
+    }
+
+    fn is_fixed(&self) -> bool {
+        matches!(self.dataset.schema().fields[0].shape, Shape::Fixed(_))
     }
 
     fn must_fail(&self, id: SampleId, sim: &Sim) -> bool {
@@ -269,6 +359,21 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
         World::new(seed).run();
         drop(printed);
     }
+}
+
+/// Long blocks take the room of the longest where there is room to spare. A batch that has all of the pool to itself
+/// gets what it needs: it would wait for ever for room that nobody holds.
+#[test]
+fn a_batch_that_fits_into_the_pool_gets_its_memory() {
+    const MIB: usize = 1 << 20;
+    let mut pool = Pool::new(120 * MIB, 50 * MIB, Arc::new(Bell::new())).unwrap();
+    let plan =
+        BatchPlan { blocks: vec![30, 50, 40].into_iter().map(|mib| mib << 20).collect(), ..BatchPlan::default() };
+    let mut pending = Pending::default();
+    assert!(pending.take_memory(&mut pool, &plan));
+    assert_eq!(pool.free_bytes(), 0);
+    let mut other = Pending::default();
+    assert!(!other.take_memory(&mut pool, &plan), "all or nothing");
 }
 
 struct PrintSeed(u64);

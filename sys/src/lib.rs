@@ -2,6 +2,7 @@
 //! that cannot be misused from safe code.
 //!
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
+//! - [`copy`]: many pieces into one block.
 //! - [`event`]: a descriptor for poll loops.
 //! - [`ring`]: an io_uring that owns every part in flight.
 //! - [`mod@file`]: opening files and asking the kernel about them.
@@ -12,6 +13,7 @@
 
 pub mod arena;
 pub mod block;
+pub mod copy;
 pub mod event;
 pub mod file;
 pub mod ring;

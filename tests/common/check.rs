@@ -63,10 +63,20 @@ pub fn wrong_in(dataset: &dyn Dataset, id: SampleId, bytes: &[u8]) -> Option<Str
 /// On the first sample that differs, and on a batch whose parts do not fit together.
 pub fn checked(dataset: &dyn Dataset, batch: &Batch) -> Vec<SampleId> {
     let column = &batch.columns[0];
+    let size = column.dtype.size();
     match &column.data {
         Data::Views(views) => assert_eq!(views.len(), batch.ids.len(), "one view a sample"),
         Data::Dense { shape, bytes, .. } => {
-            assert_eq!(bytes.len() as u64, shape.iter().product::<u64>() * batch.ids.len() as u64, "a full tensor");
+            let elements = shape.iter().product::<u64>() * batch.ids.len() as u64;
+            assert_eq!(bytes.len() as u64, elements * size, "a full tensor");
+        }
+        Data::Ragged { values, offsets } => {
+            assert_eq!(offsets.len(), batch.ids.len() + 1, "one offset a sample and the end");
+            assert_eq!(values.len() as u64, offsets[batch.ids.len()] * size, "values end where the last one does");
+        }
+        Data::Padded { length, values, lengths } => {
+            assert_eq!(lengths.len(), batch.ids.len(), "one length a sample");
+            assert_eq!(values.len() as u64, length * batch.ids.len() as u64 * size, "a full tensor");
         }
         other => panic!("the first column is bytes, not {other:?}"),
     }

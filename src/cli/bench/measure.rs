@@ -178,6 +178,8 @@ fn touch(data: &Data) -> u64 {
     let pages = |bytes: &[u8]| bytes.iter().step_by(PAGE_BYTES).map(|&byte| u64::from(byte)).sum::<u64>();
     match data {
         Data::Dense { bytes, .. } => pages(bytes),
+        Data::Ragged { values, .. } | Data::Padded { values, .. } => pages(values),
+        Data::Packed(packed) => pages(&packed.values),
         Data::Views(views) => views.iter().map(|view| pages(view)).sum(),
         _ => 0,
     }

@@ -71,7 +71,7 @@ fn walk(dataset: &Arc<dyn Dataset>, batching: Batching, mut check: impl FnMut(&B
     let strided = Strided::new(0, 2, config.batch_size, false).unwrap();
     let windows = || Windows::new(&config, dataset, &sampler, strided, Cursor::default()).unwrap();
     let mut alone = windows().unwrap();
-    let layout = layout(512, 0, false);
+    let layout = layout(512, 0);
     let mut planner =
         Planner::new(Arc::clone(dataset), Arc::clone(&sampler), strided, Cursor::default(), Some(1), layout)
             .with_windows(windows());
@@ -84,7 +84,7 @@ fn walk(dataset: &Arc<dyn Dataset>, batching: Batching, mut check: impl FnMut(&B
         assert_eq!((&plan.pieces, &plan.row_ends), (&rows.pieces, &rows.row_ends));
         check_reads(&plan, layout);
         check_slices(&plan);
-        check_blocks(&plan, layout);
+        check_blocks(&plan, layout, false);
         check(&plan);
     }
     assert!(planner.epoch().is_none() && !planner.next(&mut plan), "the end");

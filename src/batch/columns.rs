@@ -1,0 +1,277 @@
+//! Parsed samples become columns. What must lie end to end and does not is copied once, into the block that the plan
+//! has set aside.
+
+use super::{Column, Data, Packed, Segment, range};
+use crate::collate::{COLUMN_ALIGNMENT, Collation, Form, INDEX_COLUMN, KEY_COLUMN, Pad, Padded};
+use crate::dataset::{DType, Dataset, Field, SampleId, Schema, Shape, Value};
+use crate::pool::Pool;
+use bytes::Bytes;
+use std::ops::Range;
+use uringload_sys::{Part, copy};
+
+/// What one batch is made of.
+pub(crate) struct Samples<'a> {
+    pub(crate) schema: &'a Schema,
+    /// As many for each planned sample as the schema has fields, in order.
+    pub(crate) values: &'a mut [Value],
+    /// Which of the planned samples are in the batch, ascending.
+    pub(crate) good: &'a [u32],
+    /// Where the planned samples of each row end; empty where nothing is packed.
+    pub(crate) row_ends: &'a [u32],
+    /// The memory that values may lie in.
+    pub(crate) blocks: &'a [Bytes],
+}
+
+impl Samples<'_> {
+    /// The columns, and how many values were cut. `target` is the memory set aside for what is gathered; what does not
+    /// fit there (a sample that stands in for one that was planned may be longer) is gathered on the heap, and so are
+    /// values that should lie end to end in `blocks` and do not, because a sample between them failed.
+    pub(crate) fn into_columns(
+        mut self,
+        collation: &Collation,
+        target: Option<Part>,
+        pool: &Pool,
+    ) -> (Vec<Column>, u64) {
+        let mut target = Target { part: target, end: 0, taken: Vec::new() };
+        let mut columns = Vec::with_capacity(self.schema.fields.len() + 2);
+        let mut cut = 0;
+        for (index, (field, &form)) in self.schema.fields.iter().zip(collation.forms()).enumerate() {
+            let data = if self.is_integers(index) {
+                Data::I64(self.numbers(index))
+            } else {
+                match form {
+                    Form::Views => Data::Views(self.take_views(index)),
+                    Form::Dense { .. } => self.dense(index, field, &mut target),
+                    Form::Ragged { element_bytes } => self.ragged(index, field, element_bytes, &mut target),
+                    Form::Padded(padded) => self.padded(index, padded, &mut target, &mut cut),
+                    Form::Packed { seq_len, pad } => self.packed(index, seq_len, pad, &mut target, &mut cut),
+                }
+            };
+            columns.push(Column { name: field.name.clone(), dtype: field.dtype, data });
+        }
+        target.lease(pool, &mut columns);
+        (columns, cut)
+    }
+
+    fn value(&self, sample: u32, field: usize) -> &Value {
+        &self.values[sample as usize * self.schema.fields.len() + field]
+    }
+
+    /// The bytes of each good sample's value.
+    fn slices(&self, field: usize) -> impl ExactSizeIterator<Item = &Bytes> {
+        self.good.iter().map(move |&sample| bytes_in(self.value(sample, field)))
+    }
+
+    /// Whether the index tells the values of a column. Where there is none, what the schema allows is taken for true.
+    fn is_integers(&self, field: usize) -> bool {
+        let Field { dtype, shape, .. } = &self.schema.fields[field];
+        match self.good.first() {
+            Some(&sample) => matches!(self.value(sample, field), Value::I64(_)),
+            None => *dtype == DType::I64 && matches!(shape, Shape::Fixed(shape) if shape.is_empty()),
+        }
+    }
+
+    fn numbers(&self, field: usize) -> Vec<i64> {
+        let number = |&sample| match self.value(sample, field) {
+            Value::I64(number) => *number,
+            // All values of a column are of one kind, which was seen to when they were parsed.
+            Value::Bytes(_) => 0,
+        };
+        self.good.iter().map(number).collect()
+    }
+
+    fn take_views(&mut self, field: usize) -> Vec<Bytes> {
+        let width = self.schema.fields.len();
+        let take = |&sample: &u32| match &mut self.values[sample as usize * width + field] {
+            Value::Bytes(bytes) => std::mem::take(bytes),
+            Value::I64(_) => Bytes::new(),
+        };
+        self.good.iter().map(take).collect()
+    }
+
+    fn dense(&self, index: usize, field: &Field, target: &mut Target) -> Data {
+        let shape = match &field.shape {
+            Shape::Fixed(shape) => shape.clone(),
+            Shape::Ragged => Vec::new(),
+        };
+        Data::Dense { shape, bytes: self.end_to_end(index, field, target) }
+    }
+
+    fn ragged(&self, index: usize, field: &Field, element_bytes: u64, target: &mut Target) -> Data {
+        let mut offsets = Vec::with_capacity(self.good.len() + 1);
+        let mut end = 0;
+        offsets.push(end);
+        for slice in self.slices(index) {
+            end += slice.len() as u64 / element_bytes;
+            offsets.push(end);
+        }
+        Data::Ragged { values: self.end_to_end(index, field, target), offsets }
+    }
+
+    /// All values of a column end to end: where they lie so already they are not copied.
+    fn end_to_end(&self, index: usize, field: &Field, target: &mut Target) -> Bytes {
+        if let Some(bytes) = end_to_end(self.slices(index), self.blocks)
+            && bytes.as_ptr().addr().is_multiple_of(field.dtype.size() as usize)
+        {
+            return bytes;
+        }
+        let len = self.slices(index).map(Bytes::len).sum();
+        let mut end = 0;
+        let pieces = self.slices(index).map(|slice| {
+            end += slice.len();
+            (end - slice.len(), &slice[..])
+        });
+        target.gather(index, len, |to| copy::gather(to, pieces))
+    }
+
+    fn padded(&self, index: usize, padded: Padded, target: &mut Target, cut: &mut u64) -> Data {
+        let size = padded.pad.size();
+        let mut lengths = Vec::with_capacity(self.good.len());
+        for slice in self.slices(index) {
+            let length = slice.len() as u64 / size;
+            *cut += u64::from(length > padded.max_length);
+            lengths.push(length.min(padded.max_length));
+        }
+        let length = padded.length(lengths.iter().copied().max().unwrap_or(0));
+        let row_bytes = (length * size) as usize;
+        let bytes = |length: u64| (length * size) as usize;
+        let values = target.gather(index, self.good.len() * row_bytes, |to| {
+            let kept = self.slices(index).zip(&lengths).map(|(slice, &length)| &slice[..bytes(length)]);
+            copy::gather(to, kept.enumerate().map(|(row, kept)| (row * row_bytes, kept)));
+            for (row, &length) in to.chunks_exact_mut(row_bytes.max(1)).zip(&lengths) {
+                padded.pad.fill(&mut row[bytes(length)..]);
+            }
+        });
+        Data::Padded { length, values, lengths }
+    }
+
+    fn packed(&self, index: usize, seq_len: u64, pad: Pad, target: &mut Target, cut: &mut u64) -> Data {
+        let size = pad.size();
+        let rows = self.row_ends.len();
+        let mut segments: Vec<Segment> = Vec::with_capacity(self.good.len());
+        let (mut row, mut filled) = (0, 0);
+        for (sample, (&planned, slice)) in self.good.iter().zip(self.slices(index)).enumerate() {
+            while self.row_ends.get(row).is_some_and(|&end| end <= planned) {
+                (row, filled) = (row + 1, 0);
+            }
+            let length = slice.len() as u64 / size;
+            // A sample that stands in for a shorter one may not have the room for all of it.
+            let len = if row < rows { length.min(seq_len - filled) } else { 0 };
+            *cut += u64::from(len < length);
+            segments.push(Segment { row: row as u64, start: filled, len, sample });
+            filled += len;
+        }
+        let place = |segment: &Segment| range((segment.row * seq_len + segment.start) * size, segment.len * size);
+        let values = target.gather(index, rows * (seq_len * size) as usize, |to| {
+            let pieces = segments.iter().zip(self.slices(index)).map(|(segment, slice)| {
+                let place = place(segment);
+                (place.start, &slice[..place.len()])
+            });
+            copy::gather(to, pieces);
+            let mut free = 0;
+            for segment in &segments {
+                let place = place(segment);
+                pad.fill(&mut to[free..place.start]);
+                free = place.end;
+            }
+            pad.fill(&mut to[free..]);
+        });
+        Data::Packed(Packed { rows: rows as u64, seq_len, values, segments })
+    }
+}
+
+/// The block that columns are gathered into, one behind the other.
+struct Target {
+    part: Option<Part>,
+    /// Bytes of it that are taken.
+    end: usize,
+    /// Which column has which of them.
+    taken: Vec<(usize, Range<usize>)>,
+}
+
+impl Target {
+    /// `len` bytes that `write` fills, of which it leaves none as it was. They are in the block, and become the
+    /// column's with `lease`, or on the heap where the block has no room.
+    fn gather(&mut self, column: usize, len: usize, write: impl FnOnce(&mut [u8])) -> Bytes {
+        if len == 0 {
+            return Bytes::new();
+        }
+        let start = self.end.next_multiple_of(COLUMN_ALIGNMENT as usize);
+        let room = self.part.as_mut().and_then(|part| part.as_mut().get_mut(start..start + len));
+        if let Some(to) = room {
+            write(to);
+            self.end = start + len;
+            self.taken.push((column, start..self.end));
+            return Bytes::new();
+        }
+        let mut buffer = vec![0; len];
+        write(&mut buffer);
+        Bytes::from(buffer)
+    }
+
+    /// Shares the block with the columns that lie in it; a block that none lies in goes home.
+    fn lease(self, pool: &Pool, columns: &mut [Column]) {
+        let Some(part) = self.part else { return };
+        let block = pool.lease(part);
+        for (column, range) in self.taken {
+            match &mut columns[column].data {
+                Data::Dense { bytes, .. } => *bytes = block.slice(range),
+                Data::Ragged { values, .. } | Data::Padded { values, .. } => *values = block.slice(range),
+                Data::Packed(packed) => packed.values = block.slice(range),
+                Data::Views(_) | Data::I64(_) => {}
+            }
+        }
+    }
+}
+
+/// The keys of the samples: views of one buffer.
+pub(crate) fn key_column(dataset: &dyn Dataset, ids: &[SampleId]) -> Column {
+    let mut keys = Vec::new();
+    let mut ends = Vec::with_capacity(ids.len());
+    for &id in ids {
+        dataset.key(id, &mut keys);
+        if ends.is_empty() {
+            // Keys of one dataset are of about one length.
+            keys.reserve(keys.len() * ids.len());
+        }
+        ends.push(keys.len());
+    }
+    let keys = Bytes::from(keys);
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let views = starts.zip(&ends).map(|(start, &end)| keys.slice(start..end)).collect();
+    Column { name: KEY_COLUMN.into(), dtype: DType::U8, data: Data::Views(views) }
+}
+
+/// The numbers of the samples in their dataset.
+pub(crate) fn index_column(ids: &[SampleId]) -> Column {
+    // No dataset that has this column has more samples than an `i64` can number.
+    let numbers = ids.iter().map(|id| id.0 as i64).collect();
+    Column { name: INDEX_COLUMN.into(), dtype: DType::I64, data: Data::I64(numbers) }
+}
+
+static NOTHING: Bytes = Bytes::new();
+
+fn bytes_in(value: &Value) -> &Bytes {
+    match value {
+        Value::Bytes(bytes) => bytes,
+        Value::I64(_) => &NOTHING,
+    }
+}
+
+/// The one slice that `slices` cover, in order and without a hole; those that are empty lie anywhere.
+fn end_to_end<'a>(slices: impl Iterator<Item = &'a Bytes>, blocks: &[Bytes]) -> Option<Bytes> {
+    let mut slices = slices.filter(|slice| !slice.is_empty());
+    let Some(first) = slices.next() else { return Some(Bytes::new()) };
+    let start = first.as_ptr().addr();
+    let mut end = start + first.len();
+    for slice in slices {
+        if slice.as_ptr().addr() != end {
+            return None;
+        }
+        end += slice.len();
+    }
+    let holds = |block: &&Bytes| block.as_ptr().addr() <= start && end <= block.as_ptr().addr() + block.len();
+    let block = blocks.iter().find(holds)?;
+    let offset = start - block.as_ptr().addr();
+    Some(block.slice(offset..offset + (end - start)))
+}

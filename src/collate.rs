@@ -1,0 +1,297 @@
+//! The form of each column: asked for is a [`Collate`] for some or all of them; checked once, against the dataset's
+//! schema, it becomes a [`Collation`], which also knows what memory the columns take.
+
+mod pad;
+
+use crate::config::{Batching, Collate, Config, Packing, Padding};
+use crate::dataset::{Dataset, Field, SampleId, Shape, Span};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sampler::row_field;
+
+pub use pad::Pad;
+
+/// Gathered columns start at multiples of this: a cache line, and more than any vector instruction asks for.
+pub const COLUMN_ALIGNMENT: u64 = 64;
+
+/// Name of the column of keys.
+pub const KEY_COLUMN: &str = "key";
+
+/// Name of the column of numbers in the dataset.
+pub const INDEX_COLUMN: &str = "index";
+
+/// The form of every column of a batch. The default is of a dataset whose every column has views.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collation {
+    /// One for each field of the schema.
+    forms: Vec<Form>,
+    plain_field: Option<usize>,
+    key: bool,
+    index: bool,
+}
+
+/// The form of one column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// One slice a sample.
+    Views,
+    /// Values of so many bytes, end to end.
+    Dense { value_bytes: u64 },
+    /// Values end to end, with offsets.
+    Ragged { element_bytes: u64 },
+    /// Values at one length.
+    Padded(Padded),
+    /// Pieces end to end in rows.
+    Packed { seq_len: u64, pad: Pad },
+}
+
+/// How values of different lengths are brought to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Padded {
+    pub(crate) pad: Pad,
+    /// Longest value, in elements.
+    pub(crate) max_length: u64,
+    multiple_of: u64,
+}
+
+impl Padded {
+    /// The length, in elements, of the values whose longest has `longest`.
+    pub(crate) fn length(&self, longest: u64) -> u64 {
+        longest.min(self.max_length).checked_next_multiple_of(self.multiple_of).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of a value of that length.
+    fn bytes(&self, longest: u64) -> u64 {
+        self.length(longest).saturating_mul(self.pad.size())
+    }
+}
+
+/// Where the values of a batch come to lie end to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gather {
+    /// Nowhere: every value stays where it was read.
+    Nowhere,
+    /// In the block that they are read into, in the order of the batch.
+    InPlace,
+    /// In a block of their own.
+    Target,
+}
+
+impl Collation {
+    /// What `config` asks for, of `dataset`.
+    ///
+    /// A form that is asked for all columns is had by those that it fits: columns of one shape have neither lengths nor
+    /// padding, so they are dense where all are to be ragged or padded. A form that is asked for one column by its name
+    /// is had or refused. Columns whose values the index tells ([`Value::I64`](crate::dataset::Value::I64)) are
+    /// integers, whatever the form.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a column that is not there or is named twice, a form that its shape does not allow, a
+    /// padding that its type cannot hold, a length or a multiple of 0, and for a key or index column whose name the
+    /// dataset has taken.
+    pub fn new(config: &Config, dataset: &dyn Dataset) -> Result<Collation> {
+        let fields = &dataset.schema().fields;
+        check_names(config, fields)?;
+        let plain_field = dataset.plain_field();
+        let packing = match &config.batching {
+            Batching::Packed(packing) => Some((packed_field(dataset)?, packing)),
+            _ => None,
+        };
+        let mut forms = Vec::with_capacity(fields.len());
+        for (index, field) in fields.iter().enumerate() {
+            let named =
+                config.collate_columns.iter().find(|(name, _)| *name == field.name).map(|(_, collate)| *collate);
+            forms.push(match packing {
+                Some((packed, packing)) if packed == index => packed_form(field, named, packing, config.batch_size)?,
+                _ => form(field, named, config.collate, plain_field == Some(index))?,
+            });
+        }
+        if config.index_column && i64::try_from(dataset.len()).is_err() {
+            return Err(refused("the dataset has more samples than an index column can number", "go without it"));
+        }
+        Ok(Collation { forms, plain_field, key: config.key_column, index: config.index_column })
+    }
+
+    /// One form for each field of the schema.
+    pub(crate) fn forms(&self) -> &[Form] {
+        &self.forms
+    }
+
+    /// The field that rows are made of, where sequences are packed.
+    pub(crate) fn packed_field(&self) -> Option<usize> {
+        self.forms.iter().position(|form| matches!(form, Form::Packed { .. }))
+    }
+
+    /// Whether there is a column of keys.
+    pub(crate) fn has_key(&self) -> bool {
+        self.key
+    }
+
+    /// Whether there is a column of numbers in the dataset.
+    pub(crate) fn has_index(&self) -> bool {
+        self.index
+    }
+
+    /// Where values come to lie end to end. In place works where the bytes that are read are the values of one column
+    /// and nothing else, and are read in the order of the batch, which a gap to coalesce over does not keep.
+    pub fn gather(&self, coalesce_gap: u64) -> Gather {
+        let form = |field: usize| self.forms.get(field).copied().unwrap_or(Form::Views);
+        match self.plain_field.map(form) {
+            Some(Form::Views) => Gather::Nowhere,
+            Some(Form::Dense { .. } | Form::Ragged { .. }) if coalesce_gap == 0 => Gather::InPlace,
+            None if self.forms.iter().all(|form| *form == Form::Views) => Gather::Nowhere,
+            _ => Gather::Target,
+        }
+    }
+
+    /// Bytes that the gathered columns of a batch take, whose samples `ids` have `spans` (sample i those up to
+    /// `ends[i]`), in `rows` rows. What a value is longer than its spans, or than the index tells, is not in it.
+    pub(crate) fn target_bytes(
+        &self,
+        dataset: &dyn Dataset,
+        ids: &[SampleId],
+        spans: &[Span],
+        ends: &[u32],
+        rows: u64,
+    ) -> u64 {
+        let samples = ids.len() as u64;
+        let span_bytes = |index: usize| {
+            let start = if index == 0 { 0 } else { ends[index - 1] as usize };
+            spans[start..ends[index] as usize].iter().fold(0, |sum: u64, span| sum.saturating_add(span.len))
+        };
+        let elements = |field: usize, size: u64| {
+            ids.iter().enumerate().map(move |(index, &id)| {
+                let most = span_bytes(index) / size;
+                dataset.length(id, field).map_or(most, |length| length.min(most))
+            })
+        };
+        let column = |(field, form): (usize, &Form)| match *form {
+            Form::Views => 0,
+            Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
+            Form::Ragged { element_bytes } => elements(field, element_bytes)
+                .fold(0, |sum: u64, length| sum.saturating_add(length.saturating_mul(element_bytes))),
+            Form::Padded(padded) => {
+                let longest = elements(field, padded.pad.size()).max().unwrap_or(0);
+                samples.saturating_mul(padded.bytes(longest))
+            }
+            Form::Packed { seq_len, pad } => rows.saturating_mul(seq_len.saturating_mul(pad.size())),
+        };
+        aligned_sum(self.forms.iter().enumerate().map(column))
+    }
+
+    /// A bound of [`target_bytes`](Collation::target_bytes) for any `samples` samples in `rows` rows; 0 where nothing
+    /// is gathered into a block of its own.
+    pub(crate) fn target_bound(&self, dataset: &dyn Dataset, coalesce_gap: u64, samples: u64, rows: u64) -> u64 {
+        if self.gather(coalesce_gap) != Gather::Target {
+            return 0;
+        }
+        let column = |form: &Form| match *form {
+            Form::Views => 0,
+            Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
+            Form::Ragged { .. } => dataset.largest(samples),
+            Form::Padded(padded) => samples.saturating_mul(padded.bytes(dataset.largest(1) / padded.pad.size())),
+            Form::Packed { seq_len, pad } => rows.saturating_mul(seq_len.saturating_mul(pad.size())),
+        };
+        aligned_sum(self.forms.iter().map(column))
+    }
+
+    /// Whether a column's length is that of the longest value of the dataset, so that a bound of it would save memory.
+    pub(crate) fn is_padded_without_bound(&self) -> bool {
+        self.forms.iter().any(|form| matches!(form, Form::Padded(padded) if padded.max_length == u64::MAX))
+    }
+}
+
+/// Bytes of columns of these sizes, each from a boundary on.
+fn aligned_sum(columns: impl Iterator<Item = u64>) -> u64 {
+    let aligned = |bytes: u64| bytes.checked_next_multiple_of(COLUMN_ALIGNMENT).unwrap_or(u64::MAX);
+    columns.fold(0, |sum: u64, bytes| sum.saturating_add(aligned(bytes)))
+}
+
+fn packed_field(dataset: &dyn Dataset) -> Result<usize> {
+    row_field(dataset).ok_or_else(|| {
+        refused("there is no column of sequences to pack: all columns have one shape", "batch by samples")
+    })
+}
+
+fn check_names(config: &Config, fields: &[Field]) -> Result<()> {
+    for (index, (name, _)) in config.collate_columns.iter().enumerate() {
+        if !fields.iter().any(|field| field.name == *name) {
+            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+            let remedy = format!("the columns are: {}", names.join(", "));
+            return Err(refused(format!("there is no column {name:?} whose form could be chosen"), remedy));
+        }
+        if config.collate_columns[..index].iter().any(|(other, _)| other == name) {
+            return Err(refused(format!("column {name:?} was given two forms"), "name it once"));
+        }
+    }
+    for (asked, name) in [(config.key_column, KEY_COLUMN), (config.index_column, INDEX_COLUMN)] {
+        if asked && fields.iter().any(|field| field.name == name) {
+            let doing = format!("cannot add a column {name:?}: the dataset has one of that name");
+            return Err(refused(doing, format!("go without {name}_column: `Batch::ids` has the samples' numbers")));
+        }
+    }
+    Ok(())
+}
+
+/// The form of a column that was asked for `named` by its name, or for `default` with all others.
+fn form(field: &Field, named: Option<Collate>, default: Collate, is_plain: bool) -> Result<Form> {
+    let collate = named.unwrap_or(default);
+    let element_bytes = field.dtype.size();
+    match (&field.shape, collate) {
+        (_, Collate::Views) | (Shape::Ragged, Collate::Auto) => Ok(Form::Views),
+        (Shape::Ragged, Collate::Ragged) => Ok(Form::Ragged { element_bytes }),
+        (Shape::Ragged, Collate::Padded(padding)) => padded_form(field, padding),
+        (Shape::Ragged, Collate::Dense) => {
+            let doing = format!("column {:?} cannot be dense: its values differ in length", field.name);
+            Err(refused(doing, "ask for ragged, padded or views, or for auto"))
+        }
+        (Shape::Fixed(_), Collate::Auto) if !is_plain => Ok(Form::Views),
+        (Shape::Fixed(_), Collate::Ragged | Collate::Padded(_)) if named.is_some() => {
+            let doing = format!("column {:?} has neither lengths nor padding: its values are of one shape", field.name);
+            Err(refused(doing, "ask for dense: it has the values end to end"))
+        }
+        (Shape::Fixed(shape), _) => {
+            let value_bytes = shape.iter().try_fold(element_bytes, |bytes, &dimension| bytes.checked_mul(dimension));
+            let value_bytes = value_bytes.ok_or_else(|| {
+                let doing =
+                    format!("a value of column {:?} has more than 2^64 bytes: its shape is {shape:?}", field.name);
+                refused(doing, "check the dataset's schema")
+            })?;
+            Ok(Form::Dense { value_bytes })
+        }
+    }
+}
+
+fn padded_form(field: &Field, padding: Padding) -> Result<Form> {
+    let Padding { value, max_length, multiple_of } = padding;
+    if multiple_of == 0 || max_length == Some(0) {
+        let doing = format!("column {:?} cannot be padded to a multiple or a length of 0", field.name);
+        return Err(refused(doing, "give at least 1; max_length may be left out"));
+    }
+    let max_length = max_length.unwrap_or(u64::MAX);
+    Ok(Form::Padded(Padded { pad: Pad::new(value, field)?, max_length, multiple_of }))
+}
+
+fn packed_form(field: &Field, named: Option<Collate>, packing: &Packing, rows: u64) -> Result<Form> {
+    let Packing { seq_len, pad, .. } = *packing;
+    if !matches!(named, None | Some(Collate::Auto)) {
+        let doing = format!("column {:?} is packed and cannot have another form", field.name);
+        return Err(refused(doing, "leave it out, or batch by samples"));
+    }
+    // What `Packed` gives to a GPU counts in `i32`, as its users do.
+    let elements = rows.checked_mul(seq_len).filter(|&elements| i32::try_from(elements).is_ok());
+    if seq_len == 0 || elements.is_none() {
+        let doing = format!("cannot pack {rows} rows of {seq_len} elements");
+        return Err(refused(doing, "rows have at least 1 element, and all of a batch at most 2147483647"));
+    }
+    Ok(Form::Packed { seq_len, pad: Pad::new(pad, field)? })
+}
+
+fn refused(
+    doing: impl Into<std::borrow::Cow<'static, str>>,
+    remedy: impl Into<std::borrow::Cow<'static, str>>,
+) -> Error {
+    Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests;
