@@ -85,6 +85,7 @@ impl World {
             delay: chance(200),
             shrunk: chance(40),
             reorder: lies,
+            ..Faults::default()
         };
         let rules = Rules {
             queue_depth: 1 + pick(20) as usize,
