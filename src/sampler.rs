@@ -3,6 +3,7 @@
 mod digest;
 mod feistel;
 mod random;
+mod replacement;
 mod shuffled;
 mod strided;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 pub use digest::Digest;
 pub use random::sample_rng;
+pub use replacement::replacement;
 pub use shuffled::{EpochOrder, Shuffled};
 pub use strided::{Position, Strided};
 
