@@ -247,6 +247,20 @@ impl Planner {
         true
     }
 
+    /// Plans the reading of one sample by itself, outside the order, into `plan`, whatever that held.
+    pub fn plan_one(&mut self, id: SampleId, plan: &mut BatchPlan) {
+        plan.clear();
+        plan.positions.push(Position { position: 0, padding: false });
+        plan.ids.push(id);
+        self.spans.clear();
+        self.dataset.spans(id, &mut self.spans);
+        plan.ends.push(self.spans.len() as u32);
+        self.extents_in_order();
+        let dense = std::mem::replace(&mut self.layout.dense, false);
+        self.lay_out(plan);
+        self.layout.dense = dense;
+    }
+
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
         for position in &plan.positions {
