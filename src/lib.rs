@@ -14,6 +14,7 @@ pub mod sampler;
 pub mod plan;
 pub mod pool;
 pub mod batch;
+pub mod quarantine;
 pub mod engine;
 pub mod reactor;
 pub mod loader;
