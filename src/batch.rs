@@ -138,12 +138,13 @@ impl<'a> Columns<'a> {
     }
 
     /// The columns. With `dense`, a byte column of fixed shape whose slices lie end to end in one of `blocks` becomes
-    /// one tensor, without a copy.
-    pub(crate) fn finish(self, dense: bool, blocks: &[Bytes]) -> Vec<Column> {
+    /// one tensor, without a copy. Slices of a `scattered` batch, of which some lie elsewhere, are copied together.
+    pub(crate) fn finish(self, dense: bool, blocks: &[Bytes], scattered: bool) -> Vec<Column> {
         let named = |(field, data): (&Field, Data)| {
             let data = match (&field.shape, data) {
                 (Shape::Fixed(shape), Data::Views(views)) if dense => match end_to_end(&views, blocks) {
                     Some(bytes) => Data::Dense { shape: shape.clone(), bytes },
+                    None if scattered => Data::Dense { shape: shape.clone(), bytes: views.concat().into() },
                     None => Data::Views(views),
                 },
                 (_, data) => data,

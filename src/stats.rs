@@ -110,6 +110,10 @@ counters! {
     samples_failed,
     /// Samples that were left out of their batch because they could not be read.
     samples_skipped,
+    /// Samples that another one stands in for, because they could not be read.
+    samples_replaced,
+    /// Reads that took longer than the timeout.
+    timeouts,
     /// Reads that gave fewer bytes than asked, before the end of the file.
     short_reads,
     /// Reads that were started again after an error or a short read.
