@@ -56,12 +56,15 @@ pub struct Config {
     pub coalesce_gap: u64,
     /// What becomes of a sample that cannot be read.
     pub on_error: OnError,
-    /// How many samples may fail before the loader ends with `TooManyFailures`; `None`: any number.
+    /// How many samples may fail, whatever `on_error` says, before the loader ends with `TooManyFailures` in the place
+    /// of the batch that was one too many; `None`: any number.
     pub max_failures: Option<MaxFailures>,
-    /// A file to which a line of JSON is added for each sample that cannot be had.
+    /// A file to which a line of JSON is added for each sample that cannot be had: see
+    /// [`quarantine`](mod@crate::quarantine). It is made if it is not there.
     pub quarantine: Option<PathBuf>,
-    /// How long a read may take before it is given up, and its samples fail with `Timeout`; `None`: as long as it
-    /// likes.
+    /// How long a read may take, from when it is handed to the engine, before it is cancelled and its samples fail with
+    /// `Timeout`; `None`: as long as it likes. One that does not end even so keeps its memory until it does. A read
+    /// that only waits behind such ones may take four times as long.
     pub timeout: Option<Duration>,
     /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
     pub starved_after: Duration,

@@ -12,11 +12,15 @@ use crate::dataset::FileId;
 use std::io;
 use std::ops::Range;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uringload_sys::{Arena, Part};
 
 pub(crate) use open::{Opened, open};
 pub(crate) use way::would_be_direct;
+
+/// Reads that may be given up and not back, beyond which they use up the depth: enough that a dead disk among many
+/// does not narrow the others, and a bound on what is kept for reads that never end.
+pub(crate) const ABANDONED_MAX: usize = 64;
 
 /// One read to be done. Offset, length and memory are aligned as the route's alignment says, except that a buffered
 /// route takes any.
@@ -51,7 +55,7 @@ pub trait Engine {
     /// How many more reads `start` takes now.
     fn room(&self) -> usize;
 
-    /// Reads that were started and are not done.
+    /// Reads that were started and are neither done nor abandoned.
     fn in_flight(&self) -> usize;
 
     /// Takes a read. It need not reach the kernel before the next `turn`.
@@ -69,6 +73,27 @@ pub trait Engine {
 
     /// Ends a `turn` that waits, from any thread.
     fn waker(&self) -> Waker;
+
+    /// Asks for the end of a read that was started: it is done soon, with `ECANCELED`, another error or its bytes, or
+    /// whenever what it waits for lets go of it. Returns whether it had not begun, and only waited for others: then it
+    /// is done with `ECANCELED` for certain.
+    fn cancel(&mut self, _tag: u64) -> bool {
+        false
+    }
+
+    /// Waits no longer for a read that was started: it is not in flight any more, and takes no room as far as there is
+    /// any in reserve. It is still done whenever it ends, if it does, and its memory is the engine's until then.
+    fn abandon(&mut self, _tag: u64) {}
+
+    /// What becomes of a read that was started and is not done, as in "was ...".
+    fn stage(&self, _tag: u64) -> &'static str {
+        "being read"
+    }
+
+    /// The time by which deadlines are kept.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
 
     /// Tells that memory of the arena was populated that reads will go to. Ranges are adjacent and ascend. Returns
     /// whether reads into it are cheaper from now on.

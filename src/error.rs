@@ -59,12 +59,15 @@ struct Inner {
     offset: Option<u64>,
     remedy: Option<Cow<'static, str>>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// Whether it stands beside the batches of a loader, and in the place of none.
+    beside: bool,
 }
 
 impl Error {
     /// An error of `kind` that arose while `doing` (a phrase such as "cannot open the folder").
     pub fn new(kind: ErrorKind, doing: impl Into<Cow<'static, str>>) -> Error {
-        Error(Arc::new(Inner { kind, doing: doing.into(), file: None, offset: None, remedy: None, source: None }))
+        let doing = doing.into();
+        Error(Arc::new(Inner { kind, doing, file: None, offset: None, remedy: None, source: None, beside: false }))
     }
 
     /// An error of the system; the kind is told from the cause.
@@ -105,6 +108,18 @@ impl Error {
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
         Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
         self
+    }
+
+    /// Marks it as one that stands beside the batches of a loader, and in the place of none.
+    #[must_use]
+    pub(crate) fn beside_batches(mut self) -> Error {
+        Arc::make_mut(&mut self.0).beside = true;
+        self
+    }
+
+    /// Whether it stands beside the batches of a loader, and in the place of none.
+    pub(crate) fn is_beside_batches(&self) -> bool {
+        self.0.beside
     }
 
     /// The kind, for programs.

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod pool;
 pub mod batch;
 pub mod state;
+pub mod quarantine;
 pub mod engine;
 pub mod reactor;
 pub mod loader;

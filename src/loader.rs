@@ -4,7 +4,7 @@ mod book;
 mod builder;
 mod run;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, FailedSample};
 use crate::config::Route;
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::{Missing, Receiver};
@@ -21,6 +21,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use builder::Builder;
+
+/// What is told of samples that cannot be had.
+type OnFailed = Arc<dyn Fn(&FailedSample) + Send + Sync>;
 
 /// How long dropping a loader waits for its thread. Reads that a device never answers may hold it longer: then the
 /// thread is left to itself with the memory that those reads own.
@@ -49,6 +52,7 @@ pub struct Loader {
     batches_left: Option<u64>,
     memory_limit: u64,
     finished: bool,
+    on_failed: Option<OnFailed>,
     /// The process that the thread lives in: a forked child has a copy of this, and no thread.
     process: u32,
 }
@@ -186,8 +190,11 @@ impl Loader {
                 self.stats.count.bytes_delivered.add(batch.bytes());
                 self.book.hand_out(batch);
                 self.batches_left = self.batches_left.map(|left| left.saturating_sub(1));
+                if let Some(told) = &self.on_failed {
+                    batch.failed.iter().for_each(|failed| told(failed));
+                }
             }
-            Some(Err(error)) if error.kind() == ErrorKind::Starved => {}
+            Some(Err(error)) if error.is_beside_batches() => {}
             Some(Err(_)) => self.batches_left = self.batches_left.map(|left| left.saturating_sub(1)),
             None => {
                 self.finished = true;

@@ -258,6 +258,21 @@ impl Planner {
         true
     }
 
+    /// Plans the reading of one sample by itself, outside the order, into `plan`, whatever that held. Its values stay
+    /// where they are read.
+    pub fn plan_one(&mut self, id: SampleId, plan: &mut BatchPlan) {
+        plan.clear();
+        plan.positions.push(Position { position: 0, padding: false });
+        plan.ids.push(id);
+        self.spans.clear();
+        self.dataset.spans(id, &mut self.spans);
+        plan.ends.push(self.spans.len() as u32);
+        self.extents_in_order();
+        let collation = std::mem::take(&mut self.collation);
+        self.lay_out(plan);
+        self.collation = collation;
+    }
+
     /// Which samples, or pieces of samples, make the next batch. There is one.
     fn take_samples(&mut self, plan: &mut BatchPlan) {
         if let Some(windows) = &mut self.windows {

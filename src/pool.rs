@@ -37,6 +37,8 @@ pub struct Pool {
     bytes: usize,
     /// Length of the longest sample's block where it has one of its own, else 0.
     longest: usize,
+    /// What lies below this offset is kept aside.
+    reserved: usize,
     /// Everything below this offset has memory.
     backed: usize,
     home: Arc<Home>,
@@ -66,12 +68,31 @@ impl Pool {
         let longest =
             if longest_sample as u64 > BLOCK_BYTES { longest_sample.next_multiple_of(BLOCK_ALIGNMENT) } else { 0 };
         let home = Arc::new(Home { parts: SegQueue::new(), bell });
-        Ok(Pool { arena, free: vec![whole.split_to(bytes)], free_bytes: bytes, bytes, longest, backed: 0, home })
+        Ok(Pool {
+            arena,
+            free: vec![whole.split_to(bytes)],
+            free_bytes: bytes,
+            bytes,
+            longest,
+            reserved: 0,
+            backed: 0,
+            home,
+        })
     }
 
     /// The arena that blocks come from.
     pub fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// Keeps `bytes` aside from now on, while all are free: only [`take_reserved`](Pool::take_reserved) takes them.
+    pub fn reserve(&mut self, bytes: usize) {
+        debug_assert!(self.is_whole() && self.reserved == 0);
+        self.reserved = bytes.next_multiple_of(BLOCK_ALIGNMENT).min(self.bytes);
+        // At the bottom, so that memory is not taken for all that lies below it as well.
+        if let Some(rest) = self.free.pop() {
+            self.insert(rest);
+        }
     }
 
     /// Bytes that may be lent out at once.
@@ -111,8 +132,20 @@ impl Pool {
         self.first_fit(bytes.checked_next_multiple_of(BLOCK_ALIGNMENT)?)
     }
 
+    /// As `take`, from what is kept aside if there is room.
+    pub fn take_reserved(&mut self, bytes: usize) -> Option<Part> {
+        let exact = bytes.next_multiple_of(BLOCK_ALIGNMENT);
+        let reserved = self.reserved;
+        self.fit(exact, |part| part.offset() < reserved).or_else(|| self.take(bytes))
+    }
+
     fn first_fit(&mut self, bytes: usize) -> Option<Part> {
-        let index = self.free.iter().position(|part| part.len() >= bytes)?;
+        let reserved = self.reserved;
+        self.fit(bytes, |part| part.offset() >= reserved)
+    }
+
+    fn fit(&mut self, bytes: usize, suits: impl Fn(&Part) -> bool) -> Option<Part> {
+        let index = self.free.iter().position(|part| part.len() >= bytes && suits(part))?;
         let block = self.free[index].split_to(bytes);
         if self.free[index].is_empty() {
             self.free.remove(index);
@@ -148,6 +181,14 @@ impl Pool {
         }
         debug_assert!(self.arena.owns(&block));
         self.free_bytes += block.len();
+        self.insert(block);
+    }
+
+    fn insert(&mut self, mut block: Part) {
+        if block.offset() < self.reserved && self.reserved < block.end() {
+            let rest = block.split_off(self.reserved - block.offset());
+            self.insert(rest);
+        }
         let mut index = self.free.partition_point(|part| part.offset() < block.offset());
         self.free.insert(index, block);
         if index > 0 {
@@ -174,9 +215,10 @@ impl Pool {
         Bytes::from_owner(Lease { block: Some(block), home: Arc::clone(&self.home) })
     }
 
-    /// Joins the free part behind `index` to the one at it if they touch.
+    /// Joins the free part behind `index` to the one at it if they touch, and not where what is kept aside ends.
     fn join(&mut self, index: usize) -> bool {
-        if index + 1 >= self.free.len() || self.free[index].end() != self.free[index + 1].offset() {
+        let Some(next) = self.free.get(index + 1).map(Part::offset) else { return false };
+        if self.free[index].end() != next || next == self.reserved {
             return false;
         }
         let next = self.free.remove(index + 1);
@@ -241,6 +283,22 @@ mod tests {
         assert_eq!(pool.free_bytes(), total);
         assert_eq!(pool.free.len(), 1, "all joined");
         assert!(pool.is_whole());
+    }
+
+    #[test]
+    fn what_is_kept_aside_is_for_those_who_ask_for_it() {
+        let mut pool = pool(4 * MIB);
+        pool.reserve(MIB - 1);
+        assert!(pool.is_whole());
+        let all = pool.take(3 * MIB).unwrap();
+        assert_eq!(all.offset(), MIB);
+        assert!(pool.take(1).is_none());
+        let (first, second) = (pool.take_reserved(MIB / 2).unwrap(), pool.take_reserved(MIB / 2).unwrap());
+        assert_eq!((first.offset(), second.end()), (0, MIB));
+        assert!(pool.take_reserved(1).is_none());
+        [all, second, first].into_iter().for_each(|part| pool.give(part));
+        assert!(pool.is_whole() && pool.take(4 * MIB).is_none(), "it does not join the rest");
+        assert!(pool.take_reserved(2 * MIB).is_some(), "where it is too short the rest serves");
     }
 
     #[test]

@@ -7,9 +7,12 @@
 
 mod assemble;
 mod depth;
+mod failures;
 mod pending;
+mod repair;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 use crate::batch::Batch;
 use crate::config::OnError;
@@ -21,10 +24,12 @@ use crate::queue::{Bell, Sender};
 use crate::stats::{Clock, Doing, Role, Stats};
 use depth::Depth;
 use pending::{Pending, Verdict};
+use repair::{Repair, Repaired};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use timeouts::Timeouts;
 use uringload_sys::arena::Backing;
 
 /// The longest sleep: wake-ups end it, this only bounds what a lost one could cost.
@@ -37,6 +42,12 @@ const FAIL_WAIT: Duration = Duration::from_millis(5);
 /// tiny.
 const PENDING_BATCHES: usize = 256;
 
+/// Marks the number of a sample that is read in the place of another, in the upper half of its reads' tags; the numbers
+/// of batches wrap below it.
+const REPAIRS: u32 = 1 << 31;
+
+pub use failures::Failures;
+
 /// What the reactor is told once.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
@@ -48,6 +59,10 @@ pub struct Rules {
     pub fixed_depth: bool,
     /// What becomes of samples that cannot be read.
     pub on_error: OnError,
+    /// What the choice of samples that stand in for others derives from.
+    pub seed: u64,
+    /// How long a read may take before it is given up.
+    pub timeout: Option<Duration>,
     /// How long the consumer may wait for memory that it holds itself.
     pub starved_after: Duration,
 }
@@ -92,7 +107,13 @@ pub struct Reactor {
     told_epoch: Option<u64>,
     /// Planned, with memory, oldest first.
     pending: VecDeque<Pending>,
-    /// Number of `pending[0]`, wrapping: the upper half of the tags of its reads.
+    /// The sample that is read in the place of one of `pending[0]`.
+    repair: Repair,
+    timeouts: Timeouts,
+    failures: Failures,
+    /// What the consumer is to be told beside the batches.
+    beside: Option<Error>,
+    /// Number of `pending[0]`, wrapping below `REPAIRS`: the upper half of the tags of its reads.
     first: u32,
     /// Index in `pending` of the first batch that has reads to issue.
     issuing: usize,
@@ -121,6 +142,7 @@ impl Reactor {
         bell: Arc<Bell>,
         stats: Arc<Stats>,
         rules: Rules,
+        failures: Failures,
     ) -> Reactor {
         let clock = stats.clock(Role::Reactor, Doing::Plan);
         Reactor {
@@ -135,6 +157,10 @@ impl Reactor {
             epoch: None,
             told_epoch: None,
             pending: VecDeque::new(),
+            repair: Repair::default(),
+            timeouts: Timeouts::new(rules.timeout),
+            failures,
+            beside: None,
             first: 0,
             issuing: 0,
             unissued: 0,
@@ -188,6 +214,11 @@ impl Reactor {
         }
     }
 
+    /// Whether the engine still holds reads that were given up, and their memory.
+    pub fn has_abandoned(&self) -> bool {
+        self.timeouts.abandoned().0 > 0
+    }
+
     /// Ends the stream with an error: waits for room in the queue, or until the consumer is gone.
     pub fn fail(&mut self, error: Error) {
         self.clock.switch(Doing::WaitConsumer);
@@ -208,6 +239,7 @@ impl Reactor {
     pub fn turn(&mut self, engine: &mut dyn Engine) -> Result<Turn> {
         self.blocked = Blocked::default();
         self.clock.switch(Doing::Assemble);
+        self.expire(engine);
         self.deliver(engine)?;
         if self.out.is_closed() {
             return Ok(Turn::Abandoned);
@@ -216,7 +248,7 @@ impl Reactor {
         let next_epoch = self.plan_ahead(self.depth.now().saturating_sub(engine.in_flight()));
         self.clock.switch(Doing::Submit);
         self.issue(engine)?;
-        let idle = self.pending.is_empty() && !self.blocked.memory;
+        let idle = self.pending.is_empty() && !self.blocked.memory && self.beside.is_none();
         match next_epoch {
             Some(epoch) if idle || self.told_epoch != Some(epoch) => {
                 self.told_epoch = Some(epoch);
@@ -225,8 +257,12 @@ impl Reactor {
             None if idle => return Ok(Turn::Finished),
             _ => {}
         }
+        if engine.room() == 0 && engine.in_flight() == 0 {
+            return Err(self.no_way_to_read());
+        }
         // A batch of empty samples is complete without a read: nobody would end a wait for it.
-        if self.blocked.queue || !self.pending.front().is_some_and(Pending::is_complete) {
+        let is_ready = self.pending.front().is_some_and(Pending::is_complete) && !self.repair.is_busy();
+        if self.blocked.queue || !is_ready {
             self.wait(engine)?;
             self.settle();
         }
@@ -235,18 +271,33 @@ impl Reactor {
 
     /// Hands over the batches at the front that are complete, as far as the queue has room.
     fn deliver(&mut self, engine: &mut dyn Engine) -> Result<()> {
-        while self.pending.front().is_some_and(Pending::is_complete) {
+        while self.beside.is_some() || self.pending.front().is_some_and(Pending::is_complete) {
             if self.out.is_full() {
                 self.blocked.queue = true;
                 return Ok(());
             }
-            let Some(mut pending) = self.pending.pop_front() else { return Ok(()) };
-            self.first = self.first.wrapping_add(1);
-            self.issuing = self.issuing.saturating_sub(1);
-            if let Some(end) = pending.target_end() {
+            if let Some(error) = self.beside.take() {
+                let _ = self.out.try_send(Err(error));
+                continue;
+            }
+            let (dataset, collation) = (Arc::clone(self.planner.dataset()), Arc::clone(self.planner.collation()));
+            if let Some(end) = self.pending.front().and_then(Pending::target_end) {
                 self.back(end, engine)?;
             }
-            let batch = pending.finish(&self.planner, &self.pool, &self.rules, &self.stats)?;
+            if let Some(front) = self.pending.front_mut().filter(|front| !front.is_parsed()) {
+                let gather = collation.gather(self.planner.layout().coalesce_gap);
+                front.parse((&*dataset, &*collation, gather), &self.pool, &self.stats)?;
+            }
+            let irreplaceable = match self.repair()? {
+                Repaired::Waiting => return Ok(()),
+                Repaired::Done => None,
+                Repaired::Failed(error) => Some(error),
+            };
+            let Some(mut pending) = self.pending.pop_front() else { return Ok(()) };
+            self.first = self.first.wrapping_add(1) & !REPAIRS;
+            self.issuing = self.issuing.saturating_sub(1);
+            self.beside = self.failures.book(&*dataset, pending.epoch(), &pending.failed())?;
+            let batch = pending.finish((&*dataset, &*collation), &self.rules, irreplaceable, &self.pool, &self.stats);
             self.spare.push(pending);
             // Refused only if the consumer is gone, which the caller sees next: there was room.
             let _ = self.out.try_send(batch);
@@ -295,15 +346,19 @@ impl Reactor {
     /// Starts reads, oldest batch first, as far as the depth and the engine allow.
     fn issue(&mut self, engine: &mut dyn Engine) -> Result<()> {
         let mut room = self.depth.now().saturating_sub(engine.in_flight());
+        let now = self.deadline_clock(engine);
         while room > 0 && engine.room() > 0 {
             if let Some(read) = self.again.pop_front() {
-                engine.start(read);
+                self.start(read, now, engine);
+            } else if let Some(read) = self.repair.issue() {
+                self.back(read.part.end(), engine)?;
+                self.start(read, now, engine);
             } else if let Some(pending) = self.pending.get_mut(self.issuing) {
-                let number = self.first.wrapping_add(self.issuing as u32);
+                let number = self.first.wrapping_add(self.issuing as u32) & !REPAIRS;
                 match pending.issue(number) {
                     Some(read) => {
                         let grew = self.back(read.part.end(), engine)?;
-                        engine.start(read);
+                        self.start(read, now, engine);
                         self.unissued -= 1;
                         if grew {
                             // What was issued goes to the kernel before more memory is taken: the disk works meanwhile.
@@ -347,6 +402,9 @@ impl Reactor {
     fn wait(&mut self, engine: &mut dyn Engine) -> Result<()> {
         let in_flight = engine.in_flight();
         let mut longest = if std::mem::take(&mut self.hurry) { Duration::ZERO } else { LONGEST_WAIT };
+        if let Some(next) = self.timeouts.next() {
+            longest = longest.min(next.saturating_duration_since(engine.now()));
+        }
         let asleep = self.blocked.memory || self.blocked.queue;
         if asleep {
             self.bell.listen();
@@ -355,7 +413,7 @@ impl Reactor {
             if changed {
                 longest = Duration::ZERO;
             } else if in_flight == 0 && self.blocked.memory {
-                longest = longest.min(self.starving());
+                longest = longest.min(self.starving(engine.now()));
             }
         }
         let now = self.clock.switch(match () {
@@ -381,14 +439,14 @@ impl Reactor {
 
     /// Bounds the wait of a consumer that waits for memory which it holds itself: after `starved_after` it gets an
     /// error instead of a hang. Returns how long to wait until then.
-    fn starving(&mut self) -> Duration {
+    fn starving(&mut self, now: Instant) -> Duration {
         if !self.pending.is_empty() || !self.out.is_empty() || !self.out.receiver_waits() {
             self.starving_since = None;
             // Nobody rings when the consumer begins to wait; look again soon.
             return self.rules.starved_after.min(LONGEST_WAIT) / 4;
         }
-        let since = *self.starving_since.get_or_insert_with(Instant::now);
-        let left = self.rules.starved_after.saturating_sub(since.elapsed());
+        let since = *self.starving_since.get_or_insert(now);
+        let left = self.rules.starved_after.saturating_sub(now.saturating_duration_since(since));
         if left.is_zero() {
             self.starving_since = None;
             let _ = self.out.try_send(Err(self.starved()));
@@ -399,38 +457,58 @@ impl Reactor {
     fn starved(&self) -> Error {
         let wanted = self.waiting.as_ref().map_or(0, BatchPlan::block_bytes);
         let total = self.pool.bytes();
-        let held = total - self.pool.free_bytes();
+        let (reads, abandoned) = self.timeouts.abandoned();
+        let held = (total - self.pool.free_bytes()) as u64 - abandoned;
+        let lost = match reads {
+            0 => String::new(),
+            _ => format!("; {reads} reads that were given up and have not ended hold {abandoned}"),
+        };
         Error::new(
             ErrorKind::Starved,
             format!(
                 "no memory for the next batch after {:?}: it needs {wanted} bytes, batches that were not dropped hold \
-                 {held} of {total}",
+                 {held} of {total}{lost}",
                 self.rules.starved_after
             ),
         )
+        .beside_batches()
         .with_remedy("drop batches sooner, copy out what is kept, or raise memory_limit")
+    }
+
+    /// Every read that the engine takes at once was given up and does not end.
+    fn no_way_to_read(&self) -> Error {
+        let (reads, _) = self.timeouts.abandoned();
+        Error::new(ErrorKind::Timeout, format!("{reads} reads were given up and have not ended: no more can be begun"))
+            .with_remedy("the storage does not answer: see the kernel's log, or the server behind the mount")
     }
 
     /// Books what the engine has done.
     fn settle(&mut self) {
         let mut done = std::mem::take(&mut self.done);
+        let alignment = self.planner.layout().alignment;
+        let dataset = Arc::clone(self.planner.dataset());
         for done in done.drain(..) {
-            let index = ((done.tag >> 32) as u32).wrapping_sub(self.first) as usize;
-            let latency = done.latency;
-            let Some(pending) = self.pending.get_mut(index) else {
+            let (tag, latency) = (done.tag, done.latency);
+            if self.timeouts.take_abandoned(tag) {
+                self.pool.give(done.part);
+                continue;
+            }
+            let cancelled = self.timeouts.take_cancelled(tag);
+            let Some((pending, _)) = self.find(tag) else {
                 // An engine that makes up tags is a bug; its memory must not be lost with it.
-                debug_assert!(false, "a read of no batch: tag {:#x}", done.tag);
+                debug_assert!(false, "a read of no batch: tag {tag:#x}");
                 self.pool.give(done.part);
                 continue;
             };
+            let bytes = done.result.as_ref().ok().copied();
+            let verdict = pending.settle(done, alignment, dataset.files(), cancelled);
             self.stats.count.reads.add(1);
-            if let Ok(bytes) = done.result {
+            if let Some(bytes) = bytes {
                 self.stats.count.bytes_read.add(bytes as u64);
                 self.stats.read_latency.record(latency);
                 self.depth.done(latency);
             }
-            let alignment = self.planner.layout().alignment;
-            match pending.settle(done, alignment, self.planner.dataset().files()) {
+            match verdict {
                 Verdict::Complete | Verdict::Failed => {}
                 Verdict::Short(read) => {
                     self.stats.count.short_reads.add(1);

@@ -113,6 +113,10 @@ counters! {
     /// Values that were cut because they were longer than the `max_length` of their column, or than the place in a
     /// packed row of the sample that they stand in for.
     samples_truncated,
+    /// Samples that another one stands in for, because they could not be read.
+    samples_replaced,
+    /// Reads that took longer than the timeout.
+    timeouts,
     /// Reads that gave fewer bytes than asked, before the end of the file.
     short_reads,
     /// Reads that were started again after an error or a short read.

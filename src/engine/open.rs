@@ -1,12 +1,12 @@
 //! The ladder: which engine and which way through the kernel a dataset is read with here, and every step down from the
 //! best one with its reason and its remedy.
 
-use super::Engine;
 use super::files::Files;
 use super::sim::{Faults, Sim};
 use super::threads::Threads;
 use super::uring::Uring;
 use super::way::{self, Way};
+use super::{ABANDONED_MAX, Engine};
 use crate::config::{Cause, Config, EngineChoice, EngineKind, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
@@ -77,28 +77,34 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         }
         route.fallbacks.push(step);
     } else if config.engine != EngineChoice::Threads && ring_suits {
-        match open_ring(&mut route, &files) {
+        match open_ring(&mut route, &files, spare(config)) {
             Ok(engine) => return Ok(Opened { engine, route }),
             Err(error) if config.engine == EngineChoice::Uring => return Err(unavailable(&error)),
             Err(error) => route.fallbacks.push(Fallback::new(Cause::RingSetup, "pread threads", Some(&error))),
         }
     }
     // Where reads are copies, each processor makes them, the reactor's own among them; where they wait, many do.
-    let helps = way.resident && config.io_threads.is_none();
+    // A deadline cannot be kept by a thread that is itself inside a read.
+    let helps = way.resident && config.io_threads.is_none() && config.timeout.is_none();
     let threads = config.io_threads.unwrap_or(if helps { processors() - 1 } else { WAITING_THREADS });
     route.engine = EngineKind::Threads;
     // So many that a thread which is done finds the next read waiting, and the reactor is woken once for many reads.
     route.queue_depth = config.queue_depth.unwrap_or(THREADS_DEPTH.max(2 * threads)).max(1);
-    let engine = Threads::new(files, threads, helps, route.queue_depth, stats)
+    let engine = Threads::new(files, threads, helps, (route.queue_depth, spare(config)), stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
     Ok(Opened { engine: Box::new(engine), route })
 }
 
-fn open_ring(route: &mut Route, files: &Arc<Files>) -> io::Result<Box<dyn Engine>> {
+/// Room for reads that are given up; nobody gives one up without a timeout.
+fn spare(config: &Config) -> usize {
+    if config.timeout.is_some() { ABANDONED_MAX } else { 0 }
+}
+
+fn open_ring(route: &mut Route, files: &Arc<Files>, spare: usize) -> io::Result<Box<dyn Engine>> {
     let depth = route.queue_depth;
     let options = RingOptions {
-        entries: 2 * depth as u32,
-        files: Uring::slots_wanted(depth, files.len()),
+        entries: 2 * (depth + spare) as u32,
+        files: Uring::slots_wanted(depth + spare, files.len()),
         max_workers: RING_WORKERS,
         batch_wait: RING_BATCH_WAIT,
     };
@@ -109,7 +115,7 @@ fn open_ring(route: &mut Route, files: &Arc<Files>) -> io::Result<Box<dyn Engine
         let got = if cause == Cause::FileTable { "plain descriptors" } else { "a simpler ring" };
         route.fallbacks.push(Fallback::new(cause, got, Some(&error)).with_reason(step.what));
     }
-    Ok(Box::new(Uring::new(ring, Arc::clone(files), depth)))
+    Ok(Box::new(Uring::new(ring, Arc::clone(files), depth, spare)))
 }
 
 fn unavailable(source: &io::Error) -> Error {

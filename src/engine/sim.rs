@@ -2,7 +2,7 @@
 //! right, and it lies as real disks do: short reads, interrupted reads, errors, reordering, delay, files that shrank.
 //! All of it derives from a seed.
 
-use super::{Done, Engine, Read};
+use super::{ABANDONED_MAX, Done, Engine, Read};
 use crate::dataset::{Dataset, FileId};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the disk lies: each figure is a chance in 256.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,9 +27,19 @@ pub struct Faults {
     pub delay: u8,
     /// A file is shorter than its index says.
     pub shrunk: u8,
+    /// A read does not end before it is cancelled.
+    pub stuck: u8,
+    /// Of the reads that do not end, how many do not hear that they are cancelled, and end much later if at all.
+    pub deaf: u8,
     /// Whether reads are done in any order.
     pub reorder: bool,
 }
+
+/// What a turn takes.
+const TURN: Duration = Duration::from_micros(100);
+
+/// A read that does not hear is left for so long at most, or for ever.
+const DEAF_SECONDS: u64 = 300;
 
 /// The simulated disk.
 pub struct Sim {
@@ -38,10 +48,24 @@ pub struct Sim {
     seed: u64,
     random: Xoshiro256PlusPlus,
     queue: Vec<Read>,
+    stuck: Vec<Stuck>,
+    /// Reads in `stuck` that nobody waits for.
+    abandoned: Vec<u64>,
+    now: Instant,
     depth: usize,
     alignment: u64,
     /// Reads that failed with EIO once and will succeed.
     failed_once: HashSet<(FileId, u64)>,
+}
+
+/// A read that does not end by itself, or not soon.
+struct Stuck {
+    read: Read,
+    /// Whether it does not hear when it is cancelled.
+    deaf: bool,
+    cancelled: bool,
+    /// When it ends all the same.
+    until: Option<Instant>,
 }
 
 impl Sim {
@@ -53,6 +77,9 @@ impl Sim {
             seed,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             queue: Vec::with_capacity(depth),
+            stuck: Vec::new(),
+            abandoned: Vec::new(),
+            now: Instant::now(),
             depth,
             alignment,
             failed_once: HashSet::new(),
@@ -70,6 +97,35 @@ impl Sim {
     pub fn is_bad(&self, file: FileId, offset: u64) -> bool {
         let draw = mix(self.seed ^ (u64::from(file.0) << 40) ^ (offset >> 12).rotate_left(17) ^ 0xbad);
         (draw as u8) < self.faults.device && ((draw >> 8) as u8) < self.faults.lasting
+    }
+
+    /// Ends what is stuck, whoever waits for it.
+    pub fn release(&mut self) {
+        self.stuck.iter_mut().for_each(|stuck| stuck.until = Some(self.now));
+    }
+
+    /// Keeps the read back if it is one that does not end.
+    fn keep(&mut self, read: Read) -> Option<Read> {
+        if !self.chance(self.faults.stuck) {
+            return Some(read);
+        }
+        let deaf = self.chance(self.faults.deaf);
+        let seconds = 1 + self.random.next_u64() % DEAF_SECONDS;
+        let until = (deaf && self.chance(128)).then(|| self.now + Duration::from_secs(seconds));
+        self.stuck.push(Stuck { read, deaf, cancelled: false, until });
+        None
+    }
+
+    /// Gives back what was stuck and is not any more.
+    fn unstick(&mut self, done: &mut Vec<Done>) {
+        let now = self.now;
+        let ends = |stuck: &mut Stuck| stuck.cancelled || stuck.until.is_some_and(|until| until <= now);
+        let ended: Vec<Stuck> = self.stuck.extract_if(.., ends).collect();
+        for Stuck { mut read, cancelled, .. } in ended {
+            self.abandoned.retain(|&tag| tag != read.tag);
+            let result = if cancelled { Err(io::Error::from_raw_os_error(ECANCELED)) } else { self.answer(&mut read) };
+            done.push(Done { tag: read.tag, part: read.part, result, latency: TURN });
+        }
     }
 
     fn chance(&mut self, of_256: u8) -> bool {
@@ -106,19 +162,24 @@ impl Sim {
 
 impl Engine for Sim {
     fn room(&self) -> usize {
-        self.depth - self.queue.len()
+        self.depth.saturating_sub(self.in_flight() + self.abandoned.len().saturating_sub(ABANDONED_MAX))
     }
 
     fn in_flight(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.stuck.len() - self.abandoned.len()
     }
 
     fn start(&mut self, read: Read) {
         assert!(self.room() > 0, "start without room");
-        self.queue.push(read);
+        if let Some(read) = self.keep(read) {
+            self.queue.push(read);
+        }
     }
 
-    fn turn(&mut self, _wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
+    fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
+        self.now += TURN;
+        let before = done.len();
+        self.unstick(done);
         let mut later = Vec::with_capacity(self.depth);
         let mut queue = std::mem::take(&mut self.queue);
         if self.faults.reorder {
@@ -135,7 +196,37 @@ impl Engine for Sim {
             done.push(Done { tag: read.tag, part: read.part, result, latency: Duration::from_micros(100) });
         }
         self.queue = later;
+        if let Some(wait) = wait
+            && done.len() == before
+            && self.queue.is_empty()
+        {
+            self.now += wait;
+        }
         Ok(())
+    }
+
+    fn cancel(&mut self, tag: u64) -> bool {
+        // A read that is only slow may be one that waits for others.
+        if let Some(index) = self.queue.iter().position(|read| read.tag == tag)
+            && self.chance(128)
+        {
+            let read = self.queue.swap_remove(index);
+            self.stuck.push(Stuck { read, deaf: false, cancelled: true, until: None });
+            return true;
+        }
+        let hears = |stuck: &&mut Stuck| stuck.read.tag == tag && !stuck.deaf;
+        self.stuck.iter_mut().filter(hears).for_each(|stuck| stuck.cancelled = true);
+        false
+    }
+
+    fn abandon(&mut self, tag: u64) {
+        if self.stuck.iter().any(|stuck| stuck.read.tag == tag) {
+            self.abandoned.push(tag);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.now
     }
 
     fn waker(&self) -> Waker {
@@ -147,6 +238,8 @@ impl Engine for Sim {
         Arc::new(Nobody).into()
     }
 }
+
+const ECANCELED: i32 = 125;
 
 /// Fills `out` with what the disk holds from `offset` on.
 pub fn fill(file: FileId, offset: u64, out: &mut [u8]) {

@@ -9,7 +9,7 @@ use crossbeam_queue::ArrayQueue;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
@@ -29,14 +29,36 @@ const READS_A_TURN: usize = 32;
 /// `pread` threads as an engine.
 pub(super) struct Threads {
     shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
+    workers: Vec<Worker>,
     /// Whether the reactor reads too while it would wait, so that no processor is kept for waiting alone.
     helps: bool,
     /// The reactor's own last file.
     last: Option<(FileId, File)>,
     depth: usize,
+    /// Reads that may be abandoned before they use up the depth.
+    spare: usize,
     started: usize,
+    /// Reads that threads hold and nobody waits for.
+    abandoned: Vec<u64>,
+    stats: Arc<Stats>,
 }
+
+/// One thread that reads, and what it reads.
+struct Worker {
+    thread: JoinHandle<()>,
+    reading: Arc<Reading>,
+}
+
+/// What a thread is inside of.
+struct Reading {
+    /// Tag of the read; [`NOTHING`] between two.
+    tag: AtomicU64,
+    /// Whether it is only opening the file.
+    opening: AtomicBool,
+}
+
+/// No tag of a read: the reactor numbers them from 0.
+const NOTHING: u64 = u64::MAX;
 
 /// Reads go to the threads and back through two lock-free queues; the locks are only for those who sleep.
 struct Shared {
@@ -64,7 +86,8 @@ struct Woken(bool);
 const AWAKE: usize = usize::MAX;
 
 impl Threads {
-    /// Starts `threads` threads that take up to `depth` reads. `helps`: the thread that turns the engine reads as well,
+    /// Starts `threads` threads that take up to `depth` reads, and go on while up to `spare` of them are abandoned.
+    /// `helps`: the thread that turns the engine reads as well,
     /// which only suits reads that do not wait.
     ///
     /// # Errors
@@ -73,7 +96,7 @@ impl Threads {
         files: Arc<Files>,
         threads: usize,
         helps: bool,
-        depth: usize,
+        (depth, spare): (usize, usize),
         stats: &Arc<Stats>,
     ) -> io::Result<Threads> {
         let kept = if files.len() <= FILES_KEPT_OPEN.min(Files::open_at_once()) { files.len() } else { 0 };
@@ -85,28 +108,44 @@ impl Threads {
             closed: AtomicBool::new(false),
             jobs_gate: Mutex::default(),
             job_is_there: Condvar::new(),
-            done: ArrayQueue::new(depth),
+            done: ArrayQueue::new(depth + spare),
             wanted: AtomicUsize::new(AWAKE),
             results_gate: Mutex::default(),
             result_is_there: Condvar::new(),
         });
-        let mut engine = Threads { shared, workers: Vec::new(), helps, last: None, depth, started: 0 };
+        let mut engine = Threads {
+            shared,
+            workers: Vec::new(),
+            helps,
+            last: None,
+            depth,
+            spare,
+            started: 0,
+            abandoned: Vec::new(),
+            stats: Arc::clone(stats),
+        };
         for _ in 0..threads.max(usize::from(!helps)) {
-            let shared = Arc::clone(&engine.shared);
-            let stats = Arc::clone(stats);
-            let worker = std::thread::Builder::new().name("uringload-read".into());
-            engine.workers.push(worker.spawn(move || shared.work(&stats))?);
+            engine.add_worker()?;
         }
         Ok(engine)
     }
-}
 
-impl Threads {
+    fn add_worker(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let stats = Arc::clone(&self.stats);
+        let reading = Arc::new(Reading { tag: AtomicU64::new(NOTHING), opening: AtomicBool::new(false) });
+        let told = Arc::clone(&reading);
+        let thread = std::thread::Builder::new().name("uringload-read".into());
+        let thread = thread.spawn(move || shared.work(&stats, &told))?;
+        self.workers.push(Worker { thread, reading });
+        Ok(())
+    }
+
     /// Reads on the calling thread until enough is done or nothing is left to start.
     fn help(&mut self, wanted: usize) {
         while self.shared.done.len() < wanted {
             let Some((mut read, start)) = self.shared.jobs.pop() else { return };
-            let result = self.shared.read(&mut read, &mut self.last);
+            let result = self.shared.read(&mut read, &mut self.last, None);
             self.shared.finish(read, start, result);
         }
     }
@@ -114,7 +153,7 @@ impl Threads {
 
 impl Engine for Threads {
     fn room(&self) -> usize {
-        self.depth - self.started
+        (self.depth - self.started).min((self.depth + self.spare).saturating_sub(self.started + self.abandoned.len()))
     }
 
     fn in_flight(&self) -> usize {
@@ -155,10 +194,46 @@ impl Engine for Threads {
         woken.0 = false;
         drop(woken);
         while let Some(result) = shared.done.pop() {
+            match self.abandoned.iter().position(|&tag| tag == result.tag) {
+                Some(late) => drop(self.abandoned.swap_remove(late)),
+                None => self.started -= 1,
+            }
             done.push(result);
-            self.started -= 1;
         }
         Ok(())
+    }
+
+    /// What no thread has taken yet is done at once. A thread that is inside a read cannot be called back.
+    fn cancel(&mut self, tag: u64) -> bool {
+        let mut found = false;
+        for _ in 0..self.shared.jobs.len() {
+            let Some((read, start)) = self.shared.jobs.pop() else { break };
+            if read.tag == tag {
+                found = true;
+                self.shared.finish(read, start, Err(io::Error::from_raw_os_error(ECANCELED)));
+            } else {
+                // The others keep their order; there is the room that the last one left.
+                let _ = self.shared.jobs.push((read, start));
+            }
+        }
+        found
+    }
+
+    fn abandon(&mut self, tag: u64) {
+        self.started -= 1;
+        self.abandoned.push(tag);
+        // The thread that is lost with it gets a successor. Where the system has none the others go on, and if there
+        // is no other, reads fail while they wait for one.
+        let _ = self.add_worker();
+    }
+
+    fn stage(&self, tag: u64) -> &'static str {
+        let reads = |worker: &&Worker| worker.reading.tag.load(Ordering::Relaxed) == tag;
+        match self.workers.iter().find(reads) {
+            Some(worker) if worker.reading.opening.load(Ordering::Relaxed) => "being opened",
+            Some(_) => "being read",
+            None => "waiting for a thread",
+        }
     }
 
     fn waker(&self) -> Waker {
@@ -179,24 +254,28 @@ impl Drop for Threads {
         drop(lock(&self.shared.jobs_gate));
         self.shared.job_is_there.notify_all();
         let start = Instant::now();
-        for worker in self.workers.drain(..) {
-            while !worker.is_finished() && start.elapsed() < JOIN_BOUND {
+        for Worker { thread, reading } in self.workers.drain(..) {
+            // One that is known not to come back is not waited for.
+            let is_lost = || self.abandoned.contains(&reading.tag.load(Ordering::Relaxed));
+            while !thread.is_finished() && !is_lost() && start.elapsed() < JOIN_BOUND {
                 std::thread::sleep(Duration::from_micros(200));
             }
-            if worker.is_finished() {
+            if thread.is_finished() {
                 // A worker that panicked has nothing left to clean up: its read was lost with it, and so was its batch.
-                let _ = worker.join();
+                let _ = thread.join();
             }
         }
     }
 }
 
 impl Shared {
-    fn work(&self, stats: &Arc<Stats>) {
+    fn work(&self, stats: &Arc<Stats>, reading: &Reading) {
         let mut clock = stats.clock(Role::Io, Doing::Idle);
         let mut last: Option<(FileId, File)> = None;
         while let Some((mut read, start)) = self.next_job(&mut clock) {
-            let result = self.read(&mut read, &mut last);
+            reading.tag.store(read.tag, Ordering::Relaxed);
+            let result = self.read(&mut read, &mut last, Some(&reading.opening));
+            reading.tag.store(NOTHING, Ordering::Relaxed);
             self.finish(read, start, result);
             fence(Ordering::SeqCst);
             if self.done.len() >= self.wanted.load(Ordering::Relaxed) {
@@ -235,12 +314,24 @@ impl Shared {
         }
     }
 
-    fn read(&self, read: &mut Read, last: &mut Option<(FileId, File)>) -> io::Result<usize> {
+    fn read(
+        &self,
+        read: &mut Read,
+        last: &mut Option<(FileId, File)>,
+        opening: Option<&AtomicBool>,
+    ) -> io::Result<usize> {
+        let open = || {
+            let tell = |is_opening| opening.inspect(|opening| opening.store(is_opening, Ordering::Relaxed));
+            tell(true);
+            let file = self.files.open(read.file);
+            tell(false);
+            file.map(File::from)
+        };
         if let Some(kept) = self.kept.get(read.file.0 as usize) {
             let file = match kept.get() {
                 Some(file) => file,
                 None => {
-                    let file = File::from(self.files.open(read.file)?);
+                    let file = open()?;
                     kept.get_or_init(|| file)
                 }
             };
@@ -249,7 +340,7 @@ impl Shared {
         if last.as_ref().is_none_or(|(file, _)| *file != read.file) {
             // Closed before the next is opened: a thread holds one descriptor.
             *last = None;
-            *last = Some((read.file, File::from(self.files.open(read.file)?)));
+            *last = Some((read.file, open()?));
         }
         match last {
             Some((_, file)) => file.read_at(read.part.as_mut(), read.offset),
@@ -257,6 +348,8 @@ impl Shared {
         }
     }
 }
+
+const ECANCELED: i32 = 125;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

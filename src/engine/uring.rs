@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
-use uringload_sys::ring::{Completion, Open, Operation, PIECE_BYTES_MAX, Ring, Target};
+use uringload_sys::ring::{Completion, DRAIN_BOUND, Open, Operation, PIECE_BYTES_MAX, Ring, Target};
 use uringload_sys::{Arena, OpenFlags};
 
 /// A turn goes on collecting until a quarter of what is in flight is done, but not beyond this many completions: by
@@ -25,11 +25,16 @@ const COMPLETIONS_A_TURN: usize = 16;
 /// A dataset of at most this many files has each opened once and kept open.
 const SLOTS_KEPT_OPEN: usize = 1024;
 
+/// How long dropping the engine waits for reads of which some are known not to end.
+const STUCK_DRAIN_BOUND: Duration = Duration::from_millis(250);
+
 /// io_uring as an engine.
 pub(super) struct Uring {
     ring: Ring,
     files: Arc<Files>,
     depth: usize,
+    /// Reads that may be abandoned before they use up the depth.
+    spare: usize,
     slots: Vec<Slot>,
     slot_of: HashMap<FileId, u32>,
     /// Slots that nobody reads from, the longest idle first. One that came into use again is skipped when it is met.
@@ -39,7 +44,11 @@ pub(super) struct Uring {
     free_reads: Vec<u32>,
     /// Reads whose file is being opened, or that found no idle slot.
     waiting: VecDeque<Read>,
+    /// Cancelled before they reached the ring.
+    cancelled: Vec<Done>,
     started: usize,
+    /// Reads that the ring holds and nobody waits for.
+    abandoned: usize,
     completions: Vec<Completion>,
     /// Cleared at the first registration that the kernel refused; what comes behind is read into unregistered.
     registering: bool,
@@ -52,6 +61,15 @@ struct InFlight {
     file: FileId,
     offset: u64,
     slot: u32,
+    state: Waited,
+}
+
+/// Whether a read is in flight, and whether anybody waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    Free,
+    InFlight,
+    Abandoned,
 }
 
 #[derive(Default)]
@@ -82,23 +100,26 @@ impl Uring {
         (2 * depth).max(files.min(SLOTS_KEPT_OPEN)) as u32
     }
 
-    pub(super) fn new(ring: Ring, files: Arc<Files>, depth: usize) -> Uring {
+    pub(super) fn new(ring: Ring, files: Arc<Files>, depth: usize, spare: usize) -> Uring {
         let slots = match ring.files() {
             0 => Files::open_at_once(),
             table => table as usize,
         };
-        let empty = InFlight { tag: 0, file: FileId(0), offset: 0, slot: 0 };
+        let empty = InFlight { tag: 0, file: FileId(0), offset: 0, slot: 0, state: Waited::Free };
         Uring {
             ring,
             files,
             depth,
+            spare,
             slots: (0..slots).map(|_| Slot { listed: true, ..Slot::default() }).collect(),
             slot_of: HashMap::with_capacity(slots * 2),
             idle: (0..slots as u32).collect(),
-            reads: vec![empty; depth],
-            free_reads: (0..depth as u32).rev().collect(),
+            reads: vec![empty; depth + spare],
+            free_reads: (0..(depth + spare) as u32).rev().collect(),
             waiting: VecDeque::with_capacity(depth),
+            cancelled: Vec::new(),
             started: 0,
+            abandoned: 0,
             completions: Vec::with_capacity(2 * depth),
             registering: true,
         }
@@ -172,7 +193,8 @@ impl Uring {
         self.slots[slot as usize].users += 1;
         // There is one entry for each read that `room` allows.
         let index = self.free_reads.pop().unwrap_or_default();
-        self.reads[index as usize] = InFlight { tag: read.tag, file: read.file, offset: read.offset, slot };
+        let state = Waited::InFlight;
+        self.reads[index as usize] = InFlight { tag: read.tag, file: read.file, offset: read.offset, slot, state };
         index
     }
 
@@ -221,7 +243,8 @@ impl Uring {
     /// A read came back: hands it on, or starts it again where its file could only be opened in another way.
     fn returned(&mut self, completion: Completion, done: &mut Vec<Done>) {
         let Completion { tag: index, result, part, latency, .. } = completion;
-        let InFlight { tag, file, offset, slot } = self.reads[index as usize];
+        let InFlight { tag, file, offset, slot, state: waited } = self.reads[index as usize];
+        self.reads[index as usize].state = Waited::Free;
         self.free_reads.push(index as u32);
         let state = &mut self.slots[slot as usize];
         state.users = state.users.saturating_sub(1);
@@ -230,20 +253,35 @@ impl Uring {
         self.release(slot);
         let Some(part) = part else { return };
         if let Some(error) = &open_error
+            && waited == Waited::InFlight
             && self.files.learn(flags, error)
         {
             self.waiting.push_back(Read { tag, file, offset, part });
             return;
         }
-        self.started -= 1;
+        if waited == Waited::Abandoned {
+            self.abandoned -= 1;
+            if self.abandoned == 0 {
+                self.ring.bound_drain(DRAIN_BOUND);
+            }
+        } else {
+            self.started -= 1;
+        }
         let result = open_error.map_or(result, Err).map(|bytes| bytes as usize);
         done.push(Done { tag, part, result, latency });
     }
 }
 
+impl Uring {
+    /// The place in `reads` of the read with this tag that somebody waits for.
+    fn in_flight_as(&self, tag: u64) -> Option<usize> {
+        self.reads.iter().position(|read| read.tag == tag && read.state == Waited::InFlight)
+    }
+}
+
 impl Engine for Uring {
     fn room(&self) -> usize {
-        self.depth - self.started
+        (self.depth - self.started).min((self.depth + self.spare).saturating_sub(self.started + self.abandoned))
     }
 
     fn in_flight(&self) -> usize {
@@ -260,7 +298,9 @@ impl Engine for Uring {
 
     fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()> {
         let want = (self.started / 4).clamp(1, COMPLETIONS_A_TURN);
-        let wait = wait.filter(|_| self.completions.is_empty());
+        let wait = wait.filter(|_| self.completions.is_empty() && self.cancelled.is_empty());
+        self.started -= self.cancelled.len();
+        done.append(&mut self.cancelled);
         let mut completions = std::mem::take(&mut self.completions);
         let turned = self.ring.turn(wait, want, &mut completions);
         for completion in completions.drain(..) {
@@ -286,6 +326,41 @@ impl Engine for Uring {
         self.ring.waker()
     }
 
+    fn cancel(&mut self, tag: u64) -> bool {
+        if let Some(index) = self.waiting.iter().position(|read| read.tag == tag) {
+            let result = Err(io::Error::from_raw_os_error(ECANCELED));
+            let done = |read: Read| Done { tag, part: read.part, result, latency: Duration::ZERO };
+            self.cancelled.extend(self.waiting.remove(index).map(done));
+            return true;
+        }
+        if let Some(index) = self.in_flight_as(tag) {
+            self.ring.cancel(index as u64);
+        }
+        false
+    }
+
+    fn abandon(&mut self, tag: u64) {
+        let Some(index) = self.in_flight_as(tag) else {
+            self.cancel(tag);
+            return;
+        };
+        self.reads[index].state = Waited::Abandoned;
+        self.started -= 1;
+        self.abandoned += 1;
+        self.ring.bound_drain(STUCK_DRAIN_BOUND);
+    }
+
+    fn stage(&self, tag: u64) -> &'static str {
+        let is_opening = |slot: u32| self.slots[slot as usize].state == State::Opening;
+        if let Some(index) = self.in_flight_as(tag) {
+            return if is_opening(self.reads[index].slot) { "being opened" } else { "being read" };
+        }
+        // Its file is being opened by another read, or every slot of the table is in use.
+        let read = self.waiting.iter().find(|read| read.tag == tag);
+        let slot = read.and_then(|read| self.slot_of.get(&read.file));
+        if slot.is_some() { "being opened" } else { "waiting for a free place to open it in" }
+    }
+
     fn register(&mut self, arena: &Arena, range: Range<usize>) -> io::Result<bool> {
         let mut start = range.start;
         while self.registering && start < range.end {
@@ -297,5 +372,102 @@ impl Engine for Uring {
             start = end;
         }
         Ok(self.registering)
+    }
+}
+
+const ECANCELED: i32 = 125;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{FileTable, Folder};
+    use std::fs::File;
+    use std::time::Instant;
+    use uringload_sys::ring::RingOptions;
+
+    /// An engine over a FIFO, which stands for a file system whose opens and reads do not end.
+    fn over_a_fifo(folder: &std::path::Path) -> Option<Uring> {
+        let options = RingOptions { entries: 16, files: 4, ..RingOptions::default() };
+        let ring = match Ring::open(&options) {
+            Ok((ring, _)) => ring,
+            Err(error) => {
+                eprintln!("skipped: io_uring is not to be had here: {error}");
+                return None;
+            }
+        };
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, folder.join("fifo"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let mut files = FileTable::new();
+        files.push_root(folder);
+        files.push(b"fifo", 4096).unwrap();
+        let files = Files::new(Arc::new(Folder::from_files(files)), false, true).unwrap();
+        Some(Uring::new(ring, Arc::new(files), 2, 2))
+    }
+
+    fn until_done(engine: &mut Uring, count: usize) -> Vec<Done> {
+        let (mut done, end) = (Vec::new(), Instant::now() + Duration::from_secs(10));
+        while done.len() < count {
+            assert!(Instant::now() < end, "they do not end: {done:?}");
+            engine.turn(Some(Duration::from_millis(100)), &mut done).unwrap();
+        }
+        done
+    }
+
+    #[test]
+    fn reads_and_opens_that_do_not_end_are_cancelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(mut engine) = over_a_fifo(folder.path()) else { return };
+        let (_arena, mut memory) = Arena::reserve(1 << 20).unwrap();
+        let mut read = |tag| Read { tag, file: FileId(0), offset: 0, part: memory.split_to(4096) };
+        for has_writer in [false, true] {
+            // Without a writer the open waits, with one that says nothing the read does.
+            let path = folder.path().join("fifo");
+            let writer = has_writer.then(|| File::options().read(true).write(true).open(path).unwrap());
+            engine.start(read(1));
+            engine.start(read(2));
+            engine.turn(Some(Duration::from_millis(20)), &mut Vec::new()).unwrap();
+            assert_eq!(engine.stage(1), if has_writer { "being read" } else { "being opened" });
+            let never_begun = [1, 2].map(|tag| engine.cancel(tag));
+            // The second read waits for the first one's open.
+            assert_eq!(never_begun, [false, !has_writer]);
+            for done in until_done(&mut engine, 2) {
+                assert!(done.result.is_err(), "{done:?}");
+                assert_eq!(done.part.len(), 4096);
+            }
+            assert_eq!((engine.in_flight(), engine.room()), (0, 2));
+            drop(writer);
+        }
+    }
+
+    #[test]
+    fn what_is_abandoned_takes_no_room_and_still_comes_home() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(mut engine) = over_a_fifo(folder.path()) else { return };
+        let (_arena, mut memory) = Arena::reserve(1 << 20).unwrap();
+        let mut read = |tag| Read { tag, file: FileId(0), offset: 0, part: memory.split_to(4096) };
+        let path = folder.path().join("fifo");
+        let writer = File::options().read(true).write(true).open(path).unwrap();
+        engine.start(read(1));
+        engine.start(read(2));
+        let mut nothing = Vec::new();
+        for _ in 0..3 {
+            engine.turn(Some(Duration::from_millis(20)), &mut nothing).unwrap();
+        }
+        assert_eq!((engine.room(), engine.in_flight()), (0, 2));
+        engine.abandon(1);
+        engine.abandon(2);
+        assert_eq!((engine.room(), engine.in_flight(), nothing.len()), (2, 0, 0));
+        engine.start(read(3));
+        engine.start(read(4));
+        engine.turn(Some(Duration::from_millis(20)), &mut nothing).unwrap();
+        engine.abandon(3);
+        engine.abandon(4);
+        assert_eq!(engine.room(), 0, "what may be kept back is bounded");
+        let dropped = Instant::now();
+        std::io::Write::write_all(&mut &writer, &[7; 2 * 4096]).unwrap();
+        until_done(&mut engine, 2);
+        assert_eq!((engine.room(), engine.in_flight()), (2, 0));
+        drop(engine);
+        assert!(dropped.elapsed() < Duration::from_secs(2), "reads that are known to be stuck are not waited for");
     }
 }

@@ -1,14 +1,18 @@
 //! Asked for is a [`Config`]; checked once here, against the dataset and the machine, it becomes a loader.
 
 use super::run::{self, Job};
-use super::{Loader, run::Limits};
+use super::{Loader, OnFailed, run::Limits};
+use crate::batch::FailedSample;
 use crate::collate::Collation;
-use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, OnError, Shuffle};
+use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
+use crate::quarantine::Quarantine;
+use crate::reactor::Failures;
 use crate::sampler::{self, Cursor, EpochDigest, Sampler, Strided, Windows};
 use crate::state::{Delivered, Identity, State};
 use crate::stats::Stats;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,12 +34,13 @@ pub struct Builder {
     sampler: Option<Arc<dyn Sampler>>,
     config: Config,
     resume: Option<Box<State>>,
+    on_failed: Option<OnFailed>,
 }
 
 impl Loader {
     /// A loader of `dataset`, with [`Config::default`] until told otherwise.
     pub fn builder(dataset: Arc<dyn Dataset>) -> Builder {
-        Builder { dataset, sampler: None, config: Config::default(), resume: None }
+        Builder { dataset, sampler: None, config: Config::default(), resume: None, on_failed: None }
     }
 }
 
@@ -146,6 +151,31 @@ impl Builder {
         self
     }
 
+    /// What is told of each sample that cannot be had, under [`OnError::Warn`]: on the thread that takes the batches,
+    /// when the batch that lacks the sample is handed out. So a slow one holds up nothing but its own thread.
+    pub fn on_failed(mut self, told: impl Fn(&FailedSample) + Send + Sync + 'static) -> Builder {
+        self.on_failed = Some(Arc::new(told));
+        self
+    }
+
+    /// How many samples may fail before the loader ends; `None`: any number.
+    pub fn max_failures(mut self, limit: impl Into<Option<MaxFailures>>) -> Builder {
+        self.config.max_failures = limit.into();
+        self
+    }
+
+    /// A file to which a line is added for each sample that cannot be had.
+    pub fn quarantine(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.config.quarantine = Some(path.into());
+        self
+    }
+
+    /// How long a read may take before it is given up; `None`: as long as it likes.
+    pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Builder {
+        self.config.timeout = timeout.into();
+        self
+    }
+
     /// How long the consumer may wait for memory that it holds itself.
     pub fn starved_after(mut self, wait: Duration) -> Builder {
         self.config.starved_after = wait;
@@ -185,13 +215,14 @@ impl Builder {
     /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
     ///
     /// # Errors
-    /// `InvalidArgument` for a rank, size, shuffle or cursor that cannot be, and for a form that a column cannot have
-    /// (see [`Collation::new`]); `Empty`; `MemoryLimit`, with the arithmetic, where one batch cannot fit; `Unavailable`
-    /// for an engine or mode that was asked for by name and is not to be had; `StateMismatch`, with what differs, for a
-    /// state to resume from that is of another dataset or order.
+    /// `InvalidArgument` for a rank, size, shuffle, cursor, limit or timeout that cannot be, and for a form that a
+    /// column cannot have (see [`Collation::new`]); `Empty`; what the system says of a quarantine file that cannot be
+    /// opened; `MemoryLimit`, with the arithmetic, where one batch cannot fit; `Unavailable` for an engine or mode that
+    /// was asked for by name and is not to be had; `StateMismatch`, with what differs, for a state to resume from that
+    /// is of another dataset or order.
     pub fn build(self) -> Result<Loader> {
-        let Builder { dataset, sampler, config, resume } = self;
-        refuse_unbuilt(&config)?;
+        let Builder { dataset, sampler, config, resume, on_failed } = self;
+        check_errors(&config, on_failed.is_some())?;
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
         }
@@ -212,23 +243,31 @@ impl Builder {
         let stats = Arc::new(Stats::new());
         let delivered = resume.and_then(|state| state.delivered);
         let digest = digest(delivered, &strided).unwrap_or(EpochDigest::new(start));
-        let job = Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, digest };
-        run::start(job, batches_left)
+        let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
+        let failures = Failures::new(config.max_failures, quarantine, Arc::clone(&sampler), strided);
+        let job = Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, digest, failures };
+        let mut loader = run::start(job, batches_left)?;
+        loader.on_failed = on_failed;
+        Ok(loader)
     }
 }
 
-/// What the configuration has words for and nothing does yet.
-fn refuse_unbuilt(config: &Config) -> Result<()> {
-    let unbuilt = [
-        (matches!(config.on_error, OnError::Warn | OnError::Replace), "on_error warn and replace"),
-        (config.max_failures.is_some(), "max_failures"),
-        (config.quarantine.is_some(), "quarantine"),
-        (config.timeout.is_some(), "timeout"),
-    ];
-    match unbuilt.iter().find(|(asked, _)| *asked) {
-        Some((_, what)) => Err(Error::new(ErrorKind::Unavailable, format!("not there yet: {what}"))),
-        None => Ok(()),
+/// What is asked for where samples cannot be had.
+fn check_errors(config: &Config, on_failed: bool) -> Result<()> {
+    let refused =
+        |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
+    if let Some(MaxFailures::Fraction(share)) = config.max_failures
+        && !(0.0..=1.0).contains(&share)
+    {
+        return refused(format!("max_failures as a share of the samples cannot be {share}"), "give one from 0 to 1");
     }
+    if config.timeout == Some(Duration::ZERO) {
+        return refused("no read ends within a timeout of 0".into(), "give a longer one, or none");
+    }
+    if on_failed && config.on_error != OnError::Warn {
+        return refused("on_failed is told of nothing unless on_error is warn".into(), "set on_error to warn");
+    }
+    Ok(())
 }
 
 fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
@@ -290,9 +329,15 @@ fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, col
     // What is gathered lies in a block of its own, beside those that it is gathered from.
     let target = collation.target_bound(dataset, config.coalesce_gap, samples, config.batch_size);
     batch_bytes = batch_bytes.saturating_add(target);
-    // Blocks start at 4096-byte boundaries, and a batch of n bytes has at most n / 16 MiB + 1 of them.
-    let blocks = batch_bytes / (crate::plan::BLOCK_BYTES / 2) + 1 + u64::from(target > 0);
-    batch_bytes = batch_bytes.saturating_add(blocks * crate::pool::BLOCK_ALIGNMENT as u64);
+    // Blocks start at 4096-byte boundaries.
+    batch_bytes = batch_bytes.saturating_add(block_roundings(batch_bytes)).saturating_add(block_roundings(0));
+    // One sample that stands in for another is read into memory that no batch takes.
+    let mut reserve_bytes = match config.on_error {
+        OnError::Replace => dataset.largest(1).saturating_add(2 * run::ALIGNMENT_MAX),
+        _ => 0,
+    };
+    reserve_bytes += if reserve_bytes > 0 { block_roundings(reserve_bytes) } else { 0 };
+    batch_bytes = batch_bytes.saturating_add(reserve_bytes);
     let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
     let limit = match config.memory_limit {
         Some(limit) => limit,
@@ -320,7 +365,12 @@ fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, col
         _ => (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1),
     };
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
-    Ok(Limits { pool_bytes: limit as usize, queue_capacity })
+    Ok(Limits { pool_bytes: limit as usize, reserve_bytes: reserve_bytes as usize, queue_capacity })
+}
+
+/// What rounding up the blocks of `bytes` adds at most: there are n / 16 MiB + 1 of them.
+fn block_roundings(bytes: u64) -> u64 {
+    (bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64
 }
 
 /// Batches to come, where their number is known in advance.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, bounded};
-use crate::reactor::{Reactor, Rules, Turn};
+use crate::reactor::{Failures, Reactor, Rules, Turn};
 use crate::sampler::{Cursor, EpochDigest, Sampler, Strided, Windows};
 use crate::stats::{Doing, Role, Stats};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +25,8 @@ pub(super) const ALIGNMENT_MAX: u64 = 4096;
 pub(super) struct Limits {
     /// Bytes of the pool.
     pub(super) pool_bytes: usize,
+    /// Bytes of these that are kept aside for samples that stand in for others.
+    pub(super) reserve_bytes: usize,
     /// Batches that may be ready.
     pub(super) queue_capacity: usize,
 }
@@ -42,6 +44,7 @@ pub(super) struct Job {
     pub(super) stats: Arc<Stats>,
     /// Where nothing was delivered before, it is empty.
     pub(super) digest: EpochDigest,
+    pub(super) failures: Failures,
 }
 
 /// Starts the thread and waits until its engine is open.
@@ -77,6 +80,7 @@ pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
         batches_left,
         memory_limit,
         finished: false,
+        on_failed: None,
         process: std::process::id(),
     })
 }
@@ -112,7 +116,7 @@ struct Running {
 
 impl Running {
     fn new(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>) -> Result<Running> {
-        let Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, .. } = job;
+        let Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, failures, .. } = job;
         let Opened { engine, route } = engine::open(&config, &dataset, &stats)?;
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
         let layout = Layout::new(&route, &config);
@@ -120,15 +124,18 @@ impl Running {
             .with_windows(windows)
             .with_collation(collation);
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
-        let pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
+        let mut pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
+        pool.reserve(limits.reserve_bytes);
         let rules = Rules {
             queue_depth: route.queue_depth,
             read_bytes: route.read_bytes as u64,
             fixed_depth: config.queue_depth.is_some(),
             on_error: config.on_error,
+            seed: config.seed,
+            timeout: config.timeout,
             starved_after: config.starved_after,
         };
-        let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules);
+        let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures);
         let route = Arc::new(Mutex::new(route));
         let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true };
         running.adopt()?;
@@ -167,7 +174,8 @@ impl Running {
     /// Before an epoch, where the choice is ours: looks whether the files lie in the page cache now. Where the way
     /// stays the same the epoch begins while the last one is still being read; else it waits for the engine to be idle.
     fn start_epoch(&mut self, epoch: u64, idle: bool) -> Result<()> {
-        if !self.first_epoch && self.way_has_changed() {
+        // An engine that holds reads which were given up is kept: it has their memory until they end.
+        if !self.first_epoch && !self.reactor.has_abandoned() && self.way_has_changed() {
             if !idle {
                 return Ok(());
             }

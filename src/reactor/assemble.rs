@@ -2,8 +2,8 @@
 
 use crate::batch::{Batch, FailedSample, Samples, index_column, key_column};
 use crate::collate::Collation;
-use crate::dataset::{Dataset, Field, Sample, Schema, Shape, Value};
-use crate::error::{Error, ErrorKind};
+use crate::dataset::{Dataset, Field, Sample, SampleId, Schema, Shape, Value};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, Piece};
 use crate::pool::Pool;
 use crate::sampler::Digest;
@@ -18,11 +18,20 @@ pub(super) struct Parsed {
     /// Sample i of the plan has `values[i * width..][..width]`; one that failed has values that mean nothing.
     values: Vec<Value>,
     /// What could not be had, by index in the plan.
-    failed: Vec<(usize, Error)>,
+    failed: Vec<Missing>,
     /// Indices in the plan of the samples that are in the batch.
     good: Vec<u32>,
     raw: Vec<Bytes>,
     sample: Sample,
+}
+
+/// A sample that could not be had.
+struct Missing {
+    /// Index in the plan.
+    index: usize,
+    error: Error,
+    /// The sample whose values are in its place.
+    replaced_by: Option<SampleId>,
 }
 
 impl Parsed {
@@ -46,7 +55,7 @@ impl Parsed {
             match error {
                 None => self.values.append(&mut self.sample.values),
                 Some(error) => {
-                    self.failed.push((index, error));
+                    self.failed.push(Missing { index, error, replaced_by: None });
                     self.values.resize(self.values.len() + self.width, Value::I64(0));
                 }
             }
@@ -82,11 +91,9 @@ impl Parsed {
         let is_whole = |field: usize| piece.is_none_or(|(packed, _)| packed != field);
         let sized = |(index, (field, value)): (usize, (&Field, &Value))| !is_whole(index) || has_size(value, field);
         let schema = dataset.schema();
-        if !self.fits() || !schema.fields.iter().zip(&self.sample.values).enumerate().all(sized) {
-            return Some(Error::new(
-                ErrorKind::Corrupt,
-                format!("sample {} was parsed into values that do not match the dataset's schema", id.0),
-            ));
+        let fields = schema.fields.iter().zip(&self.sample.values);
+        if !self.fits(&self.sample.values) || !fields.enumerate().all(sized) {
+            return Some(mismatch(id));
         }
         let (field, piece) = piece?;
         let is_plain = dataset.plain_field() == Some(field);
@@ -103,14 +110,69 @@ impl Parsed {
         ))
     }
 
-    /// Whether the sample has a value for each field, each of the kind that the samples before it have.
-    fn fits(&self) -> bool {
-        let first = (0..self.values.len() / self.width.max(1))
-            .find(|&index| self.failed.binary_search_by_key(&index, |failed| failed.0).is_err());
+    /// Whether the values are one for each field, each of the kind that other samples have there.
+    fn fits(&self, values: &[Value]) -> bool {
+        let is_missing = |index| {
+            let place = self.failed.binary_search_by_key(&index, |missing| missing.index);
+            place.is_ok_and(|place| self.failed[place].replaced_by.is_none())
+        };
+        let first = (0..self.values.len() / self.width.max(1)).find(|&index| !is_missing(index));
         let first = first.map(|index| &self.values[index * self.width..][..self.width]);
         let same = |(a, b): (&Value, &Value)| std::mem::discriminant(a) == std::mem::discriminant(b);
-        self.sample.values.len() == self.width
-            && first.is_none_or(|first| first.iter().zip(&self.sample.values).all(same))
+        values.len() == self.width && first.is_none_or(|first| first.iter().zip(values).all(same))
+    }
+
+    /// Index in the plan of the first sample that is missing and has no other in its place.
+    pub(super) fn missing(&self) -> Option<usize> {
+        self.failed.iter().find(|missing| missing.replaced_by.is_none()).map(|missing| missing.index)
+    }
+
+    /// Why the sample at `index` of the plan could not be had.
+    pub(super) fn error_at(&self, index: usize) -> Option<Error> {
+        let missing = self.failed.iter().find(|missing| missing.index == index);
+        missing.map(|missing| missing.error.clone())
+    }
+
+    /// Puts the values of the sample `by` in the place of the missing one at `index` of the plan.
+    ///
+    /// # Errors
+    /// `Corrupt` where the values are not of the kind that the others are.
+    pub(super) fn replace(&mut self, index: usize, by: SampleId, values: Vec<Value>) -> Result<()> {
+        if !self.fits(&values) {
+            return Err(mismatch(by));
+        }
+        for (place, value) in self.values[index * self.width..].iter_mut().zip(values) {
+            *place = value;
+        }
+        let missing = self.failed.iter_mut().find(|missing| missing.index == index);
+        missing.into_iter().for_each(|missing| missing.replaced_by = Some(by));
+        Ok(())
+    }
+
+    /// The values of the first sample, copied out of the memory that they were read into.
+    ///
+    /// # Errors
+    /// That of the sample.
+    pub(super) fn take_one(&mut self) -> Result<Vec<Value>> {
+        let copy = |value: Value| match value {
+            Value::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(&bytes)),
+            Value::I64(number) => Value::I64(number),
+        };
+        let values = self.values.drain(..).take(self.width).map(copy).collect();
+        match self.failed.pop() {
+            Some(Missing { error, .. }) => Err(error),
+            None => Ok(values),
+        }
+    }
+
+    /// The samples of `plan` that could not be had.
+    pub(super) fn failed_samples(&self, plan: &BatchPlan) -> Vec<FailedSample> {
+        self.failed.iter().map(|missing| missing.of(plan)).collect()
+    }
+
+    /// Number of samples that have another one in their place.
+    pub(super) fn replaced(&self) -> usize {
+        self.failed.iter().filter(|missing| missing.replaced_by.is_some()).count()
     }
 
     /// Number of samples that could not be had.
@@ -120,7 +182,7 @@ impl Parsed {
 
     /// The error of the first of them.
     pub(super) fn first_error(&self) -> Option<Error> {
-        self.failed.first().map(|(_, error)| error.clone())
+        self.failed.first().map(|missing| missing.error.clone())
     }
 
     /// Lets go of everything.
@@ -134,8 +196,7 @@ impl Parsed {
     /// were cut.
     pub(super) fn assemble(
         &mut self,
-        dataset: &dyn Dataset,
-        collation: &Collation,
+        (dataset, collation): (&dyn Dataset, &Collation),
         plan: &BatchPlan,
         blocks: &[Bytes],
         target: Option<Part>,
@@ -152,18 +213,19 @@ impl Parsed {
         for (index, &id) in plan.ids.iter().enumerate() {
             let position = plan.positions[index];
             let start = plan.pieces.get(index).map_or(0, |piece| piece.start);
-            if let Some((_, error)) = errors.next_if(|error| error.0 == index) {
-                if !position.padding {
-                    lost.add(position.position, id, start);
-                }
-                failed.push(FailedSample { id, position: position.position, error, replaced_by: None });
-                continue;
-            }
+            let missing = errors.next_if(|missing| missing.index == index);
             if !position.padding {
+                let digest = if missing.is_some() { &mut lost } else { &mut digest };
                 digest.add(position.position, id, start);
             }
+            let replaced_by = missing.as_ref().and_then(|missing| missing.replaced_by);
+            let is_there = missing.is_none() || replaced_by.is_some();
+            failed.extend(missing.map(|missing| missing.of(plan)));
+            if !is_there {
+                continue;
+            }
             self.good.push(index as u32);
-            ids.push(id);
+            ids.push(replaced_by.unwrap_or(id));
             if padded {
                 padding.push(position.padding);
             }
@@ -210,6 +272,24 @@ fn cut_out(value: &mut Value, schema: &Schema, field: usize, piece: Piece, is_pl
     }
     *bytes = bytes.slice(start as usize..end as usize);
     true
+}
+
+impl Missing {
+    fn of(&self, plan: &BatchPlan) -> FailedSample {
+        FailedSample {
+            id: plan.ids[self.index],
+            position: plan.positions[self.index].position,
+            error: self.error.clone(),
+            replaced_by: self.replaced_by,
+        }
+    }
+}
+
+fn mismatch(id: SampleId) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("sample {} was parsed into values that do not match the dataset's schema", id.0),
+    )
 }
 
 /// Moves the spans of good samples, which lie in one block in the batch's order, end to end there. Where they lie so

@@ -2,17 +2,18 @@
 
 use super::Rules;
 use super::assemble::{self, Parsed};
-use crate::batch::Batch;
-use crate::collate::Gather;
+use crate::batch::{Batch, FailedSample};
+use crate::collate::{Collation, Gather};
 use crate::config::OnError;
-use crate::dataset::{FileId, FileTable};
+use crate::dataset::{Dataset, FileId, FileTable, SampleId, Value};
 use crate::engine::{Done, Read};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{BatchPlan, PlannedRead, Planner, Slice};
+use crate::plan::{BatchPlan, PlannedRead, Slice};
 use crate::pool::Pool;
 use crate::stats::Stats;
 use bytes::Bytes;
 use std::io;
+use std::time::Instant;
 use uringload_sys::Part;
 
 /// Times that a read which the system interrupted or had no room for is started again.
@@ -35,6 +36,12 @@ pub(super) struct Pending {
     /// Reads that are not settled.
     left: usize,
     failures: Vec<Failure>,
+    /// The memory that the samples lie in, once they were parsed.
+    blocks_read: Option<Vec<Bytes>>,
+    /// The memory that values are gathered into.
+    target: Option<Part>,
+    /// Whether memory was left behind with reads that were given up.
+    has_holes: bool,
     parsed: Parsed,
 }
 
@@ -43,6 +50,11 @@ pub(super) struct Pending {
 struct Block {
     rest: Option<Part>,
     home: Vec<Part>,
+    /// Where it starts in the arena.
+    start: usize,
+    len: usize,
+    /// Bytes that reads which were given up have kept.
+    missing: usize,
 }
 
 /// How far one read has come.
@@ -54,6 +66,10 @@ struct Progress {
     got: u64,
     momentary: u8,
     device: u8,
+    /// Times that it was taken back because it had not begun.
+    waits: u32,
+    /// When the read that is in flight is to be cancelled.
+    deadline: Option<Instant>,
 }
 
 /// Bytes that could not be read.
@@ -83,7 +99,13 @@ impl Pending {
         self.take_blocks(pool, plan, Pool::take) || (pool.is_whole() && self.take_blocks(pool, plan, Pool::take_exact))
     }
 
-    fn take_blocks(&mut self, pool: &mut Pool, plan: &BatchPlan, take: fn(&mut Pool, usize) -> Option<Part>) -> bool {
+    /// Takes the memory for `plan` by `take`, all or nothing.
+    pub(super) fn take_blocks(
+        &mut self,
+        pool: &mut Pool,
+        plan: &BatchPlan,
+        take: fn(&mut Pool, usize) -> Option<Part>,
+    ) -> bool {
         // Never shortened: a block's list of parts keeps its length for the next batch that has as many blocks.
         self.blocks.resize_with(plan.blocks.len().max(self.blocks.len()), Block::default);
         for (block, &bytes) in self.blocks.iter_mut().zip(&plan.blocks) {
@@ -92,6 +114,9 @@ impl Pending {
                 self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
                 return false;
             }
+            let place = block.rest.as_ref().map(|rest| (rest.offset(), rest.len()));
+            (block.start, block.len) = place.unwrap_or_default();
+            block.missing = 0;
         }
         true
     }
@@ -109,6 +134,7 @@ impl Pending {
         self.issued = 0;
         self.left = plan.reads.len();
         self.failures.clear();
+        self.has_holes = false;
         Some(std::mem::replace(&mut self.plan, plan))
     }
 
@@ -127,10 +153,54 @@ impl Pending {
         Some(Read { tag, file: planned.file, offset: planned.offset, part })
     }
 
-    /// Books a read that is done and says what is next for it.
-    pub(super) fn settle(&mut self, done: Done, alignment: u64, files: &FileTable) -> Verdict {
+    /// Until when the read may be in flight, if it is and has a deadline.
+    pub(super) fn deadline(&self, index: usize) -> Option<Instant> {
+        self.reads.get(index)?.deadline
+    }
+
+    /// The read was started and is to be cancelled then.
+    pub(super) fn set_deadline(&mut self, index: usize, deadline: Instant) {
+        self.reads[index].deadline = Some(deadline);
+    }
+
+    /// The read is about to be cancelled, or has ended; returns what it is.
+    pub(super) fn clear_deadline(&mut self, index: usize) -> PlannedRead {
+        self.reads[index].deadline = None;
+        self.plan.reads[index]
+    }
+
+    /// Times that the read was taken back because it had not begun.
+    pub(super) fn waits(&self, index: usize) -> u32 {
+        self.reads[index].waits
+    }
+
+    /// The read was taken back before it had begun, and is to be started again.
+    pub(super) fn wait_again(&mut self, index: usize) {
+        self.reads[index].waits += 1;
+    }
+
+    /// Goes on without the memory of a read that does not come back; returns how much that is.
+    pub(super) fn abandon(&mut self, index: usize, error: Error) -> u64 {
+        let base = self.reads[index].base;
+        let PlannedRead { file, offset, len, block, .. } = self.plan.reads[index];
+        self.failures.push(Failure { file, start: offset + base, end: offset + len, error });
+        self.blocks[block as usize].missing += (len - base) as usize;
+        self.has_holes = true;
+        self.left -= 1;
+        len - base
+    }
+
+    /// Books a read that is done and says what is next for it. `cancelled` is what it fails with if it was cancelled
+    /// and is not complete all the same.
+    pub(super) fn settle(
+        &mut self,
+        done: Done,
+        alignment: u64,
+        files: &FileTable,
+        cancelled: Option<Error>,
+    ) -> Verdict {
         let index = done.tag as u32 as usize;
-        let planned = self.plan.reads[index];
+        let planned = self.clear_deadline(index);
         let progress = &mut self.reads[index];
         let block = &mut self.blocks[planned.block as usize].home;
         let again = |part, base| Read { tag: done.tag, file: planned.file, offset: planned.offset + base, part };
@@ -142,6 +212,10 @@ impl Pending {
                     block.push(done.part);
                     self.left -= 1;
                     return Verdict::Complete;
+                }
+                if let Some(error) = cancelled {
+                    let at = planned.offset + progress.got;
+                    return self.fail(index, done.part, at, error);
                 }
                 // The same end twice is the end of the file; anything more is a short read to be repaired.
                 let first_try = before == 0 && progress.base == 0;
@@ -160,6 +234,10 @@ impl Pending {
                 self.fail(index, done.part, at, error)
             }
             Err(source) => {
+                if let Some(error) = cancelled {
+                    let at = planned.offset + progress.base;
+                    return self.fail(index, done.part, at, error);
+                }
                 if is_momentary(&source) && progress.momentary < MOMENTARY_RETRIES {
                     progress.momentary += 1;
                     return Verdict::Again(again(done.part, progress.base));
@@ -189,44 +267,142 @@ impl Pending {
         target.rest.as_ref().map(Part::end)
     }
 
-    /// Makes the batch, or the error that stands in its place. Every block is leased or home afterwards.
+    /// Parses the samples, once every read is settled, where `gather` says that they are to lie. Every block is leased
+    /// or home afterwards, but for the one that values are gathered into.
     ///
     /// # Errors
     /// `Internal` where memory was lost: a bug.
-    pub(super) fn finish(
+    pub(super) fn parse(
         &mut self,
-        planner: &Planner,
+        (dataset, collation, gather): (&dyn Dataset, &Collation, Gather),
         pool: &Pool,
-        rules: &Rules,
         stats: &Stats,
-    ) -> Result<Result<Batch>> {
-        let mut parts = Vec::with_capacity(self.plan.blocks.len());
-        for block in &mut self.blocks[..self.plan.blocks.len()] {
-            parts.push(block.whole()?);
-        }
-        let target = self.plan.gather.and_then(|_| parts.pop());
-        let (dataset, collation) = (&**planner.dataset(), &**planner.collation());
+    ) -> Result<()> {
         let mut failed = self.failed_samples();
-        if collation.gather(planner.layout().coalesce_gap) == Gather::InPlace {
+        let mut parts = Vec::with_capacity(self.plan.blocks.len());
+        for index in 0..self.plan.blocks.len() {
+            let first = parts.len();
+            self.blocks[index].join(&mut parts)?;
+            if self.has_holes {
+                self.move_slices(index, &failed, first, &parts)?;
+            }
+        }
+        if self.has_holes {
+            // What lies around a hole are blocks of their own now.
+            self.plan.slices.iter_mut().for_each(|slice| slice.block &= !MOVED);
+        }
+        // The block to gather into is the last; nothing is read into it, so it has no hole.
+        self.target = self.plan.gather.and_then(|_| parts.pop());
+        if gather == Gather::InPlace && !self.has_holes {
             assemble::compact(&mut self.plan, &mut parts, &failed);
         }
         let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
         self.parsed.parse(dataset, collation, &self.plan, &blocks, &mut failed);
+        self.blocks_read = Some(blocks);
         stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
-        let failed = self.parsed.failed() as u64;
-        if rules.on_error == OnError::Raise
-            && let Some(error) = self.parsed.first_error()
-        {
+        Ok(())
+    }
+
+    /// Whether `parse` was done.
+    pub(super) fn is_parsed(&self) -> bool {
+        self.blocks_read.is_some()
+    }
+
+    /// Whether another sample can stand in for one of this batch: where rows are packed it would be of another length.
+    pub(super) fn is_replaceable(&self) -> bool {
+        self.plan.pieces.is_empty() && self.plan.row_ends.is_empty()
+    }
+
+    /// Index of the first sample that is missing and has no other in its place.
+    pub(super) fn missing(&self) -> Option<usize> {
+        self.parsed.missing()
+    }
+
+    /// The missing sample at `index`, and why it is missing.
+    pub(super) fn missing_at(&self, index: usize) -> (SampleId, Option<Error>) {
+        (self.plan.ids[index], self.parsed.error_at(index))
+    }
+
+    /// Puts the values of the sample `by` in the place of the missing one at `index`.
+    ///
+    /// # Errors
+    /// `Corrupt` where the values are not of the kind that the others are.
+    pub(super) fn replace(&mut self, index: usize, by: SampleId, values: Vec<Value>) -> Result<()> {
+        self.parsed.replace(index, by, values)
+    }
+
+    /// Of a batch of one sample, which was parsed: its values, copied, so that its memory is free.
+    ///
+    /// # Errors
+    /// That of the sample.
+    pub(super) fn take_one(&mut self) -> Result<Vec<Value>> {
+        let values = self.parsed.take_one();
+        self.blocks_read = None;
+        values
+    }
+
+    /// The epoch of the batch.
+    pub(super) fn epoch(&self) -> u64 {
+        self.plan.cursor.epoch
+    }
+
+    /// The samples that could not be had.
+    pub(super) fn failed(&self) -> Vec<FailedSample> {
+        self.parsed.failed_samples(&self.plan)
+    }
+
+    /// Makes the batch of what was parsed, or the error that stands in its place: `irreplaceable`, or what `rules`
+    /// says.
+    ///
+    /// # Errors
+    /// That error.
+    pub(super) fn finish(
+        &mut self,
+        (dataset, collation): (&dyn Dataset, &Collation),
+        rules: &Rules,
+        irreplaceable: Option<Error>,
+        pool: &Pool,
+        stats: &Stats,
+    ) -> Result<Batch> {
+        let blocks = self.blocks_read.take().unwrap_or_default();
+        let (failed, replaced) = (self.parsed.failed() as u64, self.parsed.replaced() as u64);
+        let raised = if rules.on_error == OnError::Raise { self.parsed.first_error() } else { irreplaceable };
+        if let Some(error) = raised {
             stats.count.samples_failed.add(failed);
             self.parsed.clear();
             // Goes home by drop.
-            let _ = target.map(|part| pool.lease(part));
-            return Ok(Err(error));
+            let _ = self.target.take().map(|part| pool.lease(part));
+            return Err(error);
         }
-        stats.count.samples_skipped.add(failed);
-        let (batch, truncated) = self.parsed.assemble(dataset, collation, &self.plan, &blocks, target, pool);
+        stats.count.samples_skipped.add(failed - replaced);
+        stats.count.samples_replaced.add(replaced);
+        let target = self.target.take();
+        let (batch, truncated) = self.parsed.assemble((dataset, collation), &self.plan, &blocks, target, pool);
         stats.count.samples_truncated.add(truncated);
-        Ok(Ok(batch))
+        Ok(batch)
+    }
+
+    /// Tells the slices of a block that came back with holes where they lie: in one of `parts[first..]`, which are the
+    /// runs that it came back in.
+    fn move_slices(&mut self, block: usize, failed: &[Option<Error>], first: usize, parts: &[Part]) -> Result<()> {
+        let start = self.blocks[block].start;
+        for index in 0..self.plan.ids.len() {
+            if failed.get(index).is_some_and(Option::is_some) {
+                continue;
+            }
+            for slice in self.plan.slice_range(index) {
+                let slice = &mut self.plan.slices[slice];
+                if slice.block as usize != block || slice.span.len == 0 {
+                    continue;
+                }
+                let (from, to) = (start + slice.at as usize, start + (slice.at + slice.span.len) as usize);
+                let run = parts[first..].iter().position(|part| part.offset() <= from && to <= part.end());
+                let run = first + run.ok_or_else(|| lost("a sample lies in memory that is not there"))?;
+                slice.at = (from - parts[run].offset()) as u64;
+                slice.block = MOVED | run as u32;
+            }
+        }
+        Ok(())
     }
 
     /// The error of each sample that lacks a byte, by sample; empty where all are good.
@@ -246,27 +422,42 @@ impl Pending {
 }
 
 impl Block {
-    /// Joins what came back to one part again.
-    fn whole(&mut self) -> Result<Part> {
+    /// Joins what came back to one part again, or to one for each run where memory is missing, and appends it.
+    fn join(&mut self, parts: &mut Vec<Part>) -> Result<()> {
         self.home.extend(self.rest.take());
         // A repair may have split off nothing; an empty part has no place in the order.
         self.home.retain(|part| !part.is_empty());
         self.home.sort_unstable_by_key(Part::offset);
-        let mut parts = self.home.drain(..);
-        let lost = || Error::new(ErrorKind::Internal, "a block came back with a hole: this is a bug of uringload");
-        let mut whole = parts.next().ok_or_else(lost)?;
-        for part in parts {
-            whole.unsplit(part).map_err(|_| lost())?;
+        let first = parts.len();
+        let mut bytes = 0;
+        for part in self.home.drain(..) {
+            bytes += part.len();
+            // The first part of a block may lie right behind the block before, which it is no part of.
+            let apart = match parts[first..].last_mut() {
+                Some(last) => last.unsplit(part).err(),
+                None => Some(part),
+            };
+            parts.extend(apart);
         }
-        Ok(whole)
+        let is_whole = parts.len() == first + 1 || self.missing > 0;
+        if is_whole && bytes + self.missing == self.len { Ok(()) } else { Err(lost("a block came back with a hole")) }
     }
 }
 
-const EIO: i32 = 5;
+/// Marks the block of a slice as one of those that came back, while others still count in those that were taken.
+const MOVED: u32 = 1 << 31;
 
-/// EINTR, EAGAIN, and ENOMEM of a kernel that is short of memory for a moment.
+fn lost(what: &'static str) -> Error {
+    Error::new(ErrorKind::Internal, format!("{what}: this is a bug of uringload"))
+}
+
+const EIO: i32 = 5;
+const ECANCELED: i32 = 125;
+
+/// EINTR, EAGAIN, ENOMEM of a kernel that is short of memory for a moment, and ECANCELED of a read that was taken back.
 fn is_momentary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
+    error.raw_os_error() == Some(ECANCELED)
+        || matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
 }
 
 fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {
@@ -280,4 +471,20 @@ fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {
     .with_file(files.path(file))
     .with_offset(at)
     .with_remedy("restore the file, or open the dataset again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sample of another length does not fit into the gap of a packed row: what is missing there is left out.
+    #[test]
+    fn packed_rows_get_no_replacements() {
+        let mut pending = Pending::default();
+        assert!(pending.is_replaceable());
+        pending.begin(BatchPlan { pieces: vec![crate::plan::Piece { start: 0, len: 3 }], ..BatchPlan::default() });
+        assert!(!pending.is_replaceable());
+        pending.begin(BatchPlan { row_ends: vec![1], ..BatchPlan::default() });
+        assert!(!pending.is_replaceable());
+    }
 }

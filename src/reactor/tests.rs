@@ -4,13 +4,14 @@
 use super::*;
 use crate::batch::{Column, Data, FailedSample};
 use crate::collate::Collation;
-use crate::config::{Collate, Config, PadValue, Padding};
+use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
 use crate::dataset::{
     DType, FileId, FileTable, Folder, FolderOptions, Labels, RecordOptions, Records, SampleId, Shape,
 };
+use crate::engine::ABANDONED_MAX;
 use crate::engine::sim::{Faults, Sim, byte_at};
 use crate::queue::{Missing, Receiver, bounded};
-use crate::sampler::{Cursor, Sampler, Sequential, Shuffled, Strided};
+use crate::sampler::{Cursor, Digest, Position, Sampler, Sequential, Shuffled, Strided, replacement};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -34,11 +35,46 @@ struct World {
     config: Config,
     collation: Arc<Collation>,
     rules: Rules,
+    max_failures: Option<MaxFailures>,
     faults: Faults,
     pool_bytes: usize,
+    reserve_bytes: usize,
     queue_capacity: usize,
     /// Values that came cut.
     cut: u64,
+    /// What the consumer has heard of so far.
+    heard: Heard,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// Samples and batches that failed.
+    failures: u64,
+    /// Whether it was told that there is no memory.
+    starved: bool,
+    /// Batches that came with timeouts and with samples.
+    holes: u64,
+    irreplaceable: u64,
+}
+
+/// What came to pass in some worlds: a suite in which nothing goes wrong proves nothing.
+#[derive(Debug, Default)]
+struct Seen {
+    timeouts: u64,
+    abandoned: u64,
+    holes: u64,
+    replaced: u64,
+    irreplaceable: u64,
+    starved: u64,
+    too_many_failures: u64,
+    late: u64,
+}
+
+/// A sample of a batch that must come.
+#[derive(Clone, Copy)]
+struct Wanted {
+    id: SampleId,
+    position: Position,
 }
 
 impl World {
@@ -99,6 +135,7 @@ impl World {
         let collation = Arc::new(Collation::new(&config, &*dataset).unwrap());
         let lies = pick(4) > 0;
         let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };
+        let stuck = [0, 0, chance(30)][chance(3) as usize];
         let faults = Faults {
             short: chance(80),
             momentary: chance(60),
@@ -106,18 +143,28 @@ impl World {
             lasting: chance(128),
             delay: chance(200),
             shrunk: chance(40),
+            stuck,
+            deaf: chance(256),
             reorder: lies,
         };
         let rules = Rules {
             queue_depth: 1 + pick(20) as usize,
             read_bytes: layout.read_bytes,
             fixed_depth: pick(2) == 0,
-            on_error: if pick(2) == 0 { OnError::Skip } else { OnError::Raise },
+            on_error: [OnError::Skip, OnError::Raise, OnError::Warn, OnError::Replace][pick(4) as usize],
+            seed,
+            // A read that does not end is given up, or the run would not end either.
+            timeout: (stuck > 0 || pick(4) == 0).then(|| Duration::from_millis([2, 50, 2000][pick(3) as usize])),
             starved_after: Duration::from_secs(60),
         };
+        let gathered = collation.target_bound(&*dataset, coalesce_gap, batch_size, 0);
         let bound = (dataset.largest(batch_size) + batch_size * (2 * alignment + coalesce_gap)) * 2 + (1 << 20);
-        let bound = bound + collation.target_bound(&*dataset, coalesce_gap, batch_size, 0);
-        let pool_bytes = (bound + pick(4) * bound) as usize;
+        let reserve_bytes = if rules.on_error == OnError::Replace { dataset.largest(1) + 3 * 4096 } else { 0 } as usize;
+        // Room for one batch only makes memory that does not come home felt.
+        let tight = dataset.largest(batch_size) + batch_size * (2 * alignment + coalesce_gap) + 4 * 4096;
+        let bytes = if pick(4) == 0 { tight } else { bound + pick(4) * bound };
+        let pool_bytes = (bytes + gathered) as usize + reserve_bytes;
+        let max_failures = [None, None, Some(MaxFailures::Count(pick(30)))][pick(3) as usize];
         let queue_capacity = 1 + pick(4) as usize;
         World {
             seed,
@@ -131,15 +178,18 @@ impl World {
             config,
             collation,
             rules,
+            max_failures,
             faults,
             pool_bytes,
+            reserve_bytes,
             queue_capacity,
             cut: 0,
+            heard: Heard::default(),
         }
     }
 
-    /// The batches that must come: (cursor, samples with their padding marks).
-    fn expected(&self) -> Vec<(Cursor, Vec<(SampleId, bool)>)> {
+    /// The batches that must come.
+    fn expected(&self) -> Vec<(Cursor, Vec<Wanted>)> {
         let mut expected = Vec::new();
         let len = self.sampler.len();
         for epoch in self.start.epoch..self.start.epoch + self.epochs {
@@ -149,9 +199,11 @@ impl World {
                 let mut positions = Vec::new();
                 self.strided.batch(start, len, index, &mut positions);
                 let cursor = if index == 0 { start } else { self.strided.cursor_after(start, len, index - 1) };
-                let sample =
-                    |p: &crate::sampler::Position| (self.sampler.at(Cursor::new(epoch, p.position)), p.padding);
-                expected.push((cursor, positions.iter().map(sample).collect()));
+                let wanted = |&position: &Position| Wanted {
+                    id: self.sampler.at(Cursor::new(epoch, position.position)),
+                    position,
+                };
+                expected.push((cursor, positions.iter().map(wanted).collect()));
             }
         }
         expected
@@ -161,7 +213,7 @@ impl World {
         self.random.next_u64() % 100 < of_100
     }
 
-    fn run(mut self) {
+    fn run(mut self, seen: &mut Seen) {
         let expected = self.expected();
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(self.queue_capacity, Arc::clone(&bell));
@@ -175,17 +227,27 @@ impl World {
             self.layout,
         )
         .with_collation(Arc::clone(&self.collation));
+        let mut pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
+        pool.reserve(self.reserve_bytes);
+        let failures = Failures::new(self.max_failures, None, Arc::clone(&self.sampler), self.strided);
         let stats = Arc::new(Stats::new());
-        let pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
-        let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules);
+        let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures);
         let mut sim =
             Sim::new(Arc::clone(&self.dataset), self.rules.queue_depth, self.layout.alignment, self.seed, self.faults);
         let mut held = Vec::new();
         let mut next = 0;
         let mut finished = false;
+        let mut ended_by = None;
         for _ in 0..TURNS_MAX {
-            if !finished {
-                match reactor.turn(&mut sim).unwrap() {
+            if !finished && ended_by.is_none() {
+                let turn = match reactor.turn(&mut sim) {
+                    Ok(turn) => turn,
+                    Err(error) => {
+                        ended_by = Some(error);
+                        continue;
+                    }
+                };
+                match turn {
                     // As the loader does: at once where the route stays, else when nothing is in flight.
                     Turn::Epoch { epoch, idle } if idle || self.seed.is_multiple_of(2) => reactor.start_epoch(epoch),
                     Turn::Epoch { .. } => {}
@@ -197,61 +259,126 @@ impl World {
             if self.chance(60) {
                 held.clear();
             }
-            if finished || self.chance(50) {
+            if finished || ended_by.is_some() || self.chance(50) {
                 held.extend(self.receive(&mut receiver, &expected, &mut next, &sim));
             }
-            if finished && next == expected.len() {
+            seen.abandoned += u64::from(reactor.has_abandoned());
+            if std::mem::take(&mut self.heard.starved) {
+                seen.starved += 1;
+                // Reads that never end may hold all memory, as this consumer may: that is said, and then they end.
+                assert!(reactor.has_abandoned() || !held.is_empty());
+                sim.release();
+            }
+            if (finished && next == expected.len()) || (ended_by.is_some() && receiver.is_empty()) {
                 break;
             }
+        }
+        self.check_failures(ended_by.as_ref(), &reactor);
+        seen.timeouts += stats.count.timeouts.get();
+        seen.replaced += stats.count.samples_replaced.get();
+        seen.holes += self.heard.holes;
+        seen.irreplaceable += self.heard.irreplaceable;
+        seen.too_many_failures += u64::from(ended_by.is_some());
+        if ended_by.is_some() {
+            return;
         }
         assert_eq!(next, expected.len(), "batches are missing: a hang or a loss");
         assert!(finished);
         held.clear();
+        seen.late += u64::from(reactor.has_abandoned());
+        sim.release();
+        sim.turn(None, &mut reactor.done).unwrap();
+        reactor.settle();
+        assert!(!reactor.has_abandoned(), "what was given up comes home when it ends");
         reactor.pool.collect();
         assert!(reactor.pool.is_whole(), "memory is lost");
         assert_eq!(stats.count.samples_truncated.get(), self.cut, "values are cut in silence");
         assert_eq!(sim.in_flight(), 0);
     }
 
+    /// A loader ends early for a reason only, and goes on for none.
+    fn check_failures(&self, ended_by: Option<&Error>, reactor: &Reactor) {
+        let limit = match self.max_failures {
+            Some(MaxFailures::Count(limit)) => limit,
+            _ => u64::MAX,
+        };
+        assert!(self.heard.failures <= limit, "{} failures were let pass", self.heard.failures);
+        let Some(error) = ended_by else { return };
+        match error.kind() {
+            ErrorKind::TooManyFailures => {
+                assert!(reactor.failures.total() > limit, "{error}");
+                assert!(error.file().is_some() && error.offset().is_some(), "{error}");
+            }
+            ErrorKind::Timeout => assert!(reactor.timeouts.abandoned().0 > ABANDONED_MAX, "{error}"),
+            _ => panic!("{error}"),
+        }
+    }
+
     /// Takes one batch, checks it against the oracle, and keeps it for a while.
     fn receive(
         &mut self,
         receiver: &mut Receiver<Result<Batch>>,
-        expected: &[(Cursor, Vec<(SampleId, bool)>)],
+        expected: &[(Cursor, Vec<Wanted>)],
         next: &mut usize,
         sim: &Sim,
     ) -> Option<Batch> {
-        let received = match receiver.try_recv() {
+        let batch = match receiver.try_recv() {
             Err(Missing::Empty | Missing::Closed) => return None,
+            Ok(Err(error)) if error.kind() == ErrorKind::Starved => {
+                self.heard.starved = true;
+                return None;
+            }
             Ok(received) => received,
         };
         let (cursor, samples) = &expected[*next];
         *next += 1;
-        let batch = match received {
+        let batch = match batch {
             Ok(batch) => batch,
             Err(error) => {
-                assert_eq!(self.rules.on_error, OnError::Raise);
-                assert!(samples.iter().any(|(id, _)| self.may_fail(*id, sim)), "a made-up error: {error}");
+                assert!(matches!(self.rules.on_error, OnError::Raise | OnError::Replace), "{error}");
+                assert!(samples.iter().any(|wanted| self.may_fail(wanted.id, &error, sim)), "a made-up error: {error}");
+                self.heard.failures += 1;
+                self.heard.irreplaceable += u64::from(self.rules.on_error == OnError::Replace);
                 return None;
             }
         };
         assert_eq!(batch.cursor, *cursor);
-        let skipped: Vec<SampleId> = batch.failed.iter().map(|failed| failed.id).collect();
-        for FailedSample { id, error, .. } in &batch.failed {
-            assert!(self.may_fail(*id, sim), "a made-up error: {error}");
-            assert!(error.file().is_some() && error.offset().is_some(), "{error}");
+        self.heard.failures += batch.failed.len() as u64;
+        for failed in &batch.failed {
+            self.check_failed(failed, sim);
         }
-        let good: Vec<_> = samples.iter().filter(|(id, _)| !skipped.contains(id)).collect();
-        assert_eq!(batch.ids, good.iter().map(|(id, _)| *id).collect::<Vec<_>>());
-        if samples.iter().any(|(_, padding)| *padding) {
-            assert_eq!(batch.padding, Some(good.iter().map(|(_, padding)| *padding).collect()));
+        let is_timeout = |failed: &FailedSample| failed.error.kind() == ErrorKind::Timeout;
+        self.heard.holes += u64::from(batch.failed.iter().any(is_timeout) && !batch.is_empty());
+        // What is to come, with what stands in for others.
+        let mut failed = batch.failed.iter().peekable();
+        let mut there = Vec::new();
+        let (mut digest, mut lost) = (Digest::default(), Digest::default());
+        for &Wanted { id, position } in samples {
+            let missing = failed.next_if(|failed| failed.id == id && failed.position == position.position);
+            if !position.padding {
+                let digest = if missing.is_some() { &mut lost } else { &mut digest };
+                digest.add(position.position, id, 0);
+            }
+            match missing {
+                None => there.push((id, position.padding)),
+                Some(missing) => there.extend(missing.replaced_by.map(|by| (by, position.padding))),
+            }
+        }
+        assert!(failed.next().is_none(), "a failure of no sample of the batch");
+        assert_eq!((batch.digest, batch.lost), (digest, lost));
+        assert_eq!(batch.ids, there.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+        if samples.iter().any(|wanted| wanted.position.padding) {
+            assert_eq!(batch.padding, Some(there.iter().map(|(_, padding)| *padding).collect()));
         } else {
             assert_eq!(batch.padding, None);
         }
-        self.check_form(&batch.columns[0], good.len());
-        for (index, (id, _)) in good.iter().enumerate() {
-            assert!(!self.must_fail(*id, sim), "sample {id:?} cannot have been read");
-            self.check_bytes(*id, &batch.columns[0].bytes_of(index).unwrap());
+        self.check_form(&batch.columns[0], batch.len());
+        if self.rules.on_error == OnError::Replace {
+            assert_eq!(batch.len(), samples.len(), "ranks stay aligned");
+        }
+        for (index, &id) in batch.ids.iter().enumerate() {
+            assert!(!self.must_fail(id, sim), "sample {id:?} cannot have been read");
+            self.check_bytes(id, &batch.columns[0].bytes_of(index).unwrap());
         }
         let mut added = batch.columns[1..].iter();
         if self.config.key_column {
@@ -309,6 +436,19 @@ impl World {
         }
     }
 
+    fn check_failed(&self, failed: &FailedSample, sim: &Sim) {
+        let FailedSample { id, error, replaced_by, .. } = failed;
+        assert!(self.may_fail(*id, error, sim), "a made-up error: {error}");
+        assert!(error.file().is_some() && error.offset().is_some(), "{error}");
+        assert_eq!(replaced_by.is_some(), self.rules.on_error == OnError::Replace);
+        let Some(by) = *replaced_by else { return };
+        let mut tries = (0..16).map(|attempt| replacement(self.seed, *id, attempt, self.dataset.len()).unwrap());
+        // Those before it failed, or it would not have come to this one.
+        let before: Vec<SampleId> = tries.by_ref().take_while(|tried| *tried != by).collect();
+        assert!(before.len() < 16, "{by:?} in the place of {id:?}");
+        assert!(before.iter().all(|tried| self.may_fail(*tried, error, sim) || self.rules.timeout.is_some()));
+    }
+
     fn check_bytes(&mut self, id: SampleId, bytes: &[u8]) {
         let mut spans = Vec::new();
         self.dataset.spans(id, &mut spans);
@@ -336,9 +476,10 @@ impl World {
         spans.iter().any(|span| span.len > 0 && sim.size(span.file) < span.offset + span.len)
     }
 
-    /// Whether some disk error near the sample explains its error: reads reach over samples where they are joined.
-    fn may_fail(&self, id: SampleId, sim: &Sim) -> bool {
-        if self.must_fail(id, sim) {
+    /// Whether some disk error near the sample explains its error: reads reach over samples where they are joined. Any
+    /// sample may come too late.
+    fn may_fail(&self, id: SampleId, error: &Error, sim: &Sim) -> bool {
+        if self.must_fail(id, sim) || (error.kind() == ErrorKind::Timeout && self.rules.timeout.is_some()) {
             return true;
         }
         let mut spans = Vec::new();
@@ -353,12 +494,17 @@ impl World {
 #[test]
 fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
     let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    let mut seen = Seen::default();
     for seed in 0..seeds {
         // A panic inside a world prints this first, so that the failure can be run again.
         let printed = PrintSeed(seed);
-        World::new(seed).run();
+        World::new(seed).run(&mut seen);
         drop(printed);
     }
+    println!("{seen:?}");
+    let Seen { timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late } = seen;
+    let all = [timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late];
+    assert!(seeds < SEEDS || !all.contains(&0), "{seeds} seeds have not shown everything: {seen:?}");
 }
 
 /// Long blocks take the room of the longest where there is room to spare. A batch that has all of the pool to itself

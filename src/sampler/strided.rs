@@ -82,6 +82,11 @@ impl Strided {
         if self.drop_last { remaining / self.global_batch() } else { remaining.div_ceil(self.global_batch()) }
     }
 
+    /// Samples that each rank gets of an epoch of `len`, padding included.
+    pub fn share(&self, len: u64) -> u64 {
+        if self.drop_last { self.batches(len) * self.batch_size } else { len.div_ceil(self.world_size) }
+    }
+
     /// Appends the positions of batch `index`, counted from `start`, of an epoch of `len` samples. Nothing, if there
     /// is no such batch.
     pub fn batch(&self, start: Cursor, len: u64, index: u64, out: &mut Vec<Position>) {

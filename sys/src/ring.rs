@@ -129,10 +129,14 @@ pub struct Ring {
     buffers: Buffers,
     bell: Arc<Bell>,
     bell_armed: bool,
+    /// Whether a cancellation is under way: there is an entry for one.
     cancelling: bool,
+    /// User data of what is to be cancelled, one a turn.
+    cancels: Vec<u64>,
     /// Operations refused before they reached the kernel, to be reported by the next turn.
     refused: Vec<Completion>,
     batch_wait: Duration,
+    drain_bound: Duration,
     /// The process that opened the ring: a forked child inherits this value, but not the ring's memory.
     process: u32,
     /// Neither `Send` nor `Sync`, whatever the fields are.
@@ -155,8 +159,10 @@ impl Ring {
             bell: Arc::new(Bell::new()?),
             bell_armed: false,
             cancelling: false,
+            cancels: Vec::new(),
             refused: Vec::with_capacity(entries),
             batch_wait: options.batch_wait,
+            drain_bound: DRAIN_BOUND,
             process: std::process::id(),
             thread_bound: PhantomData,
         };
@@ -279,8 +285,14 @@ impl Ring {
     /// # Errors
     /// Only where the ring as a whole has failed.
     pub fn turn(&mut self, wait: Option<Duration>, want: usize, done: &mut Vec<Completion>) -> io::Result<()> {
-        let wait = wait.filter(|_| self.refused.is_empty());
+        let wait = wait.filter(|_| self.refused.is_empty() && self.cancels.is_empty());
         done.append(&mut self.refused);
+        if !self.cancelling
+            && let Some(index) = self.cancels.pop()
+        {
+            self.cancelling = true;
+            self.queue(opcode::AsyncCancel::new(index).build().user_data(records::CANCEL));
+        }
         if !self.bell_armed {
             self.bell_armed = true;
             self.queue(self.bell.entry().user_data(records::BELL));
@@ -293,6 +305,20 @@ impl Ring {
     /// Ends a `turn` that waits, or the next one, from any thread.
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.bell))
+    }
+
+    /// Asks the kernel, with the next turns, to cancel what is in flight with this tag: an open and the read linked to
+    /// it are asked for one after the other. Each still gets its completion: `ECANCELED` or `EINTR`, or its result
+    /// where it was too late. A read that a disk or a file system is working on is not interrupted, and completes
+    /// whenever that ends.
+    pub fn cancel(&mut self, tag: u64) {
+        self.cancels.extend(self.records.with_tag(tag));
+    }
+
+    /// How long dropping the ring waits for reads that the kernel does not give back, from now on: less than
+    /// [`DRAIN_BOUND`] where some are known not to end.
+    pub fn bound_drain(&mut self, bound: Duration) {
+        self.drain_bound = bound;
     }
 
     /// Asks the kernel, with the next `turn`, to cancel what is in flight. Every operation still gets its completion:
@@ -365,9 +391,9 @@ impl Ring {
     fn queue(&mut self, entry: Entry) {
         let index = entry.get_user_data();
         // SAFETY: what an entry points to (a part, a path) is owned by the record that its user data names, and the
-        // wake-up and the cancellation point to nothing. Records are emptied by `reap` alone, when the kernel has given
-        // the operation back; `drop` leaks them if it does not. Descriptors are kept open by the same record, or by
-        // `self.bell`.
+        // wake-up and a cancellation (of one record's operation, by its number, or of all) point to nothing. Records
+        // are emptied by `reap` alone, when the kernel has given the operation back; `drop` leaks them if it does not.
+        // Descriptors are kept open by the same record, or by `self.bell`.
         let pushed = unsafe { self.queues.sq.push(&entry) };
         assert!(pushed.is_ok(), "the submission queue has an entry for every record");
         self.records.queued.push_back(index);
@@ -401,6 +427,8 @@ impl Ring {
                 }
                 records::CANCEL => self.cancelling = false,
                 index => {
+                    // Its record is free from here on: what uses it next is not to be cancelled.
+                    self.cancels.retain(|&cancel| cancel != index);
                     let (slot, completion) = self.records.finish(index, entry.result(), now);
                     if let Some(slot) = slot {
                         self.slots[slot as usize].finish(&completion);
@@ -457,7 +485,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            self.close(DRAIN_BOUND);
+            self.close(self.drain_bound);
         } else {
             // In a forked child the ring's memory is not mapped, and what is in flight is the parent's: touch nothing.
             self.leak();

@@ -79,6 +79,14 @@ impl Records {
         (u64::from(index), record)
     }
 
+    /// User data of the operations in flight with this tag.
+    pub(super) fn with_tag(&self, tag: u64) -> impl Iterator<Item = u64> {
+        // A record in use owns a part or keeps a folder open; `finish` takes both away.
+        let is_used = |record: &Record| record.part.is_some() || record.file.is_some();
+        let all = (0_u64..).zip(&self.all);
+        all.filter(move |(_, record)| record.tag == tag && is_used(record)).map(|(index, _)| index)
+    }
+
     /// Frees the record of an operation that the kernel has given back: its slot, and what to report.
     pub(super) fn finish(&mut self, index: u64, result: i32, now: Instant) -> (Option<u32>, Completion) {
         let record = &mut self.all[index as usize];

@@ -1,5 +1,6 @@
 //! The ring against the real kernel; skipped aloud where io_uring is denied.
 
+mod cancel;
 mod mixed;
 
 use super::*;

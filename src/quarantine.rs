@@ -1,0 +1,262 @@
+//! The list of samples that could not be had: written while a loader runs, and read back to leave them out.
+//!
+//! It is JSON Lines. A line has the fields
+//!
+//! - `dataset`, `id`: fingerprint (hexadecimal) of the dataset that has the sample, and the sample's number there;
+//! - `key`: what the dataset calls it;
+//! - `file`, `offset`, `length`: the part of the sample that could not be had, in bytes;
+//! - `kind`, `reason`: the error's [`ErrorKind`] by its name here, and the error in words;
+//! - `epoch`, `position`: where it was met first by the loader that wrote the line;
+//! - `replaced_by`: number of the sample that took its place, if one did (in the dataset `replaced_by_dataset`, where
+//!   that is another one);
+//! - `key_hex`, `file_hex`: all bytes of a name that is not Unicode, which `key` and `file` then cannot hold.
+
+use crate::batch::FailedSample;
+use crate::dataset::{Dataset, SampleId, Span};
+use crate::error::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Other datasets that are named where a list has no line of the one that is asked for.
+const NAMED_DATASETS: usize = 3;
+
+/// A list that is being written. Several processes may write to one.
+#[derive(Debug)]
+pub struct Quarantine {
+    file: File,
+    path: PathBuf,
+    /// What this one has written.
+    written: HashSet<SampleId>,
+    /// Whether the last write ended within a line.
+    torn: bool,
+    /// Whether it was told that the file cannot be written.
+    told: bool,
+}
+
+impl Quarantine {
+    /// Opens the file to add to it; makes it if it is not there.
+    ///
+    /// # Errors
+    /// Why the file cannot be opened for writing.
+    pub fn open(path: &Path) -> Result<Quarantine> {
+        let file = File::options().append(true).create(true).open(path).map_err(|source| {
+            Error::io("cannot open the quarantine file", source)
+                .with_file(path)
+                .with_remedy("name a file in a folder that this process may write to")
+        })?;
+        Ok(Quarantine { file, path: path.to_owned(), written: HashSet::new(), torn: false, told: false })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a line for a sample of `dataset` that could not be had, unless this sample has one already. A line is one
+    /// `write(2)` to the end of the file, so that the lines of several writers do not mix.
+    ///
+    /// # Errors
+    /// What the system said (a full disk), once: later failures are no news. The sample is tried again when it fails
+    /// again.
+    pub fn add(&mut self, dataset: &dyn Dataset, epoch: u64, failed: &FailedSample) -> Result<()> {
+        if self.written.contains(&failed.id) {
+            return Ok(());
+        }
+        let written = serde_json::to_vec(&Line::new(dataset, epoch, failed)).map_err(io::Error::from);
+        match written.and_then(|line| self.write(line)) {
+            Ok(()) => {
+                self.written.insert(failed.id);
+                Ok(())
+            }
+            Err(_) if self.told => Ok(()),
+            Err(source) => {
+                self.told = true;
+                Err(Error::io("the quarantine file lacks samples from here on: cannot write to", source)
+                    .with_file(&self.path)
+                    .with_remedy("make room on its disk; samples that fail again are tried again"))
+            }
+        }
+    }
+
+    fn write(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+        if self.torn {
+            // What was cut off must not spoil this line too.
+            line.insert(0, b'\n');
+        }
+        line.push(b'\n');
+        loop {
+            match self.file.write(&line) {
+                Ok(bytes) if bytes == line.len() => {
+                    self.torn = false;
+                    return Ok(());
+                }
+                Ok(bytes) => {
+                    self.torn |= bytes > 0;
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// What is written of a sample.
+#[derive(Serialize)]
+struct Line {
+    dataset: String,
+    id: u64,
+    key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_hex: Option<String>,
+    offset: u64,
+    length: u64,
+    kind: String,
+    reason: String,
+    epoch: u64,
+    position: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced_by: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced_by_dataset: Option<String>,
+}
+
+impl Line {
+    fn new(dataset: &dyn Dataset, epoch: u64, failed: &FailedSample) -> Line {
+        let FailedSample { id, position, error, replaced_by } = failed;
+        let origin = dataset.origin(*id);
+        let replacement = replaced_by.map(|id| dataset.origin(id));
+        let mut key = Vec::new();
+        dataset.key(*id, &mut key);
+        let (key, key_hex) = text(&key);
+        let span = failing_span(dataset, *id, error);
+        let path = span.map(|span| dataset.files().path(span.file)).or_else(|| error.file().map(Path::to_owned));
+        let (file, file_hex) = text(path.unwrap_or_default().as_os_str().as_bytes());
+        let other_dataset = replacement.filter(|replacement| replacement.fingerprint != origin.fingerprint);
+        Line {
+            dataset: fingerprint(origin.fingerprint),
+            id: origin.id.0,
+            key,
+            key_hex,
+            file,
+            file_hex,
+            offset: span.map_or(0, |span| span.offset),
+            length: span.map_or(0, |span| span.len),
+            kind: format!("{:?}", error.kind()),
+            reason: error.to_string(),
+            epoch,
+            position: *position,
+            replaced_by: replacement.map(|replacement| replacement.id.0),
+            replaced_by_dataset: other_dataset.map(|replacement| fingerprint(replacement.fingerprint)),
+        }
+    }
+}
+
+/// The span of a sample that its error is about, or else its first.
+fn failing_span(dataset: &dyn Dataset, id: SampleId, error: &Error) -> Option<Span> {
+    let mut spans = Vec::new();
+    dataset.spans(id, &mut spans);
+    let (file, offset) = (error.file()?, error.offset().unwrap_or(0));
+    let is_hit = |span: &&Span| offset < span.offset + span.len && dataset.files().path(span.file) == file;
+    spans.iter().find(is_hit).or(spans.first()).copied()
+}
+
+/// A name as text and, where text cannot hold all of its bytes, these in hexadecimal.
+fn text(name: &[u8]) -> (String, Option<String>) {
+    match std::str::from_utf8(name) {
+        Ok(name) => (name.to_owned(), None),
+        Err(_) => {
+            let hex = name.iter().map(|byte| format!("{byte:02x}")).collect();
+            (String::from_utf8_lossy(name).into_owned(), Some(hex))
+        }
+    }
+}
+
+fn fingerprint(fingerprint: u64) -> String {
+    format!("{fingerprint:016x}")
+}
+
+/// What is read back of a line; the rest is for people.
+#[derive(Deserialize)]
+struct Read {
+    dataset: String,
+    id: u64,
+}
+
+/// Reads a list of samples: those of its lines that belong to `dataset` (by fingerprint), sorted, each once. A plain
+/// list serves as well: one number a line, blank lines and what follows a `#` apart; it belongs to any dataset.
+///
+/// # Errors
+/// Of the system, if the file cannot be read. `Corrupt` for a line that is neither JSON nor a number, or that was cut
+/// off; `InvalidArgument` for a sample that `dataset` does not have, and where there are lines and none of them is of
+/// `dataset`. All name the file, the line and where it starts.
+pub fn read(path: &Path, dataset: &dyn Dataset) -> Result<Vec<SampleId>> {
+    let cannot = |source| Error::io("cannot read the list of samples", source).with_file(path);
+    let mut list = BufReader::new(File::open(path).map_err(cannot)?);
+    let own = fingerprint(dataset.fingerprint());
+    let (mut ids, mut others) = (BTreeSet::new(), BTreeSet::new());
+    let (mut line, mut number, mut offset) = (Vec::new(), 0_u64, 0);
+    loop {
+        line.clear();
+        let bytes = list.read_until(b'\n', &mut line).map_err(cannot)?;
+        if bytes == 0 {
+            break;
+        }
+        number += 1;
+        let at = |error: Error| error.with_file(path).with_offset(offset);
+        match read_line(&line).map_err(|why| at(unreadable(number, &why, &line)))? {
+            None => {}
+            Some((Some(other), _)) if other != own => drop(others.insert(other)),
+            Some((_, id)) if id < dataset.len() => drop(ids.insert(SampleId(id))),
+            Some((_, id)) => {
+                let doing = format!("line {number} names sample {id} of a dataset of {} samples, in", dataset.len());
+                let error = Error::new(ErrorKind::InvalidArgument, doing);
+                return Err(at(error.with_remedy("the list belongs to another dataset, or the dataset has changed")));
+            }
+        }
+        offset += bytes as u64;
+    }
+    if ids.is_empty() && !others.is_empty() {
+        let named: Vec<&str> = others.iter().take(NAMED_DATASETS).map(String::as_str).collect();
+        let more = if others.len() > NAMED_DATASETS { " and others" } else { "" };
+        let doing = format!("no line is of dataset {own}, but of {}{more}, in", named.join(", "));
+        return Err(Error::new(ErrorKind::InvalidArgument, doing)
+            .with_file(path)
+            .with_remedy("open the dataset as it was when the list was written, with the same options"));
+    }
+    Ok(ids.into_iter().collect())
+}
+
+/// The dataset, where the line names one, and the sample; `None` for a line that names none.
+fn read_line(line: &[u8]) -> Result<Option<(Option<String>, u64)>, String> {
+    let text = std::str::from_utf8(line).map_err(|error| error.to_string())?.trim();
+    if text.starts_with('{') {
+        let Read { dataset, id } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        return Ok(Some((Some(dataset), id)));
+    }
+    let text = text.split('#').next().unwrap_or_default().trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(|id| Some((None, id))).map_err(|_| "it is neither JSON nor a number".into())
+}
+
+fn unreadable(number: u64, why: &str, line: &[u8]) -> Error {
+    if line.ends_with(b"\n") {
+        let error = Error::new(ErrorKind::Corrupt, format!("line {number} names no sample ({why}), in"));
+        error.with_remedy("correct or remove the line")
+    } else {
+        let error = Error::new(ErrorKind::Corrupt, format!("line {number}, the last, was cut off ({why}), in"));
+        error.with_remedy("remove the line")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Samples that stand in for those that cannot be had. They are read one after the other, for the oldest batch only and
+//! once nothing of it is in flight any more, into memory that is kept aside for them: so no batch ever waits for memory
+//! that a later one holds.
+
+use super::{REPAIRS, Reactor};
+use crate::collate::Gather;
+use crate::config::OnError;
+use crate::dataset::SampleId;
+use crate::engine::Read;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{BatchPlan, Planner};
+use crate::pool::Pool;
+use crate::reactor::pending::Pending;
+use crate::sampler::replacement;
+
+/// Samples that are tried in the place of one, before its batch is given up.
+const ATTEMPTS: u64 = 16;
+
+/// One sample that is being read in the place of another.
+#[derive(Default)]
+pub(super) struct Repair {
+    /// A batch of the one sample.
+    one: Pending,
+    spare_plan: BatchPlan,
+    /// Of the last sample that was begun, wrapping.
+    number: u32,
+    trying: Option<Trying>,
+}
+
+struct Trying {
+    /// Index in the oldest batch of the sample that cannot be had.
+    index: usize,
+    /// How many were tried before.
+    attempt: u64,
+    id: SampleId,
+}
+
+/// How far the oldest batch has come.
+pub(super) enum Repaired {
+    /// A sample is being read.
+    Waiting,
+    /// Each missing sample has another one in its place, or is to have none.
+    Done,
+    /// A sample cannot be replaced: this stands in the place of the batch.
+    Failed(Error),
+}
+
+impl Repair {
+    /// Whether a sample is being read.
+    pub(super) fn is_busy(&self) -> bool {
+        self.trying.is_some() && !self.one.is_complete()
+    }
+
+    /// The next read of the sample that is to be read.
+    pub(super) fn issue(&mut self) -> Option<Read> {
+        self.one.issue(REPAIRS | self.number)
+    }
+
+    /// What the reads of that number belong to, if they are of the sample that is being read.
+    pub(super) fn owns(&mut self, number: u32) -> Option<&mut Pending> {
+        (number == REPAIRS | self.number).then_some(&mut self.one)
+    }
+
+    /// Begins to read the sample that stands in for `original`.
+    fn begin(
+        &mut self,
+        original: SampleId,
+        attempt: u64,
+        seed: u64,
+        (planner, pool): (&mut Planner, &mut Pool),
+    ) -> Result<SampleId, &'static str> {
+        if attempt >= ATTEMPTS {
+            return Err("as many were tried as may be");
+        }
+        let id = replacement(seed, original, attempt, planner.dataset().len()).ok_or("the dataset has no other")?;
+        let mut plan = std::mem::take(&mut self.spare_plan);
+        planner.plan_one(id, &mut plan);
+        if !self.one.take_blocks(pool, &plan, Pool::take_reserved) {
+            return Err("the memory kept aside for it is held by a read that was given up");
+        }
+        self.spare_plan = self.one.begin(plan).unwrap_or_default();
+        self.number = self.number.wrapping_add(1) & !REPAIRS;
+        Ok(id)
+    }
+}
+
+impl Reactor {
+    /// Brings the oldest batch, which is parsed, on: until each missing sample is replaced, or a read is to be waited
+    /// for.
+    pub(super) fn repair(&mut self) -> Result<Repaired> {
+        let Some(batch) = self.pending.front_mut() else { return Ok(Repaired::Done) };
+        if self.rules.on_error != OnError::Replace || !batch.is_replaceable() {
+            return Ok(Repaired::Done);
+        }
+        loop {
+            let (index, attempt, last) = match self.repair.trying.take() {
+                None => match batch.missing() {
+                    None => return Ok(Repaired::Done),
+                    Some(index) => (index, 0, None),
+                },
+                Some(trying) if !self.repair.one.is_complete() => {
+                    self.repair.trying = Some(trying);
+                    return Ok(Repaired::Waiting);
+                }
+                Some(Trying { index, attempt, id }) => {
+                    let one = &mut self.repair.one;
+                    let of = (&**self.planner.dataset(), &**self.planner.collation(), Gather::Nowhere);
+                    one.parse(of, &self.pool, &self.stats)?;
+                    let read = one.take_one();
+                    // The sample was copied; its memory is free for the next one.
+                    self.pool.collect();
+                    match read.and_then(|values| batch.replace(index, id, values)) {
+                        Ok(()) => continue,
+                        Err(error) => (index, attempt + 1, Some((id, error))),
+                    }
+                }
+            };
+            let (original, error) = batch.missing_at(index);
+            match self.repair.begin(original, attempt, self.rules.seed, (&mut self.planner, &mut self.pool)) {
+                Ok(id) => self.repair.trying = Some(Trying { index, attempt, id }),
+                Err(why) => return Ok(Repaired::Failed(irreplaceable(original, error, attempt, why, last))),
+            }
+        }
+    }
+}
+
+/// What stands in the place of a batch with a sample that nothing can stand in for.
+fn irreplaceable(
+    original: SampleId,
+    error: Option<Error>,
+    tried: u64,
+    why: &str,
+    last: Option<(SampleId, Error)>,
+) -> Error {
+    let last = last.map_or(String::new(), |(id, error)| format!("; sample {} came last and failed too: {error}", id.0));
+    let doing = format!(
+        "no other sample could take the place of sample {} ({why}, {tried} failed{last}), which is in",
+        original.0
+    );
+    let Some(error) = error else { return Error::new(ErrorKind::Internal, doing) };
+    let mut irreplaceable = Error::new(error.kind(), doing);
+    if let Some(file) = error.file() {
+        irreplaceable = irreplaceable.with_file(file);
+    }
+    if let Some(offset) = error.offset() {
+        irreplaceable = irreplaceable.with_offset(offset);
+    }
+    irreplaceable.with_source(error)
+}

@@ -1,0 +1,83 @@
+//! One operation is cancelled and the others go on.
+
+use super::*;
+
+/// The read end of a pipe that nobody writes to, and what keeps it from ending.
+fn empty_pipe() -> (Target, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (Target::File(Arc::new(reader.into())), writer)
+}
+
+#[test]
+fn one_read_is_cancelled_by_its_tag() {
+    let Some(mut ring) = ring(&small()) else { return };
+    for force_async in [false, true] {
+        let (_arena, mut memory) = Arena::reserve(1 << 20).unwrap();
+        let (silent, _open) = empty_pipe();
+        let (speaking, mut writer) = empty_pipe();
+        ring.read(&silent, 0, memory.split_to(100), 7, force_async);
+        ring.read(&speaking, 0, memory.split_to(100), 8, force_async);
+        let mut done = Vec::new();
+        ring.turn(Some(Duration::from_millis(20)), 1, &mut done).unwrap();
+        assert!(done.is_empty(), "{done:?}");
+
+        ring.cancel(7);
+        ring.cancel(99);
+        let end = Instant::now() + Duration::from_secs(10);
+        while done.is_empty() {
+            assert!(Instant::now() < end, "the read is not cancelled");
+            ring.turn(Some(Duration::from_millis(100)), 1, &mut done).unwrap();
+        }
+        let [cancelled] = &done[..] else { panic!("{done:?}") };
+        assert_eq!((cancelled.tag, cancelled.kind), (7, Operation::Read));
+        assert!(matches!(errno(&cancelled.result), Some(libc::ECANCELED | libc::EINTR)), "{cancelled:?}");
+        assert_eq!(cancelled.part.as_ref().map(Part::len), Some(100), "its memory is back");
+
+        writer.write_all(b"abc").unwrap();
+        let done = finish(&mut ring);
+        assert_eq!((done[0].tag, *done[0].result.as_ref().unwrap()), (8, 3), "the other one was left alone");
+    }
+}
+
+/// A FIFO without a writer keeps its open waiting, and the read linked to it has not begun.
+#[test]
+fn an_open_that_waits_is_cancelled_with_its_read() {
+    let Some(mut ring) = ring(&small()) else { return };
+    let (folder, handle) = folder();
+    let path = std::ffi::CString::new(folder.path().join("fifo").to_str().unwrap()).unwrap();
+    // SAFETY: the path is a string that ends in NUL and lives until the call returns.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    let (_arena, mut memory) = Arena::reserve(1).unwrap();
+    // By a worker: the submitting thread would open it with O_NONBLOCK first, which does not wait.
+    ring.open_and_read(open_of(0, &handle, b"fifo"), 0, memory.split_to(100), 5, true);
+    let mut done = Vec::new();
+    ring.turn(Some(Duration::from_millis(20)), 1, &mut done).unwrap();
+    assert!(done.is_empty(), "{done:?}");
+    ring.cancel(5);
+    let done = finish(&mut ring);
+    assert_eq!(done.len(), 2);
+    assert!(done.iter().all(|done| done.tag == 5 && done.result.is_err()), "{done:?}");
+    assert!(done.iter().any(|done| done.part.as_ref().is_some_and(|part| part.len() == 100)));
+    assert_eq!(ring.room(), ring.capacity());
+}
+
+/// What was to be cancelled and ended by itself takes its cancellation with it.
+#[test]
+fn a_cancellation_does_not_meet_what_comes_later() {
+    let Some(mut ring) = ring(&small()) else { return };
+    let (folder, _) = folder();
+    let file = Target::File(write_file(folder.path(), "a", 1, 10_000));
+    let (_arena, mut memory) = Arena::reserve(8 << 20).unwrap();
+    for round in 0..200_u64 {
+        for tag in 0..4 {
+            ring.read(&file, 0, memory.split_to(5000), tag, false);
+        }
+        (0..4).for_each(|tag| ring.cancel(tag));
+        let done = finish(&mut ring);
+        assert_eq!(done.len(), 4, "round {round}");
+        let whole = |done: &Completion| matches!(done.result, Ok(5000));
+        assert!(done.iter().all(|done| whole(done) || errno(&done.result) == Some(libc::ECANCELED)), "{done:?}");
+        ring.read(&file, 0, memory.split_to(5000), 9, false);
+        assert!(whole(&finish(&mut ring)[0]), "round {round}: nobody asked to cancel this one");
+    }
+}
