@@ -413,6 +413,8 @@ impl World {
                 assert_eq!(values.len() as u64, offsets[samples] * column.dtype.size());
             }
             (Data::Padded { length, values, lengths }, Collate::Padded(padding)) => {
+                // A buffer of the heap does not always begin so: the memory that was set aside was enough.
+                assert!(values.is_empty() || values.as_ptr().addr().is_multiple_of(64));
                 let longest = lengths.iter().copied().max().unwrap_or(0);
                 assert_eq!(*length, longest.next_multiple_of(padding.multiple_of));
                 assert_eq!(values.len() as u64, samples as u64 * length * column.dtype.size());
