@@ -5,9 +5,12 @@ mod classes;
 mod files;
 mod fingerprint;
 mod folder;
+mod litdata;
+mod mds;
 mod paths;
 mod patterns;
 mod records;
+mod shards;
 mod skipped;
 mod walk;
 
@@ -17,7 +20,10 @@ use std::fmt;
 
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
+pub use litdata::{LitData, LitDataOptions};
+pub use mds::{Mds, MdsOptions};
 pub use records::{RecordOptions, Records, Tail};
+pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};
 
 /// Number of a sample in its dataset, from 0.
