@@ -1,6 +1,7 @@
 //! Where samples lie: a dataset is an index (sample -> spans) plus a parser of the bytes that were read. It never reads
 //! samples itself.
 
+mod beton;
 mod classes;
 mod files;
 mod fingerprint;
@@ -18,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fmt;
 
+pub use beton::{Beton, BetonOptions};
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
 pub use litdata::{LitData, LitDataOptions};

@@ -4,6 +4,7 @@
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
+use uringload::dataset::{Beton, BetonOptions};
 
 /// Opens and reads everything; whether all was well.
 fn drained(dataset: Result<impl Dataset, Error>) -> bool {
@@ -139,6 +140,25 @@ fn a_shard_cut_off_at_every_byte_is_an_error() {
     assert_small();
 }
 
+#[test]
+fn a_beton_cut_off_is_an_error() {
+    let root = folder(&[]);
+    let path = root.path().join("x.beton");
+    let made = beton::all_fields().0;
+    made.write(&path);
+    let whole = fs::metadata(&path).unwrap().len();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    // Pages are zeros for the most part: their inside is cut in strides.
+    let pages = (made.head.len() as u64..made.end).step_by(99_991);
+    let cuts: Vec<u64> = (0..made.head.len() as u64).chain(pages).chain(made.end..whole).collect();
+    assert!(drained(beton::open(&path)));
+    for len in cuts.into_iter().rev() {
+        file.set_len(len).unwrap();
+        assert!(!drained(beton::open(&path)), "cut at {len}");
+    }
+    assert_small();
+}
+
 /// A place and what is put there; small numbers and large ones, since those are what counts and offsets are made of.
 fn change(len: usize) -> impl Strategy<Value = (usize, Vec<u8>)> {
     let byte = any::<u8>().prop_map(|byte| vec![byte]);
@@ -208,6 +228,33 @@ proptest! {
             put(root.path(), "index.json", text.as_bytes());
             open(root.path());
         });
+        assert_small();
+    }
+
+    #[test]
+    fn changed_betons_never_panic(changes in prop::collection::vec(change(10_000), 1..4), in_table in any::<bool>()) {
+        let root = folder(&[]);
+        let path = root.path().join("x.beton");
+        let mut made = beton::all_fields().0;
+        if in_table {
+            let bytes: Vec<u8> = made.allocations.iter().flatten().flat_map(|number| number.to_le_bytes()).collect();
+            let changes: Vec<_> = changes.iter().map(|(at, put)| (at * bytes.len() / 10_000, put.clone())).collect();
+            let bytes = changed(&bytes, &changes);
+            let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            made.allocations = (0..bytes.len() / 24).map(|n| [0, 8, 16].map(|at| number(24 * n + at))).collect();
+        } else {
+            // Half of them in the header and the records, which are the smaller part of the head.
+            let (records, len) = (24 + 1041 * 8, made.head.len());
+            let place = |at: usize| match at {
+                0..1000 => at * 24 / 1000,
+                1000..6000 => records + (at - 1000) * (len - records) / 5000,
+                _ => at * len / 10_000,
+            };
+            let changes: Vec<_> = changes.iter().map(|(at, put)| (place(*at).min(len - 1), put.clone())).collect();
+            made.head = changed(&made.head, &changes);
+        }
+        made.write(&path);
+        drained(Beton::open(&[&path], &BetonOptions::default()));
         assert_small();
     }
 }

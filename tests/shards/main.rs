@@ -1,6 +1,7 @@
-//! Formats of shards with an index: MDS, LitData. Golden vectors, files of the reference writers, and everything
+//! Formats of shards with an index: MDS, LitData, beton. Golden vectors, files of the reference writers, and everything
 //! that can be wrong with them.
 
+mod beton;
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
