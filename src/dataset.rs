@@ -1,14 +1,18 @@
 //! Where samples lie: a dataset is an index (sample -> spans) plus a parser of the bytes that were read. It never reads
 //! samples itself.
 
+mod beton;
 mod classes;
 mod concat;
 mod files;
 mod fingerprint;
 mod folder;
+mod litdata;
+mod mds;
 mod paths;
 mod patterns;
 mod records;
+mod shards;
 mod sizes;
 mod skipped;
 mod view;
@@ -18,10 +22,14 @@ use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fmt;
 
+pub use beton::{Beton, BetonOptions};
 pub use concat::Concat;
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
+pub use litdata::{LitData, LitDataOptions};
+pub use mds::{Mds, MdsOptions};
 pub use records::{RecordOptions, Records, Tail};
+pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};
 pub use view::{Repeat, Subset};
 

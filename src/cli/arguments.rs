@@ -225,7 +225,7 @@ pub struct Checkpoint {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Dataset")]
 pub struct Format {
-    /// How files make samples [default: records with --record-size, folder otherwise].
+    /// How files make samples [default: records with --record-size; else what the files show; else folder].
     #[arg(long)]
     pub format: Option<FormatName>,
     /// Bytes of a record.
@@ -237,12 +237,25 @@ pub struct Format {
     /// Leave out bytes at a file's end that do not make a whole record, instead of failing.
     #[arg(long, requires = "record_size")]
     pub drop_tail: bool,
+    /// Tokens of a sample of a litdata dataset of tokens [default: a document is a sample].
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub block_size: Option<u64>,
+    /// Open a sharded dataset although shards cannot be had; what becomes of their samples, --on-error says.
+    #[arg(long)]
+    pub allow_bad_shards: bool,
 }
 
 impl Format {
     /// Every file a sample.
     pub fn folder() -> Format {
-        Format { format: None, record_size: None, header_size: 0, drop_tail: false }
+        Format {
+            format: None,
+            record_size: None,
+            header_size: 0,
+            drop_tail: false,
+            block_size: None,
+            allow_bad_shards: false,
+        }
     }
 }
 
@@ -347,6 +360,12 @@ pub enum FormatName {
     Folder,
     /// Files of records of one size.
     Records,
+    /// Shards of mosaicml-streaming, by their index.json.
+    Mds,
+    /// Chunks of litdata, by their index.json.
+    Litdata,
+    /// Files of FFCV.
+    Beton,
 }
 
 /// Names of engines.

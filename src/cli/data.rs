@@ -11,7 +11,10 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId, Skipped, Tail};
+use uringload::dataset::{
+    BadShards, Beton, BetonOptions, Dataset, Folder, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records,
+    SampleId, Skipped, Tail,
+};
 use uringload::sys::file::evict;
 use uringload::{Error, ErrorKind};
 
@@ -19,38 +22,67 @@ use uringload::{Error, ErrorKind};
 pub struct Data {
     /// The dataset.
     pub dataset: Arc<dyn Dataset>,
+    /// How each column is stored, in the words of the format; empty where there are none.
+    pub encodings: Vec<String>,
     kind: Kind,
 }
 
 enum Kind {
     Folder(Arc<Folder>),
     Records(Arc<Records>),
+    LitData(Arc<LitData>),
+    /// One that only has names for how its columns are stored.
+    Sharded,
 }
 
 impl Data {
     /// Opens what the user named.
     pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
-        let name = format.format.unwrap_or(match format.record_size {
+        let name = format.format.unwrap_or_else(|| match format.record_size {
             Some(_) => FormatName::Records,
-            None => FormatName::Folder,
+            None => detect(paths),
         });
-        match (name, format.record_size) {
-            (FormatName::Folder, None) => {
+        if format.record_size.is_some() && name != FormatName::Records {
+            return Err(usage("--record-size is of use to records alone", "use --format records, or leave it away"));
+        }
+        if format.block_size.is_some() && name != FormatName::Litdata {
+            return Err(usage("--block-size is of use to litdata alone", "use --format litdata, or leave it away"));
+        }
+        let bad_shards = if format.allow_bad_shards { BadShards::FailSamples } else { BadShards::Refuse };
+        let plain = |dataset, kind| Data { dataset, encodings: Vec::new(), kind };
+        Ok(match name {
+            FormatName::Folder => {
                 let folder = Arc::new(Folder::open(paths)?);
-                Ok(Data { dataset: Arc::clone(&folder) as Arc<dyn Dataset>, kind: Kind::Folder(folder) })
+                plain(Arc::clone(&folder) as Arc<dyn Dataset>, Kind::Folder(folder))
             }
-            (FormatName::Records, Some(record_bytes)) => {
+            FormatName::Records => {
+                let Some(record_bytes) = format.record_size else {
+                    return Err(usage("records need a size", "give --record-size"));
+                };
                 let tail = if format.drop_tail { Tail::Drop } else { Tail::Error };
                 let header_bytes = format.header_size;
                 let options = RecordOptions { record_bytes, header_bytes, tail, ..RecordOptions::default() };
                 let records = Arc::new(Records::open(paths, &options)?);
-                Ok(Data { dataset: Arc::clone(&records) as Arc<dyn Dataset>, kind: Kind::Records(records) })
+                plain(Arc::clone(&records) as Arc<dyn Dataset>, Kind::Records(records))
             }
-            (FormatName::Folder, Some(_)) => {
-                Err(usage("--record-size is of no use to a folder", "use --format records"))
+            FormatName::Mds => {
+                let mds = Mds::open(paths, &MdsOptions { bad_shards, ..MdsOptions::default() })?;
+                Data { encodings: mds.encodings(), dataset: Arc::new(mds), kind: Kind::Sharded }
             }
-            (FormatName::Records, None) => Err(usage("records need a size", "give --record-size")),
-        }
+            FormatName::Litdata => {
+                let options = LitDataOptions { block_size: format.block_size, bad_shards, ..LitDataOptions::default() };
+                let lit = Arc::new(LitData::open(paths, &options)?);
+                Data {
+                    encodings: lit.encodings(),
+                    dataset: Arc::clone(&lit) as Arc<dyn Dataset>,
+                    kind: Kind::LitData(lit),
+                }
+            }
+            FormatName::Beton => {
+                let beton = Beton::open(paths, &BetonOptions::default())?;
+                Data { encodings: beton.encodings(), dataset: Arc::new(beton), kind: Kind::Sharded }
+            }
+        })
     }
 
     /// Files that were left out, by reason.
@@ -58,6 +90,8 @@ impl Data {
         match &self.kind {
             Kind::Folder(folder) => folder.skipped(),
             Kind::Records(records) => records.skipped(),
+            Kind::LitData(lit) => lit.skipped(),
+            Kind::Sharded => &[],
         }
     }
 
@@ -73,8 +107,19 @@ impl Data {
     pub fn classes(&self) -> usize {
         match &self.kind {
             Kind::Folder(folder) => folder.classes().len(),
-            Kind::Records(_) => 0,
+            Kind::Records(_) | Kind::LitData(_) | Kind::Sharded => 0,
         }
+    }
+}
+
+/// The format that all paths show; a folder of files where they show none.
+fn detect(paths: &[PathBuf]) -> FormatName {
+    let is_all = |is_one: fn(&Path) -> bool| !paths.is_empty() && paths.iter().all(|path| is_one(path));
+    match () {
+        () if is_all(|path| Mds::detect(path)) => FormatName::Mds,
+        () if is_all(|path| LitData::detect(path)) => FormatName::Litdata,
+        () if is_all(|path| Beton::detect(path)) => FormatName::Beton,
+        () => FormatName::Folder,
     }
 }
 

@@ -63,8 +63,9 @@ fn as_text(data: &Data, opening: Duration) -> String {
     row("bytes", format!("{} ({})", of(dataset.bytes()), units::count(dataset.bytes())));
     let Sizes { least, median, p99, most } = sizes;
     row("sample size", format!("least {}, median {}, p99 {}, most {}", of(least), of(median), of(p99), of(most)));
-    for field in &dataset.schema().fields {
-        row("column", format!("{}: {} {}", field.name, field.dtype, shape(&field.shape)));
+    for (number, field) in dataset.schema().fields.iter().enumerate() {
+        let stored = data.encodings.get(number).map_or_else(String::new, |encoding| format!(" ({encoding})"));
+        row("column", format!("{}: {} {}{stored}", field.name, field.dtype, shape(&field.shape)));
     }
     if data.classes() > 0 {
         row("classes", units::count(data.classes() as u64));
@@ -87,12 +88,13 @@ fn as_text(data: &Data, opening: Duration) -> String {
 fn as_json(data: &Data) -> Value {
     let dataset = &data.dataset;
     let sizes = Sizes::of(data);
-    let column = |field: &uringload::dataset::Field| {
+    let column = |(number, field): (usize, &uringload::dataset::Field)| {
         let shape = match &field.shape {
             Shape::Fixed(shape) => json!(shape),
             Shape::Ragged => Value::Null,
         };
-        json!({ "name": field.name, "dtype": field.dtype.name(), "shape": shape })
+        let encoding = data.encodings.get(number);
+        json!({ "name": field.name, "dtype": field.dtype.name(), "shape": shape, "encoding": encoding })
     };
     let skipped = |skipped: &uringload::dataset::Skipped| {
         json!({
@@ -108,7 +110,7 @@ fn as_json(data: &Data) -> Value {
         "files": dataset.files().len(),
         "bytes": dataset.bytes(),
         "sample_bytes": { "least": sizes.least, "median": sizes.median, "p99": sizes.p99, "most": sizes.most },
-        "columns": dataset.schema().fields.iter().map(column).collect::<Vec<_>>(),
+        "columns": dataset.schema().fields.iter().enumerate().map(column).collect::<Vec<_>>(),
         "classes": data.classes(),
         "roots": dataset.files().roots().iter().map(|root| root.path.to_string_lossy()).collect::<Vec<_>>(),
         "left_out": data.skipped().iter().map(skipped).collect::<Vec<_>>(),

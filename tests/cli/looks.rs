@@ -42,6 +42,43 @@ fn inspect_counts_what_is_there() {
     assert_eq!((&records["samples"], &records["columns"][0]["shape"][0]), (&3.into(), &100.into()));
 }
 
+/// Formats of shards show themselves by their index, and say how their columns are stored.
+#[test]
+fn inspect_knows_shards_by_their_index() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+    let column = |told: &serde_json::Value, name: &str| {
+        let columns = told["columns"].as_array().unwrap();
+        columns.iter().find(|column| column["name"] == name).unwrap().clone()
+    };
+    let mds = json(&expect(&mut uringload(&format!("inspect {data}/mds --json")), 0).0);
+    assert_eq!((&mds["format"], &mds["samples"], &mds["files"]), (&"mds".into(), &10.into(), &4.into()));
+    assert_eq!(column(&mds, "fixed")["encoding"], "ndarray:uint16:2,3");
+    assert_eq!((&column(&mds, "deep")["dtype"], &column(&mds, "x_int8")["dtype"]), (&"f32".into(), &"i8".into()));
+    let (text, _) = expect(&mut uringload(&format!("inspect {data}/mds/0 {data}/mds/1")), 0);
+    assert!(text.contains("10 in 4 files") && text.contains("jpeg: u8 of any length (jpeg)"), "{text}");
+    let lit = json(&expect(&mut uringload(&format!("inspect {data}/litdata --json --format litdata")), 0).0);
+    assert_eq!((&lit["format"], &column(&lit, "score")["encoding"]), (&"litdata".into(), &"float".into()));
+    let blocks = format!("inspect {data}/litdata-tokens --block-size 16 --json");
+    let blocks = json(&expect(&mut uringload(&blocks), 0).0);
+    assert_eq!((&blocks["samples"], &blocks["left_out"][0]["count"]), (&9.into(), &3.into()));
+    let (_, error) = expect(&mut uringload(&format!("inspect {data}/mds-zstd")), 1);
+    assert!(error.contains("shard.00000.mds.zstd") && error.contains("decompress it"), "{error}");
+    expect(&mut uringload(&format!("inspect {data}/mds-zstd --allow-bad-shards")), 0);
+    // One of four shards is missing: its samples are, and the others are there.
+    let some = folder(&[]);
+    for name in ["index.json", "0/shard.00000.mds", "0/shard.00001.mds", "0/shard.00002.mds"] {
+        write(&some.path().join(name), &fs::read(format!("{data}/mds/{name}")).unwrap());
+    }
+    let some = some.path().display();
+    expect(&mut uringload(&format!("list {some}")), 1);
+    let (lines, _) = expect(&mut uringload(&format!("list {some} --allow-bad-shards")), 1);
+    let count = |what: &str| lines.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((lines.lines().count(), count("\"columns\""), count("1/shard.00000.mds")), (10, 7, 3), "{lines}");
+    for wrong in ["--format mds --record-size 5", "--format mds --block-size 5", "--format records"] {
+        expect(&mut uringload(&format!("inspect {data}/mds {wrong}")), 2);
+    }
+}
+
 #[test]
 fn completions_and_pages_know_every_command() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {

@@ -1,0 +1,92 @@
+//! `index.json`, version 2: which shards there are, and which columns they have.
+
+use super::columns::Columns;
+use crate::dataset::shards::{Listed, Listing, folder_of, read_json};
+use crate::error::{Error, ErrorKind, Result};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::path::Path;
+
+/// What an index of this format has.
+#[derive(Deserialize)]
+pub(super) struct Probe {
+    #[serde(rename = "shards")]
+    _shards: Vec<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    version: u64,
+    shards: Vec<Shard>,
+}
+
+/// Fields that are missing in one of the other formats that an index may list have defaults: its name says more.
+#[derive(Deserialize)]
+struct Shard {
+    version: u64,
+    format: String,
+    #[serde(default)]
+    column_names: Vec<String>,
+    #[serde(default)]
+    column_encodings: Vec<String>,
+    #[serde(default)]
+    column_sizes: Vec<Option<u64>>,
+    raw_data: FileInfo,
+    zip_data: Option<FileInfo>,
+    samples: u64,
+}
+
+#[derive(Deserialize)]
+struct FileInfo {
+    basename: String,
+    bytes: u64,
+}
+
+/// The only version that mosaicml-streaming ever released.
+const VERSION: u64 = 2;
+
+/// Reads the index `path`. `columns` are those of all shards before, and become those of the first one.
+pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing> {
+    let index: Index = read_json(path)?;
+    let root = folder_of(path);
+    let unknown = |version: u64| {
+        let doing = format!("version {version} of the format, of which {VERSION} is known, in");
+        Error::new(ErrorKind::Unavailable, doing).with_file(path).with_remedy("write the dataset again")
+    };
+    if index.version != VERSION {
+        return Err(unknown(index.version));
+    }
+    let mut shards = Vec::with_capacity(index.shards.len());
+    for shard in index.shards {
+        let name = shard.raw_data.basename;
+        if shard.version != VERSION {
+            return Err(unknown(shard.version));
+        }
+        if shard.format != "mds" {
+            let doing = format!("shards of the format {:?} cannot be read:", shard.format);
+            return Err(Error::new(ErrorKind::Unavailable, doing)
+                .with_file(root.join(&name))
+                .with_remedy("write the dataset again with MDSWriter"));
+        }
+        let own = Columns::new(&shard.column_names, &shard.column_encodings, &shard.column_sizes)
+            .map_err(|error| error.with_file(root.join(&name)))?;
+        match columns {
+            None => *columns = Some(own),
+            Some(first) if *first == own => {}
+            Some(_) => {
+                let doing = "the columns are not those of the first shard:";
+                return Err(Error::new(ErrorKind::Corrupt, doing)
+                    .with_file(root.join(&name))
+                    .with_remedy("read datasets of different columns one by one"));
+            }
+        }
+        // A reader of the format puts the raw file beside the compressed one.
+        let refused = shard.zip_data.filter(|_| !root.join(&name).exists()).map(|zip| {
+            Error::new(ErrorKind::Unavailable, "a compressed shard cannot be read:")
+                .with_file(root.join(&zip.basename))
+                .with_remedy(format!("decompress it to {name:?} in the same folder; the index may stay as it is"))
+        });
+        shards.push(Listed { name, bytes: shard.raw_data.bytes, samples: shard.samples, refused });
+    }
+    Ok(Listing { root, shards })
+}
