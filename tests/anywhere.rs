@@ -142,7 +142,7 @@ impl Disk {
                 engine: means.engine,
                 queue_depth: Some(means.depth),
                 on_error: work.on_error,
-                memory_limit: Some(8 << 20),
+                memory_limit: Some(32 << 20),
                 ..Config::default()
             };
             let builder = Loader::builder(Arc::clone(&self.whole)).config(config).sampler(self.sampler(work));
