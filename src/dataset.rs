@@ -1,20 +1,27 @@
 //! Where samples lie: a dataset is an index (sample -> spans) plus a parser of the bytes that were read. It never reads
 //! samples itself.
 
+mod arrays;
 mod classes;
 mod files;
 mod fingerprint;
 mod folder;
+mod headers;
+mod npy;
+mod npz;
 mod paths;
 mod patterns;
 mod records;
+mod safetensors;
 mod skipped;
 mod walk;
+mod zip;
 
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fmt;
 
+pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
 pub use records::{RecordOptions, Records, Tail};

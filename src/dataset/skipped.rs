@@ -18,6 +18,8 @@ pub enum SkipReason {
     Vanished,
     /// Bytes at the end of a file that do not make a whole record.
     IncompleteRecord,
+    /// A file whose name does not end as those of the format do.
+    OtherFormat,
 }
 
 impl SkipReason {
@@ -30,6 +32,7 @@ impl SkipReason {
             SkipReason::Special => "FIFOs, sockets or devices",
             SkipReason::Vanished => "names that vanished",
             SkipReason::IncompleteRecord => "incomplete last records",
+            SkipReason::OtherFormat => "files of other formats",
         }
     }
 }
