@@ -7,6 +7,7 @@ mod files;
 mod fingerprint;
 mod folder;
 mod headers;
+mod megatron;
 mod npy;
 mod npz;
 mod paths;
@@ -14,6 +15,7 @@ mod patterns;
 mod records;
 mod safetensors;
 mod skipped;
+mod tokens;
 mod walk;
 mod zip;
 
@@ -26,6 +28,7 @@ pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
 pub use records::{RecordOptions, Records, Tail};
 pub use skipped::{SkipReason, Skipped};
+pub use tokens::{TokenOptions, TokenSource, Tokens};
 
 /// Number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

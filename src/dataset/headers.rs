@@ -34,6 +34,17 @@ impl Source {
         Ok(Source { file: open(&path)?, path, size: files.size(file) })
     }
 
+    /// Opens a file that lies beside a dataset.
+    pub(super) fn open_path(path: PathBuf) -> Result<Source> {
+        let file = open(&path)?;
+        let size = file.metadata().map_err(|error| Error::io("cannot take the size of", error).with_file(&path))?.len();
+        Ok(Source { file, path, size })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(super) fn size(&self) -> u64 {
         self.size
     }
