@@ -1,6 +1,6 @@
 //! From arguments to a dataset: what the user names, or a small real one made for the occasion.
 
-use super::arguments::{Format, FormatName};
+use super::arguments::{Format, FormatName, TokenType};
 use super::failure::Failure;
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::units;
@@ -11,7 +11,10 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId, Skipped, Tail};
+use uringload::dataset::{
+    ArrayFormat, ArrayOptions, ArraySamples, Arrays, DType, Dataset, Folder, RecordOptions, Records, SampleId, Skipped,
+    Tail, TokenOptions, TokenSource, Tokens,
+};
 use uringload::sys::file::evict;
 use uringload::{Error, ErrorKind};
 
@@ -25,32 +28,36 @@ pub struct Data {
 enum Kind {
     Folder(Arc<Folder>),
     Records(Arc<Records>),
+    Arrays(Arc<Arrays>),
+    Tokens(Arc<Tokens>),
 }
 
 impl Data {
     /// Opens what the user named.
     pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
-        let name = format.format.unwrap_or(match format.record_size {
+        let name = format.format.unwrap_or_else(|| match format.record_size {
             Some(_) => FormatName::Records,
-            None => FormatName::Folder,
+            None => detect(paths),
         });
-        match (name, format.record_size) {
-            (FormatName::Folder, None) => {
-                let folder = Arc::new(Folder::open(paths)?);
-                Ok(Data { dataset: Arc::clone(&folder) as Arc<dyn Dataset>, kind: Kind::Folder(folder) })
-            }
+        check_use(name, format)?;
+        let kind = match (name, format.record_size) {
+            (FormatName::Folder, None) => Kind::Folder(Arc::new(Folder::open(paths)?)),
             (FormatName::Records, Some(record_bytes)) => {
                 let tail = if format.drop_tail { Tail::Drop } else { Tail::Error };
                 let header_bytes = format.header_size;
                 let options = RecordOptions { record_bytes, header_bytes, tail, ..RecordOptions::default() };
-                let records = Arc::new(Records::open(paths, &options)?);
-                Ok(Data { dataset: Arc::clone(&records) as Arc<dyn Dataset>, kind: Kind::Records(records) })
+                Kind::Records(Arc::new(Records::open(paths, &options)?))
             }
-            (FormatName::Folder, Some(_)) => {
-                Err(usage("--record-size is of no use to a folder", "use --format records"))
+            (FormatName::Npy, None) => arrays(ArrayFormat::Npy, paths, format)?,
+            (FormatName::Npz, None) => arrays(ArrayFormat::Npz, paths, format)?,
+            (FormatName::Safetensors, None) => arrays(ArrayFormat::Safetensors, paths, format)?,
+            (FormatName::Tokens, None) => tokens(paths, format)?,
+            (FormatName::Records, None) => return Err(usage("records need a size", "give --record-size")),
+            (_, Some(_)) => {
+                return Err(usage("--record-size is of no use to this format", "use --format records"));
             }
-            (FormatName::Records, None) => Err(usage("records need a size", "give --record-size")),
-        }
+        };
+        Ok(Data { dataset: kind.dataset(), kind })
     }
 
     /// Files that were left out, by reason.
@@ -58,6 +65,8 @@ impl Data {
         match &self.kind {
             Kind::Folder(folder) => folder.skipped(),
             Kind::Records(records) => records.skipped(),
+            Kind::Arrays(arrays) => arrays.skipped(),
+            Kind::Tokens(tokens) => tokens.skipped(),
         }
     }
 
@@ -73,9 +82,89 @@ impl Data {
     pub fn classes(&self) -> usize {
         match &self.kind {
             Kind::Folder(folder) => folder.classes().len(),
-            Kind::Records(_) => 0,
+            Kind::Records(_) | Kind::Arrays(_) | Kind::Tokens(_) => 0,
         }
     }
+
+    /// Tokens that are in no window, because they come behind the last one of their file or document.
+    pub fn dropped_tokens(&self) -> u64 {
+        match &self.kind {
+            Kind::Tokens(tokens) => tokens.dropped_tokens(),
+            Kind::Folder(_) | Kind::Records(_) | Kind::Arrays(_) => 0,
+        }
+    }
+}
+
+impl Kind {
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        match self {
+            Kind::Folder(folder) => Arc::clone(folder) as Arc<dyn Dataset>,
+            Kind::Records(records) => Arc::clone(records) as Arc<dyn Dataset>,
+            Kind::Arrays(arrays) => Arc::clone(arrays) as Arc<dyn Dataset>,
+            Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
+        }
+    }
+}
+
+/// The format that all paths show; a folder of files where they show none.
+fn detect(paths: &[PathBuf]) -> FormatName {
+    let array_format = paths.first().and_then(|path| ArrayFormat::detect(path));
+    match array_format.filter(|&format| paths[1..].iter().all(|path| ArrayFormat::detect(path) == Some(format))) {
+        Some(ArrayFormat::Npy) => FormatName::Npy,
+        Some(ArrayFormat::Npz) => FormatName::Npz,
+        Some(ArrayFormat::Safetensors) => FormatName::Safetensors,
+        _ if !paths.is_empty() && paths.iter().all(|path| Tokens::detect(path)) => FormatName::Tokens,
+        _ => FormatName::Folder,
+    }
+}
+
+/// Refuses options that the format has no use for.
+fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
+    use FormatName::{Npy, Npz, Records, Safetensors, Tokens};
+    let is_array = matches!(name, Npy | Npz | Safetensors);
+    if (format.rows || !format.tensor.is_empty()) && !is_array {
+        return Err(usage("--rows and --tensor are of use to arrays alone", "use --format npy, npz or safetensors"));
+    }
+    if format.window_tokens.is_some() && name != Tokens {
+        return Err(usage("--window-tokens is of use to tokens alone", "use --format tokens"));
+    }
+    if format.header_size > 0 && name != Records && format.token_dtype.is_none() {
+        return Err(usage(
+            "--header-size is of use to records and raw tokens alone",
+            "give --record-size or --token-dtype",
+        ));
+    }
+    Ok(())
+}
+
+fn arrays(array_format: ArrayFormat, paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
+    let samples = match (format.rows, array_format) {
+        (true, _) => ArraySamples::Rows,
+        // Whoever names tensors wants a column of each.
+        (false, ArrayFormat::Safetensors) if format.tensor.is_empty() => ArraySamples::Arrays,
+        _ => ArraySamples::Files,
+    };
+    let options = ArrayOptions { samples, names: format.tensor.clone(), ..ArrayOptions::default() };
+    Ok(Kind::Arrays(Arc::new(Arrays::open(array_format, paths, &options)?)))
+}
+
+fn tokens(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
+    let Some(window_tokens) = format.window_tokens else {
+        return Err(usage("tokens need the length of a sample", "give --window-tokens, or --format folder"));
+    };
+    let dtype = format.token_dtype.map(|dtype| match dtype {
+        TokenType::U8 => DType::U8,
+        TokenType::U16 => DType::U16,
+        TokenType::U32 => DType::U32,
+        TokenType::I32 => DType::I32,
+        TokenType::I64 => DType::I64,
+    });
+    let source = match dtype {
+        Some(dtype) => TokenSource::Raw { dtype, header_bytes: format.header_size },
+        None => TokenSource::Megatron { documents: format.documents },
+    };
+    let options = TokenOptions { stride: format.stride, ..TokenOptions::new(source, window_tokens) };
+    Ok(Kind::Tokens(Arc::new(Tokens::open(paths, &options)?)))
 }
 
 fn usage(doing: &'static str, remedy: &'static str) -> Failure {
