@@ -3,7 +3,7 @@
 
 Needs numpy and safetensors; the tests do not. Run it in a scratch environment and check in what changes:
 
-    python3 -m venv /tmp/venv && /tmp/venv/bin/pip install numpy safetensors && /tmp/venv/bin/python tests/data/make_arrays.py
+    python3 -m venv .venv && .venv/bin/pip install numpy safetensors && .venv/bin/python tests/data/make_arrays.py
 
 Megatron-LM's index is written as its own `_IndexWriter` does (megatron/core/datasets/indexed_dataset.py), because
 importing that needs torch. Elements are 0, 1, 2, ... in every array, so that a test knows them.
