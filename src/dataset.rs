@@ -1,27 +1,36 @@
 //! Where samples lie: a dataset is an index (sample -> spans) plus a parser of the bytes that were read. It never reads
 //! samples itself.
 
+mod arrays;
 mod beton;
 mod classes;
 mod concat;
 mod files;
 mod fingerprint;
 mod folder;
+mod headers;
 mod litdata;
 mod mds;
+mod megatron;
+mod npy;
+mod npz;
 mod paths;
 mod patterns;
 mod records;
+mod safetensors;
 mod shards;
 mod sizes;
 mod skipped;
+mod tokens;
 mod view;
 mod walk;
+mod zip;
 
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fmt;
 
+pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
 pub use beton::{Beton, BetonOptions};
 pub use concat::Concat;
 pub use files::{FileTable, Root};
@@ -31,6 +40,7 @@ pub use mds::{Mds, MdsOptions};
 pub use records::{RecordOptions, Records, Tail};
 pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};
+pub use tokens::{TokenOptions, TokenSource, Tokens};
 pub use view::{Repeat, Subset};
 
 /// Number of a sample in its dataset, from 0.

@@ -196,8 +196,12 @@ fn any_work() -> impl Strategy<Value = Work> {
 
 fn any_means() -> impl Strategy<Value = Means> {
     let engine = prop_oneof![Just(EngineChoice::Auto), Just(EngineChoice::Threads)];
-    (1..5_u64, 1..9_u64, engine, 1..40_usize)
-        .prop_map(|(world_size, batch_size, engine, depth)| Means { world_size, batch_size, engine, depth })
+    (1..5_u64, 1..9_u64, engine, 1..40_usize).prop_map(|(world_size, batch_size, engine, depth)| Means {
+        world_size,
+        batch_size,
+        engine,
+        depth,
+    })
 }
 
 /// What an epoch loses to `drop_last` hangs on the sizes; without it, nothing does.

@@ -231,8 +231,8 @@ pub struct Format {
     /// Bytes of a record.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub record_size: Option<u64>,
-    /// Bytes before the first record of each file.
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0", requires = "record_size")]
+    /// Bytes before the first record or raw token of each file.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
     pub header_size: u64,
     /// Leave out bytes at a file's end that do not make a whole record, instead of failing.
     #[arg(long, requires = "record_size")]
@@ -243,18 +243,42 @@ pub struct Format {
     /// Open a sharded dataset although shards cannot be had; what becomes of their samples, --on-error says.
     #[arg(long)]
     pub allow_bad_shards: bool,
+    /// Take the rows of arrays as samples, instead of files (npy, npz) or tensors (safetensors).
+    #[arg(long)]
+    pub rows: bool,
+    /// An array or tensor that is wanted, by name; may be given several times, for a column each [default: all].
+    #[arg(long, value_name = "NAME")]
+    pub tensor: Vec<String>,
+    /// Tokens of a sample: the sequence length and one more.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub window_tokens: Option<u64>,
+    /// Tokens from the start of a window to that of the next [default: one fewer than a window has].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "window_tokens")]
+    pub stride: Option<u64>,
+    /// Type of raw tokens [default: files are Megatron-LM's, whose index tells it].
+    #[arg(long, value_name = "TYPE", requires = "window_tokens")]
+    pub token_dtype: Option<TokenType>,
+    /// Keep windows within Megatron-LM's documents.
+    #[arg(long, requires = "window_tokens", conflicts_with = "token_dtype")]
+    pub documents: bool,
 }
 
 impl Format {
     /// Every file a sample.
     pub fn folder() -> Format {
         Format {
-            format: None,
+            format: Some(FormatName::Folder),
             record_size: None,
             header_size: 0,
             drop_tail: false,
             block_size: None,
             allow_bad_shards: false,
+            rows: false,
+            tensor: Vec::new(),
+            window_tokens: None,
+            stride: None,
+            token_dtype: None,
+            documents: false,
         }
     }
 }
@@ -366,6 +390,24 @@ pub enum FormatName {
     Litdata,
     /// Files of FFCV.
     Beton,
+    /// Arrays that numpy.save wrote.
+    Npy,
+    /// Archives that numpy.savez wrote.
+    Npz,
+    /// Files of tensors.
+    Safetensors,
+    /// Windows of raw or Megatron-LM's tokens; need --window-tokens.
+    Tokens,
+}
+
+/// Types of raw tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TokenType {
+    U8,
+    U16,
+    U32,
+    I32,
+    I64,
 }
 
 /// Names of engines.

@@ -1,6 +1,6 @@
 //! From arguments to a dataset: what the user names, or a small real one made for the occasion.
 
-use super::arguments::{Format, FormatName};
+use super::arguments::{Format, FormatName, TokenType};
 use super::failure::Failure;
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::units;
@@ -12,8 +12,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload::dataset::{
-    BadShards, Beton, BetonOptions, Dataset, Folder, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records,
-    SampleId, Skipped, Tail,
+    ArrayFormat, ArrayOptions, ArraySamples, Arrays, BadShards, Beton, BetonOptions, DType, Dataset, Folder, LitData,
+    LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Skipped, Tail, TokenOptions, TokenSource,
+    Tokens,
 };
 use uringload::sys::file::evict;
 use uringload::{Error, ErrorKind};
@@ -30,9 +31,11 @@ pub struct Data {
 enum Kind {
     Folder(Arc<Folder>),
     Records(Arc<Records>),
+    Mds(Arc<Mds>),
     LitData(Arc<LitData>),
-    /// One that only has names for how its columns are stored.
-    Sharded,
+    Beton(Arc<Beton>),
+    Arrays(Arc<Arrays>),
+    Tokens(Arc<Tokens>),
 }
 
 impl Data {
@@ -42,19 +45,10 @@ impl Data {
             Some(_) => FormatName::Records,
             None => detect(paths),
         });
-        if format.record_size.is_some() && name != FormatName::Records {
-            return Err(usage("--record-size is of use to records alone", "use --format records, or leave it away"));
-        }
-        if format.block_size.is_some() && name != FormatName::Litdata {
-            return Err(usage("--block-size is of use to litdata alone", "use --format litdata, or leave it away"));
-        }
+        check_use(name, format)?;
         let bad_shards = if format.allow_bad_shards { BadShards::FailSamples } else { BadShards::Refuse };
-        let plain = |dataset, kind| Data { dataset, encodings: Vec::new(), kind };
-        Ok(match name {
-            FormatName::Folder => {
-                let folder = Arc::new(Folder::open(paths)?);
-                plain(Arc::clone(&folder) as Arc<dyn Dataset>, Kind::Folder(folder))
-            }
+        let kind = match name {
+            FormatName::Folder => Kind::Folder(Arc::new(Folder::open(paths)?)),
             FormatName::Records => {
                 let Some(record_bytes) = format.record_size else {
                     return Err(usage("records need a size", "give --record-size"));
@@ -62,27 +56,22 @@ impl Data {
                 let tail = if format.drop_tail { Tail::Drop } else { Tail::Error };
                 let header_bytes = format.header_size;
                 let options = RecordOptions { record_bytes, header_bytes, tail, ..RecordOptions::default() };
-                let records = Arc::new(Records::open(paths, &options)?);
-                plain(Arc::clone(&records) as Arc<dyn Dataset>, Kind::Records(records))
+                Kind::Records(Arc::new(Records::open(paths, &options)?))
             }
             FormatName::Mds => {
-                let mds = Mds::open(paths, &MdsOptions { bad_shards, ..MdsOptions::default() })?;
-                Data { encodings: mds.encodings(), dataset: Arc::new(mds), kind: Kind::Sharded }
+                Kind::Mds(Arc::new(Mds::open(paths, &MdsOptions { bad_shards, ..MdsOptions::default() })?))
             }
             FormatName::Litdata => {
                 let options = LitDataOptions { block_size: format.block_size, bad_shards, ..LitDataOptions::default() };
-                let lit = Arc::new(LitData::open(paths, &options)?);
-                Data {
-                    encodings: lit.encodings(),
-                    dataset: Arc::clone(&lit) as Arc<dyn Dataset>,
-                    kind: Kind::LitData(lit),
-                }
+                Kind::LitData(Arc::new(LitData::open(paths, &options)?))
             }
-            FormatName::Beton => {
-                let beton = Beton::open(paths, &BetonOptions::default())?;
-                Data { encodings: beton.encodings(), dataset: Arc::new(beton), kind: Kind::Sharded }
-            }
-        })
+            FormatName::Beton => Kind::Beton(Arc::new(Beton::open(paths, &BetonOptions::default())?)),
+            FormatName::Npy => arrays(ArrayFormat::Npy, paths, format)?,
+            FormatName::Npz => arrays(ArrayFormat::Npz, paths, format)?,
+            FormatName::Safetensors => arrays(ArrayFormat::Safetensors, paths, format)?,
+            FormatName::Tokens => tokens(paths, format)?,
+        };
+        Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
     }
 
     /// Files that were left out, by reason.
@@ -91,7 +80,9 @@ impl Data {
             Kind::Folder(folder) => folder.skipped(),
             Kind::Records(records) => records.skipped(),
             Kind::LitData(lit) => lit.skipped(),
-            Kind::Sharded => &[],
+            Kind::Mds(_) | Kind::Beton(_) => &[],
+            Kind::Arrays(arrays) => arrays.skipped(),
+            Kind::Tokens(tokens) => tokens.skipped(),
         }
     }
 
@@ -107,20 +98,111 @@ impl Data {
     pub fn classes(&self) -> usize {
         match &self.kind {
             Kind::Folder(folder) => folder.classes().len(),
-            Kind::Records(_) | Kind::LitData(_) | Kind::Sharded => 0,
+            _ => 0,
+        }
+    }
+
+    /// Tokens that are in no window, because they come behind the last one of their file or document.
+    pub fn dropped_tokens(&self) -> u64 {
+        match &self.kind {
+            Kind::Tokens(tokens) => tokens.dropped_tokens(),
+            _ => 0,
+        }
+    }
+}
+
+impl Kind {
+    fn encodings(&self) -> Vec<String> {
+        match self {
+            Kind::Mds(mds) => mds.encodings(),
+            Kind::LitData(lit) => lit.encodings(),
+            Kind::Beton(beton) => beton.encodings(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        match self {
+            Kind::Folder(folder) => Arc::clone(folder) as Arc<dyn Dataset>,
+            Kind::Records(records) => Arc::clone(records) as Arc<dyn Dataset>,
+            Kind::Mds(mds) => Arc::clone(mds) as Arc<dyn Dataset>,
+            Kind::LitData(lit) => Arc::clone(lit) as Arc<dyn Dataset>,
+            Kind::Beton(beton) => Arc::clone(beton) as Arc<dyn Dataset>,
+            Kind::Arrays(arrays) => Arc::clone(arrays) as Arc<dyn Dataset>,
+            Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
         }
     }
 }
 
 /// The format that all paths show; a folder of files where they show none.
 fn detect(paths: &[PathBuf]) -> FormatName {
-    let is_all = |is_one: fn(&Path) -> bool| !paths.is_empty() && paths.iter().all(|path| is_one(path));
+    let is_all = |is_one: &dyn Fn(&Path) -> bool| !paths.is_empty() && paths.iter().all(|path| is_one(path));
+    let is_array = |format| is_all(&|path| ArrayFormat::detect(path) == Some(format));
     match () {
-        () if is_all(|path| Mds::detect(path)) => FormatName::Mds,
-        () if is_all(|path| LitData::detect(path)) => FormatName::Litdata,
-        () if is_all(|path| Beton::detect(path)) => FormatName::Beton,
+        () if is_all(&|path| Mds::detect(path)) => FormatName::Mds,
+        () if is_all(&|path| LitData::detect(path)) => FormatName::Litdata,
+        () if is_all(&|path| Beton::detect(path)) => FormatName::Beton,
+        () if is_array(ArrayFormat::Npy) => FormatName::Npy,
+        () if is_array(ArrayFormat::Npz) => FormatName::Npz,
+        () if is_array(ArrayFormat::Safetensors) => FormatName::Safetensors,
+        () if is_all(&|path| Tokens::detect(path)) => FormatName::Tokens,
         () => FormatName::Folder,
     }
+}
+
+/// Refuses options that the format has no use for.
+fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
+    use FormatName::{Litdata, Npy, Npz, Records, Safetensors, Tokens};
+    let is_array = matches!(name, Npy | Npz | Safetensors);
+    if (format.rows || !format.tensor.is_empty()) && !is_array {
+        return Err(usage("--rows and --tensor are of use to arrays alone", "use --format npy, npz or safetensors"));
+    }
+    if format.record_size.is_some() && name != Records {
+        return Err(usage("--record-size is of use to records alone", "use --format records, or leave it away"));
+    }
+    if format.block_size.is_some() && name != Litdata {
+        return Err(usage("--block-size is of use to litdata alone", "use --format litdata, or leave it away"));
+    }
+    if format.window_tokens.is_some() && name != Tokens {
+        return Err(usage("--window-tokens is of use to tokens alone", "use --format tokens"));
+    }
+    if format.header_size > 0 && name != Records && format.token_dtype.is_none() {
+        return Err(usage(
+            "--header-size is of use to records and raw tokens alone",
+            "give --record-size or --token-dtype",
+        ));
+    }
+    Ok(())
+}
+
+fn arrays(array_format: ArrayFormat, paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
+    let samples = match (format.rows, array_format) {
+        (true, _) => ArraySamples::Rows,
+        // Whoever names tensors wants a column of each.
+        (false, ArrayFormat::Safetensors) if format.tensor.is_empty() => ArraySamples::Arrays,
+        _ => ArraySamples::Files,
+    };
+    let options = ArrayOptions { samples, names: format.tensor.clone(), ..ArrayOptions::default() };
+    Ok(Kind::Arrays(Arc::new(Arrays::open(array_format, paths, &options)?)))
+}
+
+fn tokens(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
+    let Some(window_tokens) = format.window_tokens else {
+        return Err(usage("tokens need the length of a sample", "give --window-tokens, or --format folder"));
+    };
+    let dtype = format.token_dtype.map(|dtype| match dtype {
+        TokenType::U8 => DType::U8,
+        TokenType::U16 => DType::U16,
+        TokenType::U32 => DType::U32,
+        TokenType::I32 => DType::I32,
+        TokenType::I64 => DType::I64,
+    });
+    let source = match dtype {
+        Some(dtype) => TokenSource::Raw { dtype, header_bytes: format.header_size },
+        None => TokenSource::Megatron { documents: format.documents },
+    };
+    let options = TokenOptions { stride: format.stride, ..TokenOptions::new(source, window_tokens) };
+    Ok(Kind::Tokens(Arc::new(Tokens::open(paths, &options)?)))
 }
 
 fn usage(doing: &'static str, remedy: &'static str) -> Failure {

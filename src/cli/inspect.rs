@@ -77,6 +77,9 @@ fn as_text(data: &Data, opening: Duration) -> String {
         let first = skipped.first.display();
         row("left out", format!("{} {}, the first {first}", units::count(skipped.count), skipped.reason.describe()));
     }
+    if data.dropped_tokens() > 0 {
+        row("in no window", format!("{} tokens", units::count(data.dropped_tokens())));
+    }
     if let Some(place) = facts::place(&**dataset) {
         row("filesystem", place.to_string());
     }
@@ -114,6 +117,7 @@ fn as_json(data: &Data) -> Value {
         "classes": data.classes(),
         "roots": dataset.files().roots().iter().map(|root| root.path.to_string_lossy()).collect::<Vec<_>>(),
         "left_out": data.skipped().iter().map(skipped).collect::<Vec<_>>(),
+        "dropped_tokens": data.dropped_tokens(),
         "fingerprint": format!("{:016x}", dataset.fingerprint()),
     })
 }

@@ -3,7 +3,7 @@
 use super::patterns::{Place, expand};
 use super::skipped::{SkipReason, Skips};
 use super::walk::{Measured, measure_paths, walk};
-use super::{FileTable, too_many_files};
+use super::{FileId, FileTable, too_many_files};
 use crate::error::{Error, ErrorKind, Result};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -70,6 +70,26 @@ pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], thread
 }
 
 impl Index {
+    /// Keeps the files whose names `keep` takes. The others are counted as of another format, where `count` takes their
+    /// names.
+    pub(super) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> Index {
+        let Index { files: all, mut skips, has_single_files } = self;
+        let mut files = FileTable::new();
+        for (root, place) in all.roots().iter().enumerate() {
+            files.push_root(&place.path);
+            for file in all.files_of(root).map(FileId) {
+                let name = all.name(file);
+                if keep(name) {
+                    files.push(name, all.size(file)).expect("what fits into a table fits into another");
+                } else if count(name) {
+                    skips.add(SkipReason::OtherFormat, &all.path(file));
+                }
+            }
+        }
+        files.shrink_to_fit();
+        Index { files, skips, has_single_files }
+    }
+
     fn finish(mut self, place: &Path) -> Result<Index> {
         if self.files.is_empty() {
             let error = Error::new(ErrorKind::Empty, "there is no file in").with_file(place);

@@ -18,6 +18,10 @@ pub enum SkipReason {
     Vanished,
     /// Bytes at the end of a file that do not make a whole record.
     IncompleteRecord,
+    /// A file whose name does not end as those of the format do.
+    OtherFormat,
+    /// Tokens at the end of a file or document that do not make a whole window.
+    IncompleteWindow,
 }
 
 impl SkipReason {
@@ -30,6 +34,8 @@ impl SkipReason {
             SkipReason::Special => "FIFOs, sockets or devices",
             SkipReason::Vanished => "names that vanished",
             SkipReason::IncompleteRecord => "incomplete last records",
+            SkipReason::OtherFormat => "files of other formats",
+            SkipReason::IncompleteWindow => "incomplete last windows",
         }
     }
 }
@@ -53,6 +59,11 @@ impl Skips {
     /// Counts `path`.
     pub(super) fn add(&mut self, reason: SkipReason, path: &Path) {
         self.merge(reason, 1, path);
+    }
+
+    /// Counts `count` things at once, `path` being the first of them.
+    pub(super) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
+        self.merge(reason, count, path);
     }
 
     /// Counts what another thread has counted.

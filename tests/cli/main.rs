@@ -1,6 +1,7 @@
 //! The binary from the outside: what it prints, how it ends, what it leaves behind.
 #![cfg(feature = "cli")]
 
+mod arrays;
 mod bench;
 mod ends;
 mod list;

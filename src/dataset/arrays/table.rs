@@ -1,0 +1,379 @@
+//! Where every value lies: a unit (a file, or an array) for each sample or run of rows, and in it a place a column.
+
+use super::{ArraySamples, DATA, Found, Listing, NAMES_TOLD};
+use crate::dataset::fingerprint::Fingerprint;
+use crate::dataset::{DType, Field, Shape};
+use crate::error::{Error, ErrorKind, Result};
+use std::collections::{HashMap, HashSet};
+
+/// Columns that a sample may have: a checkpoint of a model with a column for each weight is a mistake.
+const COLUMNS_MAX: usize = 4096;
+
+/// Where every value lies.
+#[derive(Debug)]
+pub(super) struct Table {
+    samples: ArraySamples,
+    columns: Vec<Column>,
+    /// A unit has a place for each column.
+    places: Vec<Place>,
+    shapes: Shapes,
+    /// Samples in the files up to and with each; empty where each file is one sample.
+    ends: Vec<u64>,
+    /// Names of the units, where arrays are samples.
+    names: Vec<Box<str>>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Column {
+    name: String,
+    dtype: DType,
+    shape: ColumnShape,
+}
+
+/// Which shapes the values of a column have.
+#[derive(Clone, Copy, Debug)]
+enum ColumnShape {
+    /// There is no value yet.
+    Unknown,
+    One(u32),
+    Many,
+}
+
+/// A value, or the first of a run of rows. Packed to 12 bytes: there may be many millions.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: [u32; 2],
+    /// Of a value, or of a row.
+    shape: u32,
+}
+
+impl Place {
+    fn new(offset: u64, shape: u32) -> Place {
+        Place { offset: [offset as u32, (offset >> 32) as u32], shape }
+    }
+
+    fn offset(self) -> u64 {
+        u64::from(self.offset[0]) | u64::from(self.offset[1]) << 32
+    }
+}
+
+/// Shapes, each once.
+#[derive(Debug, Default)]
+struct Shapes {
+    known: Vec<(Vec<u64>, u64)>,
+    numbers: HashMap<Vec<u64>, u32>,
+}
+
+impl Shapes {
+    fn number(&mut self, shape: &[u64]) -> Option<u32> {
+        if let Some(&number) = self.numbers.get(shape) {
+            return Some(number);
+        }
+        let number = u32::try_from(self.known.len()).ok()?;
+        self.known.push((shape.to_vec(), shape.iter().product()));
+        self.numbers.insert(shape.to_vec(), number);
+        Some(number)
+    }
+
+    fn elements(&self, place: Place) -> u64 {
+        self.known[place.shape as usize].1
+    }
+}
+
+impl Table {
+    pub(super) fn new(samples: ArraySamples) -> Table {
+        Table {
+            samples,
+            columns: Vec::new(),
+            places: Vec::new(),
+            shapes: Shapes::default(),
+            ends: Vec::new(),
+            names: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Adds the arrays of the next file.
+    pub(super) fn add(&mut self, listing: Listing, wanted: &[String]) -> Result<()> {
+        if self.samples == ArraySamples::Arrays {
+            return self.add_arrays(listing.found);
+        }
+        if self.columns.is_empty() {
+            self.begin(&listing, wanted)?;
+        }
+        let found = self.in_order(listing)?;
+        let mut rows: Option<u64> = None;
+        for (column, Found { name, array }) in found.into_iter().enumerate() {
+            let value_shape = match (self.samples, array.shape.split_first()) {
+                (ArraySamples::Rows, Some((&len, row))) => {
+                    if rows.replace(len).is_some_and(|rows| rows != len) {
+                        return Err(unfit(format!("array {name:?} has {len} rows and others have not, in"))
+                            .with_remedy("name the arrays that have the same number of rows"));
+                    }
+                    // Such rows would cost nothing, and a header of 100 bytes could have 2^62 of them.
+                    if len > 0 && row.contains(&0) {
+                        return Err(unfit(format!("the rows of array {name:?} have no elements in")));
+                    }
+                    row
+                }
+                (ArraySamples::Rows, None) => {
+                    return Err(unfit(format!("array {name:?} is a single number and has no rows, in"))
+                        .with_remedy("take files as samples, or name another array"));
+                }
+                _ => &array.shape[..],
+            };
+            self.push(column, array.offset, value_shape, rows != Some(0))?;
+        }
+        let rows = rows.unwrap_or(1);
+        let unit = self.places.len() / self.columns.len() - 1;
+        self.bytes = self.bytes.saturating_add(self.unit_bytes(unit).saturating_mul(rows));
+        if self.samples == ArraySamples::Rows {
+            self.end_file(rows)?;
+        }
+        Ok(())
+    }
+
+    fn add_arrays(&mut self, found: Vec<Found>) -> Result<()> {
+        let count = found.len() as u64;
+        for Found { name, array } in found {
+            if self.columns.is_empty() {
+                self.columns.push(Column { name: DATA.to_owned(), dtype: array.dtype, shape: ColumnShape::Unknown });
+            }
+            let dtype = self.columns[0].dtype;
+            if array.dtype != dtype {
+                let first = &self.names[0];
+                let doing =
+                    format!("array {name:?} is of {}, and {first:?} of {dtype}; a column has one type:", array.dtype);
+                return Err(unfit(doing).with_remedy("name arrays of one type, or take files as samples"));
+            }
+            self.push(0, array.offset, &array.shape, true)?;
+            self.names.push(name.into());
+            self.bytes = self.bytes.saturating_add(self.unit_bytes(self.places.len() - 1));
+        }
+        self.end_file(count)
+    }
+
+    /// Makes the columns as the first file has them.
+    fn begin(&mut self, listing: &Listing, wanted: &[String]) -> Result<()> {
+        let found = &listing.found;
+        let column =
+            |found: &Found| Column { name: found.name.clone(), dtype: found.array.dtype, shape: ColumnShape::Unknown };
+        if wanted.is_empty() {
+            self.columns = found.iter().map(column).collect();
+        } else {
+            for name in wanted {
+                let found = found.iter().find(|found| found.name == *name).ok_or_else(|| lacks(name, listing))?;
+                self.columns.push(column(found));
+            }
+        }
+        if self.columns.is_empty() {
+            return Err(unfit("there is no array in").with_remedy("leave the file out"));
+        }
+        if self.columns.len() > COLUMNS_MAX {
+            let doing = format!("a sample would have {} columns ({COLUMNS_MAX} are allowed):", self.columns.len());
+            return Err(unfit(doing).with_remedy("name the arrays that are wanted, or take arrays as samples"));
+        }
+        Ok(())
+    }
+
+    /// The arrays of a file in the order of the columns.
+    fn in_order(&self, listing: Listing) -> Result<Vec<Found>> {
+        let found = &listing.found;
+        let is_in_order = found.len() == self.columns.len()
+            && found.iter().zip(&self.columns).all(|(found, column)| found.name == column.name);
+        let found = if is_in_order {
+            listing.found
+        } else {
+            let names: HashSet<&str> = found.iter().map(|found| found.name.as_str()).collect();
+            if let Some(column) = self.columns.iter().find(|column| !names.contains(column.name.as_str())) {
+                return Err(lacks(&column.name, &listing));
+            }
+            let mut named: HashMap<String, Found> =
+                listing.found.into_iter().map(|found| (found.name.clone(), found)).collect();
+            let ordered = self.columns.iter().filter_map(|column| named.remove(&column.name)).collect();
+            if let Some(name) = named.into_keys().min() {
+                let doing = format!("array {name:?} is not in the files before it, but in");
+                return Err(unfit(doing).with_remedy("name the arrays that are wanted"));
+            }
+            ordered
+        };
+        let other = found.iter().zip(&self.columns).find(|(found, column)| found.array.dtype != column.dtype);
+        if let Some((Found { name, array }, column)) = other {
+            let doing = format!("array {name:?} is of {} and not, as before, of {} in", array.dtype, column.dtype);
+            return Err(unfit(doing).with_remedy("write all files with one type, or name another array"));
+        }
+        Ok(found)
+    }
+
+    /// Adds a value, or a run of rows, of the shape `shape`; `counts` unless it is a run without a row.
+    fn push(&mut self, column: usize, offset: u64, shape: &[u64], counts: bool) -> Result<()> {
+        let number = self.shapes.number(shape).ok_or_else(|| unfit("more than 2^32 different shapes, the last in"))?;
+        self.places.push(Place::new(offset, number));
+        let shape = &mut self.columns[column].shape;
+        match *shape {
+            // A file without a row has no value that could have another shape.
+            _ if !counts => {}
+            ColumnShape::Unknown => *shape = ColumnShape::One(number),
+            ColumnShape::One(other) if other != number => *shape = ColumnShape::Many,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_file(&mut self, samples: u64) -> Result<()> {
+        let end = self.ends.last().copied().unwrap_or(0).checked_add(samples);
+        self.ends.push(end.ok_or_else(|| unfit("more than 2^64 samples, the last of them in"))?);
+        Ok(())
+    }
+
+    /// Gives back what only adding files needs.
+    pub(super) fn finish(&mut self) {
+        self.shapes.numbers = HashMap::new();
+        self.shapes.known.shrink_to_fit();
+        self.places.shrink_to_fit();
+        self.ends.shrink_to_fit();
+        self.names.shrink_to_fit();
+    }
+
+    /// Number of samples.
+    pub(super) fn len(&self) -> u64 {
+        match self.samples {
+            ArraySamples::Files => (self.places.len() / self.columns.len().max(1)) as u64,
+            _ => self.ends.last().copied().unwrap_or(0),
+        }
+    }
+
+    /// The columns, once there is a sample.
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
+        self.columns.iter().map(|column| {
+            let shape = match column.shape {
+                ColumnShape::One(number) => Shape::Fixed(self.shapes.known[number as usize].0.clone()),
+                ColumnShape::Unknown | ColumnShape::Many => Shape::Ragged,
+            };
+            Field { name: column.name.clone(), dtype: column.dtype, shape }
+        })
+    }
+
+    pub(super) fn ends(&self) -> &[u64] {
+        &self.ends
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The file of a sample by number, and the sample's number in it.
+    pub(super) fn locate(&self, id: u64) -> (usize, u64) {
+        if self.samples == ArraySamples::Files {
+            return (id as usize, 0);
+        }
+        // Files without a sample end where they begin, so that the search passes over them.
+        let file = self.ends.partition_point(|&end| end <= id);
+        let start = if file == 0 { 0 } else { self.ends[file - 1] };
+        (file, id - start)
+    }
+
+    /// Where the values of a sample lie: first byte and length of each column's.
+    pub(super) fn places(&self, id: u64) -> impl Iterator<Item = (u64, u64)> {
+        let (unit, row) = self.unit(id);
+        self.unit_places(unit).iter().zip(&self.columns).map(move |(&place, column)| {
+            let len = self.value_bytes(place, column);
+            // Fits: the row ends at or before the file's end.
+            (place.offset() + row * len, len)
+        })
+    }
+
+    pub(super) fn shape_of(&self, id: u64, column: usize) -> &[u64] {
+        let place = self.unit_places(self.unit(id).0)[column];
+        &self.shapes.known[place.shape as usize].0
+    }
+
+    pub(super) fn elements(&self, id: u64, column: usize) -> u64 {
+        self.shapes.elements(self.unit_places(self.unit(id).0)[column])
+    }
+
+    pub(super) fn name_of(&self, id: u64) -> &str {
+        &self.names[id as usize]
+    }
+
+    /// The bytes of the `count` largest samples.
+    pub(super) fn largest(&self, count: u64) -> u64 {
+        if count >= self.len() {
+            return self.bytes;
+        }
+        if self.columns.iter().all(|column| matches!(column.shape, ColumnShape::One(_))) {
+            return count.saturating_mul(self.places(0).map(|(_, len)| len).sum());
+        }
+        // Bytes of a sample, and number of such samples.
+        let unit = |unit: usize| match self.samples {
+            ArraySamples::Rows => (self.unit_bytes(unit), self.rows(unit)),
+            _ => (self.unit_bytes(unit), 1),
+        };
+        let mut units: Vec<(u64, u64)> = (0..self.places.len() / self.columns.len()).map(unit).collect();
+        units.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left = count;
+        let mut sum: u64 = 0;
+        for (bytes, samples) in units {
+            let taken = samples.min(left);
+            sum = sum.saturating_add(bytes.saturating_mul(taken));
+            left -= taken;
+        }
+        sum
+    }
+
+    pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
+        fingerprint.number(self.columns.len() as u64);
+        for column in &self.columns {
+            fingerprint.bytes(column.name.as_bytes());
+            fingerprint.bytes(column.dtype.name().as_bytes());
+        }
+        fingerprint.number(self.ends.len() as u64);
+        self.ends.iter().for_each(|&end| fingerprint.number(end));
+        for place in &self.places {
+            fingerprint.number(place.offset());
+            let shape = &self.shapes.known[place.shape as usize].0;
+            fingerprint.number(shape.len() as u64);
+            shape.iter().for_each(|&len| fingerprint.number(len));
+        }
+        self.names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
+    }
+
+    /// The unit of a sample, and its row there.
+    fn unit(&self, id: u64) -> (usize, u64) {
+        match self.samples {
+            ArraySamples::Rows => self.locate(id),
+            _ => (id as usize, 0),
+        }
+    }
+
+    fn rows(&self, file: usize) -> u64 {
+        self.ends[file] - if file == 0 { 0 } else { self.ends[file - 1] }
+    }
+
+    fn unit_places(&self, unit: usize) -> &[Place] {
+        &self.places[unit * self.columns.len()..][..self.columns.len()]
+    }
+
+    /// Bytes of one sample of a unit.
+    fn unit_bytes(&self, unit: usize) -> u64 {
+        let values = self.unit_places(unit).iter().zip(&self.columns);
+        values.fold(0, |sum: u64, (&place, column)| sum.saturating_add(self.value_bytes(place, column)))
+    }
+
+    fn value_bytes(&self, place: Place, column: &Column) -> u64 {
+        // Fits: `array_bytes` has seen the whole array.
+        self.shapes.elements(place) * column.dtype.size()
+    }
+}
+
+/// Arrays that cannot be samples of one dataset. The file is named by the caller.
+fn unfit(doing: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, doing)
+}
+
+fn lacks(name: &str, listing: &Listing) -> Error {
+    let found = listing.found.iter().map(|found| &found.name);
+    let names: Vec<&str> = found.chain(&listing.others).take(NAMES_TOLD).map(String::as_str).collect();
+    unfit(format!("there is no array {name:?} in")).with_remedy(format!("there is: {}", names.join(", ")))
+}

@@ -1,0 +1,231 @@
+//! Reads what an index needs of the files themselves: headers, directories and tables, never samples.
+
+use super::{FileId, FileTable};
+use crate::error::{Error, ErrorKind, Result};
+use rustix::fs::Advice;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Most files whose headers are read as one task: long beside the counter that hands it out, short beside a dataset.
+const TASK_FILES_MAX: usize = 16;
+/// Tasks for each thread, at least: so that none has much left to do when the others are done.
+const TASKS_PER_THREAD: usize = 8;
+/// Bytes that show the format of a file.
+const HEAD_BYTES: u64 = 9;
+
+/// An open file of which parts are read.
+#[derive(Debug)]
+pub(super) struct Source {
+    file: File,
+    path: PathBuf,
+    size: u64,
+}
+
+impl Source {
+    /// Opens a file of a dataset.
+    pub(super) fn open(files: &FileTable, file: FileId) -> Result<Source> {
+        let path = files.path(file);
+        Ok(Source { file: open(&path)?, path, size: files.size(file) })
+    }
+
+    /// Opens a file that lies beside a dataset.
+    pub(super) fn open_path(path: PathBuf) -> Result<Source> {
+        let file = open(&path)?;
+        let size = file.metadata().map_err(|error| Error::io("cannot take the size of", error).with_file(&path))?.len();
+        Ok(Source { file, path, size })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Fills `into` with the bytes from `offset` on, which are `what` ("the header").
+    pub(super) fn read(&self, offset: u64, into: &mut [u8], what: &str) -> Result<()> {
+        if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.size) {
+            return Err(self.truncated(what));
+        }
+        self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.truncated(what),
+            _ => Error::io(format!("cannot read {what} of"), error).with_file(&self.path).with_offset(offset),
+        })
+    }
+
+    /// The bytes from `offset` on, `len` of them. No memory is taken for bytes that the file does not have.
+    pub(super) fn bytes(&self, offset: u64, len: usize, what: &str) -> Result<Vec<u8>> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.size) {
+            return Err(self.truncated(what));
+        }
+        let mut bytes = vec![0; len];
+        self.read(offset, &mut bytes, what)?;
+        Ok(bytes)
+    }
+
+    /// The file ends before `what` does.
+    pub(super) fn truncated(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Truncated, format!("the file ends within {what}:"))
+            .with_file(&self.path)
+            .with_offset(self.size)
+            .with_remedy("fetch or write the file again")
+    }
+
+    /// The content breaks the format at `offset`.
+    pub(super) fn corrupt(&self, offset: u64, doing: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Corrupt, doing).with_file(&self.path).with_offset(offset)
+    }
+
+    /// The content is sound and nothing that can be delivered.
+    pub(super) fn unavailable(&self, offset: u64, doing: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Unavailable, doing).with_file(&self.path).with_offset(offset)
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let file = File::open(path).map_err(|error| Error::io("cannot open", error).with_file(path))?;
+    // Without reading ahead: a file whose header was looked at must not lie in the page cache for it, because what lies
+    // there is not read from the disk. A file system that takes no advice reads ahead, and is right all the same.
+    let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+    Ok(file)
+}
+
+/// A file that shows what lies at a path: the file itself or, of a folder, the first by name. `None` where `fits` does
+/// not take the name, or that of anything else in the folder but hidden names.
+pub(super) fn example(path: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
+    if !path.is_dir() {
+        let does_fit = path.file_name().is_some_and(|name| fits(name.as_bytes())) && path.is_file();
+        return does_fit.then(|| path.to_path_buf());
+    }
+    let mut first: Option<PathBuf> = None;
+    for entry in std::fs::read_dir(path).ok()? {
+        let entry = entry.ok()?;
+        let name = entry.file_name();
+        if name.as_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        // What a link leads to costs a look at it; the type of all others is known.
+        let kind = entry.file_type().ok()?;
+        if !fits(name.as_bytes()) || !(kind.is_file() || kind.is_symlink() && path.is_file()) {
+            return None;
+        }
+        if first.as_ref().is_none_or(|first| path < *first) {
+            first = Some(path);
+        }
+    }
+    first
+}
+
+/// The first bytes of a file, at most [`HEAD_BYTES`]; none where it cannot be read.
+pub(super) fn head(path: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    // What was read before an error is the head as well: whoever opens the file gets the error.
+    let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    head
+}
+
+/// Whether a name is that of a file with this extension, in any case.
+pub(super) fn has_extension(name: &[u8], extension: &str) -> bool {
+    let dot = name.iter().rposition(|&byte| byte == b'.');
+    dot.is_some_and(|dot| name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
+}
+
+/// Applies `work` to the files of a range, by so many threads; the results in the order of the files.
+///
+/// # Errors
+/// That of the first file, by number, for which `work` fails.
+pub(super) fn map_files<T: Send>(
+    files: Range<u32>,
+    threads: usize,
+    work: impl Fn(FileId) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let threads = threads.max(1);
+    // Fits: it is small.
+    let task_files = (files.len() / (threads * TASKS_PER_THREAD)).clamp(1, TASK_FILES_MAX) as u32;
+    let next = AtomicU32::new(files.start);
+    let is_failed = AtomicBool::new(false);
+    // Tasks go out in ascending order and are finished once begun, unless they fail: of the errors that come back, the
+    // first by number is the first of all.
+    let worker = || -> Vec<(u32, Result<T>)> {
+        let mut results = Vec::new();
+        while !is_failed.load(Ordering::Relaxed) {
+            let next = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |start| {
+                (start < files.end).then(|| files.end.min(start.saturating_add(task_files)))
+            });
+            let Ok(start) = next else { break };
+            for file in start..files.end.min(start.saturating_add(task_files)) {
+                let result = work(FileId(file));
+                let failed = result.is_err();
+                results.push((file, result));
+                if failed {
+                    is_failed.store(true, Ordering::Relaxed);
+                    return results;
+                }
+            }
+        }
+        results
+    };
+    let tasks = files.len().div_ceil(task_files as usize);
+    let mut results = std::thread::scope(|scope| {
+        let handles: Vec<_> = (1..threads.min(tasks)).map(|_| scope.spawn(worker)).collect();
+        let mut results = worker();
+        for handle in handles {
+            // A panic of a worker is a bug; it goes on in the caller's thread.
+            results.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        results
+    });
+    results.sort_unstable_by_key(|(file, _)| *file);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// The 2 bytes at `at`, little endian. `at + 2` lies within `bytes`.
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The 4 bytes at `at`, little endian. `at + 4` lies within `bytes`.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+/// The 8 bytes at `at`, little endian. `at + 8` lies within `bytes`.
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_files_and_the_first_error_wins() {
+        for threads in [1, 2, 7] {
+            let numbers = map_files(3..1000, threads, |file| Ok(file.0)).unwrap();
+            assert!(numbers.into_iter().eq(3..1000), "{threads} threads");
+            let failing = |file: FileId| match file.0 {
+                500 | 501 | 900 => Err(Error::new(ErrorKind::Corrupt, format!("file {}", file.0))),
+                _ => Ok(()),
+            };
+            let error = map_files(0..1000, threads, failing).unwrap_err();
+            assert_eq!(error.to_string(), "file 500", "{threads} threads");
+        }
+        assert!(map_files(5..5, 4, |_| Ok(())).unwrap().is_empty());
+        assert_eq!(map_files(u32::MAX - 3..u32::MAX, 2, |file| Ok(file.0)).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn numbers_are_little_endian() {
+        let bytes = [9, 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!((u16_at(&bytes, 1), u32_at(&bytes, 1)), (0x0201, 0x0403_0201));
+        assert_eq!(u64_at(&bytes, 1), 0x0807_0605_0403_0201);
+    }
+}
