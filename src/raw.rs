@@ -2,14 +2,14 @@
 //! in the order and the depth that a loader would use, with the bytes thrown away. The yardstick of a loader on this
 //! machine.
 
-use crate::config::Config;
+use crate::config::{Config, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Opened, Read};
 use crate::error::{Error, Result};
 use crate::plan::{BatchPlan, Layout, PlannedRead, Planner};
 use crate::pool::{BLOCK_ALIGNMENT, Pool};
 use crate::queue::Bell;
-use crate::sampler::{self, Cursor, Strided};
+use crate::sampler::{self, Cursor, Sampler, Strided};
 use crate::stats::Stats;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,14 +38,20 @@ impl RawRate {
     }
 }
 
-/// Reads the samples of one epoch (`config.start_epoch`, in the order that `config` gives) for at most `limit`.
+/// Reads the samples of one epoch (`config.start_epoch`, in the order of `sampler`, or that `config` gives) for at most
+/// `limit`.
 ///
 /// # Errors
 /// As building a loader; and the first read that fails.
-pub fn measure(dataset: &Arc<dyn Dataset>, config: &Config, limit: Duration) -> Result<RawRate> {
+pub fn measure(
+    dataset: &Arc<dyn Dataset>,
+    config: &Config,
+    sampler: Option<&Arc<dyn Sampler>>,
+    limit: Duration,
+) -> Result<RawRate> {
     let stats = Arc::new(Stats::new());
     let Opened { mut engine, route } = engine::open(config, dataset, &stats)?;
-    let mut reads = Reads::new(dataset, config, &route)?;
+    let mut reads = Reads::new(dataset, config, sampler, &route)?;
     let depth = route.queue_depth.min(config.queue_depth.unwrap_or(DEPTH));
     let mut pool = Pool::new(depth * route.read_bytes.next_multiple_of(BLOCK_ALIGNMENT), 0, Arc::new(Bell::new()))?;
     let mut free: Vec<Part> = (0..depth).filter_map(|_| pool.take(route.read_bytes)).collect();
@@ -89,8 +95,16 @@ struct Reads {
 }
 
 impl Reads {
-    fn new(dataset: &Arc<dyn Dataset>, config: &Config, route: &crate::config::Route) -> Result<Reads> {
-        let sampler = sampler::for_dataset(&**dataset, config.shuffle, config.seed)?;
+    fn new(
+        dataset: &Arc<dyn Dataset>,
+        config: &Config,
+        sampler: Option<&Arc<dyn Sampler>>,
+        route: &Route,
+    ) -> Result<Reads> {
+        let sampler = match sampler {
+            Some(sampler) => Arc::clone(sampler),
+            None => sampler::for_dataset(&**dataset, config.shuffle, config.seed)?,
+        };
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, false)?;
         let layout = Layout::new(route, config);
         let start = Cursor::new(config.start_epoch, 0);

@@ -1,12 +1,21 @@
 //! The arguments: one definition from which parsing, help, completions and man pages come.
 
+mod chosen;
+mod failing;
+mod rows;
+
 use super::failure::EXIT_CODES;
 use super::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
-use uringload::config::{Config, EngineChoice, IoChoice, OnError};
+use uringload::config::{Config, EngineChoice, IoChoice, Shuffle};
+use uringload::dataset::DType;
+
+pub use chosen::Chosen;
+pub use failing::Failing;
+pub use rows::Rows;
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
 #[derive(Debug, Parser)]
@@ -26,7 +35,7 @@ pub enum Command {
     /// Says what a dataset consists of.
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
-    List(List),
+    List(Box<List>),
     /// Shows a saved state, or makes one of another place.
     #[command(subcommand)]
     State(StateCommand),
@@ -56,7 +65,13 @@ pub struct Bench {
     #[command(flatten)]
     pub order: Order,
     #[command(flatten)]
+    pub chosen: Chosen,
+    #[command(flatten)]
     pub means: Means,
+    #[command(flatten)]
+    pub rows: Rows,
+    #[command(flatten)]
+    pub failing: Failing,
     #[command(flatten)]
     pub checkpoint: Checkpoint,
     /// Stop after this time [default: after --epochs].
@@ -128,7 +143,13 @@ pub struct List {
     #[command(flatten)]
     pub order: Order,
     #[command(flatten)]
+    pub chosen: Chosen,
+    #[command(flatten)]
     pub means: Means,
+    #[command(flatten)]
+    pub rows: Rows,
+    #[command(flatten)]
+    pub failing: Failing,
     #[command(flatten)]
     pub checkpoint: Checkpoint,
     /// Add a digest of each column's bytes.
@@ -198,6 +219,8 @@ pub struct VerifyOrder {
     pub format: Format,
     #[command(flatten)]
     pub order: Order,
+    #[command(flatten)]
+    pub chosen: Chosen,
     /// Another number of ranks, which must have the same order.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub vs: u64,
@@ -237,6 +260,9 @@ pub struct Format {
     /// Leave out bytes at a file's end that do not make a whole record, instead of failing.
     #[arg(long, requires = "record_size")]
     pub drop_tail: bool,
+    /// Type of the elements of files and records, such as u16, f32 or bf16 [default: u8].
+    #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
+    pub dtype: Option<DType>,
     /// Tokens of a sample of a litdata dataset of tokens [default: a document is a sample].
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
     pub block_size: Option<u64>,
@@ -271,6 +297,7 @@ impl Format {
             record_size: None,
             header_size: 0,
             drop_tail: false,
+            dtype: None,
             block_size: None,
             allow_bad_shards: false,
             rows: false,
@@ -290,9 +317,11 @@ pub struct Order {
     /// Samples in a batch.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub batch_size: u64,
-    /// A random order for each epoch.
-    #[arg(long)]
-    pub shuffle: bool,
+    /// A random order for each epoch: of all samples (full), of windows of N neighbours (window:N), or of shards, N of
+    /// which are mixed (shards:N).
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "full",
+          value_parser = chosen::parse_shuffle)]
+    pub shuffle: Option<Shuffle>,
     /// What random orders derive from.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -332,16 +361,13 @@ pub struct Means {
     /// Read two samples as one if at most this many bytes lie between them.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "0")]
     pub coalesce_gap: u64,
-    /// What becomes of a sample that cannot be read.
-    #[arg(long, default_value = "raise")]
-    pub on_error: OnErrorName,
 }
 
 /// The library's configuration of the order that was asked for; ranks as by the arguments alone.
 pub fn ordered(order: &Order) -> Config {
     Config {
         batch_size: order.batch_size,
-        shuffle: order.shuffle.into(),
+        shuffle: order.shuffle.unwrap_or_default(),
         seed: order.seed,
         rank: order.rank.unwrap_or(0),
         world_size: order.world_size.unwrap_or(1),
@@ -350,9 +376,9 @@ pub fn ordered(order: &Order) -> Config {
     }
 }
 
-/// The same, and by which means it is read.
-pub fn config(order: &Order, means: &Means) -> Config {
-    Config {
+/// The same, by which means it is read, in what form it comes, and what becomes of what cannot be had.
+pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> Config {
+    let mut config = Config {
         engine: match means.engine {
             EngineName::Auto => EngineChoice::Auto,
             EngineName::Uring => EngineChoice::Uring,
@@ -369,12 +395,11 @@ pub fn config(order: &Order, means: &Means) -> Config {
         io_threads: means.io_threads,
         memory_limit: means.memory_limit,
         coalesce_gap: means.coalesce_gap,
-        on_error: match means.on_error {
-            OnErrorName::Raise => OnError::Raise,
-            OnErrorName::Skip => OnError::Skip,
-        },
         ..ordered(order)
-    }
+    };
+    rows.apply(&mut config);
+    failing.apply(&mut config);
+    config
 }
 
 /// Names of formats.
@@ -435,15 +460,6 @@ pub enum IoName {
     Buffered,
 }
 
-/// Names of what becomes of a bad sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnErrorName {
-    /// It ends the command.
-    Raise,
-    /// It is left out and counted.
-    Skip,
-}
-
 /// Other ways to read the same samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
@@ -460,6 +476,11 @@ pub enum Way {
 pub enum Digest {
     /// SHA-256.
     Sha256,
+}
+
+fn parse_dtype(name: &str) -> Result<DType, String> {
+    let names = || DType::ALL.map(DType::name).join(", ");
+    DType::named(name).ok_or_else(|| format!("the types are {}", names()))
 }
 
 fn positive_len(text: &str) -> Result<usize, String> {
@@ -491,6 +512,6 @@ mod tests {
     fn defaults_are_the_librarys() {
         let arguments = Arguments::try_parse_from(["uringload", "list", "somewhere"]).unwrap();
         let Command::List(list) = arguments.command else { panic!("list is list") };
-        assert_eq!(config(&list.order, &list.means), Config::default());
+        assert_eq!(config(&list.order, &list.means, &list.rows, &list.failing), Config::default());
     }
 }

@@ -43,7 +43,7 @@ pub fn run(options: &Bench) -> Done {
         },
     };
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
-    let data = Data::open(&paths, &options.format)?;
+    let data = Data::choose(&paths, &options.format, &options.chosen)?;
     let (ranks, state) = (Ranks::of(&options.order)?, options.checkpoint.load()?);
     let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None };
     let result = bench.rounds(ranks, state)?;
@@ -137,14 +137,16 @@ impl<'a> Runner<'a> {
         let duration =
             options.duration.or((options.paths.is_empty() && options.epochs.is_none()).then_some(MADE_DURATION));
         let epochs = options.epochs.or(if duration.is_some() { None } else { Some(1) });
-        let config = Config { epochs, ..ranks.apply(config(&options.order, &options.means)) };
+        let config =
+            Config { epochs, ..ranks.apply(config(&options.order, &options.means, &options.rows, &options.failing)) };
         let simulated = options.means.engine == EngineName::Sim;
         if simulated && !options.compare.is_empty() {
             let error = Error::new(ErrorKind::InvalidArgument, "a simulated disk compares with nothing");
             return Err(error.with_remedy("leave out --compare").into());
         }
         let dataset = &self.data.dataset;
-        let run = Run { dataset, config, state, step: options.emulate_step, duration };
+        let sampler = self.data.sampler(&config, &options.chosen)?;
+        let run = Run { dataset, config, sampler, state, step: options.emulate_step, duration };
         let mut rounds: Vec<Round> = Vec::new();
         for number in 0..options.rounds {
             let name = if options.rounds > 1 { format!("round {}", number + 1) } else { "reading".to_owned() };
@@ -203,7 +205,7 @@ impl<'a> Runner<'a> {
         }
         self.empty_cache()?;
         let limit = run.duration.map_or(RAW_LIMIT, |duration| duration.min(RAW_LIMIT));
-        match raw::measure(run.dataset, &run.config, limit) {
+        match raw::measure(run.dataset, &run.config, run.sampler.as_ref(), limit) {
             Ok(raw) => Ok(Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0)),
             Err(error) if !is_of_a_sample(error.kind()) => Err(error.into()),
             Err(error) => {
@@ -231,8 +233,8 @@ impl<'a> Runner<'a> {
 
 /// Whether the trouble is with what is read, and not with how.
 fn is_of_a_sample(kind: ErrorKind) -> bool {
-    use ErrorKind::{Corrupt, Io, NotFound, PermissionDenied, Truncated, WrongFileType};
-    matches!(kind, Corrupt | Io | NotFound | PermissionDenied | Truncated | WrongFileType)
+    use ErrorKind::{Corrupt, Io, NotFound, PermissionDenied, Timeout, Truncated, WrongFileType};
+    matches!(kind, Corrupt | Io | NotFound | PermissionDenied | Timeout | Truncated | WrongFileType)
 }
 
 /// Writes the JSON where it is wanted, and the table unless the JSON took its place. What cannot be written does not

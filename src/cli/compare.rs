@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uringload::config::{Config, EngineChoice, IoChoice};
@@ -90,7 +91,14 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
         queue_depth: None,
         ..run.config.clone()
     };
-    let run = Run { dataset: run.dataset, config, state: None, step: None, duration: run.duration };
+    let run = Run {
+        dataset: run.dataset,
+        config,
+        sampler: run.sampler.clone(),
+        state: None,
+        step: None,
+        duration: run.duration,
+    };
     let Measured { end, wall, cpu, snapshot, .. } = measure::measure(&run, "threads", interrupt)?;
     if let End::Failed(error) = end {
         return Err(error);
@@ -113,7 +121,10 @@ struct Work<'a> {
 }
 
 fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
-    let sampler = for_dataset(&**run.dataset, run.config.shuffle, run.config.seed)?;
+    let sampler = match &run.sampler {
+        Some(sampler) => Arc::clone(sampler),
+        None => for_dataset(&**run.dataset, run.config.shuffle, run.config.seed)?,
+    };
     let cpu = system::cpu_time();
     let start = Instant::now();
     let work = Work {

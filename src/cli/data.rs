@@ -1,6 +1,6 @@
 //! From arguments to a dataset: what the user names, or a small real one made for the occasion.
 
-use super::arguments::{Format, FormatName, TokenType};
+use super::arguments::{Chosen, Format, FormatName, TokenType};
 use super::failure::Failure;
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::units;
@@ -11,11 +11,14 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use uringload::config::Config;
 use uringload::dataset::{
-    ArrayFormat, ArrayOptions, ArraySamples, Arrays, BadShards, Beton, BetonOptions, DType, Dataset, Folder, LitData,
-    LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Skipped, Tail, TokenOptions, TokenSource,
-    Tokens,
+    ArrayFormat, ArrayOptions, ArraySamples, Arrays, BadShards, Beton, BetonOptions, Concat, DType, Dataset, Folder,
+    FolderOptions, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Skipped, Subset, Tail,
+    TokenOptions, TokenSource, Tokens,
 };
+use uringload::quarantine;
+use uringload::sampler::{Mixed, Sampler};
 use uringload::sys::file::evict;
 use uringload::{Error, ErrorKind};
 
@@ -36,9 +39,53 @@ enum Kind {
     Beton(Arc<Beton>),
     Arrays(Arc<Arrays>),
     Tokens(Arc<Tokens>),
+    /// Several, each opened by itself.
+    Mixture(Vec<Data>, Arc<Concat>),
 }
 
 impl Data {
+    /// Opens what the user named, less what is not to be read; with weights, each path is a dataset of its own.
+    pub fn choose(paths: &[PathBuf], format: &Format, chosen: &Chosen) -> Result<Data, Failure> {
+        if chosen.weights.is_empty() {
+            let mut data = Data::open(paths, format)?;
+            if let Some(only) = &chosen.only {
+                let ids = quarantine::read(only, &*data.dataset)?.into_iter().map(|id| id.0).collect();
+                data.dataset = Arc::new(Subset::of(Arc::clone(&data.dataset), ids)?);
+            }
+            return data.without(&chosen.exclude);
+        }
+        if chosen.weights.len() != paths.len() {
+            let (weights, paths) = (chosen.weights.len(), paths.len());
+            let doing = format!("there are {weights} weights for {paths} datasets");
+            let error = Error::new(ErrorKind::InvalidArgument, doing);
+            return Err(error.with_remedy("give one number for each DIR").into());
+        }
+        let open = |path: &PathBuf| Data::open(std::slice::from_ref(path), format)?.without(&chosen.exclude);
+        let parts: Vec<Data> = paths.iter().map(open).collect::<Result<_, _>>()?;
+        let concat = Arc::new(Concat::new(parts.iter().map(|part| Arc::clone(&part.dataset)).collect())?);
+        let encodings = parts.first().map_or_else(Vec::new, |part| part.encodings.clone());
+        let dataset = Arc::clone(&concat) as Arc<dyn Dataset>;
+        Ok(Data { dataset, encodings, kind: Kind::Mixture(parts, concat) })
+    }
+
+    /// The order of a mixture; `None` where the configuration says all there is to say.
+    pub fn sampler(&self, config: &Config, chosen: &Chosen) -> Result<Option<Arc<dyn Sampler>>, Failure> {
+        let Kind::Mixture(_, concat) = &self.kind else { return Ok(None) };
+        let mixed = Mixed::of(concat, config.shuffle, &chosen.weights, chosen.stopping, config.seed)?;
+        Ok(Some(Arc::new(mixed)))
+    }
+
+    fn without(mut self, lists: &[PathBuf]) -> Result<Data, Failure> {
+        let mut excluded: Vec<u64> = Vec::new();
+        for list in lists {
+            excluded.extend(quarantine::read(list, &*self.dataset)?.into_iter().map(|id| id.0));
+        }
+        if !excluded.is_empty() {
+            self.dataset = Arc::new(Subset::without(Arc::clone(&self.dataset), excluded)?);
+        }
+        Ok(self)
+    }
+
     /// Opens what the user named.
     pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
         let name = format.format.unwrap_or_else(|| match format.record_size {
@@ -48,14 +95,18 @@ impl Data {
         check_use(name, format)?;
         let bad_shards = if format.allow_bad_shards { BadShards::FailSamples } else { BadShards::Refuse };
         let kind = match name {
-            FormatName::Folder => Kind::Folder(Arc::new(Folder::open(paths)?)),
+            FormatName::Folder => {
+                let options = FolderOptions { dtype: format.dtype.unwrap_or_default(), ..FolderOptions::default() };
+                Kind::Folder(Arc::new(Folder::open_with(paths, &options)?))
+            }
             FormatName::Records => {
                 let Some(record_bytes) = format.record_size else {
                     return Err(usage("records need a size", "give --record-size"));
                 };
                 let tail = if format.drop_tail { Tail::Drop } else { Tail::Error };
                 let header_bytes = format.header_size;
-                let options = RecordOptions { record_bytes, header_bytes, tail, ..RecordOptions::default() };
+                let dtype = format.dtype.unwrap_or_default();
+                let options = RecordOptions { record_bytes, header_bytes, tail, dtype, ..RecordOptions::default() };
                 Kind::Records(Arc::new(Records::open(paths, &options)?))
             }
             FormatName::Mds => {
@@ -74,9 +125,10 @@ impl Data {
         Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
     }
 
-    /// Files that were left out, by reason.
+    /// Files that were left out, by reason; of a mixture, those of its first dataset that left any out.
     pub fn skipped(&self) -> &[Skipped] {
         match &self.kind {
+            Kind::Mixture(parts, _) => parts.iter().map(Data::skipped).find(|part| !part.is_empty()).unwrap_or(&[]),
             Kind::Folder(folder) => folder.skipped(),
             Kind::Records(records) => records.skipped(),
             Kind::LitData(lit) => lit.skipped(),
@@ -88,8 +140,16 @@ impl Data {
 
     /// Number and name of the class of a sample, where the dataset has classes.
     pub fn label(&self, id: SampleId) -> Option<(i64, String)> {
-        let Kind::Folder(folder) = &self.kind else { return None };
-        let label = folder.label(id)?;
+        let folder = match &self.kind {
+            Kind::Folder(folder) => folder,
+            Kind::Mixture(parts, concat) => {
+                let (part, id) = concat.locate(id);
+                return parts[part].label(id);
+            }
+            _ => return None,
+        };
+        // The dataset may be a choice of the folder's samples.
+        let label = folder.label(self.dataset.origin(id).id)?;
         let name = usize::try_from(label).ok().and_then(|index| folder.classes().get(index));
         Some((label, name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())))
     }
@@ -130,6 +190,7 @@ impl Kind {
             Kind::Beton(beton) => Arc::clone(beton) as Arc<dyn Dataset>,
             Kind::Arrays(arrays) => Arc::clone(arrays) as Arc<dyn Dataset>,
             Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
+            Kind::Mixture(_, concat) => Arc::clone(concat) as Arc<dyn Dataset>,
         }
     }
 }
@@ -152,7 +213,7 @@ fn detect(paths: &[PathBuf]) -> FormatName {
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Litdata, Npy, Npz, Records, Safetensors, Tokens};
+    use FormatName::{Folder, Litdata, Npy, Npz, Records, Safetensors, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
     if (format.rows || !format.tensor.is_empty()) && !is_array {
         return Err(usage("--rows and --tensor are of use to arrays alone", "use --format npy, npz or safetensors"));
@@ -162,6 +223,12 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
     }
     if format.block_size.is_some() && name != Litdata {
         return Err(usage("--block-size is of use to litdata alone", "use --format litdata, or leave it away"));
+    }
+    if format.dtype.is_some() && !matches!(name, Folder | Records) {
+        return Err(usage(
+            "--dtype is of use to folders and records alone",
+            "leave it away: the files tell their type",
+        ));
     }
     if format.window_tokens.is_some() && name != Tokens {
         return Err(usage("--window-tokens is of use to tokens alone", "use --format tokens"));

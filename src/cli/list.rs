@@ -21,11 +21,14 @@ use uringload::loader::Loader;
 /// Lists every sample of one epoch, in the order of the loader.
 pub fn run(options: &List) -> Done {
     let interrupt = Interrupt::install();
-    let data = Data::open(&options.paths, &options.format)?;
+    let data = Data::choose(&options.paths, &options.format, &options.chosen)?;
+    let asked = config(&options.order, &options.means, &options.rows, &options.failing);
     // A sample that cannot be read gets a line that says so, and does not keep the others from theirs.
-    let config = Config { on_error: OnError::Skip, epochs: Some(1), ..config(&options.order, &options.means) };
-    let config = Ranks::of(&options.order)?.apply(config);
+    let on_error = if asked.on_error == OnError::Replace { OnError::Replace } else { OnError::Skip };
+    let config = Ranks::of(&options.order)?.apply(Config { on_error, epochs: Some(1), ..asked });
+    let sampler = data.sampler(&config, &options.chosen)?;
     let builder = Loader::builder(data.dataset.clone()).config(config);
+    let builder = if let Some(sampler) = sampler { builder.sampler(sampler) } else { builder };
     let mut loader = resume(builder, options.checkpoint.load()?.as_ref()).build()?;
     let consumer = Consumer::new(&interrupt, None);
     let mut out = BufWriter::new(std::io::stdout().lock());

@@ -28,9 +28,12 @@ pub fn run(options: &VerifyOrder) -> Done {
     if order.rank.is_some() {
         return Err(refused("--rank is of no use: all ranks are played".into()));
     }
-    let data = Data::open(&options.paths, &options.format)?;
+    let data = Data::choose(&options.paths, &options.format, &options.chosen)?;
     let config = ordered(order);
-    let sampler = for_dataset(&*data.dataset, config.shuffle, config.seed)?;
+    let sampler = match data.sampler(&config, &options.chosen)? {
+        Some(sampler) => sampler,
+        None => for_dataset(&*data.dataset, config.shuffle, config.seed)?,
+    };
     let world = |ranks, batch_size| World { ranks, batch_size, drop_last: order.drop_last };
     let play = Play {
         dataset: Arc::clone(&data.dataset),

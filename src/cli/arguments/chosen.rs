@@ -1,0 +1,57 @@
+//! Options of which samples are read, and in what shares.
+
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+use uringload::config::{SHARD_SAMPLES, Shuffle};
+use uringload::sampler::Stopping;
+
+/// Which samples, and in what shares.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Choice")]
+pub struct Chosen {
+    /// Mix the DIRs as datasets of their own, in these shares: one number for each.
+    #[arg(long, value_name = "W,W,..", value_delimiter = ',')]
+    pub weights: Vec<f64>,
+    /// When an epoch of a mixture ends: first_exhausted, all_exhausted, all_exhausted_without_replacement or after:N.
+    #[arg(long, value_name = "NAME", requires = "weights", default_value_t = Stopping::default(),
+          value_parser = |name: &str| name.parse::<Stopping>().map_err(|error| error.to_string()))]
+    pub stopping: Stopping,
+    /// Leave out the samples of this list: a quarantine file, or numbers, one a line. May be given several times.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub exclude: Vec<PathBuf>,
+    /// Read only the samples of this list, in its order: numbers, one a line, or a quarantine file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["exclude", "weights"])]
+    pub only: Option<PathBuf>,
+}
+
+/// "full", "window:N", "shards" (one at a time) or "shards:N" (N mixed).
+pub fn parse_shuffle(text: &str) -> Result<Shuffle, String> {
+    let number = |text: &str| match text.parse::<u64>() {
+        Ok(0) | Err(_) => Err(format!("{text:?} is no number from 1 on")),
+        Ok(number) => Ok(number),
+    };
+    match text.split_once(':') {
+        None if text == "full" => Ok(Shuffle::Full),
+        None if text == "window" => Ok(Shuffle::Window(SHARD_SAMPLES)),
+        None if text == "shards" => Ok(Shuffle::Shards { mixed: 1 }),
+        Some(("window", samples)) => number(samples).map(Shuffle::Window),
+        Some(("shards", mixed)) => number(mixed).map(|mixed| Shuffle::Shards { mixed }),
+        _ => Err("it is full, window:SAMPLES or shards:MIXED".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shuffles_have_names() {
+        assert_eq!(parse_shuffle("full"), Ok(Shuffle::Full));
+        assert_eq!(parse_shuffle("window:100"), Ok(Shuffle::Window(100)));
+        assert_eq!(parse_shuffle("shards"), Ok(Shuffle::Shards { mixed: 1 }));
+        assert_eq!(parse_shuffle("shards:4"), Ok(Shuffle::Shards { mixed: 4 }));
+        for wrong in ["", "none", "window:0", "window:x", "shards:-1", "full:3"] {
+            assert!(parse_shuffle(wrong).is_err(), "{wrong}");
+        }
+    }
+}

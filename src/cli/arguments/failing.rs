@@ -1,0 +1,85 @@
+//! Options of what becomes of samples that cannot be had.
+
+use super::super::units::parse_seconds;
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
+use std::time::Duration;
+use uringload::config::{Config, MaxFailures, OnError};
+
+/// What becomes of samples that cannot be had.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Errors")]
+pub struct Failing {
+    /// What becomes of a sample that cannot be read.
+    #[arg(long, default_value = "raise")]
+    pub on_error: OnErrorName,
+    /// Give up after more failures than this: a number, or a share of an epoch such as 0.1%.
+    #[arg(long, value_name = "N|SHARE", value_parser = parse_max_failures)]
+    pub max_failures: Option<MaxFailures>,
+    /// Append a line of JSON for each sample that cannot be had; --exclude takes the file back.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub quarantine: Option<PathBuf>,
+    /// Give up a read, and the samples in it, after this time [default: wait].
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    pub timeout: Option<Duration>,
+}
+
+impl Failing {
+    /// Puts what was asked into a configuration.
+    pub fn apply(&self, config: &mut Config) {
+        config.on_error = match self.on_error {
+            OnErrorName::Raise => OnError::Raise,
+            OnErrorName::Warn => OnError::Warn,
+            OnErrorName::Skip => OnError::Skip,
+            OnErrorName::Replace => OnError::Replace,
+        };
+        config.max_failures = self.max_failures;
+        config.quarantine = self.quarantine.clone();
+        config.timeout = self.timeout;
+    }
+}
+
+/// Names of what becomes of a bad sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnErrorName {
+    /// It ends the command.
+    Raise,
+    /// It is left out, counted, and named on stderr.
+    Warn,
+    /// It is left out and counted.
+    Skip,
+    /// Another sample takes its place.
+    Replace,
+}
+
+/// "100" is a count; "0.5%" and "0.005" are shares.
+fn parse_max_failures(text: &str) -> Result<MaxFailures, String> {
+    if let Ok(count) = text.parse::<u64>() {
+        return Ok(MaxFailures::Count(count));
+    }
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>().map(|number| number / scale) {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(MaxFailures::Fraction(share)),
+        Ok(_) => Err("a share is between 0 and 1, or 0% and 100%".into()),
+        Err(_) => Err("it must be a number of samples, or a share such as 0.1%".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_shares_are_told_apart() {
+        assert_eq!(parse_max_failures("100"), Ok(MaxFailures::Count(100)));
+        assert_eq!(parse_max_failures("0"), Ok(MaxFailures::Count(0)));
+        assert_eq!(parse_max_failures("0.25"), Ok(MaxFailures::Fraction(0.25)));
+        assert_eq!(parse_max_failures("50%"), Ok(MaxFailures::Fraction(0.5)));
+        for wrong in ["-1", "1.5", "120%", "nan", "many", ""] {
+            assert!(parse_max_failures(wrong).is_err(), "{wrong}");
+        }
+    }
+}
