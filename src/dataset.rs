@@ -8,10 +8,9 @@ mod folder;
 mod paths;
 mod patterns;
 mod records;
-// The formats with shards come in the commits behind this one.
-#[allow(dead_code, unused_imports)]
 mod sidecar;
 mod skipped;
+mod tar;
 mod walk;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +21,7 @@ pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
 pub use records::{RecordOptions, Records, Tail};
 pub use skipped::{SkipReason, Skipped};
+pub use tar::{Damaged, Missing, Tar, TarOptions, TarProgress, TarReport};
 
 /// Number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -18,6 +18,20 @@ pub enum SkipReason {
     Vanished,
     /// Bytes at the end of a file that do not make a whole record.
     IncompleteRecord,
+    /// A file that is no shard by its name.
+    NoShard,
+    /// A member of an archive that is no regular file: a folder, a link, a device.
+    NoRegularMember,
+    /// A member of an archive whose name has no dot that a field could follow, or has one in front.
+    NoField,
+    /// A member of an archive whose name begins with `__anything__`.
+    Metadata,
+    /// Something behind the end of an archive that is no archive.
+    TrailingBytes,
+    /// The end of an archive that is not there: the file may have been cut short between two members.
+    MissingEnd,
+    /// What lies behind the damage of a shard.
+    DamagedShard,
 }
 
 impl SkipReason {
@@ -30,7 +44,45 @@ impl SkipReason {
             SkipReason::Special => "FIFOs, sockets or devices",
             SkipReason::Vanished => "names that vanished",
             SkipReason::IncompleteRecord => "incomplete last records",
+            SkipReason::NoShard => "files that are no shards",
+            SkipReason::NoRegularMember => "members that are no regular files",
+            SkipReason::NoField => "members without a field in their name",
+            SkipReason::Metadata => "members of metadata",
+            SkipReason::TrailingBytes => "bytes behind the end of an archive",
+            SkipReason::MissingEnd => "ends of archives that are not there (cut short?)",
+            SkipReason::DamagedShard => "rests of damaged shards",
         }
+    }
+
+    /// The number that stands for it in files: never given to another.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            SkipReason::Hidden => 1,
+            SkipReason::DanglingLink => 2,
+            SkipReason::LinkLoop => 3,
+            SkipReason::Special => 4,
+            SkipReason::Vanished => 5,
+            SkipReason::IncompleteRecord => 6,
+            SkipReason::NoShard => 7,
+            SkipReason::NoRegularMember => 8,
+            SkipReason::NoField => 9,
+            SkipReason::Metadata => 10,
+            SkipReason::TrailingBytes => 11,
+            SkipReason::MissingEnd => 12,
+            SkipReason::DamagedShard => 13,
+        }
+    }
+
+    /// The reason that has this [`code`](SkipReason::code) and is found within a shard.
+    pub(super) fn of_code(code: u8) -> Option<SkipReason> {
+        let in_shards = [
+            SkipReason::NoRegularMember,
+            SkipReason::NoField,
+            SkipReason::Metadata,
+            SkipReason::TrailingBytes,
+            SkipReason::MissingEnd,
+        ];
+        in_shards.into_iter().find(|reason| reason.code() == code)
     }
 }
 
@@ -53,6 +105,11 @@ impl Skips {
     /// Counts `path`.
     pub(super) fn add(&mut self, reason: SkipReason, path: &Path) {
         self.merge(reason, 1, path);
+    }
+
+    /// Counts `count` things at once, `path` being the first of them.
+    pub(super) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
+        self.merge(reason, count, path);
     }
 
     /// Counts what another thread has counted.
