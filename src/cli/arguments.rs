@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{Config, EngineChoice, IoChoice, OnError};
+use uringload::dataset::{Damaged, Missing, TarOptions};
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
 #[derive(Debug, Parser)]
@@ -23,6 +24,8 @@ pub enum Command {
     Bench(Box<Bench>),
     /// Says whether the fastest way to read is open on this machine, and how to open it.
     Doctor(Doctor),
+    /// Looks through archives and puts an index beside each, which later starts use.
+    Index(Index),
     /// Says what a dataset consists of.
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
@@ -97,6 +100,23 @@ pub struct Doctor {
     pub json: bool,
 }
 
+/// Options of `index`.
+#[derive(Debug, Args)]
+pub struct Index {
+    /// Folders, files or patterns of tar archives.
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Where indexes go whose archive's own folder takes none.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub index_cache: Option<PathBuf>,
+    /// Look through archives whose index is there already.
+    #[arg(long)]
+    pub rebuild: bool,
+    /// Archives that are looked through at once [default: by the machine].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+}
+
 /// Options of `inspect`.
 #[derive(Debug, Args)]
 pub struct Inspect {
@@ -131,7 +151,7 @@ pub struct List {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Dataset")]
 pub struct Format {
-    /// How files make samples [default: records with --record-size, folder otherwise].
+    /// How files make samples [default: records with --record-size, tar where all files are .tar, folder otherwise].
     #[arg(long)]
     pub format: Option<FormatName>,
     /// Bytes of a record.
@@ -143,12 +163,54 @@ pub struct Format {
     /// Leave out bytes at a file's end that do not make a whole record, instead of failing.
     #[arg(long, requires = "record_size")]
     pub drop_tail: bool,
+    /// Fields of a tar's samples that are wanted, in this order [default: all that there are].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub fields: Option<Vec<String>>,
+    /// What becomes of a sample of a tar that lacks a field.
+    #[arg(long, default_value = "error")]
+    pub missing: MissingName,
+    /// Where indexes of archives go whose own folder takes none.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub index_cache: Option<PathBuf>,
+    /// Read the whole samples of archives that are cut short or broken instead of failing [default: with --on-error
+    /// skip].
+    #[arg(long)]
+    pub keep_damaged: bool,
 }
 
 impl Format {
     /// Every file a sample.
     pub fn folder() -> Format {
-        Format { format: None, record_size: None, header_size: 0, drop_tail: false }
+        Format {
+            format: Some(FormatName::Folder),
+            record_size: None,
+            header_size: 0,
+            drop_tail: false,
+            fields: None,
+            missing: MissingName::Error,
+            index_cache: None,
+            keep_damaged: false,
+        }
+    }
+
+    /// The same, where samples that cannot be had are treated as `means` say.
+    pub fn under(&self, means: &Means) -> Format {
+        let keep_damaged = self.keep_damaged || means.on_error == OnErrorName::Skip;
+        Format { keep_damaged, ..self.clone() }
+    }
+
+    /// How archives are opened.
+    pub fn tar_options(&self) -> TarOptions {
+        TarOptions {
+            fields: self.fields.clone(),
+            missing: match self.missing {
+                MissingName::Error => Missing::Error,
+                MissingName::Empty => Missing::Empty,
+            },
+            damaged: if self.keep_damaged { Damaged::Keep } else { Damaged::Error },
+            cache: self.index_cache.clone(),
+            ..TarOptions::default()
+        }
     }
 }
 
@@ -246,6 +308,17 @@ pub enum FormatName {
     Folder,
     /// Files of records of one size.
     Records,
+    /// Tar archives as webdataset has them: neighbours of one name are a sample.
+    Tar,
+}
+
+/// Names of what becomes of a sample that lacks a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MissingName {
+    /// It cannot be had.
+    Error,
+    /// The field is empty.
+    Empty,
 }
 
 /// Names of engines.

@@ -42,7 +42,7 @@ pub fn run(options: &Bench) -> Done {
         },
     };
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
-    let data = Data::open(&paths, &options.format)?;
+    let data = Data::open(&paths, &options.format.under(&options.means))?;
     let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None };
     let result = bench.rounds()?;
     let report = report::Report::of(&result);

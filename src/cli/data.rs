@@ -2,6 +2,7 @@
 
 use super::arguments::{Format, FormatName};
 use super::failure::Failure;
+use super::index::IndexProgress;
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::units;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -11,7 +12,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId, Skipped, Tail};
+use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId, Skipped, Tail, Tar};
 use uringload::sys::file::evict;
 use uringload::{Error, ErrorKind};
 
@@ -25,32 +26,46 @@ pub struct Data {
 enum Kind {
     Folder(Arc<Folder>),
     Records(Arc<Records>),
+    Tar(Arc<Tar>),
 }
 
 impl Data {
     /// Opens what the user named.
     pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
-        let name = format.format.unwrap_or(match format.record_size {
-            Some(_) => FormatName::Records,
-            None => FormatName::Folder,
-        });
+        let name = format.format.or(format.record_size.map(|_| FormatName::Records));
         match (name, format.record_size) {
-            (FormatName::Folder, None) => {
-                let folder = Arc::new(Folder::open(paths)?);
+            (Some(FormatName::Folder) | None, None) => {
+                let folder = Folder::open(paths)?;
+                if name.is_none() && Tar::is_made_of(folder.files()) {
+                    return Data::open_tar(paths, format);
+                }
+                let folder = Arc::new(folder);
                 Ok(Data { dataset: Arc::clone(&folder) as Arc<dyn Dataset>, kind: Kind::Folder(folder) })
             }
-            (FormatName::Records, Some(record_bytes)) => {
+            (Some(FormatName::Tar), None) => Data::open_tar(paths, format),
+            (Some(FormatName::Records) | None, Some(record_bytes)) => {
                 let tail = if format.drop_tail { Tail::Drop } else { Tail::Error };
                 let header_bytes = format.header_size;
                 let options = RecordOptions { record_bytes, header_bytes, tail, ..RecordOptions::default() };
                 let records = Arc::new(Records::open(paths, &options)?);
                 Ok(Data { dataset: Arc::clone(&records) as Arc<dyn Dataset>, kind: Kind::Records(records) })
             }
-            (FormatName::Folder, Some(_)) => {
-                Err(usage("--record-size is of no use to a folder", "use --format records"))
+            (Some(FormatName::Folder | FormatName::Tar), Some(_)) => {
+                Err(usage("--record-size is of use to records only", "use --format records"))
             }
-            (FormatName::Records, None) => Err(usage("records need a size", "give --record-size")),
+            (Some(FormatName::Records), None) => Err(usage("records need a size", "give --record-size")),
         }
+    }
+
+    /// Opens archives; says on stderr what went otherwise than wished.
+    fn open_tar(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
+        let progress = IndexProgress::new();
+        let tar = Tar::open_with_progress(paths, &format.tar_options(), &|done| progress.tell(done));
+        drop(progress);
+        let tar = Arc::new(tar?);
+        tar.fallbacks().iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
+        tar.damaged().iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
+        Ok(Data { dataset: Arc::clone(&tar) as Arc<dyn Dataset>, kind: Kind::Tar(tar) })
     }
 
     /// Files that were left out, by reason.
@@ -58,6 +73,15 @@ impl Data {
         match &self.kind {
             Kind::Folder(folder) => folder.skipped(),
             Kind::Records(records) => records.skipped(),
+            Kind::Tar(tar) => tar.skipped(),
+        }
+    }
+
+    /// Samples that lack a field (an index into the schema).
+    pub fn lacking(&self, field: usize) -> u64 {
+        match &self.kind {
+            Kind::Folder(_) | Kind::Records(_) => 0,
+            Kind::Tar(tar) => tar.lacking(field),
         }
     }
 
@@ -73,7 +97,7 @@ impl Data {
     pub fn classes(&self) -> usize {
         match &self.kind {
             Kind::Folder(folder) => folder.classes().len(),
-            Kind::Records(_) => 0,
+            Kind::Records(_) | Kind::Tar(_) => 0,
         }
     }
 }

@@ -19,7 +19,7 @@ use uringload::loader::Loader;
 /// Lists every sample of one epoch, in the order of the loader.
 pub fn run(options: &List) -> Done {
     let interrupt = Interrupt::install();
-    let data = Data::open(&options.paths, &options.format)?;
+    let data = Data::open(&options.paths, &options.format.under(&options.means))?;
     // A sample that cannot be read gets a line that says so, and does not keep the others from theirs.
     let config = Config { on_error: OnError::Skip, epochs: Some(1), ..config(&options.order, &options.means) };
     let mut loader = Loader::builder(data.dataset.clone()).config(config).build()?;

@@ -14,7 +14,7 @@ fn help_documents_the_exit_codes() {
             assert!(out.contains(&format!("\n  {code}")), "{out}");
         }
     }
-    for command in ["bench", "doctor", "inspect", "list", "completions", "man"] {
+    for command in ["bench", "doctor", "index", "inspect", "list", "completions", "man"] {
         let (out, _) = expect(&mut uringload(&format!("{command} --help")), 0);
         assert!(out.contains("Usage: uringload"), "{out}");
         assert!(!out.contains("sim"), "the simulated engine is for tests: {out}");

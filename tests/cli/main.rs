@@ -1,10 +1,15 @@
 //! The binary from the outside: what it prints, how it ends, what it leaves behind.
 #![cfg(feature = "cli")]
 
+// Archives are made as the library's own tests make them; not all that these need is needed here.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../common/archive.rs"]
+mod archive;
 mod bench;
 mod ends;
 mod list;
 mod looks;
+mod tar;
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -237,6 +237,10 @@ impl Sink for Collector<'_> {
         Ok(())
     }
 
+    fn cut(&mut self, name: &[u8]) {
+        self.grouper.end_before(name);
+    }
+
     fn skip(&mut self, reason: SkipReason, name: &[u8]) {
         match self.left_out.iter_mut().find(|(known, ..)| *known == reason) {
             Some((_, count, _)) => *count += 1,

@@ -94,6 +94,13 @@ impl Grouper {
         self.drop_open();
     }
 
+    /// Ends the sample if a member of this name is not part of it.
+    pub(super) fn end_before(&mut self, name: &[u8]) {
+        if split(name).is_ok_and(|(key, _)| key != self.key) {
+            self.flush();
+        }
+    }
+
     /// Forgets the sample that is not complete.
     pub(super) fn drop_open(&mut self) {
         self.members.clear();

@@ -26,6 +26,9 @@ pub(super) trait Sink {
     /// What is wrong with it, in words.
     fn entry(&mut self, entry: Entry<'_>) -> Result<(), String>;
 
+    /// A regular member whose bytes do not all lie in the file: the scan fails with it.
+    fn cut(&mut self, name: &[u8]);
+
     /// Something that is no sample, with the name of the member or nothing.
     fn skip(&mut self, reason: SkipReason, name: &[u8]);
 
@@ -179,7 +182,11 @@ impl<S: Source> Scan<'_, S> {
                     (_, Some(len)) => len,
                     (_, None) => own_size()?,
                 };
-                let behind = self.behind(body, len, offset, &name)?;
+                let behind = self.behind(body, len, offset, &name);
+                if behind.is_err() && kind == Kind::Regular {
+                    sink.cut(&name);
+                }
+                let behind = behind?;
                 if kind == Kind::Regular {
                     let entry = Entry { name: &name, header: offset, offset: body, len };
                     sink.entry(entry).map_err(|fault| {

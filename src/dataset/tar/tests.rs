@@ -30,6 +30,8 @@ impl Sink for Seen {
         Ok(())
     }
 
+    fn cut(&mut self, _name: &[u8]) {}
+
     fn skip(&mut self, reason: SkipReason, _name: &[u8]) {
         self.skipped.push(reason);
     }
