@@ -34,7 +34,11 @@ impl Layout {
             spans.retain(|span| span.len > 0);
             // A bit that is set in any offset.
             spans.iter().for_each(|span| offsets |= span.offset);
-            wanted += spans.iter().map(|span| span.len).sum::<u64>();
+            // A span may reach over what lies between values; a field that no byte is read for has a length as well.
+            let fields = dataset.schema().fields.iter().enumerate();
+            let lengths = fields.map(|(field, known)| Some(dataset.length(SampleId(id), field)? * known.dtype.size()));
+            let of_spans = spans.iter().map(|span| span.len).sum::<u64>();
+            wanted += lengths.sum::<Option<u64>>().map_or(of_spans, |of_fields| of_fields.min(of_spans));
             read += read_bytes(&mut spans, read_alignment);
         }
         let amplification = if wanted == 0 { 1.0 } else { read as f64 / wanted as f64 };

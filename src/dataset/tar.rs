@@ -143,10 +143,10 @@ impl Tar {
         options: &TarOptions,
         progress: &(dyn Fn(TarProgress) + Sync),
     ) -> Result<Tar> {
-        let threads = thread_count(options.threads);
-        let Index { files, mut skips, .. } = index(paths, threads)?;
+        let Index { files, mut skips, .. } = index(paths, thread_count(options.threads))?;
         let named: HashSet<&Path> = paths.iter().map(AsRef::as_ref).collect();
         let files = only_shards(&files, &named, &mut skips)?;
+        let threads = if options.threads == 0 { SCAN_THREADS } else { options.threads };
         let indexed = index_all(&files, options, threads, progress)?;
         Tar::new(files, skips, indexed, options)
     }
@@ -295,28 +295,52 @@ impl Dataset for Tar {
         &self.schema
     }
 
-    /// One span a field. A field that the sample lacks has an empty one, and so have all of a sample whose place in the
-    /// index is damaged: `parse` says so.
+    /// One span for all fields that lie close together, as those of a sample do: headers between them are read along. A
+    /// sample without a byte has an empty span, and so has one whose place in the index is damaged: `parse` says so.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let start = out.len();
         let file = self.locate(id).0;
-        let empty = Span { file, offset: 0, len: 0 };
-        out.resize(start + self.schema.fields.len(), empty);
-        if !self.each_field(id, |field, offset, len| out[start + field] = Span { file, offset, len }) {
-            out[start..].fill(empty);
+        let mut run = Run::default();
+        let is_whole = self.each_field(id, |_, offset, len| match run.add(offset, len) {
+            Some(0) => out.push(Span { file, offset, len }),
+            Some(_) => {
+                if let Some(last) = out.last_mut() {
+                    last.len = run.end - run.start;
+                }
+            }
+            None => {}
+        });
+        if !is_whole || out.len() == start {
+            out.truncate(start);
+            out.push(Span { file, offset: 0, len: 0 });
         }
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        let mut fields = 0;
-        if !self.each_field(id, |_, _, _| fields += 1) {
+        let fields = self.schema.fields.len();
+        out.values.resize(fields, Value::Bytes(Bytes::new()));
+        let (mut run, mut spans, mut found, mut short) = (Run::default(), 0, 0, false);
+        let is_whole = self.each_field(id, |field, offset, len| {
+            found += 1;
+            let Some(at) = run.add(offset, len) else { return };
+            spans += usize::from(at == 0);
+            // Of a single field a part may have been read: the value is what was read.
+            let value = match raw.get(spans - 1) {
+                Some(bytes) if fields == 1 => Some(bytes.clone()),
+                // Fits: it lies within what was read.
+                Some(bytes) if at + len <= bytes.len() as u64 => Some(bytes.slice(at as usize..(at + len) as usize)),
+                _ => None,
+            };
+            short |= value.is_none();
+            out.values[field] = Value::Bytes(value.unwrap_or_default());
+        });
+        if !is_whole || short {
             let file = self.locate(id).0;
             return Err(self.shards[file.0 as usize].sidecar.damage(&self.files.path(file)));
         }
-        if fields < self.schema.fields.len() && self.missing == Missing::Error {
+        if found < fields && self.missing == Missing::Error {
             return Err(self.lack(id));
         }
-        out.values.extend(raw.iter().cloned().map(Value::Bytes));
         Ok(())
     }
 
@@ -333,8 +357,9 @@ impl Dataset for Tar {
         self.bytes
     }
 
-    /// The sum over the fields of their longest values. Of each shard's column the longest value, the 2nd, 4th, 8th and
-    /// so on are known, and those between are taken to be as long as the next longer of these.
+    /// The sum over the fields of their longest values, and of what is read between them. Of each shard's column the
+    /// longest value, the 2nd, 4th, 8th and so on are known, and those between are taken to be as long as the next
+    /// longer of these.
     fn largest(&self, count: u64) -> u64 {
         let mut sum = 0_u64;
         for field in 0..self.schema.fields.len() as u32 {
@@ -358,7 +383,8 @@ impl Dataset for Tar {
                 sum = sum.saturating_add(len.saturating_mul(taken));
             }
         }
-        sum.min(self.bytes)
+        let between = (self.schema.fields.len() as u64 - 1).saturating_mul(BETWEEN_BYTES);
+        sum.min(self.bytes).saturating_add(count.min(self.len()).saturating_mul(between))
     }
 
     /// FNV-1a over "tar", the fields, the names and sizes of all shards, and the hash of each one's samples.
@@ -385,6 +411,40 @@ impl Dataset for Tar {
         &self.ends
     }
 }
+
+/// Two values of a sample that lie no further apart are read as one: the header and the padding between them take less
+/// than another read would. PAX headers as webdataset's writer makes them are 1536 bytes.
+const NEAR_BYTES: u64 = 4096;
+
+/// Memory that a sample takes at most for what lies between two of its values: what is read along, or what alignment
+/// adds to two reads.
+const BETWEEN_BYTES: u64 = 2 * NEAR_BYTES;
+
+/// Values that are read as one.
+#[derive(Debug, Default)]
+struct Run {
+    start: u64,
+    end: u64,
+}
+
+impl Run {
+    /// Adds a value; returns where it begins in its run, 0 being a new one. An empty value needs no place.
+    fn add(&mut self, offset: u64, len: u64) -> Option<u64> {
+        if len == 0 {
+            return None;
+        }
+        let is_near = self.end > 0 && offset >= self.end && offset - self.end <= NEAR_BYTES;
+        if !is_near {
+            self.start = offset;
+        }
+        self.end = offset + len;
+        Some(offset - self.start)
+    }
+}
+
+/// Shards that are looked through at once where the user does not say how many: most of the time each waits for a short
+/// read, of which a disk does as many at once with little more time for each.
+const SCAN_THREADS: usize = 16;
 
 /// The files that are shards, counting the others.
 fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> Result<FileTable> {
