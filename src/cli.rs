@@ -9,8 +9,10 @@ mod data;
 mod doctor;
 mod facts;
 mod failure;
+mod index;
 mod inspect;
 mod interrupt;
+mod layout;
 mod list;
 mod pages;
 mod ranks;
@@ -28,6 +30,7 @@ pub fn run() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Bench(options) => bench::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Index(options) => index::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::List(options) => list::run(&options),
         Command::State(command) => state::run(&command),

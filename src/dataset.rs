@@ -19,8 +19,10 @@ mod patterns;
 mod records;
 mod safetensors;
 mod shards;
+mod sidecar;
 mod sizes;
 mod skipped;
+mod tar;
 mod tokens;
 mod view;
 mod walk;
@@ -40,6 +42,7 @@ pub use mds::{Mds, MdsOptions};
 pub use records::{RecordOptions, Records, Tail};
 pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};
+pub use tar::{Damaged, Missing, Tar, TarOptions, TarProgress, TarReport};
 pub use tokens::{TokenOptions, TokenSource, Tokens};
 pub use view::{Repeat, Subset};
 

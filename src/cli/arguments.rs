@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
-use uringload::config::{Config, EngineChoice, IoChoice, Shuffle};
-use uringload::dataset::DType;
+use uringload::config::{Config, EngineChoice, IoChoice, OnError, Shuffle};
+use uringload::dataset::{DType, Damaged, Missing, TarOptions};
 
 pub use chosen::Chosen;
 pub use failing::Failing;
@@ -32,6 +32,8 @@ pub enum Command {
     Bench(Box<Bench>),
     /// Says whether the fastest way to read is open on this machine, and how to open it.
     Doctor(Doctor),
+    /// Looks through archives and puts an index beside each, which later starts use.
+    Index(Index),
     /// Says what a dataset consists of.
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
@@ -117,6 +119,23 @@ pub struct Doctor {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `index`.
+#[derive(Debug, Args)]
+pub struct Index {
+    /// Folders, files or patterns of tar archives.
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Where indexes go whose archive's own folder takes none.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub index_cache: Option<PathBuf>,
+    /// Look through archives whose index is there already.
+    #[arg(long)]
+    pub rebuild: bool,
+    /// Archives that are looked through at once [default: by the machine].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
 }
 
 /// Options of `inspect`.
@@ -287,6 +306,19 @@ pub struct Format {
     /// Keep windows within Megatron-LM's documents.
     #[arg(long, requires = "window_tokens", conflicts_with = "token_dtype")]
     pub documents: bool,
+    /// Fields of a tar's samples that are wanted, in this order [default: all that there are].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub fields: Option<Vec<String>>,
+    /// What becomes of a sample of a tar that lacks a field.
+    #[arg(long, default_value = "error")]
+    pub missing: MissingName,
+    /// Where indexes of archives go whose own folder takes none.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub index_cache: Option<PathBuf>,
+    /// Read the whole samples of archives that are cut short or broken instead of failing [default: with --on-error
+    /// skip].
+    #[arg(long)]
+    pub keep_damaged: bool,
 }
 
 impl Format {
@@ -306,6 +338,30 @@ impl Format {
             stride: None,
             token_dtype: None,
             documents: false,
+            fields: None,
+            missing: MissingName::Error,
+            index_cache: None,
+            keep_damaged: false,
+        }
+    }
+
+    /// The same, where samples that cannot be had are treated as `failing` says.
+    pub fn under(&self, failing: &Failing) -> Format {
+        let keep_damaged = self.keep_damaged || failing.on_error() != OnError::Raise;
+        Format { keep_damaged, ..self.clone() }
+    }
+
+    /// How archives are opened.
+    pub fn tar_options(&self) -> TarOptions {
+        TarOptions {
+            fields: self.fields.clone(),
+            missing: match self.missing {
+                MissingName::Error => Missing::Error,
+                MissingName::Empty => Missing::Empty,
+            },
+            damaged: if self.keep_damaged { Damaged::Keep } else { Damaged::Error },
+            cache: self.index_cache.clone(),
+            ..TarOptions::default()
         }
     }
 }
@@ -423,6 +479,8 @@ pub enum FormatName {
     Safetensors,
     /// Windows of raw or Megatron-LM's tokens; need --window-tokens.
     Tokens,
+    /// Tar archives as webdataset has them: neighbours of one name are a sample.
+    Tar,
 }
 
 /// Types of raw tokens.
@@ -433,6 +491,15 @@ pub enum TokenType {
     U32,
     I32,
     I64,
+}
+
+/// Names of what becomes of a sample that lacks a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MissingName {
+    /// It cannot be had.
+    Error,
+    /// The field is empty.
+    Empty,
 }
 
 /// Names of engines.

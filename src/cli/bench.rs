@@ -43,7 +43,7 @@ pub fn run(options: &Bench) -> Done {
         },
     };
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
-    let data = Data::choose(&paths, &options.format, &options.chosen)?;
+    let data = Data::choose(&paths, &options.format.under(&options.failing), &options.chosen)?;
     let (ranks, state) = (Ranks::of(&options.order)?, options.checkpoint.load()?);
     let bench = Runner { options, data: &data, interrupt: &interrupt, emptied: None };
     let result = bench.rounds(ranks, state)?;

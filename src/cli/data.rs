@@ -2,6 +2,7 @@
 
 use super::arguments::{Chosen, Format, FormatName, TokenType};
 use super::failure::Failure;
+use super::index::IndexProgress;
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::units;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -15,7 +16,7 @@ use uringload::config::Config;
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, ArraySamples, Arrays, BadShards, Beton, BetonOptions, Concat, DType, Dataset, Folder,
     FolderOptions, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Skipped, Subset, Tail,
-    TokenOptions, TokenSource, Tokens,
+    Tar, TokenOptions, TokenSource, Tokens,
 };
 use uringload::quarantine;
 use uringload::sampler::{Mixed, Sampler};
@@ -39,6 +40,7 @@ enum Kind {
     Beton(Arc<Beton>),
     Arrays(Arc<Arrays>),
     Tokens(Arc<Tokens>),
+    Tar(Arc<Tar>),
     /// Several, each opened by itself.
     Mixture(Vec<Data>, Arc<Concat>),
 }
@@ -97,7 +99,12 @@ impl Data {
         let kind = match name {
             FormatName::Folder => {
                 let options = FolderOptions { dtype: format.dtype.unwrap_or_default(), ..FolderOptions::default() };
-                Kind::Folder(Arc::new(Folder::open_with(paths, &options)?))
+                let folder = Folder::open_with(paths, &options)?;
+                // Looked at only where no format was asked for: whoever says folder means it.
+                match format.format.is_none() && format.dtype.is_none() && Tar::is_made_of(folder.files()) {
+                    true => Data::open_tar(paths, format)?,
+                    false => Kind::Folder(Arc::new(folder)),
+                }
             }
             FormatName::Records => {
                 let Some(record_bytes) = format.record_size else {
@@ -121,8 +128,20 @@ impl Data {
             FormatName::Npz => arrays(ArrayFormat::Npz, paths, format)?,
             FormatName::Safetensors => arrays(ArrayFormat::Safetensors, paths, format)?,
             FormatName::Tokens => tokens(paths, format)?,
+            FormatName::Tar => Data::open_tar(paths, format)?,
         };
         Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
+    }
+
+    /// Opens archives; says on stderr what went otherwise than wished.
+    fn open_tar(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
+        let progress = IndexProgress::new();
+        let tar = Tar::open_with_progress(paths, &format.tar_options(), &|done| progress.tell(done));
+        drop(progress);
+        let tar = Arc::new(tar?);
+        tar.fallbacks().iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
+        tar.damaged().iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
+        Ok(Kind::Tar(tar))
     }
 
     /// Files that were left out, by reason; of a mixture, those of its first dataset that left any out.
@@ -135,6 +154,15 @@ impl Data {
             Kind::Mds(_) | Kind::Beton(_) => &[],
             Kind::Arrays(arrays) => arrays.skipped(),
             Kind::Tokens(tokens) => tokens.skipped(),
+            Kind::Tar(tar) => tar.skipped(),
+        }
+    }
+
+    /// Samples that lack a field (an index into the schema).
+    pub fn lacking(&self, field: usize) -> u64 {
+        match &self.kind {
+            Kind::Tar(tar) => tar.lacking(field),
+            _ => 0,
         }
     }
 
@@ -190,6 +218,7 @@ impl Kind {
             Kind::Beton(beton) => Arc::clone(beton) as Arc<dyn Dataset>,
             Kind::Arrays(arrays) => Arc::clone(arrays) as Arc<dyn Dataset>,
             Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
+            Kind::Tar(tar) => Arc::clone(tar) as Arc<dyn Dataset>,
             Kind::Mixture(_, concat) => Arc::clone(concat) as Arc<dyn Dataset>,
         }
     }

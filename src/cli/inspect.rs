@@ -5,12 +5,13 @@ use super::arguments::Inspect;
 use super::data::Data;
 use super::facts;
 use super::failure::Exit;
+use super::layout::Layout;
 use super::units;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
-use uringload::dataset::{Shape, Span};
+use uringload::dataset::{Dataset, Shape, Span};
 
 /// Opens the dataset and describes it; reads no sample.
 pub fn run(options: &Inspect) -> Done {
@@ -63,10 +64,20 @@ fn as_text(data: &Data, opening: Duration) -> String {
     row("bytes", format!("{} ({})", of(dataset.bytes()), units::count(dataset.bytes())));
     let Sizes { least, median, p99, most } = sizes;
     row("sample size", format!("least {}, median {}, p99 {}, most {}", of(least), of(median), of(p99), of(most)));
-    for (number, field) in dataset.schema().fields.iter().enumerate() {
-        let stored = data.encodings.get(number).map_or_else(String::new, |encoding| format!(" ({encoding})"));
-        row("column", format!("{}: {} {}{stored}", field.name, field.dtype, shape(&field.shape)));
+    for (index, field) in dataset.schema().fields.iter().enumerate() {
+        let stored = data.encodings.get(index).map_or_else(String::new, |encoding| format!(" ({encoding})"));
+        let lacking = match data.lacking(index) {
+            0 => String::new(),
+            lacking => format!(", lacking in {} samples", units::count(lacking)),
+        };
+        row("column", format!("{}: {} {}{stored}{lacking}", field.name, field.dtype, shape(&field.shape)));
     }
+    if let Some((least, most)) = shard_sizes(&**dataset) {
+        let shards = units::count(dataset.shards().len() as u64);
+        row("shards", format!("{shards} of {} to {} samples", units::count(least), units::count(most)));
+    }
+    let layout = Layout::of(&**dataset);
+    row("layout", layout.to_string());
     if data.classes() > 0 {
         row("classes", units::count(data.classes() as u64));
     }
@@ -99,6 +110,7 @@ fn as_json(data: &Data) -> Value {
         let encoding = data.encodings.get(number);
         json!({ "name": field.name, "dtype": field.dtype.name(), "shape": shape, "encoding": encoding })
     };
+    let layout = Layout::of(&**dataset);
     let skipped = |skipped: &uringload::dataset::Skipped| {
         json!({
             "reason": skipped.reason.describe(),
@@ -114,12 +126,23 @@ fn as_json(data: &Data) -> Value {
         "bytes": dataset.bytes(),
         "sample_bytes": { "least": sizes.least, "median": sizes.median, "p99": sizes.p99, "most": sizes.most },
         "columns": dataset.schema().fields.iter().enumerate().map(column).collect::<Vec<_>>(),
+        "shards": dataset.shards().len(),
+        "payload_alignment": layout.payload_alignment,
+        "read_alignment": layout.read_alignment,
+        "read_amplification": layout.amplification,
         "classes": data.classes(),
         "roots": dataset.files().roots().iter().map(|root| root.path.to_string_lossy()).collect::<Vec<_>>(),
         "left_out": data.skipped().iter().map(skipped).collect::<Vec<_>>(),
         "dropped_tokens": data.dropped_tokens(),
         "fingerprint": format!("{:016x}", dataset.fingerprint()),
     })
+}
+
+/// Samples of the smallest and of the largest shard, where there are shards.
+fn shard_sizes(dataset: &dyn Dataset) -> Option<(u64, u64)> {
+    let starts = std::iter::once(0).chain(dataset.shards().iter().copied());
+    let sizes: Vec<u64> = starts.zip(dataset.shards()).map(|(start, end)| end - start).collect();
+    Some((*sizes.iter().min()?, *sizes.iter().max()?))
 }
 
 fn shape(shape: &Shape) -> String {

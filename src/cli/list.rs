@@ -21,7 +21,7 @@ use uringload::loader::Loader;
 /// Lists every sample of one epoch, in the order of the loader.
 pub fn run(options: &List) -> Done {
     let interrupt = Interrupt::install();
-    let data = Data::choose(&options.paths, &options.format, &options.chosen)?;
+    let data = Data::choose(&options.paths, &options.format.under(&options.failing), &options.chosen)?;
     let asked = config(&options.order, &options.means, &options.rows, &options.failing);
     // A sample that cannot be read gets a line that says so, and does not keep the others from theirs.
     let on_error = if asked.on_error == OnError::Replace { OnError::Replace } else { OnError::Skip };

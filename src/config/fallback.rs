@@ -84,6 +84,10 @@ pub enum Cause {
     HugePages,
     /// The files lie in the page cache, which is faster than the disk.
     PageCache,
+    /// The folder of a dataset's shards takes no indexes.
+    IndexPlace,
+    /// An index that another program wrote does not fit its shard.
+    ForeignIndex,
 }
 
 // errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls
@@ -106,6 +110,8 @@ impl Cause {
             Cause::DirectOpen | Cause::DirectAlignment | Cause::PageCache => "O_DIRECT",
             Cause::Descriptors => "more open files",
             Cause::HugePages => "huge pages",
+            Cause::IndexPlace => "indexes beside the shards",
+            Cause::ForeignIndex => "the indexes that lie beside the shards",
         }
     }
 
@@ -155,6 +161,8 @@ impl Cause {
                 "the files lie in the page cache, which is faster than the disk",
                 "ask for --io direct to read from the disk all the same",
             ),
+            (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
+            (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
         }
     }
 }
@@ -173,12 +181,14 @@ const NOFILE_REMEDY: &str = "raise the limit of open files: ulimit -n 65536, Lim
                              --ulimit nofile=65536";
 const NO_ALIGNMENT: &str = "the filesystem names no O_DIRECT alignment (FUSE, tmpfs, btrfs, ext4 with data=journal, or \
                             Linux before 6.1)";
+const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may write there, or name a folder for \
+                                  indexes with --index-cache";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 10] = [
+    const CAUSES: [Cause; 12] = [
         Cause::RingSetup,
         Cause::RingOnFuse,
         Cause::RingFlags,
@@ -189,6 +199,8 @@ mod tests {
         Cause::Descriptors,
         Cause::HugePages,
         Cause::PageCache,
+        Cause::IndexPlace,
+        Cause::ForeignIndex,
     ];
 
     #[test]

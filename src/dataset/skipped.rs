@@ -22,6 +22,20 @@ pub enum SkipReason {
     OtherFormat,
     /// Tokens at the end of a file or document that do not make a whole window.
     IncompleteWindow,
+    /// A file that is no shard by its name.
+    NoShard,
+    /// A member of an archive that is no regular file: a folder, a link, a device.
+    NoRegularMember,
+    /// A member of an archive whose name has no dot that a field could follow, or has one in front.
+    NoField,
+    /// A member of an archive whose name begins with `__anything__`.
+    Metadata,
+    /// Something behind the end of an archive that is no archive.
+    TrailingBytes,
+    /// The end of an archive that is not there: the file may have been cut short between two members.
+    MissingEnd,
+    /// What lies behind the damage of a shard.
+    DamagedShard,
 }
 
 impl SkipReason {
@@ -36,7 +50,47 @@ impl SkipReason {
             SkipReason::IncompleteRecord => "incomplete last records",
             SkipReason::OtherFormat => "files of other formats",
             SkipReason::IncompleteWindow => "incomplete last windows",
+            SkipReason::NoShard => "files that are no shards",
+            SkipReason::NoRegularMember => "members that are no regular files",
+            SkipReason::NoField => "members without a field in their name",
+            SkipReason::Metadata => "members of metadata",
+            SkipReason::TrailingBytes => "bytes behind the end of an archive",
+            SkipReason::MissingEnd => "ends of archives that are not there (cut short?)",
+            SkipReason::DamagedShard => "rests of damaged shards",
         }
+    }
+
+    /// The number that stands for it in files: never given to another.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            SkipReason::Hidden => 1,
+            SkipReason::DanglingLink => 2,
+            SkipReason::LinkLoop => 3,
+            SkipReason::Special => 4,
+            SkipReason::Vanished => 5,
+            SkipReason::IncompleteRecord => 6,
+            SkipReason::NoShard => 7,
+            SkipReason::NoRegularMember => 8,
+            SkipReason::NoField => 9,
+            SkipReason::Metadata => 10,
+            SkipReason::TrailingBytes => 11,
+            SkipReason::MissingEnd => 12,
+            SkipReason::DamagedShard => 13,
+            SkipReason::OtherFormat => 14,
+            SkipReason::IncompleteWindow => 15,
+        }
+    }
+
+    /// The reason that has this [`code`](SkipReason::code) and is found within a shard.
+    pub(super) fn of_code(code: u8) -> Option<SkipReason> {
+        let in_shards = [
+            SkipReason::NoRegularMember,
+            SkipReason::NoField,
+            SkipReason::Metadata,
+            SkipReason::TrailingBytes,
+            SkipReason::MissingEnd,
+        ];
+        in_shards.into_iter().find(|reason| reason.code() == code)
     }
 }
 

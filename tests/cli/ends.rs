@@ -17,6 +17,7 @@ fn help_documents_the_exit_codes() {
     for command in [
         "bench",
         "doctor",
+        "index",
         "inspect",
         "list",
         "state",

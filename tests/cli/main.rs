@@ -1,6 +1,10 @@
 //! The binary from the outside: what it prints, how it ends, what it leaves behind.
 #![cfg(feature = "cli")]
 
+// Archives are made as the library's own tests make them; not all that these need is needed here.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../common/archive.rs"]
+mod archive;
 mod arrays;
 mod bench;
 mod ends;
@@ -9,6 +13,7 @@ mod looks;
 mod ranks;
 mod state;
 mod verify_order;
+mod tar;
 
 use std::fs;
 use std::os::unix::process::CommandExt;

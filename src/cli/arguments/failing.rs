@@ -25,14 +25,19 @@ pub struct Failing {
 }
 
 impl Failing {
-    /// Puts what was asked into a configuration.
-    pub fn apply(&self, config: &mut Config) {
-        config.on_error = match self.on_error {
+    /// What becomes of a sample that cannot be read.
+    pub fn on_error(&self) -> OnError {
+        match self.on_error {
             OnErrorName::Raise => OnError::Raise,
             OnErrorName::Warn => OnError::Warn,
             OnErrorName::Skip => OnError::Skip,
             OnErrorName::Replace => OnError::Replace,
-        };
+        }
+    }
+
+    /// Puts what was asked into a configuration.
+    pub fn apply(&self, config: &mut Config) {
+        config.on_error = self.on_error();
         config.max_failures = self.max_failures;
         config.quarantine = self.quarantine.clone();
         config.timeout = self.timeout;

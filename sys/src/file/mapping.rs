@@ -1,4 +1,4 @@
-//! A file mapped for reading: what a ring is compared with.
+//! A file mapped for reading: what a ring is compared with, and where large indexes lie.
 
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 /// A read-only, shared mapping of a file's first bytes.
 ///
 /// Bytes are only ever copied out. A file that is cut short while it is mapped ends the process with SIGBUS when a page
-/// behind its new end is touched, so this is for measuring and not for loading.
+/// behind its new end is touched, so this is for measuring, and for files that their owners replace and never shorten.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,

@@ -1,0 +1,520 @@
+//! WebDataset: tar archives whose neighbouring members of one name are a sample.
+
+mod dali;
+mod header;
+mod index;
+mod keys;
+mod notes;
+mod scan;
+mod window;
+
+use super::fingerprint::Fingerprint;
+use super::paths::{Index, index, thread_count};
+use super::sidecar::Sidecar;
+use super::skipped::{SkipReason, Skips};
+use super::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
+use crate::config::Fallback;
+use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use index::{Indexed, index_all};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub use notes::TarReport;
+
+/// What becomes of a sample that lacks a field which others have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// It cannot be had: its error says which field it lacks, and the loader's `on_error` decides.
+    #[default]
+    Error,
+    /// The field is empty there.
+    Empty,
+}
+
+/// What becomes of a shard that is cut short or broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Damaged {
+    /// The dataset cannot be opened.
+    #[default]
+    Error,
+    /// The samples that lie whole in front of the damage are there; the shard is counted in [`Tar::skipped`] and its
+    /// error is in [`Tar::damaged`].
+    Keep,
+}
+
+/// How a [`Tar`] is opened.
+#[derive(Clone, Debug, Default)]
+pub struct TarOptions {
+    /// The fields that are wanted, in this order; `None`: all that a sample has, in the order in which they first come.
+    pub fields: Option<Vec<String>>,
+    /// What becomes of a sample that lacks one of them.
+    pub missing: Missing,
+    /// What becomes of a shard that is cut short or broken.
+    pub damaged: Damaged,
+    /// A folder for the indexes of shards whose own folder takes none.
+    pub cache: Option<PathBuf>,
+    /// Whether indexes stay in memory instead of being written as `SHARD.uidx`; those that lie there are used.
+    pub no_sidecars: bool,
+    /// Whether shards are looked through even where an index lies there.
+    pub rebuild: bool,
+    /// Threads that look through shards; 0 chooses by the machine.
+    pub threads: usize,
+}
+
+/// How far looking through the shards has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TarProgress {
+    /// Shards that are done.
+    pub shards: u64,
+    /// All shards.
+    pub shards_total: u64,
+    /// Bytes of archives that are done, payloads included.
+    pub bytes: u64,
+    /// Bytes of all archives.
+    pub bytes_total: u64,
+}
+
+/// Shards of samples in tar archives, as webdataset has them.
+///
+/// # What is a sample
+/// Neighbouring regular members whose names are alike up to the first dot of their last component: that is the key, and
+/// what stands behind the dot, in lower case, is the field. `n01/0001.jpg` and `n01/0001.cls` are the sample `n01/0001`
+/// with the fields `jpg` and `cls`. A field that comes twice in a sample is an error. The same key elsewhere is another
+/// sample. Each field is a column of bytes.
+///
+/// Left out, and counted in [`skipped`](Tar::skipped): members that are no regular files, names without a dot or with
+/// one in front, and `__anything__` at the beginning of a name, as webdataset does. (It takes `a/.b.jpg` for a sample
+/// `a/`; here it is left out, as in DALI.)
+///
+/// # Which archives
+/// POSIX ustar and PAX, GNU and old ones; sizes from 8 GiB on; several archives one behind the other in a file, of
+/// which webdataset reads the first only; archives without their end, which are counted. Members with holes and
+/// compressed archives are `Unavailable`.
+///
+/// # The index
+/// Opening looks through the headers of each shard once, in parallel, and puts what it finds into `SHARD.uidx` beside
+/// it. It is used as long as name, size and time of the shard's change are the same. DALI's `SHARD.idx` is taken over
+/// where it fits its archive. What could not be done so is told by [`fallbacks`](Tar::fallbacks).
+#[derive(Debug)]
+pub struct Tar {
+    files: FileTable,
+    shards: Vec<Shard>,
+    /// Samples in the shards up to and with each.
+    ends: Vec<u64>,
+    schema: Schema,
+    missing: Missing,
+    bytes: u64,
+    fingerprint: u64,
+    skipped: Vec<Skipped>,
+    report: TarReport,
+    fallbacks: Vec<Fallback>,
+    damaged: Vec<Error>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    sidecar: Sidecar,
+    /// The field that each column of the sidecar is, or none.
+    fields: Vec<Option<u32>>,
+}
+
+impl Tar {
+    /// Opens folders, files and patterns. Of folders and patterns those files are shards whose names end in `.tar` (or
+    /// `.tar.gz` and the like, which are then refused); a file that is named by itself is one whatever its name.
+    ///
+    /// # Errors
+    /// As [`Folder::open`](super::Folder::open) for what cannot be found. `Corrupt` and `Truncated` for an archive that
+    /// is broken, with file, offset and member; `Unavailable` for one that is compressed or has members with holes;
+    /// `InvalidArgument` for fields that no sample has; `Empty` if there is no sample.
+    pub fn open<P: AsRef<Path>>(paths: &[P], options: &TarOptions) -> Result<Tar> {
+        Tar::open_with_progress(paths, options, &|_| {})
+    }
+
+    /// Opens folders, files and patterns, and tells `progress` how far it has come, from several threads.
+    ///
+    /// # Errors
+    /// As [`Tar::open`].
+    pub fn open_with_progress<P: AsRef<Path>>(
+        paths: &[P],
+        options: &TarOptions,
+        progress: &(dyn Fn(TarProgress) + Sync),
+    ) -> Result<Tar> {
+        let Index { files, mut skips, .. } = index(paths, thread_count(options.threads))?;
+        let named: HashSet<&Path> = paths.iter().map(AsRef::as_ref).collect();
+        let files = only_shards(&files, &named, &mut skips)?;
+        let threads = if options.threads == 0 { SCAN_THREADS } else { options.threads };
+        let indexed = index_all(&files, options, threads, progress)?;
+        Tar::new(files, skips, indexed, options)
+    }
+
+    /// Whether a folder of these files is one of shards: all are `.tar`, or indexes of such.
+    pub fn is_made_of(files: &FileTable) -> bool {
+        let name = |file: u32| Path::new(OsStr::from_bytes(files.name(FileId(file))));
+        let is_tar = |name: &Path| name.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"));
+        let count = files.len() as u32;
+        (0..count).any(|file| is_tar(name(file))) && (0..count).all(|file| is_tar(name(file)) || is_index(name(file)))
+    }
+
+    fn new(files: FileTable, mut skips: Skips, indexed: Vec<Indexed>, options: &TarOptions) -> Result<Tar> {
+        let notes = notes::Notes::of(&files, &indexed, &mut skips);
+        let names = match &options.fields {
+            Some(fields) => wanted(fields, &indexed)?,
+            None => all_fields(&indexed),
+        };
+        let mut fingerprint = Fingerprint::new("tar");
+        fingerprint.number(names.len() as u64);
+        names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
+        fingerprint.files(&files);
+        let (mut shards, mut ends, mut end, mut bytes) = (Vec::new(), Vec::new(), 0_u64, 0_u64);
+        for (file, indexed) in indexed.into_iter().enumerate() {
+            let sidecar = indexed.sidecar;
+            fingerprint.number(sidecar.content());
+            let field = |name: &str| names.iter().position(|wanted| wanted == name).map(|field| field as u32);
+            let fields: Vec<Option<u32>> = sidecar.columns().iter().map(|column| field(&column.name)).collect();
+            for (column, _) in sidecar.columns().iter().zip(&fields).filter(|(_, field)| field.is_some()) {
+                bytes = bytes.saturating_add(column.bytes);
+            }
+            end = end.checked_add(sidecar.len()).ok_or_else(|| {
+                let error = Error::new(ErrorKind::InvalidArgument, "more than 2^64 samples up to");
+                error.with_file(files.path(FileId(file as u32)))
+            })?;
+            ends.push(end);
+            shards.push(Shard { sidecar, fields });
+        }
+        if end == 0 {
+            if let Some(damage) = notes.damaged.into_iter().next() {
+                return Err(damage);
+            }
+            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let error = Error::new(ErrorKind::Empty, "no archive has a sample in").with_file(place);
+            let left_out = skips.describe();
+            return Err(if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) });
+        }
+        let field = |name| Field { name, dtype: DType::U8, shape: Shape::Ragged };
+        Ok(Tar {
+            files,
+            shards,
+            ends,
+            schema: Schema { fields: names.into_iter().map(field).collect() },
+            missing: options.missing,
+            bytes,
+            fingerprint: fingerprint.finish(),
+            skipped: skips.into_vec(),
+            report: notes.report,
+            fallbacks: notes.fallbacks,
+            damaged: notes.damaged,
+        })
+    }
+
+    /// What was left out, by reason.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// How the indexes of the shards were come by.
+    pub fn report(&self) -> &TarReport {
+        &self.report
+    }
+
+    /// What went otherwise than wished: indexes that could not be written beside their shards, or not be believed.
+    pub fn fallbacks(&self) -> &[Fallback] {
+        &self.fallbacks
+    }
+
+    /// Why shards cannot be read to their end, where [`Damaged::Keep`] was asked for.
+    pub fn damaged(&self) -> &[Error] {
+        &self.damaged
+    }
+
+    /// Number of samples that lack a field (an index into the schema).
+    pub fn lacking(&self, field: usize) -> u64 {
+        let lacking = |shard: &Shard| match shard.fields.iter().position(|&known| known == Some(field as u32)) {
+            Some(column) => shard.sidecar.columns()[column].missing,
+            None => shard.sidecar.len(),
+        };
+        self.shards.iter().map(lacking).sum()
+    }
+
+    /// The shard that a sample lies in, and its number there, from 0.
+    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
+        // Shards without a sample end where they begin, so that the search passes over them.
+        let file = self.ends.partition_point(|&end| end <= id.0);
+        let start = if file == 0 { 0 } else { self.ends[file - 1] };
+        (FileId(file as u32), id.0 - start)
+    }
+
+    /// Calls `each` with field, offset and length of what the sample has of the wanted fields; false where the index is
+    /// damaged.
+    fn each_field(&self, id: SampleId, mut each: impl FnMut(usize, u64, u64)) -> bool {
+        let (file, number) = self.locate(id);
+        let shard = &self.shards[file.0 as usize];
+        shard.sidecar.sample(number, |column, offset, len| {
+            if let Some(field) = shard.fields[column] {
+                each(field as usize, offset, len);
+            }
+        })
+    }
+
+    /// The error of a sample that lacks a field.
+    fn lack(&self, id: SampleId) -> Error {
+        let (mut has, mut place) = (vec![false; self.schema.fields.len()], None);
+        self.each_field(id, |field, offset, _| {
+            has[field] = true;
+            place = place.or(Some(offset));
+        });
+        let lacks: Vec<&str> =
+            self.schema.fields.iter().zip(has).filter(|(_, has)| !has).map(|(field, _)| &*field.name).collect();
+        let mut key = Vec::new();
+        self.key(id, &mut key);
+        let doing = format!("the sample {:?} has no field {:?} in", String::from_utf8_lossy(&key), lacks.join(", "));
+        let error = Error::new(ErrorKind::Corrupt, doing)
+            .with_file(self.files.path(self.locate(id).0))
+            .with_remedy("ask for fields that all samples have, or take what is missing as empty");
+        place.map_or(error.clone(), |place| error.with_offset(place))
+    }
+}
+
+impl Dataset for Tar {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn format(&self) -> &'static str {
+        "tar"
+    }
+
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// One span for all fields that lie close together, as those of a sample do: headers between them are read along. A
+    /// sample without a byte has an empty span, and so has one whose place in the index is damaged: `parse` says so.
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        let start = out.len();
+        let file = self.locate(id).0;
+        let mut run = Run::default();
+        let is_whole = self.each_field(id, |_, offset, len| match run.add(offset, len) {
+            Some(0) => out.push(Span { file, offset, len }),
+            Some(_) => {
+                if let Some(last) = out.last_mut() {
+                    last.len = run.end - run.start;
+                }
+            }
+            None => {}
+        });
+        if !is_whole || out.len() == start {
+            out.truncate(start);
+            out.push(Span { file, offset: 0, len: 0 });
+        }
+    }
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        let fields = self.schema.fields.len();
+        out.values.resize(fields, Value::Bytes(Bytes::new()));
+        let (mut run, mut spans, mut found, mut short) = (Run::default(), 0, 0, false);
+        let is_whole = self.each_field(id, |field, offset, len| {
+            found += 1;
+            let Some(at) = run.add(offset, len) else { return };
+            spans += usize::from(at == 0);
+            // Of a single field a part may have been read: the value is what was read.
+            let value = match raw.get(spans - 1) {
+                Some(bytes) if fields == 1 => Some(bytes.clone()),
+                // Fits: it lies within what was read.
+                Some(bytes) if at + len <= bytes.len() as u64 => Some(bytes.slice(at as usize..(at + len) as usize)),
+                _ => None,
+            };
+            short |= value.is_none();
+            out.values[field] = Value::Bytes(value.unwrap_or_default());
+        });
+        if !is_whole || short {
+            let file = self.locate(id).0;
+            return Err(self.shards[file.0 as usize].sidecar.damage(&self.files.path(file)));
+        }
+        if found < fields && self.missing == Missing::Error {
+            return Err(self.lack(id));
+        }
+        Ok(())
+    }
+
+    /// webdataset's `__key__`.
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        let (file, number) = self.locate(id);
+        if !self.shards[file.0 as usize].sidecar.key(number, out) {
+            out.extend_from_slice(self.files.name(file));
+            write!(out, "#{number}").expect("a Vec takes everything");
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The sum over the fields of their longest values, and of what is read between them. Of each shard's column the
+    /// longest value, the 2nd, 4th, 8th and so on are known, and those between are taken to be as long as the next
+    /// longer of these.
+    fn largest(&self, count: u64) -> u64 {
+        let mut sum = 0_u64;
+        for field in 0..self.schema.fields.len() as u32 {
+            let mut runs: Vec<(u64, u64)> = Vec::new();
+            for shard in &self.shards {
+                let Some(column) = shard.fields.iter().position(|&known| known == Some(field)) else { continue };
+                let column = &shard.sidecar.columns()[column];
+                let mut left = shard.sidecar.len().saturating_sub(column.missing);
+                for (step, &len) in column.steps.iter().enumerate() {
+                    // The longest value stands for itself, the 2nd for itself and the 3rd, the 4th for four.
+                    let run = left.min(1 << step);
+                    left -= run;
+                    runs.push((len, run));
+                }
+            }
+            runs.sort_unstable_by(|a, b| b.cmp(a));
+            let mut left = count;
+            for (len, run) in runs {
+                let taken = run.min(left);
+                left -= taken;
+                sum = sum.saturating_add(len.saturating_mul(taken));
+            }
+        }
+        let between = (self.schema.fields.len() as u64 - 1).saturating_mul(BETWEEN_BYTES);
+        sum.min(self.bytes).saturating_add(count.min(self.len()).saturating_mul(between))
+    }
+
+    /// FNV-1a over "tar", the fields, the names and sizes of all shards, and the hash of each one's samples.
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        let mut found = 0;
+        self.each_field(id, |known, _, len| {
+            if known == field {
+                found = len
+            }
+        })
+        .then_some(found)
+    }
+
+    fn plain_field(&self) -> Option<usize> {
+        (self.schema.fields.len() == 1).then_some(0)
+    }
+
+    /// Every archive is a shard.
+    fn shards(&self) -> &[u64] {
+        &self.ends
+    }
+}
+
+/// Two values of a sample that lie no further apart are read as one: the header and the padding between them take less
+/// than another read would. PAX headers as webdataset's writer makes them are 1536 bytes.
+const NEAR_BYTES: u64 = 4096;
+
+/// Memory that a sample takes at most for what lies between two of its values: what is read along, or what alignment
+/// adds to two reads.
+const BETWEEN_BYTES: u64 = 2 * NEAR_BYTES;
+
+/// Values that are read as one.
+#[derive(Debug, Default)]
+struct Run {
+    start: u64,
+    end: u64,
+}
+
+impl Run {
+    /// Adds a value; returns where it begins in its run, 0 being a new one. An empty value needs no place.
+    fn add(&mut self, offset: u64, len: u64) -> Option<u64> {
+        if len == 0 {
+            return None;
+        }
+        let is_near = self.end > 0 && offset >= self.end && offset - self.end <= NEAR_BYTES;
+        if !is_near {
+            self.start = offset;
+        }
+        self.end = offset + len;
+        Some(offset - self.start)
+    }
+}
+
+/// Shards that are looked through at once where the user does not say how many: most of the time each waits for a short
+/// read, of which a disk does as many at once with little more time for each.
+const SCAN_THREADS: usize = 16;
+
+/// The files that are shards, counting the others.
+fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> Result<FileTable> {
+    let mut shards = FileTable::new();
+    for (number, root) in files.roots().iter().enumerate() {
+        shards.push_root(&root.path);
+        for file in files.files_of(number).map(FileId) {
+            let path = files.path(file);
+            if is_shard(&path) || named.contains(&*path) {
+                shards.push(files.name(file), files.size(file)).ok_or_else(|| super::too_many_files(&path))?;
+            } else if !is_index(&path) {
+                skips.add(SkipReason::NoShard, &path);
+            }
+        }
+    }
+    if shards.is_empty() {
+        let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+        return Err(Error::new(ErrorKind::Empty, "no file has a name that ends in .tar in")
+            .with_file(place)
+            .with_remedy("name the archives themselves, or another format"));
+    }
+    shards.shrink_to_fit();
+    Ok(shards)
+}
+
+/// Endings of archives. The compressed ones are there to be refused by what they are.
+const ENDINGS: [&str; 10] =
+    [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
+
+fn is_shard(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes().to_ascii_lowercase();
+    ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
+}
+
+/// Whether a name is that of our own index or of DALI's.
+fn is_index(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == super::sidecar::EXTENSION || ending == "idx")
+}
+
+/// The fields of all shards, in the order in which they first come.
+fn all_fields(indexed: &[Indexed]) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let columns = indexed.iter().flat_map(|indexed| indexed.sidecar.columns());
+    columns.filter(|column| seen.insert(&*column.name)).map(|column| column.name.clone()).collect()
+}
+
+/// The fields that were asked for, each of which some sample has.
+fn wanted(fields: &[String], indexed: &[Indexed]) -> Result<Vec<String>> {
+    let there = all_fields(indexed);
+    let mut names: Vec<String> = Vec::with_capacity(fields.len());
+    for field in fields {
+        // Fields are lower case in samples.
+        let name = field.to_lowercase();
+        if !there.contains(&name) {
+            let doing = format!("no sample has a field {field:?}");
+            return Err(
+                Error::new(ErrorKind::InvalidArgument, doing).with_remedy(format!("there are: {}", there.join(", ")))
+            );
+        }
+        if names.contains(&name) {
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("the field {field:?} is asked for twice")));
+        }
+        names.push(name);
+    }
+    if names.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidArgument, "a sample without a field is asked for")
+            .with_remedy(format!("there are: {}", there.join(", "))));
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! One header block of a tar archive, and the records of a PAX header.
+//!
+//! Sources: POSIX.1-2017 `pax` ("ustar Interchange Format", "pax Extended Header"), GNU tar manual ("Basic Tar
+//! Format"), Python's `tarfile`, whose reading of corner cases is that of webdataset.
+
+/// Bytes of a header, and what everything in an archive is a multiple of.
+pub(super) const BLOCK_BYTES: u64 = 512;
+
+/// A block of an archive.
+pub(super) type Block = [u8; BLOCK_BYTES as usize];
+
+/// What a header announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file with its bytes.
+    Regular,
+    /// A folder, link, FIFO or device: no bytes follow.
+    Bodiless,
+    /// Of a kind that is not known here; its bytes are passed over.
+    Unknown,
+    /// GNU `L`: the name of the next member follows.
+    LongName,
+    /// GNU `K`: where the next member links to follows.
+    LongLink,
+    /// PAX `x`: records for the next member follow.
+    Extended,
+    /// PAX `g`: records for all members from now on follow.
+    Global,
+    /// GNU `S`: a file with holes, whose bytes are not those of the file.
+    Sparse,
+}
+
+/// A header whose checksum is right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header<'a>(&'a Block);
+
+impl Header<'_> {
+    /// Understands a block; `None` for one of zeros, which ends an archive.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(super) fn parse(block: &Block) -> Result<Option<Header<'_>>, &'static str> {
+        if block.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let claimed = octal(&block[CHECKSUM]).ok_or("its checksum is no number")?;
+        // The sum counts its own field as blanks. Some old programs added signed bytes.
+        let (mut unsigned, mut signed) = (0_i64, 0_i64);
+        for (at, &byte) in block.iter().enumerate() {
+            let byte = if CHECKSUM.contains(&at) { b' ' } else { byte };
+            unsigned += i64::from(byte);
+            signed += i64::from(byte.cast_signed());
+        }
+        // Fits: 11 octal digits at most.
+        if ![unsigned, signed].contains(&(claimed as i64)) {
+            return Err("its checksum is wrong");
+        }
+        Ok(Some(Header(block)))
+    }
+
+    /// What it announces.
+    pub(super) fn kind(self) -> Kind {
+        match self.0[TYPE] {
+            // Before POSIX a folder was a file whose name ends in a slash.
+            0 if text(&self.0[NAME]).ends_with(b"/") => Kind::Bodiless,
+            b'0' | 0 | b'7' => Kind::Regular,
+            b'1'..=b'6' => Kind::Bodiless,
+            b'L' => Kind::LongName,
+            b'K' => Kind::LongLink,
+            b'x' | b'X' => Kind::Extended,
+            b'g' => Kind::Global,
+            b'S' => Kind::Sparse,
+            _ => Kind::Unknown,
+        }
+    }
+
+    /// Bytes that follow, in octal, or base-256 as GNU tar and star write it from 8 GiB on.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(super) fn size(self) -> Result<u64, &'static str> {
+        let field = &self.0[SIZE];
+        if field[0] & 0x80 == 0 {
+            return octal(field).ok_or("its size is no number");
+        }
+        if field[0] & 0x40 != 0 {
+            return Err("its size is negative");
+        }
+        let mut size = u64::from(field[0] & 0x3f);
+        for &byte in &field[1..] {
+            if size >> 55 != 0 {
+                return Err("its size is larger than a file can be");
+            }
+            size = size << 8 | u64::from(byte);
+        }
+        Ok(size)
+    }
+
+    /// Puts the name into `out`.
+    pub(super) fn name(self, out: &mut Vec<u8>) {
+        out.clear();
+        // GNU tar's own format says "ustar  " and keeps times where POSIX has the beginning of the name.
+        if self.0[MAGIC] == *b"ustar\0" && self.0[PREFIX][0] != 0 {
+            out.extend(text(&self.0[PREFIX]));
+            out.push(b'/');
+        }
+        out.extend(text(&self.0[NAME]));
+    }
+}
+
+const NAME: std::ops::Range<usize> = 0..100;
+const SIZE: std::ops::Range<usize> = 124..136;
+const CHECKSUM: std::ops::Range<usize> = 148..156;
+const TYPE: usize = 156;
+const MAGIC: std::ops::Range<usize> = 257..263;
+const PREFIX: std::ops::Range<usize> = 345..500;
+
+/// What PAX records say that matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pax {
+    /// The member's name; empty where a record takes back what was said before.
+    pub(super) path: Option<Vec<u8>>,
+    /// The member's size; the inner `None` where a record takes back what was said before.
+    pub(super) size: Option<Option<u64>>,
+    /// Whether the member is a file with holes (GNU.sparse.*).
+    pub(super) is_sparse: bool,
+}
+
+impl Pax {
+    /// Adds the records in `bytes`, each "LENGTH KEY=VALUE\n"; later ones win.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
+        // Some programs fill the block up and count that as content.
+        while let Some(&first) = bytes.first().filter(|&&first| first != 0) {
+            let blank =
+                bytes.iter().take(DIGITS_MAX).position(|&byte| byte == b' ').ok_or("a PAX record has no length")?;
+            let len =
+                decimal(&bytes[..blank]).filter(|_| first != b'0').ok_or("the length of a PAX record is no number")?;
+            let len = usize::try_from(len).ok().filter(|&len| len > blank + 1 && len <= bytes.len());
+            let (record, rest) = bytes.split_at(len.ok_or("a PAX record is longer than its header")?);
+            let record = record[blank + 1..].strip_suffix(b"\n").ok_or("a PAX record does not end with its line")?;
+            let equals = record.iter().position(|&byte| byte == b'=').ok_or("a PAX record has no value")?;
+            let (key, value) = (&record[..equals], &record[equals + 1..]);
+            match key {
+                b"path" => self.path = Some(value.to_vec()),
+                b"size" if value.is_empty() => self.size = Some(None),
+                b"size" => self.size = Some(Some(decimal(value).ok_or("the size in a PAX record is no number")?)),
+                _ => self.is_sparse |= key.starts_with(b"GNU.sparse."),
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+/// Digits of the largest number of 64 bits, and a blank.
+const DIGITS_MAX: usize = 21;
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Octal digits between blanks, up to a NUL; nothing at all is 0.
+fn octal(field: &[u8]) -> Option<u64> {
+    let digits = text(field).trim_ascii();
+    digits.iter().try_fold(0_u64, |number, &digit| match digit {
+        // At most twelve digits, so that nothing overflows.
+        b'0'..=b'7' => Some(number << 3 | u64::from(digit - b'0')),
+        _ => None,
+    })
+}
+
+/// A field up to its first NUL.
+fn text(field: &[u8]) -> &[u8] {
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    &field[..end]
+}
