@@ -143,6 +143,14 @@ impl Collation {
         }
     }
 
+    /// Whether values that are read one behind the other, in multiples of `sector` bytes, are a tensor as they lie.
+    pub(crate) fn lies_end_to_end(&self, sector: u64) -> bool {
+        match self.plain_field.and_then(|field| self.forms.get(field)) {
+            Some(Form::Dense { value_bytes }) => value_bytes.is_multiple_of(sector),
+            _ => false,
+        }
+    }
+
     /// Bytes that the gathered columns of a batch take, whose samples `ids` have `spans` (sample i those up to
     /// `ends[i]`), in `rows` rows. What a value is longer than its spans, or than the index tells, is not in it.
     pub(crate) fn target_bytes(

@@ -14,6 +14,14 @@ pub use crate::sampler::Piece;
 /// where copies reach the bus's rate.
 pub const BLOCK_BYTES: u64 = 32 << 20;
 
+/// Where extents begin in memory: at whole pages. Reads past the page cache go straight there, and a device that is
+/// given memory that begins within a page may copy once more (a virtual machine's host does: shuffled records of
+/// 150 528 bytes come at 2.50 GB/s from whole pages and at 2.07 from 512-byte boundaries).
+const PAGE_BYTES: u64 = 4096;
+
+/// Shorter extents lie close together all the same: rounding up would cost them more memory than they hold.
+const PAGE_ALIGNED_FROM: u64 = 16 << 10;
+
 /// How bytes are laid out: what the planner needs to know of the route and of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -48,8 +56,10 @@ pub struct PlannedRead {
     pub len: u64,
     /// Bytes that must arrive, from `offset` on: `len` less what alignment added at the end.
     pub need: u64,
-    /// Which block it goes to. The reads of a block are in ascending order and fill it without a hole.
+    /// Which block it goes to. The reads of a block are in ascending order.
     pub block: u32,
+    /// First byte in the block.
+    pub at: u64,
 }
 
 /// Where one span's bytes lie once they were read.
@@ -374,11 +384,15 @@ impl Planner {
         let gather = self.collation.gather(self.layout.coalesce_gap);
         // What is moved together in place needs to be in one block.
         let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
-        let mut at = 0;
+        let to_pages = self.layout.alignment > 1 && !self.collation.lies_end_to_end(self.layout.alignment);
+        let mut at: u64 = 0;
         for extent in &mut self.extents {
             let bytes = extent.end - extent.start;
             if bytes == 0 {
                 continue;
+            }
+            if to_pages && bytes >= PAGE_ALIGNED_FROM {
+                at = at.next_multiple_of(PAGE_BYTES);
             }
             if plan.blocks.is_empty() || (at > 0 && at + bytes > limit) {
                 plan.blocks.push(0);
@@ -445,7 +459,8 @@ fn cut(extent: &Extent, read_bytes: u64, out: &mut Vec<PlannedRead>) {
     while offset < extent.end {
         let len = read_bytes.min(extent.end - offset);
         let need = extent.need_end.saturating_sub(offset).min(len);
-        out.push(PlannedRead { file: extent.file, offset, len, need, block: extent.block });
+        let at = extent.at + (offset - extent.start);
+        out.push(PlannedRead { file: extent.file, offset, len, need, block: extent.block, at });
         offset += len;
     }
 }

@@ -126,10 +126,18 @@ impl Pending {
         self.reads.clear();
         self.reads.resize(plan.reads.len(), Progress::default());
         self.parts.clear();
+        let (mut block, mut filled) = (0, 0);
         for read in &plan.reads {
-            // A plan's blocks are as long as the sum of their reads, so the part is always there.
-            let rest = self.blocks[read.block as usize].rest.as_mut();
-            self.parts.push(rest.map(|rest| rest.split_to(read.len as usize)));
+            if read.block != block {
+                (block, filled) = (read.block, 0);
+            }
+            // A plan's blocks reach to the ends of their reads, so the part is always there.
+            let Block { rest, home, .. } = &mut self.blocks[block as usize];
+            if read.at > filled {
+                home.extend(rest.as_mut().map(|rest| rest.split_to((read.at - filled) as usize)));
+            }
+            self.parts.push(rest.as_mut().map(|rest| rest.split_to(read.len as usize)));
+            filled = read.at + read.len;
         }
         self.issued = 0;
         self.left = plan.reads.len();
