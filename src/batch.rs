@@ -134,14 +134,14 @@ impl Column {
     }
 
     /// The bytes of the value of sample `index`, without what fills up and without a copy; `None` behind the last
-    /// sample, and where the column is of integers.
+    /// sample, and where the column is of integers. A tensor of values without elements does not know where it ends.
     pub fn bytes_of(&self, index: usize) -> Option<Bytes> {
         let size = self.dtype.size();
         let of = |bytes: &Bytes, start: u64, len: u64| Some(bytes.slice(range(start * size, len * size)));
         match &self.data {
             Data::Dense { shape, bytes } => {
                 let len = shape.iter().product::<u64>();
-                let samples = (bytes.len() as u64).checked_div(len * size)?;
+                let Some(samples) = (bytes.len() as u64).checked_div(len * size) else { return Some(Bytes::new()) };
                 if index as u64 >= samples { None } else { of(bytes, index as u64 * len, len) }
             }
             Data::Ragged { values, offsets } => {

@@ -1,5 +1,5 @@
-//! Stopping anywhere and going on elsewhere, with everything at once: orders, mixtures, rows, errors, world sizes, batch
-//! sizes, engines. What all ranks get before and after the stop is what one rank gets that never stops.
+//! Stopping anywhere and going on elsewhere, with everything at once: orders, mixtures, rows, errors, world sizes,
+//! batch sizes, engines. What all ranks get before and after the stop is what one rank gets that never stops.
 
 mod common;
 

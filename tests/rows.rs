@@ -74,17 +74,20 @@ fn checked(dataset: &dyn Dataset, batch: &Batch, rows: &RowBatch) -> Vec<Taken> 
     assert_eq!(batch.ids, rows.ids);
     let marks: Vec<bool> = rows.positions.iter().map(|position| position.padding).collect();
     assert_eq!(batch.padding, marks.contains(&true).then_some(marks));
-    let Data::Views(views) = &batch.columns[0].data else { panic!("views were asked for") };
-    assert_eq!(views.len(), rows.ids.len());
+    if let Data::Packed(packed) = &batch.columns[0].data {
+        assert_eq!(packed.rows, rows.row_ends.len() as u64);
+        assert_eq!(packed.segments.len(), rows.ids.len());
+    }
     let (mut taken, mut digest) = (Vec::new(), Digest::default());
-    for (index, (view, &id)) in views.iter().zip(&rows.ids).enumerate() {
+    for (index, &id) in rows.ids.iter().enumerate() {
+        let view = batch.columns[0].bytes_of(index).expect("a value for each piece");
         let (start, len) = match rows.pieces.get(index) {
             Some(piece) => (piece.start, piece.len),
             None => (0, dataset.length(id, 0).expect("files have lengths")),
         };
         let path = dataset.files().path(uringload::dataset::FileId(id.0 as u32));
         assert_eq!(view.len() as u64, len, "{path:?} from {start}");
-        assert_eq!(first_wrong(key_of(name_of(&path)), start, view), None, "{path:?} from {start}");
+        assert_eq!(first_wrong(key_of(name_of(&path)), start, &view), None, "{path:?} from {start}");
         let position = rows.positions[index];
         if !position.padding {
             digest.add(position.position, id, start);

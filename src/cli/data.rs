@@ -62,7 +62,7 @@ impl Data {
             let error = Error::new(ErrorKind::InvalidArgument, doing);
             return Err(error.with_remedy("give one number for each DIR").into());
         }
-        let open = |path: &PathBuf| Data::open(std::slice::from_ref(path), format)?.without(&chosen.exclude);
+        let open = |path: &PathBuf| Data::open(std::slice::from_ref(path), format);
         let parts: Vec<Data> = paths.iter().map(open).collect::<Result<_, _>>()?;
         let concat = Arc::new(Concat::new(parts.iter().map(|part| Arc::clone(&part.dataset)).collect())?);
         let encodings = parts.first().map_or_else(Vec::new, |part| part.encodings.clone());

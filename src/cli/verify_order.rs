@@ -38,6 +38,7 @@ pub fn run(options: &VerifyOrder) -> Done {
     let play = Play {
         dataset: Arc::clone(&data.dataset),
         sampler,
+        repeats: options.chosen.repeats(),
         epoch: options.epoch,
         first: world(order.world_size.unwrap_or(RANKS), order.batch_size),
         second: world(options.vs, options.vs_batch_size.unwrap_or(order.batch_size)),
@@ -70,6 +71,8 @@ impl World {
 struct Play {
     dataset: Arc<dyn Dataset>,
     sampler: Arc<dyn Sampler>,
+    /// Whether samples may come more than once: a mixture's datasets start over where it is to end later.
+    repeats: bool,
     epoch: u64,
     first: World,
     second: World,
@@ -93,6 +96,8 @@ struct Passed {
     padding: u64,
     /// Samples of the epoch that no rank was given.
     left_out: u64,
+    /// Positions whose sample has come before.
+    again: u64,
 }
 
 /// A sample of a rank's batch.
@@ -132,7 +137,7 @@ impl Play {
         let mut seen = Seen::new(self.dataset.len());
         // Each rank has a digest, as each loader would.
         let mut digests = vec![Digest::default(); self.first.ranks as usize];
-        let (mut end, mut padding) = (0, 0);
+        let (mut end, mut padding, mut again) = (0, 0, 0);
         for step in first {
             let step = step?;
             if step.padding {
@@ -149,7 +154,10 @@ impl Play {
                 )));
             }
             end += 1;
-            seen.first_time(&step)?;
+            match self.repeats && seen.has(&step)? {
+                true => again += 1,
+                false => seen.first_time(&step)?,
+            }
             digests[step.rank as usize].add(step.position, step.id, 0);
             for follower in &mut *followers {
                 follower.follow(&step, self.first)?;
@@ -167,7 +175,7 @@ impl Play {
         for follower in followers {
             self.finish(follower, end, epoch)?;
         }
-        self.passed(self.first, end, sum, padding)
+        Ok(Passed { again, ..self.passed(self.first, end, sum, padding)? })
     }
 
     /// What a follower has behind the end of the first ranks, and whether its digest adds up.
@@ -209,7 +217,7 @@ impl Play {
         if left_out > 0 && (!drop_last || left_out >= ranks * batch_size) {
             return Err(broken(format!("{ranks} ranks lose the {left_out} samples from position {end} on")));
         }
-        Ok(Passed { digest, padding, left_out })
+        Ok(Passed { digest, padding, left_out, again: 0 })
     }
 }
 
@@ -230,6 +238,11 @@ impl Seen {
             Some(word) if id < self.samples => Ok((word, 1 << (id % 64))),
             _ => Err(broken(format!("position {} has sample {id} of {}", step.position, self.samples))),
         }
+    }
+
+    fn has(&mut self, step: &Step) -> Result<bool, Failure> {
+        let (word, bit) = self.word(step)?;
+        Ok(*word & bit != 0)
     }
 
     fn first_time(&mut self, step: &Step) -> Result<(), Failure> {
@@ -406,7 +419,16 @@ fn table(play: &Play, proof: &Proof, elapsed: Duration) -> String {
         row(&format!("{} ranks", world.ranks), line);
     }
     let (first, second) = (play.first.ranks, play.second.ranks);
-    row("samples", format!("{} come exactly once", count(proof.first.digest.samples)));
+    let Passed { digest, again, .. } = proof.first;
+    let once = count(digest.samples - again);
+    match (again, play.dataset.len().saturating_sub(digest.samples - again)) {
+        (0, 0) => row("samples", format!("{once} come exactly once")),
+        (0, absent) => row("samples", format!("{once} come exactly once, {} not in this epoch", count(absent))),
+        (again, absent) => {
+            let line = format!("{once} come, and {} times one comes once more, as the mixture asks", count(again));
+            row("samples", if absent == 0 { line } else { format!("{line}; {} not in this epoch", count(absent)) });
+        }
+    }
     row("global order", format!("the same for {first} and for {second} ranks"));
     match proof.stop {
         Some(Cursor { position, .. }) => {
@@ -444,7 +466,7 @@ mod tests {
         files.push(b"records", LEN).unwrap();
         let options = RecordOptions { record_bytes: 1, ..RecordOptions::default() };
         let dataset = Arc::new(Records::from_files(files, &options).unwrap());
-        Play { dataset, sampler, epoch: 2, first, second }
+        Play { dataset, sampler, repeats: false, epoch: 2, first, second }
     }
 
     fn world(ranks: u64, batch_size: u64) -> World {

@@ -329,8 +329,9 @@ fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, col
     // What is gathered lies in a block of its own, beside those that it is gathered from.
     let target = collation.target_bound(dataset, config.coalesce_gap, samples, config.batch_size);
     batch_bytes = batch_bytes.saturating_add(target);
-    // Blocks start at 4096-byte boundaries.
-    batch_bytes = batch_bytes.saturating_add(block_roundings(batch_bytes)).saturating_add(block_roundings(0));
+    // Blocks start at 4096-byte boundaries, and the one that is gathered into is a block more.
+    let roundings = block_roundings(batch_bytes) + if target > 0 { block_roundings(0) } else { 0 };
+    batch_bytes = batch_bytes.saturating_add(roundings);
     // One sample that stands in for another is read into memory that no batch takes.
     let mut reserve_bytes = match config.on_error {
         OnError::Replace => dataset.largest(1).saturating_add(2 * run::ALIGNMENT_MAX),

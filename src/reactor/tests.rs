@@ -77,6 +77,24 @@ struct Wanted {
     position: Position,
 }
 
+/// Forms of columns that the dataset of a world can have.
+fn any_columns(pick: &mut impl FnMut(u64) -> u64, dtype: DType, is_records: bool) -> Config {
+    let padding = Padding {
+        value: PadValue::Int(pick(2) as i64 * 77),
+        max_length: [None, Some(1), Some(3000)][pick(3) as usize],
+        multiple_of: [1, 7, 64][pick(3) as usize],
+    };
+    let value = if dtype == DType::BF16 { PadValue::Bits(0xfedc) } else { padding.value };
+    let padded = Collate::Padded(Padding { value, ..padding });
+    let dense = if is_records { Collate::Dense } else { Collate::Ragged };
+    Config {
+        collate: [Collate::Auto, Collate::Views, Collate::Ragged, dense, padded][pick(5) as usize],
+        key_column: pick(4) == 0,
+        index_column: pick(4) == 0,
+        ..Config::default()
+    }
+}
+
 impl World {
     fn new(seed: u64) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -118,20 +136,7 @@ impl World {
         let start = Cursor::new(pick(3), [0, pick(len + 1)][pick(2) as usize]);
         let epochs = 1 + pick(2);
         let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap };
-        let padding = Padding {
-            value: PadValue::Int(pick(2) as i64 * 77),
-            max_length: [None, Some(1), Some(3000)][pick(3) as usize],
-            multiple_of: [1, 7, 64][pick(3) as usize],
-        };
-        let value = if dtype == DType::BF16 { PadValue::Bits(0xfedc) } else { padding.value };
-        let padded = Collate::Padded(Padding { value, ..padding });
-        let dense = if is_records { Collate::Dense } else { Collate::Ragged };
-        let config = Config {
-            collate: [Collate::Auto, Collate::Views, Collate::Ragged, dense, padded][pick(5) as usize],
-            key_column: pick(4) == 0,
-            index_column: pick(4) == 0,
-            ..Config::default()
-        };
+        let config = any_columns(&mut pick, dtype, is_records);
         let collation = Arc::new(Collation::new(&config, &*dataset).unwrap());
         let lies = pick(4) > 0;
         let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };

@@ -6,6 +6,7 @@
 #[path = "../common/archive.rs"]
 mod archive;
 mod arrays;
+mod asked;
 mod bench;
 mod ends;
 mod list;

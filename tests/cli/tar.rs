@@ -92,5 +92,5 @@ fn list_has_keys_and_the_fields_that_are_wanted() {
     let (_, err) = run("list --fields png", folder.path(), 2);
     assert!(err.contains("there are: jpg, cls"), "{err}");
     let (_, err) = run("list --format tar --record-size 5", folder.path(), 2);
-    assert!(err.contains("records only"), "{err}");
+    assert!(err.contains("records alone"), "{err}");
 }

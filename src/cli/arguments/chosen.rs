@@ -17,11 +17,18 @@ pub struct Chosen {
           value_parser = |name: &str| name.parse::<Stopping>().map_err(|error| error.to_string()))]
     pub stopping: Stopping,
     /// Leave out the samples of this list: a quarantine file, or numbers, one a line. May be given several times.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "weights")]
     pub exclude: Vec<PathBuf>,
     /// Read only the samples of this list, in its order: numbers, one a line, or a quarantine file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["exclude", "weights"])]
     pub only: Option<PathBuf>,
+}
+
+impl Chosen {
+    /// Whether a sample may come more than once an epoch.
+    pub fn repeats(&self) -> bool {
+        !self.weights.is_empty() && matches!(self.stopping, Stopping::AllExhausted | Stopping::After(_))
+    }
 }
 
 /// "full", "window:N", "shards" (one at a time) or "shards:N" (N mixed).

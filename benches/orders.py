@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Measures what orders, mixtures and accounting cost, in one run, each against the plain way on the same bytes.
+
+usage: sudo benches/orders.py DIR [--rounds N] [--binary FILE] [--out FOLDER]
+
+DIR is where benches/data.py put the works (it is run first). Needs root, to drop the page cache. Each round runs every
+way once, every second round in reverse order, so that the drift of a shared disk hits all alike:
+
+  sequential   one 6 GB file of 150 528-byte records, in the order of the file
+  shuffled     the same in a full shuffle
+  window, shards  the same, windows of 4096 samples and shards
+  one          8 files of such records as one dataset, shuffled
+  mixture      the same 8 as datasets of their own, mixed by weight, shuffled
+  watched      `shuffled` with a quarantine file, a limit of failures and a timeout, none of which comes to act
+
+Then the micro benchmarks of `cargo bench` that need no disk are run one by one. The result is a table in Markdown and
+every single run in JSON.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+
+import machine
+import report
+from spine import drop_caches
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MIN_ROUNDS = 5
+RUN_LIMIT_S = 300
+RECORDS = ("--format", "records", "--record-size", "150528", "--batch-size", "64")
+WEIGHTS = (1, 1, 1, 1, 1, 1, 1, 1)
+MICRO = ("order", "pack", "gather", "state")
+
+
+def parts(data):
+    return [os.path.join(data, "mixed", f"part_{part}") for part in range(len(WEIGHTS))]
+
+
+def ways(data, scratch):
+    """Name, folder whose names are to be warm, paths and options."""
+    records, mixed = os.path.join(data, "records"), os.path.join(data, "mixed")
+    return {
+        "sequential": (records, [records]),
+        "shuffled": (records, [records, "--shuffle"]),
+        "window": (records, [records, "--shuffle=window:4096"]),
+        "shards": (records, [records, "--shuffle=shards:4"]),
+        "one": (mixed, [*parts(data), "--shuffle"]),
+        "mixture": (mixed, [*parts(data), "--shuffle", "--weights", ",".join(map(str, WEIGHTS)),
+                            "--stopping", "first_exhausted"]),
+        "watched": (records, [records, "--shuffle", "--on-error", "skip", "--max-failures", "100", "--timeout", "10s",
+                              "--quarantine", os.path.join(scratch, "quarantine.jsonl")]),
+    }
+
+
+def run(binary, folder, arguments):
+    drop_caches(folder)
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        command = [binary, "bench", *arguments, *RECORDS, "--epochs", "1", "--cold", "--no-raw", "--json", out.name]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+                              timeout=RUN_LIMIT_S)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode != 0:
+            sys.exit(f"orders: {' '.join(command)} failed with {done.returncode}\n{done.stderr}{done.stdout}")
+        result = json.load(out)
+    result["process_cpu_s"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    result["process_cpu_s_per_gb"] = result["process_cpu_s"] / (result["bytes"] / 1e9)
+    return result
+
+
+def lines(runs):
+    def rate(name, reference):
+        value, low, high = report.ratio(report.values(runs[name], "bytes_per_s"),
+                                        report.values(runs[reference], "bytes_per_s"))
+        return value, f"{value:.3f} ({low:.3f} to {high:.3f})"
+
+    def megabytes(name):
+        return f"{report.median(report.values(runs[name], 'bytes_per_s')) / 1e6:.0f} MB/s"
+
+    for name, reference, bound in (("shuffled", "sequential", 0.97), ("window", "sequential", None),
+                                   ("shards", "sequential", None), ("mixture", "one", 0.95)):
+        value, text = rate(name, reference)
+        yield (f"throughput, {name} to {reference}", f"{megabytes(name)} to {megabytes(reference)}, {text}",
+               f"≥ {bound}" if bound else "-", report.at_least(value, bound) if bound else "-")
+    value, low, high = report.ratio(report.values(runs["watched"], "process_cpu_s_per_gb"),
+                                    report.values(runs["shuffled"], "process_cpu_s_per_gb"))
+    yield ("CPU per GB, with quarantine, limit and timeout to without", f"{value:.3f} ({low:.3f} to {high:.3f})",
+           "≤ 1.01", report.at_most(value, 1.01))
+    for name in ("sequential", "shuffled", "mixture"):
+        peak = report.median(report.values(runs[name], "peak_rss_bytes"))
+        yield (f"peak memory, {name}, MiB", f"{peak / 2**20:.0f}", "-", "-")
+
+
+def micro(name):
+    done = subprocess.run(["cargo", "bench", "--quiet", "--bench", name], capture_output=True, text=True, check=True,
+                          stdin=subprocess.DEVNULL, cwd=os.path.join(HERE, ".."))
+    return done.stdout.rstrip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--binary", default=os.path.join(HERE, "../target/release/uringload"))
+    parser.add_argument("--out", default=os.path.join(HERE, "results"))
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("orders: cold runs need root (to write /proc/sys/vm/drop_caches): run it with sudo")
+    if args.rounds < MIN_ROUNDS:
+        sys.exit(f"orders: medians need at least {MIN_ROUNDS} rounds")
+    if not os.access(args.binary, os.X_OK):
+        sys.exit(f"orders: {args.binary} is not there: cargo build --release")
+    subprocess.run([os.path.join(HERE, "data.py"), args.dir, "--only", "records", "--only", "mixed"], check=True)
+
+    data, binary = os.path.realpath(args.dir), os.path.realpath(args.binary)
+    texts = {name: micro(name) for name in MICRO}
+    with tempfile.TemporaryDirectory() as scratch:
+        steps = list(ways(data, scratch).items())
+        runs = {name: [] for name, _ in steps}
+        for number in range(args.rounds):
+            for name, (folder, arguments) in steps if number % 2 == 0 else steps[::-1]:
+                runs[name].append(run(binary, folder, arguments))
+                done = runs[name][-1]
+                print(f"orders: round {number + 1} {name:10} {done['bytes_per_s'] / 1e6:6.0f} MB/s "
+                      f"{done['process_cpu_s_per_gb']:.4f} CPU s/GB", file=sys.stderr, flush=True)
+    result = {"version": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+              "command": " ".join(["benches/orders.py", *sys.argv[1:]]), "rounds": args.rounds,
+              "machine": machine.facts(data), "runs": runs, "micro": texts}
+    os.makedirs(args.out, exist_ok=True)
+    name = f"{result['date'][:10]}-orders-{machine.short_name(result['machine'])}"
+    out = [f"# Orders, mixtures and accounting, {result['date'][:10]}", "", machine.describe(result["machine"]),
+           f"- `{result['command']}`: medians of {args.rounds} interleaved rounds, 90 % intervals by bootstrap", "",
+           "## 6 GB of 150 528-byte records, cold", "", *report.table(lines(runs))]
+    for bench, text in texts.items():
+        out += [f"## `cargo bench --bench {bench}`", "", "```", text, "```", ""]
+    text = "\n".join(out)
+    with open(os.path.join(args.out, f"{name}.json"), "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    with open(os.path.join(args.out, f"{name}.md"), "w", encoding="utf-8") as file:
+        file.write(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
