@@ -7,7 +7,7 @@ DIR is where benches/data.py put the works (it is run first). Needs root, to dro
 way once, every second round in reverse order, so that the drift of a shared disk hits all alike:
 
   sequential   one 6 GB file of 150 528-byte records, in the order of the file
-  shuffled     the same in a full shuffle
+  shuffled     the same in a full shuffle; as tensors, and as views (which begin at whole pages of memory)
   window, shards  the same, windows of 4096 samples and shards
   one          8 files of such records as one dataset, shuffled
   mixture      the same 8 as datasets of their own, mixed by weight, shuffled
@@ -35,6 +35,8 @@ MIN_ROUNDS = 5
 RUN_LIMIT_S = 300
 RECORDS = ("--format", "records", "--record-size", "150528", "--batch-size", "64")
 WEIGHTS = (1, 1, 1, 1, 1, 1, 1, 1)
+# Ways beside which the same reads are measured with nothing in the way: what the disk itself makes of an order.
+RAW = ("seq. views", "views")
 MICRO = ("order", "pack", "gather", "state")
 
 
@@ -48,6 +50,8 @@ def ways(data, scratch):
     return {
         "sequential": (records, [records]),
         "shuffled": (records, [records, "--shuffle"]),
+        "seq. views": (records, [records, "--collate", "views"]),
+        "views": (records, [records, "--shuffle", "--collate", "views"]),
         "window": (records, [records, "--shuffle=window:4096"]),
         "shards": (records, [records, "--shuffle=shards:4"]),
         "one": (mixed, [*parts(data), "--shuffle"]),
@@ -58,10 +62,11 @@ def ways(data, scratch):
     }
 
 
-def run(binary, folder, arguments):
+def run(binary, folder, arguments, raw):
     drop_caches(folder)
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [binary, "bench", *arguments, *RECORDS, "--epochs", "1", "--cold", "--no-raw", "--json", out.name]
+        command = [binary, "bench", *arguments, *RECORDS, "--epochs", "1", "--cold", "--json", out.name]
+        command += [] if raw else ["--no-raw"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
                               timeout=RUN_LIMIT_S)
@@ -83,11 +88,19 @@ def lines(runs):
     def megabytes(name):
         return f"{report.median(report.values(runs[name], 'bytes_per_s')) / 1e6:.0f} MB/s"
 
-    for name, reference, bound in (("shuffled", "sequential", 0.97), ("window", "sequential", None),
+    for name, reference, bound in (("shuffled", "sequential", 0.97), ("views", "seq. views", 0.97),
+                                   ("window", "sequential", None),
                                    ("shards", "sequential", None), ("mixture", "one", 0.95)):
         value, text = rate(name, reference)
         yield (f"throughput, {name} to {reference}", f"{megabytes(name)} to {megabytes(reference)}, {text}",
                f"≥ {bound}" if bound else "-", report.at_least(value, bound) if bound else "-")
+    value, low, high = report.ratio(report.values(runs["views"], "raw_read_bytes_per_s"),
+                                    report.values(runs["seq. views"], "raw_read_bytes_per_s"))
+    yield ("raw reads of the same, shuffled to sequential: the disk's own", f"{value:.3f} ({low:.3f} to {high:.3f})",
+           "-", "-")
+    value, low, high = report.ratio(report.values(runs["views"], "bytes_per_s"),
+                                    report.values(runs["views"], "raw_read_bytes_per_s"))
+    yield ("views to raw reads in the same order", f"{value:.3f} ({low:.3f} to {high:.3f})", "-", "-")
     value, low, high = report.ratio(report.values(runs["watched"], "process_cpu_s_per_gb"),
                                     report.values(runs["shuffled"], "process_cpu_s_per_gb"))
     yield ("CPU per GB, with quarantine, limit and timeout to without", f"{value:.3f} ({low:.3f} to {high:.3f})",
@@ -125,7 +138,7 @@ def main():
         runs = {name: [] for name, _ in steps}
         for number in range(args.rounds):
             for name, (folder, arguments) in steps if number % 2 == 0 else steps[::-1]:
-                runs[name].append(run(binary, folder, arguments))
+                runs[name].append(run(binary, folder, arguments, name in RAW))
                 done = runs[name][-1]
                 print(f"orders: round {number + 1} {name:10} {done['bytes_per_s'] / 1e6:6.0f} MB/s "
                       f"{done['process_cpu_s_per_gb']:.4f} CPU s/GB", file=sys.stderr, flush=True)

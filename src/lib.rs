@@ -31,3 +31,8 @@ pub use uringload_sys as sys;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// And that of the page on orders.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/orders.md")]
+struct Orders;
