@@ -47,6 +47,7 @@ struct Means {
     batch_size: u64,
     engine: EngineChoice,
     depth: usize,
+    threads: usize,
 }
 
 /// Everything that ranks got: samples with how often, failures with their file, and the digests by epoch.
@@ -141,6 +142,7 @@ impl Disk {
                 drop_last: work.drop_last,
                 engine: means.engine,
                 queue_depth: Some(means.depth),
+                io_threads: Some(means.threads),
                 on_error: work.on_error,
                 memory_limit: Some(32 << 20),
                 ..Config::default()
@@ -196,11 +198,13 @@ fn any_work() -> impl Strategy<Value = Work> {
 
 fn any_means() -> impl Strategy<Value = Means> {
     let engine = prop_oneof![Just(EngineChoice::Auto), Just(EngineChoice::Threads)];
-    (1..5_u64, 1..9_u64, engine, 1..40_usize).prop_map(|(world_size, batch_size, engine, depth)| Means {
+    let means = (1..5_u64, 1..9_u64, engine, 1..40_usize, 1..9_usize);
+    means.prop_map(|(world_size, batch_size, engine, depth, threads)| Means {
         world_size,
         batch_size,
         engine,
         depth,
+        threads,
     })
 }
 

@@ -7,7 +7,8 @@ mod table;
 
 use super::fingerprint::Fingerprint;
 use super::paths::{index, thread_count};
-use super::shards::{Largest, OpenFile, in_parallel, stands_for};
+use super::shards::{OpenFile, in_parallel, stands_for};
+use super::sizes::Largest;
 use super::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Shape, Span, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;

@@ -4,11 +4,11 @@
 use super::fingerprint::Fingerprint;
 use super::paths::thread_count;
 use super::patterns::{Place, expand};
+use super::sizes::Largest;
 use super::{FileId, FileTable, SampleId, Span, too_many_files};
 use crate::error::{Error, ErrorKind, Result};
 use std::borrow::Cow;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -222,37 +222,6 @@ impl Shards {
     pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
         fingerprint.files(&self.files);
         self.ends.iter().for_each(|&end| fingerprint.number(end));
-    }
-}
-
-/// Adds up the largest of many sizes.
-pub(super) struct Largest {
-    count: u64,
-    kept: BinaryHeap<Reverse<u64>>,
-}
-
-impl Largest {
-    /// The `count` largest.
-    pub(super) fn new(count: u64) -> Largest {
-        Largest { count, kept: BinaryHeap::new() }
-    }
-
-    /// `times` times the same size.
-    pub(super) fn add(&mut self, size: u64, times: u64) {
-        for _ in 0..times.min(self.count) {
-            if (self.kept.len() as u64) < self.count {
-                self.kept.push(Reverse(size));
-            } else if self.kept.peek().is_some_and(|least| least.0 < size) {
-                self.kept.pop();
-                self.kept.push(Reverse(size));
-            } else {
-                return;
-            }
-        }
-    }
-
-    pub(super) fn sum(self) -> u64 {
-        self.kept.into_iter().fold(0, |sum, Reverse(size)| sum.saturating_add(size))
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many bytes samples have, as their spans tell: for datasets that are made of others.
+//! How many bytes samples have, and how many the largest of them have together.
 
 use super::{Dataset, SampleId};
 use std::cmp::Reverse;
@@ -19,19 +19,42 @@ pub(super) fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// The sum of the `count` largest. Memory for `count` numbers, or for as many as there are.
+/// The sum of the `count` largest.
 pub(super) fn sum_of_largest(sizes: impl Iterator<Item = u64>, count: u64) -> u64 {
-    let mut largest = BinaryHeap::new();
-    for size in sizes {
-        if (largest.len() as u64) < count {
-            largest.push(Reverse(size));
-        } else if let Some(mut least) = largest.peek_mut()
-            && least.0 < size
-        {
-            *least = Reverse(size);
+    let mut largest = Largest::new(count);
+    sizes.for_each(|size| largest.add(size, 1));
+    largest.sum()
+}
+
+/// Adds up the largest of many sizes. Takes memory for as many as are wanted, or as there are.
+pub(super) struct Largest {
+    count: u64,
+    kept: BinaryHeap<Reverse<u64>>,
+}
+
+impl Largest {
+    /// The `count` largest.
+    pub(super) fn new(count: u64) -> Largest {
+        Largest { count, kept: BinaryHeap::new() }
+    }
+
+    /// `times` times the same size.
+    pub(super) fn add(&mut self, size: u64, times: u64) {
+        for _ in 0..times.min(self.count) {
+            if (self.kept.len() as u64) < self.count {
+                self.kept.push(Reverse(size));
+            } else if self.kept.peek().is_some_and(|least| least.0 < size) {
+                self.kept.pop();
+                self.kept.push(Reverse(size));
+            } else {
+                return;
+            }
         }
     }
-    sum(largest.into_iter().map(|Reverse(size)| size))
+
+    pub(super) fn sum(self) -> u64 {
+        sum(self.kept.into_iter().map(|Reverse(size)| size))
+    }
 }
 
 /// The bytes that each sample has, if all have as many.
