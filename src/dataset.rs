@@ -14,6 +14,7 @@ mod mds;
 mod megatron;
 mod npy;
 mod npz;
+mod parallel;
 mod paths;
 mod patterns;
 mod records;

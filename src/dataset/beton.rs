@@ -6,8 +6,9 @@ mod fields;
 mod table;
 
 use super::fingerprint::Fingerprint;
+use super::parallel::in_parallel;
 use super::paths::{index, thread_count};
-use super::shards::{OpenFile, in_parallel, stands_for};
+use super::shards::{OpenFile, stands_for};
 use super::sizes::Largest;
 use super::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Shape, Span, Value};
 use crate::error::{Error, ErrorKind, Result};

@@ -1,5 +1,6 @@
 //! Reads what an index needs of the files themselves: headers, directories and tables, never samples.
 
+use super::parallel::try_in_parallel;
 use super::{FileId, FileTable};
 use crate::error::{Error, ErrorKind, Result};
 use rustix::fs::Advice;
@@ -10,12 +11,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Most files whose headers are read as one task: long beside the counter that hands it out, short beside a dataset.
-const TASK_FILES_MAX: usize = 16;
-/// Tasks for each thread, at least: so that none has much left to do when the others are done.
-const TASKS_PER_THREAD: usize = 8;
 /// Bytes that show the format of a file.
 const HEAD_BYTES: u64 = 9;
 
@@ -147,44 +143,7 @@ pub(super) fn map_files<T: Send>(
     threads: usize,
     work: impl Fn(FileId) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let threads = threads.max(1);
-    // Fits: it is small.
-    let task_files = (files.len() / (threads * TASKS_PER_THREAD)).clamp(1, TASK_FILES_MAX) as u32;
-    let next = AtomicU32::new(files.start);
-    let is_failed = AtomicBool::new(false);
-    // Tasks go out in ascending order and are finished once begun, unless they fail: of the errors that come back, the
-    // first by number is the first of all.
-    let worker = || -> Vec<(u32, Result<T>)> {
-        let mut results = Vec::new();
-        while !is_failed.load(Ordering::Relaxed) {
-            let next = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |start| {
-                (start < files.end).then(|| files.end.min(start.saturating_add(task_files)))
-            });
-            let Ok(start) = next else { break };
-            for file in start..files.end.min(start.saturating_add(task_files)) {
-                let result = work(FileId(file));
-                let failed = result.is_err();
-                results.push((file, result));
-                if failed {
-                    is_failed.store(true, Ordering::Relaxed);
-                    return results;
-                }
-            }
-        }
-        results
-    };
-    let tasks = files.len().div_ceil(task_files as usize);
-    let mut results = std::thread::scope(|scope| {
-        let handles: Vec<_> = (1..threads.min(tasks)).map(|_| scope.spawn(worker)).collect();
-        let mut results = worker();
-        for handle in handles {
-            // A panic of a worker is a bug; it goes on in the caller's thread.
-            results.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        results
-    });
-    results.sort_unstable_by_key(|(file, _)| *file);
-    results.into_iter().map(|(_, result)| result).collect()
+    try_in_parallel(&files.map(FileId).collect::<Vec<_>>(), threads, |&file| work(file))
 }
 
 /// The 2 bytes at `at`, little endian. `at + 2` lies within `bytes`.
@@ -205,22 +164,6 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_come_in_the_order_of_files_and_the_first_error_wins() {
-        for threads in [1, 2, 7] {
-            let numbers = map_files(3..1000, threads, |file| Ok(file.0)).unwrap();
-            assert!(numbers.into_iter().eq(3..1000), "{threads} threads");
-            let failing = |file: FileId| match file.0 {
-                500 | 501 | 900 => Err(Error::new(ErrorKind::Corrupt, format!("file {}", file.0))),
-                _ => Ok(()),
-            };
-            let error = map_files(0..1000, threads, failing).unwrap_err();
-            assert_eq!(error.to_string(), "file 500", "{threads} threads");
-        }
-        assert!(map_files(5..5, 4, |_| Ok(())).unwrap().is_empty());
-        assert_eq!(map_files(u32::MAX - 3..u32::MAX, 2, |file| Ok(file.0)).unwrap().len(), 3);
-    }
 
     #[test]
     fn numbers_are_little_endian() {

@@ -2,6 +2,7 @@
 //! checking the tables, and telling where a sample lies. 4 bytes of memory a sample, and some hundred a shard.
 
 use super::fingerprint::Fingerprint;
+use super::parallel::in_parallel;
 use super::paths::thread_count;
 use super::patterns::{Place, expand};
 use super::sizes::Largest;
@@ -13,7 +14,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What becomes of a shard that is not there, or whose head breaks its format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -332,32 +332,6 @@ const INDEX_BYTES_MAX: u64 = 1 << 30;
 /// Name of the file that lists shards, of MDS and of LitData.
 const INDEX_NAME: &str = "index.json";
 
-/// Does `work` on every item, on up to `threads` threads; results come in the order of the items.
-pub(super) fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let worker = || {
-        let mut done = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            match items.get(number) {
-                Some(item) => done.push((number, work(item))),
-                None => return done,
-            }
-        }
-    };
-    let mut done = std::thread::scope(|scope| {
-        let handles: Vec<_> = (1..threads.min(items.len())).map(|_| scope.spawn(worker)).collect();
-        let mut done = worker();
-        for handle in handles {
-            // A panic of a worker is a bug; it goes on in the caller's thread.
-            done.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        done
-    });
-    done.sort_unstable_by_key(|&(number, _)| number);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 /// The index of each of `paths`: of a folder its `index.json`, of anything else the path itself. Patterns stand for
 /// what they match.
 pub(super) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> {
@@ -505,14 +479,5 @@ mod tests {
             all.sort_unstable_by(|a, b| b.cmp(a));
             assert_eq!(largest.sum(), all.iter().take(count as usize).sum::<u64>(), "{count}");
         }
-    }
-
-    #[test]
-    fn results_come_in_the_order_of_the_items() {
-        let items: Vec<usize> = (0..1000).collect();
-        for threads in [1, 2, 7] {
-            assert_eq!(in_parallel(&items, threads, |item| item * 2), (0..1000).map(|n| n * 2).collect::<Vec<_>>());
-        }
-        assert!(in_parallel(&[0; 0], 3, |item: &usize| *item).is_empty());
     }
 }

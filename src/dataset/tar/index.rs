@@ -1,5 +1,6 @@
 //! The indexes of all shards: those that lie there, those that others wrote, and those that have to be made.
 
+use super::super::parallel::try_in_parallel;
 use super::super::sidecar::{Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::super::skipped::SkipReason;
 use super::super::{FileId, FileTable};
@@ -13,7 +14,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_sys::file::{Identity, OpenFlags, advise_random};
 
 /// The index of one shard, and where it comes from.
@@ -56,25 +57,18 @@ pub(super) fn index_all(
         options,
         places: Places { cache: options.cache.clone() },
         resident: AtomicU64::new(RESIDENT_BYTES),
-        next: AtomicUsize::new(0),
-        failed: AtomicBool::new(false),
         shards: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         progress,
     };
-    let mut results: Vec<(usize, Result<Indexed>)> = std::thread::scope(|scope| {
-        let threads = threads.min(files.len()).max(1);
-        let handles: Vec<_> = (1..threads).map(|_| scope.spawn(|| job.work())).collect();
-        let mut results = job.work();
-        for handle in handles {
-            // A panic of a worker is a bug; it goes on in the caller's thread.
-            results.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        results
-    });
-    // Shards are taken in order, and a shard that was taken is finished: the first error is always the same one.
-    results.sort_unstable_by_key(|&(number, _)| number);
-    results.into_iter().map(|(_, result)| result).collect()
+    // Fits: a table has fewer than 2^32 files.
+    let all: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
+    try_in_parallel(&all, threads, |&file| {
+        let indexed = job.index(file);
+        job.shards.fetch_add(1, Ordering::Relaxed);
+        job.tell();
+        indexed
+    })
 }
 
 struct Job<'a> {
@@ -83,31 +77,12 @@ struct Job<'a> {
     places: Places,
     /// Bytes of sidecars that may yet be read into memory.
     resident: AtomicU64,
-    next: AtomicUsize,
-    failed: AtomicBool,
     shards: AtomicU64,
     bytes: AtomicU64,
     progress: &'a (dyn Fn(TarProgress) + Sync),
 }
 
 impl Job<'_> {
-    fn work(&self) -> Vec<(usize, Result<Indexed>)> {
-        let mut results = Vec::new();
-        while !self.failed.load(Ordering::Relaxed) {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.files.len() {
-                break;
-            }
-            // Fits: a table has fewer than 2^32 files.
-            let result = self.index(FileId(number as u32));
-            self.failed.fetch_or(result.is_err(), Ordering::Relaxed);
-            self.shards.fetch_add(1, Ordering::Relaxed);
-            self.tell();
-            results.push((number, result));
-        }
-        results
-    }
-
     fn tell(&self) {
         (self.progress)(TarProgress {
             shards: self.shards.load(Ordering::Relaxed),
