@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::plan::{BatchPlan, Layout, PlannedRead, Planner};
 use crate::pool::{BLOCK_ALIGNMENT, Pool};
 use crate::queue::Bell;
-use crate::sampler::{self, Cursor, Sampler, Strided};
+use crate::sampler::{Cursor, Sampler, Strided};
 use crate::stats::Stats;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,15 +38,14 @@ impl RawRate {
     }
 }
 
-/// Reads the samples of one epoch (`config.start_epoch`, in the order of `sampler`, or that `config` gives) for at most
-/// `limit`.
+/// Reads the samples of one epoch (`config.start_epoch`, in the order of `sampler`) for at most `limit`.
 ///
 /// # Errors
 /// As building a loader; and the first read that fails.
 pub fn measure(
     dataset: &Arc<dyn Dataset>,
     config: &Config,
-    sampler: Option<&Arc<dyn Sampler>>,
+    sampler: &Arc<dyn Sampler>,
     limit: Duration,
 ) -> Result<RawRate> {
     let stats = Arc::new(Stats::new());
@@ -95,20 +94,12 @@ struct Reads {
 }
 
 impl Reads {
-    fn new(
-        dataset: &Arc<dyn Dataset>,
-        config: &Config,
-        sampler: Option<&Arc<dyn Sampler>>,
-        route: &Route,
-    ) -> Result<Reads> {
-        let sampler = match sampler {
-            Some(sampler) => Arc::clone(sampler),
-            None => sampler::for_dataset(&**dataset, config.shuffle, config.seed)?,
-        };
+    fn new(dataset: &Arc<dyn Dataset>, config: &Config, sampler: &Arc<dyn Sampler>, route: &Route) -> Result<Reads> {
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, false)?;
         let layout = Layout::new(route, config);
         let start = Cursor::new(config.start_epoch, 0);
-        let planner = Planner::new(Arc::clone(dataset), sampler, strided, start, Some(start.epoch + 1), layout);
+        let planner =
+            Planner::new(Arc::clone(dataset), Arc::clone(sampler), strided, start, Some(start.epoch + 1), layout);
         Ok(Reads { planner, plan: BatchPlan::default(), next: 0 })
     }
 

@@ -205,7 +205,7 @@ impl<'a> Runner<'a> {
         }
         self.empty_cache()?;
         let limit = run.duration.map_or(RAW_LIMIT, |duration| duration.min(RAW_LIMIT));
-        match raw::measure(run.dataset, &run.config, run.sampler.as_ref(), limit) {
+        match raw::measure(run.dataset, &run.config, &run.sampler, limit) {
             Ok(raw) => Ok(Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0)),
             Err(error) if !is_of_a_sample(error.kind()) => Err(error.into()),
             Err(error) => {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uringload::config::{Config, EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, FileId, SampleId, Span};
-use uringload::sampler::{Cursor, Sampler, for_dataset};
+use uringload::sampler::{Cursor, Sampler};
 use uringload::sys::file::Mapping;
 use uringload::sys::system;
 use uringload::{Error, Result};
@@ -94,7 +94,7 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
     let run = Run {
         dataset: run.dataset,
         config,
-        sampler: run.sampler.clone(),
+        sampler: Arc::clone(&run.sampler),
         state: None,
         step: None,
         duration: run.duration,
@@ -121,15 +121,11 @@ struct Work<'a> {
 }
 
 fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
-    let sampler = match &run.sampler {
-        Some(sampler) => Arc::clone(sampler),
-        None => for_dataset(&**run.dataset, run.config.shuffle, run.config.seed)?,
-    };
     let cpu = system::cpu_time();
     let start = Instant::now();
     let work = Work {
         dataset: &**run.dataset,
-        sampler: &*sampler,
+        sampler: &*run.sampler,
         next: AtomicU64::new(0),
         epochs: run.config.epochs.unwrap_or(u64::MAX),
         config: &run.config,

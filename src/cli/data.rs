@@ -19,7 +19,7 @@ use uringload::dataset::{
     Tar, TokenOptions, TokenSource, Tokens,
 };
 use uringload::quarantine;
-use uringload::sampler::{Mixed, Sampler};
+use uringload::sampler::{Mixed, Sampler, for_dataset};
 use uringload::sys::file::evict;
 use uringload::{Error, ErrorKind};
 
@@ -70,11 +70,15 @@ impl Data {
         Ok(Data { dataset, encodings, kind: Kind::Mixture(parts, concat) })
     }
 
-    /// The order of a mixture; `None` where the configuration says all there is to say.
-    pub fn sampler(&self, config: &Config, chosen: &Chosen) -> Result<Option<Arc<dyn Sampler>>, Failure> {
-        let Kind::Mixture(_, concat) = &self.kind else { return Ok(None) };
-        let mixed = Mixed::of(concat, config.shuffle, &chosen.weights, chosen.stopping, config.seed)?;
-        Ok(Some(Arc::new(mixed)))
+    /// The order that was asked for.
+    pub fn sampler(&self, config: &Config, chosen: &Chosen) -> Result<Arc<dyn Sampler>, Failure> {
+        let Config { shuffle, seed, .. } = *config;
+        match &self.kind {
+            Kind::Mixture(_, concat) => {
+                Ok(Arc::new(Mixed::of(concat, shuffle, &chosen.weights, chosen.stopping, seed)?))
+            }
+            _ => Ok(for_dataset(&*self.dataset, shuffle, seed)?),
+        }
     }
 
     fn without(mut self, lists: &[PathBuf]) -> Result<Data, Failure> {

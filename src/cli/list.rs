@@ -27,8 +27,7 @@ pub fn run(options: &List) -> Done {
     let on_error = if asked.on_error == OnError::Replace { OnError::Replace } else { OnError::Skip };
     let config = Ranks::of(&options.order)?.apply(Config { on_error, epochs: Some(1), ..asked });
     let sampler = data.sampler(&config, &options.chosen)?;
-    let builder = Loader::builder(data.dataset.clone()).config(config);
-    let builder = if let Some(sampler) = sampler { builder.sampler(sampler) } else { builder };
+    let builder = Loader::builder(data.dataset.clone()).config(config).sampler(sampler);
     let mut loader = resume(builder, options.checkpoint.load()?.as_ref()).build()?;
     let consumer = Consumer::new(&interrupt, None);
     let mut out = BufWriter::new(std::io::stdout().lock());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::dataset::{Dataset, SampleId};
 use uringload::plan::{BatchPlan, Layout, Planner};
-use uringload::sampler::{Cursor, Digest, Sampler, Strided, epoch_digest, for_dataset};
+use uringload::sampler::{Cursor, Digest, Sampler, Strided, epoch_digest};
 use uringload::{Error, ErrorKind};
 
 /// Ranks that are played at most: each has a planner of its own.
@@ -30,10 +30,7 @@ pub fn run(options: &VerifyOrder) -> Done {
     }
     let data = Data::choose(&options.paths, &options.format, &options.chosen)?;
     let config = ordered(order);
-    let sampler = match data.sampler(&config, &options.chosen)? {
-        Some(sampler) => sampler,
-        None => for_dataset(&*data.dataset, config.shuffle, config.seed)?,
-    };
+    let sampler = data.sampler(&config, &options.chosen)?;
     let world = |ranks, batch_size| World { ranks, batch_size, drop_last: order.drop_last };
     let play = Play {
         dataset: Arc::clone(&data.dataset),

@@ -11,8 +11,7 @@ use uringload::batch::{Batch, Data, FailedSample};
 use uringload::config::{Config, EngineKind, OnError, Route};
 use uringload::dataset::Dataset;
 use uringload::loader::Loader;
-use uringload::sampler::EpochDigest;
-use uringload::sampler::Sampler;
+use uringload::sampler::{EpochDigest, Sampler};
 use uringload::stats::{Bottleneck, Counts, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 use uringload::sys::system;
 use uringload::{Error, Result, State};
@@ -23,8 +22,8 @@ pub struct Run<'a> {
     pub dataset: &'a Arc<dyn Dataset>,
     /// How it is read.
     pub config: Config,
-    /// The order, where the configuration does not say it.
-    pub sampler: Option<Arc<dyn Sampler>>,
+    /// The order.
+    pub sampler: Arc<dyn Sampler>,
     /// Where it goes on from, if not from the beginning.
     pub state: Option<State>,
     /// How long each emulated step takes.
@@ -121,8 +120,7 @@ pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measu
     let _ = system::reset_peak_memory();
     let cpu = system::cpu_time();
     let asked = Instant::now();
-    let builder = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone());
-    let builder = if let Some(sampler) = &run.sampler { builder.sampler(Arc::clone(sampler)) } else { builder };
+    let builder = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone()).sampler(Arc::clone(&run.sampler));
     let warn = |failed: &FailedSample| eprintln_quietly(&format!("uringload: left out: {}", failed.error));
     let builder = if run.config.on_error == OnError::Warn { builder.on_failed(warn) } else { builder };
     let mut loader = resume(builder, run.state.as_ref()).build()?;
