@@ -115,6 +115,11 @@ impl BatchPlan {
         start..self.ends[index] as usize
     }
 
+    /// The element at which what is wanted of sample `index` begins.
+    pub fn start_of(&self, index: usize) -> u64 {
+        self.pieces.get(index).map_or(0, |piece| piece.start)
+    }
+
     /// Bytes of memory that the batch takes until it is consumed.
     pub fn block_bytes(&self) -> u64 {
         self.blocks.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes))

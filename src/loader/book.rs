@@ -68,8 +68,7 @@ impl Book {
             self.begin(plan.cursor);
             for (index, (position, &id)) in plan.positions.iter().zip(&plan.ids).enumerate() {
                 if !position.padding {
-                    let start = plan.pieces.get(index).map_or(0, |piece| piece.start);
-                    self.digest.lost.add(position.position, id, start);
+                    self.digest.lost.add(position.position, id, plan.start_of(index));
                 }
             }
         }

@@ -212,11 +212,10 @@ impl Parsed {
         self.good.clear();
         for (index, &id) in plan.ids.iter().enumerate() {
             let position = plan.positions[index];
-            let start = plan.pieces.get(index).map_or(0, |piece| piece.start);
             let missing = errors.next_if(|missing| missing.index == index);
             if !position.padding {
                 let digest = if missing.is_some() { &mut lost } else { &mut digest };
-                digest.add(position.position, id, start);
+                digest.add(position.position, id, plan.start_of(index));
             }
             let replaced_by = missing.as_ref().and_then(|missing| missing.replaced_by);
             let is_there = missing.is_none() || replaced_by.is_some();
