@@ -389,7 +389,8 @@ impl Planner {
         let gather = self.collation.gather(self.layout.coalesce_gap);
         // What is moved together in place needs to be in one block.
         let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
-        let to_pages = self.layout.alignment > 1 && !self.collation.lies_end_to_end(self.layout.alignment);
+        let is_tensor = gather == Gather::InPlace && self.collation.lies_end_to_end(self.layout.alignment);
+        let to_pages = self.layout.alignment > 1 && !is_tensor;
         let mut at: u64 = 0;
         for extent in &mut self.extents {
             let bytes = extent.end - extent.start;
