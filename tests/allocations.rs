@@ -3,10 +3,10 @@
 
 mod common;
 
+use common::allocator::Watched;
 use common::check::WAYS;
 use common::content::write_file;
 use common::{skip, within};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,42 +17,12 @@ use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
 use uringload::loader::Loader;
 use uringload::sampler::{Cursor, RowBatch, Sampler, Sequential, Strided, Windows};
 
-struct Counting;
-
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged, and the counter is an atomic, which allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: Watched = Watched(|_| {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+});
 
 const BOUND: Duration = Duration::from_secs(120);
 

@@ -1,9 +1,12 @@
 //! Bad files of arrays and tokens: cut at every byte, mutated, with sizes of 2^60. None panics, none has memory taken
 //! by what a header claims, and what is accepted lies within its file.
 
+#[path = "common/allocator.rs"]
+mod allocator;
+
+use allocator::Watched;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +16,8 @@ use uringload::dataset::{
 };
 use uringload::{Error, ErrorKind};
 
-/// Remembers the largest piece of memory that a thread asked for.
-struct Watching;
-
 thread_local! {
+    /// The largest piece of memory that the thread asked for.
     static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -25,38 +26,8 @@ fn watch(size: usize) {
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(size)));
 }
 
-// SAFETY: every call goes to the system's allocator unchanged, and the maximum is a cell, which allocates nothing.
-unsafe impl GlobalAlloc for Watching {
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        watch(layout.size());
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        watch(layout.size());
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        watch(size);
-        // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static WATCHING: Watching = Watching;
+static WATCHED: Watched = Watched(watch);
 
 /// No file here is larger than some kilobytes; tables of an index are read in chunks of 256 KiB at most.
 const ALLOCATION_MAX: usize = 512 << 10;

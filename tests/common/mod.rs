@@ -2,6 +2,7 @@
 // Each test is a crate of its own and uses its own part of this module.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod allocator;
 pub mod archive;
 pub mod check;
 pub mod content;

@@ -9,8 +9,8 @@ mod litdata;
 mod mds;
 mod written;
 
+use common::allocator::Watched;
 use common::check::{WAYS, ways_to};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -128,12 +128,10 @@ fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, p
     parts.iter().for_each(|part| assert!(line.contains(part), "{part:?} in {line}"));
 }
 
-/// Counts what is larger than any index of these tests asks for.
-struct Bounded;
-
 /// More than any file of these tests has, in bytes.
 const ALLOCATION_MAX: usize = 32 << 20;
 
+/// Allocations that were larger.
 static TOO_LARGE: AtomicU64 = AtomicU64::new(0);
 
 fn watch(bytes: usize) {
@@ -142,38 +140,8 @@ fn watch(bytes: usize) {
     }
 }
 
-// SAFETY: every call goes to the system's allocator unchanged, and the counter is an atomic, which allocates nothing.
-unsafe impl GlobalAlloc for Bounded {
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        watch(layout.size());
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        watch(layout.size());
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        watch(size);
-        // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    // SAFETY: as the trait asks of its caller.
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static BOUNDED: Bounded = Bounded;
+static WATCHED: Watched = Watched(watch);
 
 /// No header made the library ask for much memory so far.
 fn assert_small() {
