@@ -145,7 +145,6 @@ def main():
     result = {"version": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
               "command": " ".join(["benches/orders.py", *sys.argv[1:]]), "rounds": args.rounds,
               "machine": machine.facts(data), "runs": runs, "micro": texts}
-    os.makedirs(args.out, exist_ok=True)
     name = f"{result['date'][:10]}-orders-{machine.short_name(result['machine'])}"
     out = [f"# Orders, mixtures and accounting, {result['date'][:10]}", "", machine.describe(result["machine"]),
            f"- `{result['command']}`: medians of {args.rounds} interleaved rounds, 90 % intervals by bootstrap", "",
@@ -153,12 +152,7 @@ def main():
     for bench, text in texts.items():
         out += [f"## `cargo bench --bench {bench}`", "", "```", text, "```", ""]
     text = "\n".join(out)
-    with open(os.path.join(args.out, f"{name}.json"), "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
-    with open(os.path.join(args.out, f"{name}.md"), "w", encoding="utf-8") as file:
-        file.write(text)
-    print(text)
+    report.save(args.out, name, result, text)
 
 
 if __name__ == "__main__":

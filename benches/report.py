@@ -1,5 +1,7 @@
 """From the runs of benches/spine.py to a table that says what was promised and what was reached."""
 
+import json
+import os
 import random
 import statistics
 
@@ -24,6 +26,17 @@ def ratio(ours, theirs):
     drawn = sorted(median(draw.choices(ours, k=len(ours))) / median(draw.choices(theirs, k=len(theirs)))
                    for _ in range(RESAMPLES))
     return median(ours) / median(theirs), drawn[RESAMPLES // 20], drawn[-RESAMPLES // 20]
+
+
+def save(folder, name, result, text):
+    """Writes every run as JSON and the table as Markdown, and prints the table."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    with open(os.path.join(folder, f"{name}.md"), "w", encoding="utf-8") as file:
+        file.write(text)
+    print(text)
 
 
 def at_least(value, bound):

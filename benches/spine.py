@@ -240,15 +240,9 @@ def main():
     if any(work.name == "small" for work in works):
         result["opening_ms"] = opening_ms(bench, args.rounds)
 
-    os.makedirs(args.out, exist_ok=True)
     name = f"{result['date'][:10]}-{machine.short_name(result['machine'])}"
     text = report.markdown(result, works, LEAST_SHARE_OF_THREADS_ENGINE)
-    with open(os.path.join(args.out, f"{name}.json"), "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
-    with open(os.path.join(args.out, f"{name}.md"), "w", encoding="utf-8") as file:
-        file.write(text)
-    print(text)
+    report.save(args.out, name, result, text)
 
 
 if __name__ == "__main__":
