@@ -25,6 +25,7 @@ mod sizes;
 mod skipped;
 mod tar;
 mod tokens;
+mod units;
 mod view;
 mod walk;
 mod zip;
@@ -45,6 +46,7 @@ pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};
 pub use tar::{Damaged, Missing, Tar, TarOptions, TarProgress, TarReport};
 pub use tokens::{TokenOptions, TokenSource, Tokens};
+pub use units::{UnitId, Units};
 pub use view::{Repeat, Subset};
 
 /// Number of a sample in its dataset, from 0.
@@ -235,20 +237,26 @@ pub trait Dataset: Send + Sync + 'static {
     /// `id` is below `len()`.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>);
 
-    /// Makes the sample from what was read: `raw` holds one slice for each span, each exactly as long as its span.
-    /// `out.values` is empty on entry and has one value for each field on success.
+    /// Makes the sample from what was read: `raw` holds one slice for each span, each exactly as long as its span, and
+    /// then one for each of its units (see [`Units::of`]), which is the whole unit as it was decoded. `out.values` is empty on entry and has one value for each field on success.
     ///
     /// # Errors
     /// `Corrupt` where the bytes break the format; it becomes the error of this one sample.
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()>;
 
+    /// The units that samples are cut from, where samples cannot be read one by one. `None` where all can.
+    fn units(&self) -> Option<&dyn Units> {
+        None
+    }
+
     /// Appends the sample's key (bytes that name it to a person: a path relative to the root, a record number).
     fn key(&self, id: SampleId, out: &mut Vec<u8>);
 
-    /// Sum of the bytes of all samples.
+    /// Sum of the bytes of all samples; of those that are cut from units, as far as the index tells.
     fn bytes(&self) -> u64;
 
-    /// An upper bound of the summed span bytes of any `count` samples: what the memory limit is checked against.
+    /// An upper bound of the summed span bytes of any `count` samples: what the memory limit is checked against. What
+    /// is cut from units is not in it.
     fn largest(&self, count: u64) -> u64;
 
     /// A hash of everything that the order and the content of samples hang on (format, names, sizes), not of the bytes.

@@ -2,7 +2,9 @@
 
 use super::fingerprint::Fingerprint;
 use super::sizes;
-use super::{DType, Dataset, Field, FileId, FileTable, Origin, Sample, SampleId, Schema, Shape, Span, Value};
+use super::{
+    DType, Dataset, Field, FileId, FileTable, Origin, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
+};
 use crate::config::SHARD_SAMPLES;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -25,6 +27,8 @@ pub struct Concat {
     ends: Vec<u64>,
     /// What number the first file of each part has here.
     first_files: Vec<u32>,
+    /// What number the first unit of each part has here, and how many units there are.
+    first_units: Vec<u32>,
     files: FileTable,
     schema: Schema,
     format: &'static str,
@@ -57,6 +61,7 @@ impl Concat {
             let doing = format!("none of {} datasets has a sample", parts.len());
             return Err(Error::new(ErrorKind::Empty, doing).with_remedy("give at least one dataset with samples"));
         }
+        let first_units = first_units(&parts)?;
         let (format, plain_field) = (parts[0].format(), parts[0].plain_field());
         Ok(Concat {
             format: if parts.iter().all(|part| part.format() == format) { format } else { "concat" },
@@ -65,6 +70,7 @@ impl Concat {
             parts,
             ends,
             first_files,
+            first_units,
             files,
             schema,
             fingerprint: OnceLock::new(),
@@ -94,6 +100,20 @@ impl Concat {
         let (part, id) = self.locate(id);
         (&*self.parts[part], id)
     }
+}
+
+/// The number of the first unit of each part, and the number of all units.
+fn first_units(parts: &[Arc<dyn Dataset>]) -> Result<Vec<u32>> {
+    let mut firsts = vec![0_u32];
+    for part in parts {
+        let count = part.units().map_or(0, Units::count);
+        let end = firsts.last().and_then(|first| first.checked_add(count)).ok_or_else(|| {
+            let doing = "the datasets are stored in more than 4294967295 units together";
+            Error::new(ErrorKind::InvalidArgument, doing).with_remedy("mix fewer datasets")
+        })?;
+        firsts.push(end);
+    }
+    Ok(firsts)
 }
 
 /// The columns of all parts, which must agree.
@@ -211,6 +231,10 @@ impl Dataset for Concat {
         dataset.key(id, out);
     }
 
+    fn units(&self) -> Option<&dyn Units> {
+        self.parts.iter().any(|part| part.units().is_some()).then_some(self)
+    }
+
     fn bytes(&self) -> u64 {
         sizes::sum(self.parts.iter().map(|part| part.bytes()))
     }
@@ -260,6 +284,58 @@ impl Dataset for Concat {
     fn origin(&self, id: SampleId) -> Origin {
         let (dataset, id) = self.inner(id);
         dataset.origin(id)
+    }
+}
+
+impl Concat {
+    /// The units of the dataset that has the unit, and its number there.
+    fn inner_unit(&self, unit: UnitId) -> (usize, &dyn Units, UnitId) {
+        let part = self.first_units.partition_point(|&first| first <= unit.0) - 1;
+        let units = self.parts[part].units().expect("numbers of units were given to parts that have some");
+        (part, units, UnitId(unit.0 - self.first_units[part]))
+    }
+
+    fn all_units(&self) -> impl Iterator<Item = &dyn Units> {
+        self.parts.iter().filter_map(|part| part.units())
+    }
+}
+
+impl Units for Concat {
+    fn count(&self) -> u32 {
+        self.first_units.last().copied().unwrap_or(0)
+    }
+
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        let (part, id) = self.locate(id);
+        let Some(units) = self.parts[part].units() else { return };
+        let first = out.len();
+        units.of(id, out);
+        out[first..].iter_mut().for_each(|unit| unit.0 += self.first_units[part]);
+    }
+
+    fn spans(&self, unit: UnitId, out: &mut Vec<Span>) {
+        let (part, units, unit) = self.inner_unit(unit);
+        let first = out.len();
+        units.spans(unit, out);
+        out[first..].iter_mut().for_each(|span| span.file.0 += self.first_files[part]);
+    }
+
+    fn bytes(&self, unit: UnitId) -> u64 {
+        let (_, units, unit) = self.inner_unit(unit);
+        units.bytes(unit)
+    }
+
+    fn largest(&self) -> u64 {
+        self.all_units().map(Units::largest).max().unwrap_or(0)
+    }
+
+    fn largest_stored(&self) -> u64 {
+        self.all_units().map(Units::largest_stored).max().unwrap_or(0)
+    }
+
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        let (_, units, unit) = self.inner_unit(unit);
+        units.decode(unit, stored, out)
     }
 }
 

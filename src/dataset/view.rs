@@ -2,7 +2,7 @@
 
 use super::fingerprint::Fingerprint;
 use super::sizes;
-use super::{Dataset, FileTable, Origin, Sample, SampleId, Schema, Span};
+use super::{Dataset, FileTable, Origin, Sample, SampleId, Schema, Span, UnitId, Units};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::ops::Range;
@@ -50,8 +50,56 @@ macro_rules! through_to_dataset {
         fn shards(&self) -> &[u64] {
             &self.shards
         }
+
+        fn units(&self) -> Option<&dyn Units> {
+            self.dataset.units().map(|_| self as &dyn Units)
+        }
     };
 }
+
+/// The units of a view are those of the dataset behind it.
+macro_rules! units_of_dataset {
+    ($view:ty) => {
+        impl $view {
+            fn inner_units(&self) -> &dyn Units {
+                self.dataset.units().expect("`units` gives a view as units only where its dataset has some")
+            }
+        }
+
+        impl Units for $view {
+            fn count(&self) -> u32 {
+                self.inner_units().count()
+            }
+
+            fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+                self.inner_units().of(self.inner_id(id), out);
+            }
+
+            fn spans(&self, unit: UnitId, out: &mut Vec<Span>) {
+                self.inner_units().spans(unit, out);
+            }
+
+            fn bytes(&self, unit: UnitId) -> u64 {
+                self.inner_units().bytes(unit)
+            }
+
+            fn largest(&self) -> u64 {
+                self.inner_units().largest()
+            }
+
+            fn largest_stored(&self) -> u64 {
+                self.inner_units().largest_stored()
+            }
+
+            fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+                self.inner_units().decode(unit, stored, out)
+            }
+        }
+    };
+}
+
+units_of_dataset!(Subset);
+units_of_dataset!(Repeat);
 
 /// Some samples of a dataset.
 ///
@@ -189,8 +237,12 @@ impl Dataset for Subset {
     }
 
     /// Unless all samples of the dataset have as many, it takes a look at each that is chosen (or left out) when it is
-    /// first asked for.
+    /// first asked for. Of samples that are cut from units, the dataset's mean.
     fn bytes(&self) -> u64 {
+        if self.dataset.units().is_some() {
+            let bytes = u128::from(self.dataset.bytes()) * u128::from(self.len()) / u128::from(self.dataset.len());
+            return u64::try_from(bytes).unwrap_or(u64::MAX);
+        }
         *self.bytes.get_or_init(|| {
             let sum = |ids: &mut dyn Iterator<Item = u64>| sizes::sum(sizes::bytes_of(&*self.dataset, ids));
             match (&self.chosen, sizes::bytes_of_each(&*self.dataset)) {
