@@ -313,20 +313,20 @@ impl Units for Concat {
         out[first..].iter_mut().for_each(|unit| unit.0 += self.first_units[part]);
     }
 
-    fn spans(&self, unit: UnitId, out: &mut Vec<Span>) {
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
         let (part, units, unit) = self.inner_unit(unit);
         let first = out.len();
-        units.spans(unit, out);
+        units.stored(unit, out);
         out[first..].iter_mut().for_each(|span| span.file.0 += self.first_files[part]);
     }
 
-    fn bytes(&self, unit: UnitId) -> u64 {
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
         let (_, units, unit) = self.inner_unit(unit);
-        units.bytes(unit)
+        units.decoded_bytes(unit)
     }
 
-    fn largest(&self) -> u64 {
-        self.all_units().map(Units::largest).max().unwrap_or(0)
+    fn largest_decoded(&self) -> u64 {
+        self.all_units().map(Units::largest_decoded).max().unwrap_or(0)
     }
 
     fn largest_stored(&self) -> u64 {

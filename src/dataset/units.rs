@@ -22,19 +22,19 @@ pub trait Units: Send + Sync {
     fn of(&self, id: SampleId, out: &mut Vec<UnitId>);
 
     /// Appends the spans that the unit is stored in, in the order in which `decode` wants them. A pure look-up.
-    fn spans(&self, unit: UnitId, out: &mut Vec<Span>);
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>);
 
     /// Bytes that the unit has at most when it is decoded: the memory that it is given. At least 1.
-    fn bytes(&self, unit: UnitId) -> u64;
+    fn decoded_bytes(&self, unit: UnitId) -> u64;
 
-    /// The most that [`bytes`](Units::bytes) says of any unit.
-    fn largest(&self) -> u64;
+    /// The most that [`decoded_bytes`](Units::decoded_bytes) says of any unit.
+    fn largest_decoded(&self) -> u64;
 
     /// The most bytes that the spans of any unit have together.
     fn largest_stored(&self) -> u64;
 
     /// Decodes a unit: `stored` holds one slice for each span, each exactly as long as its span, and `out` is as long
-    /// as [`bytes`](Units::bytes) says and holds anything. Returns how many bytes of it are the unit.
+    /// as [`decoded_bytes`](Units::decoded_bytes) says and holds anything. Returns how many bytes of it are the unit.
     ///
     /// # Errors
     /// `Corrupt` where what is stored breaks the format, or decodes to more than it should; it becomes the error of

@@ -75,16 +75,16 @@ macro_rules! units_of_dataset {
                 self.inner_units().of(self.inner_id(id), out);
             }
 
-            fn spans(&self, unit: UnitId, out: &mut Vec<Span>) {
-                self.inner_units().spans(unit, out);
+            fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+                self.inner_units().stored(unit, out);
             }
 
-            fn bytes(&self, unit: UnitId) -> u64 {
-                self.inner_units().bytes(unit)
+            fn decoded_bytes(&self, unit: UnitId) -> u64 {
+                self.inner_units().decoded_bytes(unit)
             }
 
-            fn largest(&self) -> u64 {
-                self.inner_units().largest()
+            fn largest_decoded(&self) -> u64 {
+                self.inner_units().largest_decoded()
             }
 
             fn largest_stored(&self) -> u64 {
