@@ -4,6 +4,8 @@
 mod arrays;
 mod beton;
 mod classes;
+#[allow(dead_code, reason = "the formats that use it come next")]
+mod compression;
 mod concat;
 mod files;
 mod fingerprint;
@@ -36,6 +38,7 @@ use std::fmt;
 
 pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
 pub use beton::{Beton, BetonOptions};
+pub use compression::Compression;
 pub use concat::Concat;
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
@@ -238,7 +241,8 @@ pub trait Dataset: Send + Sync + 'static {
     fn spans(&self, id: SampleId, out: &mut Vec<Span>);
 
     /// Makes the sample from what was read: `raw` holds one slice for each span, each exactly as long as its span, and
-    /// then one for each of its units (see [`Units::of`]), which is the whole unit as it was decoded. `out.values` is empty on entry and has one value for each field on success.
+    /// then one for each of its units (see [`Units::of`]), which is the whole unit as it was decoded. `out.values` is
+    /// empty on entry and has one value for each field on success.
     ///
     /// # Errors
     /// `Corrupt` where the bytes break the format; it becomes the error of this one sample.

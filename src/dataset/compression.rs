@@ -1,0 +1,190 @@
+//! How stored bytes are compressed, and the way back.
+
+use std::io::{self, BufRead, Read};
+
+/// A way in which files, or chunks of them, are compressed as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Compression {
+    /// RFC 1952; several members one behind the other are one stream.
+    Gzip,
+    /// RFC 1950.
+    Zlib,
+    /// RFC 1951, without a header.
+    Deflate,
+    /// RFC 8878; several frames one behind the other are one stream.
+    Zstd,
+    /// bzip2; several streams one behind the other are one.
+    Bzip2,
+    /// RFC 7932.
+    Brotli,
+    /// The raw format of Snappy, not the framed one.
+    Snappy,
+}
+
+impl Compression {
+    /// The name, as file names end with it: "gz", "zlib", "deflate", "zstd", "bz2", "br", "snappy".
+    pub const fn name(self) -> &'static str {
+        match self {
+            Compression::Gzip => "gz",
+            Compression::Zlib => "zlib",
+            Compression::Deflate => "deflate",
+            Compression::Zstd => "zstd",
+            Compression::Bzip2 => "bz2",
+            Compression::Brotli => "br",
+            Compression::Snappy => "snappy",
+        }
+    }
+
+    /// Decodes all of `stored` into `out`; returns how many bytes came of it.
+    ///
+    /// # Errors
+    /// `InvalidData` or `UnexpectedEof` where `stored` is not whole, or not of this kind; `FileTooLarge` where more
+    /// comes of it than `out` has room for.
+    pub(super) fn decode(self, stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Compression::Snappy => {
+                // The length stands before the rest, and is compared before anything is decoded.
+                if snap::raw::decompress_len(stored).map_err(io::Error::other)? > out.len() {
+                    return Err(too_long(out));
+                }
+                snap::raw::Decoder::new().decompress(stored, out).map_err(io::Error::other)
+            }
+            _ => fill(&mut *self.reader(stored)?, out),
+        }
+    }
+
+    /// What `stored` decodes to, as a stream.
+    ///
+    /// # Errors
+    /// `Unsupported` for Snappy, which has no stream; else what the decoder says of its memory.
+    pub(super) fn reader<'a>(self, stored: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(match self {
+            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stored)),
+            Compression::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(stored)),
+            Compression::Deflate => Box::new(flate2::bufread::DeflateDecoder::new(stored)),
+            Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(stored)?),
+            Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(stored)),
+            Compression::Brotli => Box::new(brotli_decompressor::Decompressor::new(stored, BROTLI_BUFFER_BYTES)),
+            Compression::Snappy => return Err(io::ErrorKind::Unsupported.into()),
+        })
+    }
+}
+
+/// What the decoder of Brotli reads ahead.
+const BROTLI_BUFFER_BYTES: usize = 64 << 10;
+
+/// Reads to the end of a stream, which must come before that of `out`, or with it.
+fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < out.len() {
+        match stream.read(&mut out[filled..]) {
+            Ok(0) => return Ok(filled),
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // The end of a stream is where its checksum is compared, and where too much shows.
+    match stream.read(&mut [0])? {
+        0 => Ok(filled),
+        _ => Err(too_long(out)),
+    }
+}
+
+fn too_long(out: &[u8]) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!("it decodes to more than the {} bytes that it should", out.len()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn text() -> Vec<u8> {
+        (0..50_000_u32).flat_map(|number| (number / 7).to_le_bytes()).collect()
+    }
+
+    fn stored(compression: Compression, text: &[u8]) -> Vec<u8> {
+        let level = flate2::Compression::fast();
+        match compression {
+            Compression::Gzip => {
+                let mut writer = flate2::write::GzEncoder::new(Vec::new(), level);
+                writer.write_all(text).unwrap();
+                writer.finish().unwrap()
+            }
+            Compression::Zlib => {
+                let mut writer = flate2::write::ZlibEncoder::new(Vec::new(), level);
+                writer.write_all(text).unwrap();
+                writer.finish().unwrap()
+            }
+            Compression::Deflate => {
+                let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), level);
+                writer.write_all(text).unwrap();
+                writer.finish().unwrap()
+            }
+            Compression::Zstd => zstd::stream::encode_all(text, 1).unwrap(),
+            Compression::Bzip2 => {
+                let mut writer = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+                writer.write_all(text).unwrap();
+                writer.finish().unwrap()
+            }
+            Compression::Snappy => snap::raw::Encoder::new().compress_vec(text).unwrap(),
+            Compression::Brotli => unreachable!("there is a vector of it"),
+        }
+    }
+
+    const WRITABLE: [Compression; 6] = [
+        Compression::Gzip,
+        Compression::Zlib,
+        Compression::Deflate,
+        Compression::Zstd,
+        Compression::Bzip2,
+        Compression::Snappy,
+    ];
+
+    #[test]
+    fn what_was_written_comes_back_and_nothing_else_is_believed() {
+        let text = text();
+        for compression in WRITABLE {
+            let stored = stored(compression, &text);
+            assert!(stored.len() < text.len(), "{compression:?}");
+            let mut out = vec![0; text.len()];
+            assert_eq!(compression.decode(&stored, &mut out).unwrap(), text.len(), "{compression:?}");
+            assert!(out == text, "{compression:?}");
+            let mut roomy = vec![0; text.len() + 100];
+            assert_eq!(compression.decode(&stored, &mut roomy).unwrap(), text.len(), "{compression:?}: room to spare");
+            let error = compression.decode(&stored, &mut out[..text.len() - 1]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{compression:?}: {error}");
+            for cut in [stored.len() - 1, stored.len() / 2, 3] {
+                assert!(compression.decode(&stored[..cut], &mut out).is_err(), "{compression:?} cut to {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn streams_one_behind_the_other_are_one() {
+        let text = text();
+        for compression in [Compression::Gzip, Compression::Zstd, Compression::Bzip2] {
+            let (first, second) = text.split_at(1000);
+            let both = [stored(compression, first), stored(compression, second)].concat();
+            let mut out = vec![0; text.len()];
+            assert_eq!(compression.decode(&both, &mut out).unwrap(), text.len(), "{compression:?}");
+            assert!(out == text, "{compression:?}");
+        }
+    }
+
+    /// "hello" as a meta-block that is not compressed and an empty last one, by hand from RFC 7932, section 9.2.
+    #[test]
+    fn brotli() {
+        let stored = [0x0b, 0x02, 0x80, b'h', b'e', b'l', b'l', b'o', 0x03];
+        let mut out = [0; 8];
+        assert_eq!(Compression::Brotli.decode(&stored, &mut out).unwrap(), 5);
+        assert_eq!(&out[..5], b"hello");
+        assert!(Compression::Brotli.decode(&stored[..6], &mut out).is_err());
+        assert!(Compression::Brotli.decode(&stored, &mut out[..4]).is_err());
+    }
+}
