@@ -6,6 +6,7 @@ pub mod allocator;
 pub mod archive;
 pub mod check;
 pub mod content;
+pub mod direct;
 pub mod faulty;
 pub mod fixture;
 pub mod mounts;

@@ -11,7 +11,7 @@ mod written;
 
 use common::allocator::Watched;
 use common::check::{WAYS, ways_to};
-use std::collections::BTreeMap;
+use common::direct::{Row, sample, samples};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -22,9 +22,6 @@ use uringload::batch::Data;
 use uringload::dataset::{Dataset, Sample, SampleId, Value};
 use uringload::loader::Loader;
 use uringload::{Error, ErrorKind};
-
-/// The values of a sample by the names of their columns.
-type Row = BTreeMap<String, Vec<u8>>;
 
 /// A folder with these files.
 fn folder(files: &[(&str, &[u8])]) -> TempDir {
@@ -46,40 +43,6 @@ fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("ASCII"), 16).expect("hex");
     digits.chunks(2).map(byte).collect()
-}
-
-/// One sample, read without a loader.
-fn sample(dataset: &dyn Dataset, id: u64) -> Result<Row, Error> {
-    let mut spans = Vec::new();
-    dataset.spans(SampleId(id), &mut spans);
-    let mut raw = Vec::new();
-    for span in &spans {
-        let mut bytes = vec![0; span.len as usize];
-        if span.len > 0 {
-            let file = File::open(dataset.files().path(span.file)).expect("the file is there");
-            file.read_exact_at(&mut bytes, span.offset).expect("spans lie in their file");
-        }
-        raw.push(bytes.into());
-    }
-    let mut sample = Sample::default();
-    dataset.parse(SampleId(id), &raw, &mut sample)?;
-    let fields = &dataset.schema().fields;
-    assert_eq!(sample.values.len(), fields.len(), "a value for each field");
-    for (number, (field, value)) in fields.iter().zip(&sample.values).enumerate() {
-        if let (Some(length), Value::Bytes(bytes)) = (dataset.length(SampleId(id), number), value) {
-            assert_eq!(length * field.dtype.size(), bytes.len() as u64, "{} of sample {id}", field.name);
-        }
-    }
-    let value = |value: Value| match value {
-        Value::Bytes(bytes) => bytes.to_vec(),
-        Value::I64(number) => number.to_le_bytes().to_vec(),
-    };
-    Ok(fields.iter().map(|field| field.name.clone()).zip(sample.values.into_iter().map(value)).collect())
-}
-
-/// All samples, read without a loader.
-fn samples(dataset: &dyn Dataset) -> Vec<Result<Row, Error>> {
-    (0..dataset.len()).map(|id| sample(dataset, id)).collect()
 }
 
 /// Checks that every way to read through a loader gives `rows`, in a shuffled order too.

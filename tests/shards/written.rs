@@ -11,7 +11,7 @@ fn data(name: &str) -> PathBuf {
 /// What the script says that the samples are.
 fn expected(name: &str) -> Vec<Row> {
     let text = fs::read_to_string(data(name).join("expected.json")).expect("the script wrote it");
-    let rows: Vec<BTreeMap<String, String>> = serde_json::from_str(&text).expect("rows of hex");
+    let rows: Vec<std::collections::BTreeMap<String, String>> = serde_json::from_str(&text).expect("rows of hex");
     rows.into_iter().map(|row| row.into_iter().map(|(name, value)| (name, hex(&value))).collect()).collect()
 }
 

@@ -1,0 +1,69 @@
+//! Samples without a loader: what a dataset's index and its parser say, nothing else.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use uringload::Error;
+use uringload::dataset::{Dataset, Sample, SampleId, Span, UnitId, Units, Value};
+
+/// The values of a sample by the names of their columns, numbers as 8 bytes.
+pub type Row = BTreeMap<String, Vec<u8>>;
+
+/// Reads and parses one sample; units that it is cut from are decoded for it alone.
+pub fn sample(dataset: &dyn Dataset, id: u64) -> Result<Row, Error> {
+    let mut spans = Vec::new();
+    dataset.spans(SampleId(id), &mut spans);
+    let mut raw: Vec<Bytes> = spans.iter().map(|span| read(dataset, span)).collect();
+    if let Some(units) = dataset.units() {
+        let mut of = Vec::new();
+        units.of(SampleId(id), &mut of);
+        for unit in of {
+            raw.push(decoded(dataset, units, unit)?);
+        }
+    }
+    let mut sample = Sample::default();
+    dataset.parse(SampleId(id), &raw, &mut sample)?;
+    let fields = &dataset.schema().fields;
+    assert_eq!(sample.values.len(), fields.len(), "a value for each field");
+    for (number, (field, value)) in fields.iter().zip(&sample.values).enumerate() {
+        if let (Some(length), Value::Bytes(bytes)) = (dataset.length(SampleId(id), number), value) {
+            assert_eq!(length * field.dtype.size(), bytes.len() as u64, "{} of sample {id}", field.name);
+        }
+    }
+    let value = |value: Value| match value {
+        Value::Bytes(bytes) => bytes.to_vec(),
+        Value::I64(number) => number.to_le_bytes().to_vec(),
+    };
+    Ok(fields.iter().map(|field| field.name.clone()).zip(sample.values.into_iter().map(value)).collect())
+}
+
+/// All samples.
+pub fn samples(dataset: &dyn Dataset) -> Vec<Result<Row, Error>> {
+    (0..dataset.len()).map(|id| sample(dataset, id)).collect()
+}
+
+/// A unit, read and decoded.
+pub fn decoded(dataset: &dyn Dataset, units: &dyn Units, unit: UnitId) -> Result<Bytes, Error> {
+    assert!(unit.0 < units.count());
+    let mut spans = Vec::new();
+    units.stored(unit, &mut spans);
+    let stored: Vec<Bytes> = spans.iter().map(|span| read(dataset, span)).collect();
+    assert!(stored.iter().map(|bytes| bytes.len() as u64).sum::<u64>() <= units.largest_stored());
+    let bytes = units.decoded_bytes(unit);
+    assert!((1..=units.largest_decoded()).contains(&bytes));
+    // What the memory held before must not show.
+    let mut out = vec![0xa5; bytes as usize];
+    let len = units.decode(unit, &stored, &mut out)?;
+    out.truncate(len);
+    Ok(out.into())
+}
+
+fn read(dataset: &dyn Dataset, span: &Span) -> Bytes {
+    let mut bytes = vec![0; span.len as usize];
+    if span.len > 0 {
+        let file = File::open(dataset.files().path(span.file)).expect("the file is there");
+        file.read_exact_at(&mut bytes, span.offset).expect("spans lie in their file");
+    }
+    bytes.into()
+}
