@@ -18,6 +18,7 @@ pub mod batch;
 pub mod state;
 pub mod quarantine;
 pub mod engine;
+pub mod stage;
 pub mod reactor;
 pub mod loader;
 pub mod raw;

@@ -374,8 +374,9 @@ pub struct Order {
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub batch_size: u64,
     /// A random order for each epoch: of all samples (full), of windows of N neighbours (window:N), or of shards, N of
-    /// which are mixed (shards:N).
-    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "full",
+    /// which are mixed (shards:N); auto is full, or shards:4 where samples are stored in units that are decoded as a
+    /// whole.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           value_parser = chosen::parse_shuffle)]
     pub shuffle: Option<Shuffle>,
     /// What random orders derive from.
@@ -411,6 +412,10 @@ pub struct Means {
     /// Threads of the engine "threads" [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub io_threads: Option<usize>,
+    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads [default: by
+    /// the machine].
+    #[arg(long, value_name = "N")]
+    pub num_threads: Option<usize>,
     /// Memory for samples [default: by the batch].
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
@@ -449,6 +454,7 @@ pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> C
         queue_depth: means.queue_depth,
         read_bytes: means.read_size,
         io_threads: means.io_threads,
+        num_threads: means.num_threads,
         memory_limit: means.memory_limit,
         coalesce_gap: means.coalesce_gap,
         ..ordered(order)
