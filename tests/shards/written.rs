@@ -26,8 +26,6 @@ fn mds_of_merged_folders() {
     loads(&(Arc::new(mds) as Arc<dyn Dataset>), &rows);
     let parts = Mds::open(&[data("mds/0"), data("mds/1")], &MdsOptions::default()).unwrap();
     assert_eq!(samples(&parts).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), rows);
-    let zipped = Mds::open(&[data("mds-zstd")], &MdsOptions::default());
-    assert_error(zipped, ErrorKind::Unavailable, &["shard.00000.mds.zstd", "decompress it"]);
 }
 
 #[test]
