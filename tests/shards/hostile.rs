@@ -66,7 +66,11 @@ struct Subject {
 
 thread_local! {
     /// Made once for each test, which has a thread of its own.
-    static SUBJECTS: Vec<Subject> = golden_subjects().into_iter().chain(array_subjects()).chain(zipped_subjects()).collect();
+    static SUBJECTS: Vec<Subject> = all_subjects().collect();
+}
+
+fn all_subjects() -> impl Iterator<Item = Subject> {
+    golden_subjects().into_iter().chain(array_subjects()).chain(zipped_subjects())
 }
 
 fn golden_subjects() -> [Subject; 2] {

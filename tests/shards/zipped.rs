@@ -242,8 +242,8 @@ fn a_good_shard_beside_bad_ones_is_read() {
     assert_error(mds::open(one_bad.path()), ErrorKind::Corrupt, &["shard.00000.mds.zstd", "the decoded"]);
 }
 
-/// Cut off, or with a byte changed: an error, or what was written. Snappy, Brotli and streams of zstd without a checksum
-/// may come to other values, but never to a panic.
+/// Cut off, or with a byte changed: an error, or what was written. Snappy, Brotli and streams of zstd without a
+/// checksum may come to other values, but never to a panic.
 #[test]
 fn a_compressed_shard_cut_off_or_changed_is_an_error() {
     let rows = expected("mds-zip");
