@@ -19,6 +19,7 @@ pub(in crate::dataset) struct Member {
 #[derive(Debug)]
 pub(in crate::dataset) struct Builder {
     unit: u64,
+    extent: Option<u64>,
     names: Vec<String>,
     members: Vec<Member>,
     /// Where each sample's members end.
@@ -35,6 +36,7 @@ impl Builder {
     pub(in crate::dataset) fn new(unit: u32) -> Builder {
         Builder {
             unit: unit.into(),
+            extent: None,
             names: Vec::new(),
             members: Vec::new(),
             ends: Vec::new(),
@@ -101,6 +103,12 @@ impl Builder {
         self.ends.push(self.members.len() as u64);
     }
 
+    /// Offsets lie in the `bytes` bytes that the shard decodes to, and not in itself: its [`Shard::is_decoded`] is set.
+    #[allow(dead_code, reason = "the formats that use it come next")]
+    pub(in crate::dataset) fn decoded(&mut self, bytes: u64) {
+        self.extent = Some(bytes);
+    }
+
     /// Notes what the scan left out: a code, how often, and the first of them.
     pub(in crate::dataset) fn left_out(&mut self, code: u8, count: u64, first: &[u8]) {
         self.left_out.push((code, count, first.to_vec()));
@@ -110,6 +118,7 @@ impl Builder {
     pub(in crate::dataset) fn finish(self, shard: &Shard) -> Vec<u8> {
         let mut head = Head {
             shard_bytes: shard.size,
+            extent: self.extent.unwrap_or(shard.size),
             unit: self.unit,
             samples: self.len(),
             content: self.content.finish(),

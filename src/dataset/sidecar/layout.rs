@@ -3,8 +3,8 @@
 //! ```text
 //! 0   magic[8], u32 version, u32 bytes of the header
 //! 16  u64 bytes of the sidecar, u64 bytes of the shard, i64 seconds and u32 nanoseconds of its change, u32 unit
-//! 48  u64 samples, u64 content, u64 groups_at, u64 keys_at, u64 checks_at, u32 check of the checks
-//! 92  u8 width and u64 base of starts, then texts of u16 length: format, name of the shard
+//! 48  u64 samples, u64 content, u64 groups_at, u64 keys_at, u64 checks_at, u64 extent, u32 check of the checks
+//! 100 u8 width and u64 base of starts, then texts of u16 length: format, name of the shard
 //!     u16 columns, each: text name, i64 base and u8 width of gaps, u64 base and u8 width of lengths, u64 missing,
 //!                        u64 bytes, u8 steps, u64 steps[]
 //!     u16 things left out, each: u8 code, u64 count, text first
@@ -21,7 +21,7 @@ use super::{CHECKED_BYTES, Shard};
 
 pub(super) const MAGIC: [u8; 8] = *b"UIDX\r\n\x1a\n";
 /// Changes whenever a reader of the one before would misunderstand it.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// More than the largest header that is ever written: what a header claims is held against it before it is believed.
 const HEADER_BYTES_MAX: u32 = 1 << 24;
 const PREFIX_BYTES: usize = 16;
@@ -56,6 +56,8 @@ pub(in crate::dataset) struct Column {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Head {
     pub(super) shard_bytes: u64,
+    /// Bytes that offsets lie in: those of the shard, or of what it decodes to.
+    pub(super) extent: u64,
     pub(super) unit: u64,
     pub(super) samples: u64,
     pub(super) content: u64,
@@ -95,7 +97,7 @@ impl Head {
         out.extend(shard.modified.0.to_le_bytes());
         out.extend(shard.modified.1.to_le_bytes());
         out.extend((self.unit as u32).to_le_bytes());
-        for number in [self.samples, self.content, self.groups_at, self.keys_at, self.checks_at] {
+        for number in [self.samples, self.content, self.groups_at, self.keys_at, self.checks_at, self.extent] {
             out.extend(number.to_le_bytes());
         }
         out.extend(self.checks_check.to_le_bytes());
@@ -175,6 +177,7 @@ impl Head {
         self.groups_at = rest.u64()?;
         self.keys_at = rest.u64()?;
         self.checks_at = rest.u64()?;
+        self.extent = rest.u64()?;
         self.checks_check = rest.u32()?;
         self.start_width = rest.width()?;
         self.start_base = rest.u64()?;
@@ -187,6 +190,9 @@ impl Head {
         }
         if (self.shard_bytes, modified) != (shard.size, shard.modified) {
             return Some(Err("the file has changed since".into()));
+        }
+        if self.extent != self.shard_bytes && !shard.is_decoded {
+            return Some(Err("its offsets do not lie in the file".into()));
         }
         for _ in 0..rest.u16().filter(|&count| usize::from(count) <= COLUMNS_MAX)? {
             self.columns.push(rest.column()?);

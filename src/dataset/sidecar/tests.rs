@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::time::Instant;
 
 fn shard(size: u64) -> Shard {
-    Shard { format: "tar", name: b"a.tar".to_vec(), size, modified: (1_700_000_000, 5) }
+    Shard { format: "tar", name: b"a.tar".to_vec(), size, modified: (1_700_000_000, 5), is_decoded: false }
 }
 
 /// Key and members of each sample.
@@ -123,7 +123,7 @@ fn some() -> Samples {
 fn reseal(image: &mut [u8]) {
     let header = u32::from_le_bytes(image[12..16].try_into().unwrap()) as usize;
     let checks_at = u64::from_le_bytes(image[80..88].try_into().unwrap()) as usize;
-    if header < 100 || header > image.len() || checks_at > image.len() || checks_at < 4096 {
+    if header < 108 || header > image.len() || checks_at > image.len() || checks_at < 4096 {
         return;
     }
     let checks: Vec<u8> =
@@ -133,7 +133,7 @@ fn reseal(image: &mut [u8]) {
     }
     image[checks_at..][..checks.len()].copy_from_slice(&checks);
     let check = crc32c::crc32c(&checks).to_le_bytes();
-    image[88..92].copy_from_slice(&check);
+    image[96..100].copy_from_slice(&check);
     let check = crc32c::crc32c(&image[..header - 4]).to_le_bytes();
     image[header - 4..header].copy_from_slice(&check);
 }
@@ -171,12 +171,26 @@ fn that_of_another_shard_is_refused() {
     assert!(refused(Shard { modified: (1_700_000_000, 6), ..shard(SIZE) }).contains("changed"));
     assert!(refused(Shard { modified: (1_700_000_001, 5), ..shard(SIZE) }).contains("changed"));
     let mut other = bytes.clone();
-    other[8] = 2;
-    assert!(Sidecar::from_image(other, &shard(SIZE)).unwrap_err().contains("version 2"));
+    other[8] = 3;
+    assert!(Sidecar::from_image(other, &shard(SIZE)).unwrap_err().contains("version 3"));
     let mut other = bytes.clone();
     other[0] = b'X';
     assert!(Sidecar::from_image(other, &shard(SIZE)).unwrap_err().contains("does not begin"));
     assert_eq!(read(&Sidecar::from_image(bytes, &shard(SIZE)).unwrap()), some());
+}
+
+/// Offsets of a compressed shard lie in what it decodes to, which may be longer than itself.
+#[test]
+fn offsets_lie_in_what_a_shard_decodes_to() {
+    let compressed = Shard { is_decoded: true, ..shard(100) };
+    let mut builder = Builder::new(1);
+    let column = builder.column("c").unwrap();
+    builder.push(b"", &mut [Member { column, offset: 900, len: 100 }]);
+    builder.decoded(1000);
+    let bytes = builder.finish(&compressed);
+    let sidecar = Sidecar::from_image(bytes.clone(), &compressed).unwrap();
+    assert_eq!((sidecar.extent(), read(&sidecar)[0].1[0].offset), (1000, 900));
+    assert!(Sidecar::from_image(bytes, &shard(100)).unwrap_err().contains("do not lie in the file"));
 }
 
 /// What is damaged in a mapped sidecar is found when it is looked at, and no sooner.
