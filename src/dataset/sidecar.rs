@@ -1,8 +1,8 @@
 //! The index of a shard in a file beside it, `SHARD.uidx`: a shard is looked through once and not at each start.
 //!
 //! # What it holds
-//! For each sample and each column an offset and a length in the shard, or in what a compressed one decodes to; the
-//! samples' keys; and what a scan left out.
+//! For each sample and each column an offset and a length in the shard, the samples' keys, and what a scan left out.
+//! Where the shard is compressed as a whole: how, and how long it is when it is decoded, which is what offsets are in.
 //! Records have one length in a sidecar, chosen by what its numbers need, so that a look-up is arithmetic: images of
 //! 100 KB with their labels take some 8 bytes a sample. Keys lie apart and share their beginnings.
 //!
@@ -11,7 +11,7 @@
 //! anywhere is no sidecar: the shard is looked through again. Its header and its table of checks carry a CRC-32C each,
 //! which are verified when it is opened; each 4 KiB of the rest have one in that table, which is verified when they are
 //! first looked at. So opening reads the header and a thousandth of the rest, and no number is used that was not
-//! verified. Numbers are held against the size of what they lie in all the same: what is wrong and has the right checksum (a bug,
+//! verified. Numbers are held against the shard's size all the same: what is wrong and has the right checksum (a bug,
 //! malice) leads to an error and not out of the file.
 //!
 //! # Mapped, and what that risks
@@ -27,6 +27,7 @@ mod build;
 mod layout;
 mod place;
 
+use super::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use layout::{Head, KEYS_PER_GROUP};
 use std::fs::File;
@@ -57,8 +58,6 @@ pub(super) struct Shard {
     pub(super) size: u64,
     /// Time of the last change: seconds since 1970 and nanoseconds.
     pub(super) modified: (i64, u32),
-    /// Whether it is compressed as a whole: offsets then lie in what it decodes to.
-    pub(super) is_decoded: bool,
 }
 
 impl Shard {
@@ -66,7 +65,7 @@ impl Shard {
     pub(super) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
         use std::os::unix::ffi::OsStrExt;
         let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
-        Shard { format, name, size: identity.size, modified: identity.modified, is_decoded: false }
+        Shard { format, name, size: identity.size, modified: identity.modified }
     }
 }
 
@@ -151,15 +150,14 @@ impl Sidecar {
         &self.head.left_out
     }
 
-    /// Bytes that offsets lie in: those of the shard, or of what it decodes to.
-    #[allow(dead_code, reason = "the formats that use it come next")]
-    pub(super) fn extent(&self) -> u64 {
-        self.head.extent
-    }
-
     /// A hash of all samples' keys, columns, offsets and lengths.
     pub(super) fn content(&self) -> u64 {
         self.head.content
+    }
+
+    /// How the shard is compressed, where it is, and how many bytes it has when it is decoded.
+    pub(super) fn decoded(&self) -> Option<(Compression, u64)> {
+        self.head.decoded
     }
 
     /// Whether it takes no memory of the process.
@@ -200,7 +198,7 @@ impl Sidecar {
                 end = end.wrapping_add_signed(column.gap_base).wrapping_add(gap);
             }
             let offset = end.checked_mul(head.unit)?;
-            let bytes_end = offset.checked_add(len).filter(|&end| end <= head.extent)?;
+            let bytes_end = offset.checked_add(len).filter(|&end| end <= head.content_bytes())?;
             each(index, offset, len);
             end = bytes_end.div_ceil(head.unit);
         }

@@ -1,5 +1,6 @@
 //! Makes a sidecar of the samples of a shard, one after another.
 
+use super::super::Compression;
 use super::super::fingerprint::Fingerprint;
 use super::layout::{Column, Head, KEYS_PER_GROUP, PADDING_BYTES};
 use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Shard};
@@ -19,7 +20,6 @@ pub(in crate::dataset) struct Member {
 #[derive(Debug)]
 pub(in crate::dataset) struct Builder {
     unit: u64,
-    extent: Option<u64>,
     names: Vec<String>,
     members: Vec<Member>,
     /// Where each sample's members end.
@@ -28,6 +28,7 @@ pub(in crate::dataset) struct Builder {
     keys: Vec<u8>,
     last_key: Vec<u8>,
     left_out: Vec<(u8, u64, Vec<u8>)>,
+    decoded: Option<(Compression, u64)>,
     content: Fingerprint,
 }
 
@@ -36,7 +37,6 @@ impl Builder {
     pub(in crate::dataset) fn new(unit: u32) -> Builder {
         Builder {
             unit: unit.into(),
-            extent: None,
             names: Vec::new(),
             members: Vec::new(),
             ends: Vec::new(),
@@ -44,6 +44,7 @@ impl Builder {
             keys: Vec::new(),
             last_key: Vec::new(),
             left_out: Vec::new(),
+            decoded: None,
             content: Fingerprint::new("samples"),
         }
     }
@@ -103,26 +104,25 @@ impl Builder {
         self.ends.push(self.members.len() as u64);
     }
 
-    /// Offsets lie in the `bytes` bytes that the shard decodes to, and not in itself: its [`Shard::is_decoded`] is set.
-    #[allow(dead_code, reason = "the formats that use it come next")]
-    pub(in crate::dataset) fn decoded(&mut self, bytes: u64) {
-        self.extent = Some(bytes);
-    }
-
     /// Notes what the scan left out: a code, how often, and the first of them.
     pub(in crate::dataset) fn left_out(&mut self, code: u8, count: u64, first: &[u8]) {
         self.left_out.push((code, count, first.to_vec()));
+    }
+
+    /// Notes that the shard is compressed as a whole, and how many bytes it has when it is decoded: values lie in these.
+    pub(in crate::dataset) fn decoded(&mut self, compression: Compression, bytes: u64) {
+        self.decoded = Some((compression, bytes));
     }
 
     /// The whole sidecar of `shard`.
     pub(in crate::dataset) fn finish(self, shard: &Shard) -> Vec<u8> {
         let mut head = Head {
             shard_bytes: shard.size,
-            extent: self.extent.unwrap_or(shard.size),
             unit: self.unit,
             samples: self.len(),
             content: self.content.finish(),
             left_out: self.left_out.clone(),
+            decoded: self.decoded,
             ..Head::default()
         };
         self.choose_widths(&mut head);
