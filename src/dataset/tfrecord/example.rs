@@ -229,11 +229,23 @@ pub(super) struct Learned {
     features: BTreeMap<String, Known>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Known {
     kind: Kind,
     /// More byte strings than one, if a record has so many.
     several: Option<u64>,
+}
+
+impl Known {
+    /// Of a feature, whose values are looked at for whether they are sound.
+    fn of(record: &Bytes, kind: Kind, lists: &Pieces) -> Result<Known, Fault> {
+        let several = match kind {
+            Kind::Bytes => Some(strings(record, lists)?.0).filter(|&count| count > 1),
+            Kind::Floats => floats(record, lists).map(|_| None)?,
+            Kind::Integers => each_integer(record, lists, |_| ()).map(|()| None)?,
+        };
+        Ok(Known { kind, several })
+    }
 }
 
 impl Learned {
@@ -242,30 +254,31 @@ impl Learned {
     /// # Errors
     /// Why it is no `Example`, or none like those before.
     pub(super) fn add(&mut self, record: &Bytes) -> Result<(), Fault> {
+        // Of features of one name the last counts.
+        let mut found: BTreeMap<&str, (usize, Option<Known>)> = BTreeMap::new();
         each_feature(record, |name, value| {
             let at = name.start;
             let Ok(name) = std::str::from_utf8(&record[name]) else {
                 return Err(Fault::new("the name of a feature is not UTF-8", at));
             };
-            let Some((kind, lists)) = feature(record, value)? else { return Ok(()) };
-            let count = match kind {
-                Kind::Bytes => strings(record, &lists)?.0,
-                Kind::Floats => floats(record, &lists)?.len() as u64 / 4,
-                Kind::Integers => {
-                    let mut count = 0;
-                    each_integer(record, &lists, |_| count += 1)?;
-                    count
-                }
+            let known = match feature(record, value)? {
+                Some((kind, lists)) => Some(Known::of(record, kind, &lists)?),
+                None => None,
             };
-            let several = (kind == Kind::Bytes && count > 1).then_some(count);
-            let known = self.features.entry(name.to_owned()).or_insert(Known { kind, several });
+            found.insert(name, (at, known));
+            Ok(())
+        })?;
+        for (name, (at, found)) in found {
+            let Some(found) = found else { continue };
+            let kind = found.kind;
+            let known = self.features.entry(name.to_owned()).or_insert(found);
             if known.kind != kind {
                 let (kind, known) = (kind.name(), known.kind.name());
                 return Err(Fault::new(format!("feature {name:?} is a {kind} and was a {known} before"), at));
             }
-            known.several = known.several.max(several);
-            Ok(())
-        })
+            known.several = known.several.max(found.several);
+        }
+        Ok(())
     }
 
     /// Whether no record has a feature.
