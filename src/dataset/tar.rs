@@ -16,13 +16,15 @@ use super::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, 
 use crate::config::Fallback;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use index::{Indexed, index_all};
+use index::index_all;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+pub(super) use index::{Indexed, Origin};
+pub(super) use notes::Notes;
 pub use notes::TarReport;
 
 /// What becomes of a sample that lacks a field which others have.
@@ -444,7 +446,7 @@ impl Run {
 
 /// Shards that are looked through at once where the user does not say how many: most of the time each waits for a short
 /// read, of which a disk does as many at once with little more time for each.
-const SCAN_THREADS: usize = 16;
+pub(super) const SCAN_THREADS: usize = 16;
 
 /// The files that are shards, counting the others.
 fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> Result<FileTable> {

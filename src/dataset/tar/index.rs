@@ -19,24 +19,24 @@ use uringload_sys::file::{Identity, OpenFlags, advise_random};
 
 /// The index of one shard, and where it comes from.
 #[derive(Debug)]
-pub(super) struct Indexed {
-    pub(super) sidecar: Sidecar,
-    pub(super) origin: Origin,
+pub(in crate::dataset) struct Indexed {
+    pub(in crate::dataset) sidecar: Sidecar,
+    pub(in crate::dataset) origin: Origin,
     /// Bytes of the archive that were read for it.
-    pub(super) bytes_read: u64,
+    pub(in crate::dataset) bytes_read: u64,
     /// Sidecars that lay there and are not this shard's index, with the reason.
-    pub(super) refused: Vec<(PathBuf, String)>,
+    pub(in crate::dataset) refused: Vec<(PathBuf, String)>,
     /// Why DALI's index, which lay there, was not used.
-    pub(super) dali_refused: Option<String>,
+    pub(in crate::dataset) dali_refused: Option<String>,
     /// Where the sidecar was put, if it is a new one.
-    pub(super) kept: Option<Kept>,
+    pub(in crate::dataset) kept: Option<Kept>,
     /// Why the shard cannot be read to its end.
-    pub(super) damage: Option<Error>,
+    pub(in crate::dataset) damage: Option<Error>,
 }
 
 /// Where an index comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(in crate::dataset) enum Origin {
     Sidecar,
     Dali,
     Scan,
@@ -187,7 +187,7 @@ impl Job<'_> {
 }
 
 impl Indexed {
-    fn new(sidecar: Sidecar, origin: Origin) -> Indexed {
+    pub(in crate::dataset) fn new(sidecar: Sidecar, origin: Origin) -> Indexed {
         let (refused, dali_refused, kept, damage) = (Vec::new(), None, None, None);
         Indexed { sidecar, origin, bytes_read: 0, refused, dali_refused, kept, damage }
     }

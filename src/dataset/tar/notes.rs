@@ -30,10 +30,10 @@ pub struct TarReport {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
-    pub(super) report: TarReport,
-    pub(super) fallbacks: Vec<Fallback>,
-    pub(super) damaged: Vec<Error>,
+pub(in crate::dataset) struct Notes {
+    pub(in crate::dataset) report: TarReport,
+    pub(in crate::dataset) fallbacks: Vec<Fallback>,
+    pub(in crate::dataset) damaged: Vec<Error>,
 }
 
 /// A step down that several shards share: how many, the first of them, and why there.
@@ -60,7 +60,7 @@ impl<'a> Common<'a> {
 
 impl Notes {
     /// What the shards have to tell; adds what they left out to `skips`.
-    pub(super) fn of(files: &FileTable, indexed: &[Indexed], skips: &mut Skips) -> Notes {
+    pub(in crate::dataset) fn of(files: &FileTable, indexed: &[Indexed], skips: &mut Skips) -> Notes {
         let mut notes = Notes::default();
         let (mut cached, mut in_memory, mut foreign) = (Common::default(), Common::default(), Common::default());
         let mut cache = PathBuf::new();
