@@ -8,6 +8,7 @@ use super::dali;
 use super::header::BLOCK_BYTES;
 use super::keys::Grouper;
 use super::scan::{Entry, Sink, scan};
+use super::window::Plain;
 use super::{Damaged, TarOptions, TarProgress};
 use crate::error::{Error, ErrorKind, Result};
 use std::io;
@@ -108,7 +109,8 @@ impl Job<'_> {
                 Err(reasons) => refused = reasons,
             }
         }
-        let imported = if self.options.rebuild { None } else { dali::import(&path, &opened.identity, &opened.file) };
+        let mut plain = Plain { file: &opened.file, size: shard.size };
+        let imported = if self.options.rebuild { None } else { dali::import(&path, &opened.identity, &mut plain) };
         let (grouper, dali_refused) = match imported {
             Some(Ok(grouper)) => (Some(grouper), None),
             Some(Err(reason)) => (None, Some(reason)),
@@ -119,7 +121,7 @@ impl Job<'_> {
                 self.bytes.fetch_add(shard.size, Ordering::Relaxed);
                 self.finish(&path, &shard, grouper, Origin::Dali, None)?
             }
-            None => self.scan(&path, &shard, &opened.file)?,
+            None => self.scan(&path, &shard, &mut plain)?,
         };
         indexed.refused = refused;
         indexed.dali_refused = dali_refused;
@@ -131,12 +133,12 @@ impl Job<'_> {
         }
     }
 
-    fn scan(&self, path: &Path, shard: &Shard, file: &std::os::fd::OwnedFd) -> Result<Indexed> {
+    fn scan(&self, path: &Path, shard: &Shard, source: &mut Plain<'_>) -> Result<Indexed> {
         // Without readahead, which would read the payloads that are passed over. Where that cannot be had, it does.
-        let _ = advise_random(file.as_fd());
+        let _ = advise_random(source.file.as_fd());
         let mut collector =
             Collector { job: self, grouper: Grouper::new(BLOCK_BYTES as u32), left_out: Vec::new(), told: 0 };
-        let result = scan(file, shard.size, &mut collector);
+        let result = scan(source, &mut collector);
         self.bytes.fetch_add(shard.size - collector.told.min(shard.size), Ordering::Relaxed);
         let Collector { mut grouper, left_out, .. } = collector;
         let (bytes_read, damage) = match result {
