@@ -4,7 +4,6 @@
 mod arrays;
 mod beton;
 mod classes;
-#[allow(dead_code, reason = "the formats that use it come next")]
 mod compression;
 mod concat;
 mod files;

@@ -240,7 +240,8 @@ fn sparse(name: &[u8], offset: u64) -> Error {
     at(ErrorKind::Unavailable, doing, offset).with_remedy("write the archive again without --sparse")
 }
 
-/// The first block is no header: what else the file may be.
+/// The first block is no header: what else the archive may be. Of the ways in which files are compressed, those that
+/// are undone here show only where an archive was compressed twice.
 fn no_header(block: &Block, offset: u64, fault: &str) -> Error {
     let packed = [
         (&b"\x1f\x8b"[..], "gzip", "gzip -d"),
@@ -251,7 +252,7 @@ fn no_header(block: &Block, offset: u64, fault: &str) -> Error {
     ];
     match packed.iter().find(|(magic, ..)| offset == 0 && block.starts_with(magic)) {
         Some((_, name, tool)) => {
-            let doing = format!("the archive is compressed with {name}, of which no part can be read by itself:");
+            let doing = format!("the archive is compressed with {name}, which is not undone here:");
             at(ErrorKind::Unavailable, doing, 0).with_remedy(format!("decompress it first: {tool} FILE"))
         }
         None if offset == 0 => {

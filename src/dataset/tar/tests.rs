@@ -1,6 +1,8 @@
 //! Headers of any bytes, and how little of an archive is read to index it.
 
+use super::super::Compression;
 use super::header::{Block, Header, Pax};
+use super::packed::Stream;
 use super::scan::{Entry, Sink, scan};
 use super::window::Source;
 use super::*;
@@ -25,7 +27,7 @@ impl Source for &[u8] {
 }
 
 /// What a scan told of.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Seen {
     entries: Vec<(Vec<u8>, u64, u64)>,
     skipped: Vec<SkipReason>,
@@ -272,7 +274,17 @@ proptest! {
         }
         archive.truncate(len.index(archive.len()) + 1);
         let mut seen = Seen::default();
-        let _ = scan(&mut &archive[..], &mut seen);
+        let result = scan(&mut &archive[..], &mut seen);
+        // From a stream, which cannot go back and does not know its length, it is the same.
+        let packed = zstd::stream::encode_all(&archive[..], 1).unwrap();
+        let mut streamed = Seen::default();
+        let mut stream = Stream::new(Compression::Zstd, &packed[..]).unwrap();
+        let same = scan(&mut stream, &mut streamed);
+        prop_assert_eq!(&streamed, &seen);
+        let place = |result: Result<u64>| result.err().map(|error| error.to_string());
+        prop_assert_eq!(place(same), place(result));
+        prop_assert!(!stream.is_broken());
+        prop_assert_eq!(stream.reach(u64::MAX).unwrap(), archive.len() as u64);
         for (_, offset, len) in seen.entries {
             prop_assert!(offset + len <= archive.len() as u64);
         }
