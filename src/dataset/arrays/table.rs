@@ -1,4 +1,4 @@
-//! Where every value lies: a unit (a file, or an array) for each sample or run of rows, and in it a place a column.
+//! Where every value lies: a group (a file, or an array) for each sample or run of rows, and in it a place a column.
 
 use super::{ArraySamples, DATA, Found, Listing, NAMES_TOLD};
 use crate::dataset::fingerprint::Fingerprint;
@@ -14,12 +14,12 @@ const COLUMNS_MAX: usize = 4096;
 pub(super) struct Table {
     samples: ArraySamples,
     columns: Vec<Column>,
-    /// A unit has a place for each column.
+    /// A group has a place for each column.
     places: Vec<Place>,
     shapes: Shapes,
     /// Samples in the files up to and with each; empty where each file is one sample.
     ends: Vec<u64>,
-    /// Names of the units, where arrays are samples.
+    /// Names of the groups, where arrays are samples.
     names: Vec<Box<str>>,
     bytes: u64,
 }
@@ -126,8 +126,8 @@ impl Table {
             self.push(column, array.offset, value_shape, rows != Some(0))?;
         }
         let rows = rows.unwrap_or(1);
-        let unit = self.places.len() / self.columns.len() - 1;
-        self.bytes = self.bytes.saturating_add(self.unit_bytes(unit).saturating_mul(rows));
+        let group = self.places.len() / self.columns.len() - 1;
+        self.bytes = self.bytes.saturating_add(self.group_bytes(group).saturating_mul(rows));
         if self.samples == ArraySamples::Rows {
             self.end_file(rows)?;
         }
@@ -149,7 +149,7 @@ impl Table {
             }
             self.push(0, array.offset, &array.shape, true)?;
             self.names.push(name.into());
-            self.bytes = self.bytes.saturating_add(self.unit_bytes(self.places.len() - 1));
+            self.bytes = self.bytes.saturating_add(self.group_bytes(self.places.len() - 1));
         }
         self.end_file(count)
     }
@@ -276,8 +276,8 @@ impl Table {
 
     /// Where the values of a sample lie: first byte and length of each column's.
     pub(super) fn places(&self, id: u64) -> impl Iterator<Item = (u64, u64)> {
-        let (unit, row) = self.unit(id);
-        self.unit_places(unit).iter().zip(&self.columns).map(move |(&place, column)| {
+        let (group, row) = self.group(id);
+        self.group_places(group).iter().zip(&self.columns).map(move |(&place, column)| {
             let len = self.value_bytes(place, column);
             // Fits: the row ends at or before the file's end.
             (place.offset() + row * len, len)
@@ -285,12 +285,12 @@ impl Table {
     }
 
     pub(super) fn shape_of(&self, id: u64, column: usize) -> &[u64] {
-        let place = self.unit_places(self.unit(id).0)[column];
+        let place = self.group_places(self.group(id).0)[column];
         &self.shapes.known[place.shape as usize].0
     }
 
     pub(super) fn elements(&self, id: u64, column: usize) -> u64 {
-        self.shapes.elements(self.unit_places(self.unit(id).0)[column])
+        self.shapes.elements(self.group_places(self.group(id).0)[column])
     }
 
     pub(super) fn name_of(&self, id: u64) -> &str {
@@ -306,15 +306,15 @@ impl Table {
             return count.saturating_mul(self.places(0).map(|(_, len)| len).sum());
         }
         // Bytes of a sample, and number of such samples.
-        let unit = |unit: usize| match self.samples {
-            ArraySamples::Rows => (self.unit_bytes(unit), self.rows(unit)),
-            _ => (self.unit_bytes(unit), 1),
+        let group = |group: usize| match self.samples {
+            ArraySamples::Rows => (self.group_bytes(group), self.rows(group)),
+            _ => (self.group_bytes(group), 1),
         };
-        let mut units: Vec<(u64, u64)> = (0..self.places.len() / self.columns.len()).map(unit).collect();
-        units.sort_unstable_by(|a, b| b.cmp(a));
+        let mut groups: Vec<(u64, u64)> = (0..self.places.len() / self.columns.len()).map(group).collect();
+        groups.sort_unstable_by(|a, b| b.cmp(a));
         let mut left = count;
         let mut sum: u64 = 0;
-        for (bytes, samples) in units {
+        for (bytes, samples) in groups {
             let taken = samples.min(left);
             sum = sum.saturating_add(bytes.saturating_mul(taken));
             left -= taken;
@@ -339,8 +339,8 @@ impl Table {
         self.names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
     }
 
-    /// The unit of a sample, and its row there.
-    fn unit(&self, id: u64) -> (usize, u64) {
+    /// The group of a sample, and its row there.
+    fn group(&self, id: u64) -> (usize, u64) {
         match self.samples {
             ArraySamples::Rows => self.locate(id),
             _ => (id as usize, 0),
@@ -351,13 +351,13 @@ impl Table {
         self.ends[file] - if file == 0 { 0 } else { self.ends[file - 1] }
     }
 
-    fn unit_places(&self, unit: usize) -> &[Place] {
-        &self.places[unit * self.columns.len()..][..self.columns.len()]
+    fn group_places(&self, group: usize) -> &[Place] {
+        &self.places[group * self.columns.len()..][..self.columns.len()]
     }
 
-    /// Bytes of one sample of a unit.
-    fn unit_bytes(&self, unit: usize) -> u64 {
-        let values = self.unit_places(unit).iter().zip(&self.columns);
+    /// Bytes of one sample of a group.
+    fn group_bytes(&self, group: usize) -> u64 {
+        let values = self.group_places(group).iter().zip(&self.columns);
         values.fold(0, |sum: u64, (&place, column)| sum.saturating_add(self.value_bytes(place, column)))
     }
 
