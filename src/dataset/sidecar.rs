@@ -135,6 +135,11 @@ impl Sidecar {
         Ok(sidecar)
     }
 
+    /// Where it lies; `None` where it was never written.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// Number of samples.
     pub(super) fn len(&self) -> u64 {
         self.head.samples
