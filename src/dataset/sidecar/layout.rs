@@ -52,6 +52,19 @@ pub(in crate::dataset) struct Column {
     pub(super) len_width: u8,
 }
 
+impl Column {
+    /// An upper bound of the lengths of the values of `samples` samples: a length, and how many have it at most.
+    pub(in crate::dataset) fn runs(&self, samples: u64) -> impl Iterator<Item = (u64, u64)> {
+        let mut left = samples.saturating_sub(self.missing);
+        self.steps.iter().enumerate().map(move |(step, &len)| {
+            // The longest value stands for itself, the 2nd for itself and the 3rd, the 4th for four.
+            let run = left.min(1 << step);
+            left -= run;
+            (len, run)
+        })
+    }
+}
+
 /// Everything that a header says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Head {
