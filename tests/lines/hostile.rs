@@ -1,0 +1,103 @@
+//! Files cut at every byte and changed at every byte: never a panic, and lines that remain are right.
+
+use super::*;
+use common::allocator::Watched;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const FILES: [(&str, &[u8]); 3] = [
+    ("a.txt", b"\xef\xbb\xbfone\r\n\nthree\nfour"),
+    ("a.jsonl", b"{\"a\": \"x\\n\", \"b\": [1, 2.5]}\n\n{\"a\": \"y\", \"b\": [-3]}\r\n{\"b\": [], \"a\": \"\"}"),
+    ("a.csv", b"a,b\r\n1,\"2\r\n\"\"3\"\"\"\r\n\r\n4,5\r\n\"7\",6"),
+];
+
+/// Options that look into lines of each format.
+fn options() -> [LineOptions; 4] {
+    let typed = LineOptions { dtypes: vec![("a".into(), DType::F32)], ..quiet(LineFormat::Csv) };
+    [quiet(LineFormat::Text), columns(LineFormat::Jsonl, &["a", "b:f64"]), quiet(LineFormat::Csv), typed]
+}
+
+fn file_of(format: LineFormat) -> (&'static str, &'static [u8]) {
+    FILES[FORMATS.iter().position(|&known| known == format).unwrap()]
+}
+
+/// No file here has a kilobyte; a pass reads as much as the file has, and memory for values is taken by 64 KiB.
+const ALLOCATION_MAX: usize = 1 << 20;
+
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+fn watch(bytes: usize) {
+    // The test of lines that fill several reads has a file and threads of its own.
+    if bytes < 2 * ALLOCATION_MAX || bytes > 1 << 29 {
+        LARGEST.fetch_max(bytes, Ordering::Relaxed);
+    }
+}
+
+#[global_allocator]
+static WATCHED: Watched = Watched(watch);
+
+#[test]
+fn cut_at_every_byte() {
+    for options in options() {
+        let (name, whole) = file_of(options.format);
+        let wanted: Vec<Row> = open(whole, &options).unwrap().into_iter().map(|row| row.unwrap()).collect();
+        for len in 0..whole.len() {
+            match open(&whole[..len], &options) {
+                Ok(rows) => {
+                    // All but the last line are what they were; the last may be a part of what it was.
+                    let complete = rows.len().saturating_sub(1);
+                    for (row, wanted) in rows[..complete].iter().zip(&wanted) {
+                        assert_eq!(row.as_ref().unwrap(), wanted, "{name} of {len} bytes");
+                    }
+                    assert!(rows.len() <= wanted.len(), "{name} of {len} bytes");
+                }
+                Err(error) => {
+                    let kinds = [ErrorKind::Empty, ErrorKind::Corrupt, ErrorKind::InvalidArgument];
+                    assert!(kinds.contains(&error.kind()), "{name} of {len} bytes: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn changed_at_every_byte() {
+    for options in options() {
+        let (name, whole) = file_of(options.format);
+        for at in 0..whole.len() {
+            for byte in *b"\n\r\",;{}[]\\ 9a\0\xff" {
+                let mut bytes = whole.to_vec();
+                bytes[at] = byte;
+                let place = folder(&[(name, &bytes)]);
+                let Ok(lines) = Lines::open(&[place.path()], &options) else { continue };
+                let mut spans = Vec::new();
+                (0..lines.len()).for_each(|id| lines.spans(SampleId(id), &mut spans));
+                assert!(
+                    spans.iter().all(|span| span.offset + span.len <= bytes.len() as u64),
+                    "{name}: {byte} at {at}"
+                );
+                assert!(spans.windows(2).all(|pair| pair[0].offset + pair[0].len < pair[1].offset), "{name}: {at}");
+                for row in samples(&lines) {
+                    let error = row.err();
+                    let is_named = |error: &Error| error.file().is_some() && error.offset().is_some();
+                    assert!(error.as_ref().is_none_or(is_named), "{name}: {byte} at {at}: {error:?}");
+                }
+                // Text of any bytes is lines.
+                assert!(options.format != LineFormat::Text || !lines.is_empty());
+            }
+        }
+    }
+    assert!(LARGEST.load(Ordering::Relaxed) <= 2 * ALLOCATION_MAX, "{} bytes at once", LARGEST.load(Ordering::Relaxed));
+}
+
+/// What was read is not what the index was made of: the file changed in place, without a change of size.
+#[test]
+fn rows_that_are_not_those_of_the_index() {
+    let place = folder(&[("a.csv", b"a,b\n1,\"2\"\n3,4\n")]);
+    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Csv)).unwrap();
+    for changed in [&b"a,b\n1,\"2,\n3,4\n"[..], b"a,b\n1\n\"2\"\n3,4\n"] {
+        fs::write(place.path().join("a.csv"), changed).unwrap();
+        let error = sample(&lines, 0).unwrap_err();
+        assert_error(Err::<(), _>(error), ErrorKind::Corrupt, &["does not end where the index says", "a.csv"]);
+        assert!(sample(&lines, 1).is_ok(), "what came before leaves nothing behind");
+    }
+}
