@@ -63,7 +63,7 @@ fn text_in_every_form() {
 fn fields_of_json() {
     let line = |number: usize| {
         let ids: Vec<usize> = (0..number % 9).collect();
-        let text = if number % 2 == 0 { "plain" } else { "\\u00e9scaped" };
+        let text = if number.is_multiple_of(2) { "plain" } else { "\\u00e9scaped" };
         format!("{{\"ids\": {ids:?}, \"score\": {number}.5, \"text\": \"{text}{number}\", \"label\": -{number}}}\n")
     };
     let place = files("jsonl", line, "");
