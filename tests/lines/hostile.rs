@@ -26,11 +26,14 @@ const ALLOCATION_MAX: usize = 128 << 10;
 thread_local! {
     /// The largest piece of memory that the thread asked for: a single file is looked through by the caller's.
     static LARGEST: Cell<usize> = const { Cell::new(0) };
+    /// How often it asked.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
 fn watch(bytes: usize) {
     // A thread that ends has no cell any more, and nobody asks it.
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(bytes)));
+    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
 #[global_allocator]
@@ -88,6 +91,39 @@ fn changed_at_every_byte() {
         }
     }
     assert!(LARGEST.get() <= ALLOCATION_MAX, "{} bytes at once", LARGEST.get());
+}
+
+/// Values that do not lie in the file as they are delivered take memory for many samples at once.
+#[test]
+fn parsing_takes_memory_by_the_batch() {
+    use uringload::dataset::{Sample, Value};
+    let objects: String =
+        (0..2000).map(|n| format!("{{\"f\": {n}.5, \"x\": 0, \"t\": \"a\", \"l\": [{n}, 2]}}\n")).collect();
+    let rows: String = (0..2000).map(|n| format!("{n}.5,\"a \"\"{n}\"\"\",plain\n")).collect();
+    let typed = vec![("f".to_owned(), DType::F32)];
+    for (text, options) in [
+        (objects, columns(LineFormat::Jsonl, &["f", "t", "l:i32"])),
+        (format!("f,t,p\n{rows}"), LineOptions { dtypes: typed, ..quiet(LineFormat::Csv) }),
+    ] {
+        let place = folder(&[("file", text.as_bytes())]);
+        let lines = Lines::open(&[place.path().join("file")], &options).unwrap();
+        let whole = bytes::Bytes::from(text);
+        let (mut spans, mut held, mut sample) = (Vec::new(), Vec::<Value>::with_capacity(300), Sample::default());
+        let before = COUNT.get();
+        for id in (0..lines.len()).map(SampleId) {
+            spans.clear();
+            lines.spans(id, &mut spans);
+            let line = spans[0].offset as usize..(spans[0].offset + spans[0].len) as usize;
+            lines.parse(id, &[whole.slice(line)], &mut sample).unwrap();
+            if held.len() + sample.values.len() > 300 {
+                held.clear();
+            }
+            held.append(&mut sample.values);
+        }
+        let each = (COUNT.get() - before) as f64 / lines.len() as f64;
+        println!("{}: {each:.4} allocations a sample", lines.format());
+        assert!(lines.len() == 2000 && each < 0.05, "{}: {each} allocations a sample", lines.format());
+    }
 }
 
 /// What was read is not what the index was made of: the file changed in place, without a change of size.
