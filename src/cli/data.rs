@@ -97,7 +97,7 @@ impl Data {
     pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
         let name = format.format.unwrap_or_else(|| match format.record_size {
             Some(_) => FormatName::Records,
-            None => detect(paths),
+            None => detect(paths, format),
         });
         check_use(name, format)?;
         let bad_shards = if format.allow_bad_shards { BadShards::FailSamples } else { BadShards::Refuse };
@@ -234,10 +234,11 @@ impl Kind {
 }
 
 /// The format that all paths show; a folder of files where they show none.
-fn detect(paths: &[PathBuf]) -> FormatName {
+fn detect(paths: &[PathBuf], asked: &Format) -> FormatName {
     let is_all = |is_one: &dyn Fn(&Path) -> bool| !paths.is_empty() && paths.iter().all(|path| is_one(path));
     let is_array = |format| is_all(&|path| ArrayFormat::detect(path) == Some(format));
-    if let Some(format) = detect_lines(paths) {
+    // Whoever names a type of elements has files of numbers, whatever they are called.
+    if let Some(format) = detect_lines(paths).filter(|_| asked.dtype.is_none()) {
         return FormatName::of_lines(format);
     }
     match () {

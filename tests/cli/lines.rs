@@ -45,6 +45,8 @@ fn folders_of_text_stay_folders() {
     assert_eq!((&told["format"], &told["samples"]), (&"folder".into(), &1.into()));
     let told = json(&run("inspect --json", &folder.path().join("pos/a.txt"), 0).0);
     assert_eq!((&told["format"], &told["samples"]), (&"text".into(), &2.into()));
+    let told = json(&run("inspect --json --dtype u16", &folder.path().join("pos/a.txt"), 0).0);
+    assert_eq!((&told["format"], &told["columns"][0]["dtype"]), (&"folder".into(), &"u16".into()));
     let told = json(&run("inspect --json --format text", folder.path(), 0).0);
     assert_eq!((&told["format"], &told["samples"]), (&"text".into(), &3.into()));
 }
