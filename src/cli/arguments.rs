@@ -2,6 +2,7 @@
 
 mod chosen;
 mod failing;
+mod lines;
 mod rows;
 
 use super::failure::EXIT_CODES;
@@ -11,10 +12,11 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{Config, EngineChoice, IoChoice, OnError, Shuffle};
-use uringload::dataset::{DType, Damaged, Missing, TarOptions};
+use uringload::dataset::{DType, Damaged, LineFormat, LineOptions, Missing, TarOptions};
 
 pub use chosen::Chosen;
 pub use failing::Failing;
+pub use lines::LineArguments;
 pub use rows::Rows;
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
@@ -32,7 +34,7 @@ pub enum Command {
     Bench(Box<Bench>),
     /// Says whether the fastest way to read is open on this machine, and how to open it.
     Doctor(Doctor),
-    /// Looks through archives and puts an index beside each, which later starts use.
+    /// Looks through archives or files of lines and puts an index beside each, which later starts use.
     Index(Index),
     /// Says what a dataset consists of.
     Inspect(Inspect),
@@ -124,16 +126,22 @@ pub struct Doctor {
 /// Options of `index`.
 #[derive(Debug, Args)]
 pub struct Index {
-    /// Folders, files or patterns of tar archives.
+    /// Folders, files or patterns of tar archives, or of files of lines (jsonl, csv, text).
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Where indexes go whose archive's own folder takes none.
+    /// What the files are: tar, jsonl, csv or text [default: what their names show; else tar].
+    #[arg(long)]
+    pub format: Option<FormatName>,
+    /// What stands between the fields of csv: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
+    #[arg(long, value_name = "CHAR", value_parser = lines::parse_delimiter)]
+    pub delimiter: Option<u8>,
+    /// Where indexes go whose file's own folder takes none.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub index_cache: Option<PathBuf>,
-    /// Look through archives whose index is there already.
+    /// Look through files whose index is there already.
     #[arg(long)]
     pub rebuild: bool,
-    /// Archives that are looked through at once [default: by the machine].
+    /// Files that are looked through at once [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
 }
@@ -312,11 +320,13 @@ pub struct Format {
     /// What becomes of a sample of a tar that lacks a field.
     #[arg(long, default_value = "error")]
     pub missing: MissingName,
-    /// Where indexes of archives go whose own folder takes none.
+    #[command(flatten)]
+    pub lines: LineArguments,
+    /// Where indexes of archives and files of lines go whose own folder takes none.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub index_cache: Option<PathBuf>,
-    /// Read the whole samples of archives that are cut short or broken instead of failing [default: with --on-error
-    /// skip].
+    /// Read the whole samples of archives and files of lines that are cut short or broken instead of failing [default:
+    /// with --on-error skip].
     #[arg(long)]
     pub keep_damaged: bool,
 }
@@ -340,6 +350,7 @@ impl Format {
             documents: false,
             fields: None,
             missing: MissingName::Error,
+            lines: LineArguments::default(),
             index_cache: None,
             keep_damaged: false,
         }
@@ -351,6 +362,15 @@ impl Format {
         Format { keep_damaged, ..self.clone() }
     }
 
+    fn damaged(&self) -> Damaged {
+        if self.keep_damaged { Damaged::Keep } else { Damaged::Error }
+    }
+
+    /// How files of lines are opened.
+    pub fn line_options(&self, format: LineFormat) -> LineOptions {
+        LineOptions { format, damaged: self.damaged(), cache: self.index_cache.clone(), ..self.lines.options() }
+    }
+
     /// How archives are opened.
     pub fn tar_options(&self) -> TarOptions {
         TarOptions {
@@ -359,7 +379,7 @@ impl Format {
                 MissingName::Error => Missing::Error,
                 MissingName::Empty => Missing::Empty,
             },
-            damaged: if self.keep_damaged { Damaged::Keep } else { Damaged::Error },
+            damaged: self.damaged(),
             cache: self.index_cache.clone(),
             ..TarOptions::default()
         }
@@ -487,6 +507,23 @@ pub enum FormatName {
     Tokens,
     /// Tar archives as webdataset has them: neighbours of one name are a sample.
     Tar,
+    /// Lines of JSON, each a sample.
+    Jsonl,
+    /// Rows of comma separated values, each a sample.
+    Csv,
+    /// Lines of text, each a sample.
+    Text,
+}
+
+impl FormatName {
+    /// The format of lines of this name.
+    pub fn of_lines(format: LineFormat) -> FormatName {
+        match format {
+            LineFormat::Jsonl => FormatName::Jsonl,
+            LineFormat::Csv => FormatName::Csv,
+            _ => FormatName::Text,
+        }
+    }
 }
 
 /// Types of raw tokens.

@@ -36,6 +36,8 @@ pub enum SkipReason {
     MissingEnd,
     /// What lies behind the damage of a shard.
     DamagedShard,
+    /// A line without anything in it, in a format where that is no sample.
+    EmptyLine,
 }
 
 impl SkipReason {
@@ -57,6 +59,7 @@ impl SkipReason {
             SkipReason::TrailingBytes => "bytes behind the end of an archive",
             SkipReason::MissingEnd => "ends of archives that are not there (cut short?)",
             SkipReason::DamagedShard => "rests of damaged shards",
+            SkipReason::EmptyLine => "empty lines",
         }
     }
 
@@ -78,6 +81,7 @@ impl SkipReason {
             SkipReason::DamagedShard => 13,
             SkipReason::OtherFormat => 14,
             SkipReason::IncompleteWindow => 15,
+            SkipReason::EmptyLine => 20,
         }
     }
 
@@ -89,6 +93,7 @@ impl SkipReason {
             SkipReason::Metadata,
             SkipReason::TrailingBytes,
             SkipReason::MissingEnd,
+            SkipReason::EmptyLine,
         ];
         in_shards.into_iter().find(|reason| reason.code() == code)
     }

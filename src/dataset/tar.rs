@@ -13,6 +13,7 @@ mod window;
 use super::fingerprint::Fingerprint;
 use super::paths::{Index, index, thread_count};
 use super::sidecar::Sidecar;
+use super::sizes::sum_of_runs;
 use super::skipped::{SkipReason, Skips};
 use super::{
     DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
@@ -28,9 +29,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use units::Packed;
 
+pub use super::indexes::{IndexProgress as TarProgress, IndexReport as TarReport};
 pub(super) use index::{Indexed, Origin};
 pub(super) use notes::Notes;
-pub use notes::TarReport;
 
 /// What becomes of a sample that lacks a field which others have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,19 +71,6 @@ pub struct TarOptions {
     pub rebuild: bool,
     /// Threads that look through shards; 0 chooses by the machine.
     pub threads: usize,
-}
-
-/// How far looking through the shards has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TarProgress {
-    /// Shards that are done.
-    pub shards: u64,
-    /// All shards.
-    pub shards_total: u64,
-    /// Bytes of archives that are done, payloads included.
-    pub bytes: u64,
-    /// Bytes of all archives.
-    pub bytes_total: u64,
 }
 
 /// Shards of samples in tar archives, as webdataset has them.
@@ -416,22 +404,9 @@ impl Dataset for Tar {
             let mut runs: Vec<(u64, u64)> = Vec::new();
             for shard in self.shards.iter().filter(|shard| shard.unit.is_none()) {
                 let Some(column) = shard.fields.iter().position(|&known| known == Some(field)) else { continue };
-                let column = &shard.sidecar.columns()[column];
-                let mut left = shard.sidecar.len().saturating_sub(column.missing);
-                for (step, &len) in column.steps.iter().enumerate() {
-                    // The longest value stands for itself, the 2nd for itself and the 3rd, the 4th for four.
-                    let run = left.min(1 << step);
-                    left -= run;
-                    runs.push((len, run));
-                }
+                runs.extend(shard.sidecar.columns()[column].runs(shard.sidecar.len()));
             }
-            runs.sort_unstable_by(|a, b| b.cmp(a));
-            let mut left = count;
-            for (len, run) in runs {
-                let taken = run.min(left);
-                left -= taken;
-                sum = sum.saturating_add(len.saturating_mul(taken));
-            }
+            sum = sum.saturating_add(sum_of_runs(runs, count));
         }
         let between = (self.schema.fields.len() as u64 - 1).saturating_mul(BETWEEN_BYTES);
         sum.min(self.span_bytes).saturating_add(count.min(self.span_samples).saturating_mul(between))
