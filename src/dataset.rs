@@ -287,6 +287,12 @@ pub trait Dataset: Send + Sync + 'static {
         &[]
     }
 
+    /// Whether a sample has a value of field number `field`. Where it has none, and `parse` does not fail for it,
+    /// `parse` gives an empty one.
+    fn has_field(&self, _id: SampleId, _field: usize) -> bool {
+        true
+    }
+
     /// Which sample of which dataset this really is, where this dataset is a view of others.
     fn origin(&self, id: SampleId) -> Origin {
         Origin { fingerprint: self.fingerprint(), id }

@@ -402,6 +402,12 @@ impl Dataset for Tar {
         .then_some(found)
     }
 
+    fn has_field(&self, id: SampleId, field: usize) -> bool {
+        let mut has = false;
+        self.each_field(id, |known, _, _| has |= known == field);
+        has
+    }
+
     fn plain_field(&self) -> Option<usize> {
         (self.schema.fields.len() == 1).then_some(0)
     }
