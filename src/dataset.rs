@@ -52,6 +52,10 @@ pub use tokens::{TokenOptions, TokenSource, Tokens};
 pub use units::{UnitId, Units};
 pub use view::{Repeat, Subset};
 
+pub(crate) use parallel::try_in_parallel;
+pub(crate) use sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
+pub(crate) use tar::{MANIFEST_NAME, split_name};
+
 /// Number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SampleId(pub u64);

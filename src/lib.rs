@@ -20,6 +20,7 @@ pub mod quarantine;
 pub mod engine;
 pub mod reactor;
 pub mod loader;
+pub mod pack;
 pub mod raw;
 
 pub use error::{Error, ErrorKind, Result};

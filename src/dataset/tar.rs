@@ -23,6 +23,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use keys::split as split_name;
 pub use notes::TarReport;
 
 /// What becomes of a sample that lacks a field which others have.
@@ -404,8 +405,9 @@ impl Dataset for Tar {
 
     fn has_field(&self, id: SampleId, field: usize) -> bool {
         let mut has = false;
-        self.each_field(id, |known, _, _| has |= known == field);
-        has
+        let is_whole = self.each_field(id, |known, _, _| has |= known == field);
+        // Where the index is damaged nobody knows, and `parse` says so.
+        has || !is_whole
     }
 
     fn plain_field(&self) -> Option<usize> {
@@ -476,6 +478,9 @@ fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> 
     Ok(shards)
 }
 
+/// The file in which a packer notes what the shards beside it are made of.
+pub(crate) const MANIFEST_NAME: &str = "pack.json";
+
 /// Endings of archives. The compressed ones are there to be refused by what they are.
 const ENDINGS: [&str; 10] =
     [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
@@ -485,9 +490,10 @@ fn is_shard(path: &Path) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
 
-/// Whether a name is that of our own index or of DALI's.
+/// Whether a name is that of our own index or of DALI's, or of what a packer notes beside its shards.
 fn is_index(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == super::sidecar::EXTENSION || ending == "idx")
+        || path.file_name().is_some_and(|name| name == MANIFEST_NAME)
 }
 
 /// The fields of all shards, in the order in which they first come.
