@@ -11,6 +11,7 @@ mod bench;
 mod ends;
 mod list;
 mod looks;
+mod pack;
 mod ranks;
 mod state;
 mod verify_order;
