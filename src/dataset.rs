@@ -57,6 +57,10 @@ pub use tokens::{TokenOptions, TokenSource, Tokens};
 pub use units::{UnitId, Units};
 pub use view::{Repeat, Subset};
 
+pub(crate) use parallel::try_in_parallel;
+pub(crate) use sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
+pub(crate) use tar::{MANIFEST_NAME, split_name};
+
 /// Number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SampleId(pub u64);
@@ -290,6 +294,12 @@ pub trait Dataset: Send + Sync + 'static {
     /// where samples are not stored in shards.
     fn shards(&self) -> &[u64] {
         &[]
+    }
+
+    /// Whether a sample has a value of field number `field`. Where it has none, and `parse` does not fail for it,
+    /// `parse` gives an empty one.
+    fn has_field(&self, _id: SampleId, _field: usize) -> bool {
+        true
     }
 
     /// Which sample of which dataset this really is, where this dataset is a view of others.

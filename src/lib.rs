@@ -21,6 +21,7 @@ pub mod engine;
 pub mod stage;
 pub mod reactor;
 pub mod loader;
+pub mod pack;
 pub mod raw;
 
 pub use error::{Error, ErrorKind, Result};

@@ -3,6 +3,7 @@
 mod chosen;
 mod failing;
 mod lines;
+mod pack;
 mod rows;
 
 use super::failure::EXIT_CODES;
@@ -15,8 +16,9 @@ use uringload::config::{Config, EngineChoice, IoChoice, OnError, Shuffle};
 use uringload::dataset::{DType, Damaged, LineFormat, LineOptions, Missing, TarOptions};
 
 pub use chosen::Chosen;
-pub use failing::Failing;
+pub use failing::{Failing, OnErrorName};
 pub use lines::LineArguments;
+pub use pack::Pack;
 pub use rows::Rows;
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
@@ -40,6 +42,18 @@ pub enum Command {
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
     List(Box<List>),
+    /// Writes a dataset as WebDataset tar shards whose values begin at multiples of 4096 bytes.
+    ///
+    /// Shards are DST/PREFIX-000000.tar and so on, with an index beside each. Which samples are in which is decided
+    /// beforehand, by the source and the options alone, so that the result is the same bytes whatever the number of
+    /// threads. Each is written under another name, synced and renamed: a pack that was ended leaves no half shard,
+    /// and the same command goes on with it (DST/pack.json says what the shards are made of).
+    ///
+    /// Files of a folder keep their paths: the key is what stands before the first dot of the file's name, the field
+    /// what stands behind it, files of one key are one sample, and class folders become KEY.cls. Samples of archives
+    /// keep keys and fields. All else is called by number, each column a field; numbers that are not plain bytes become
+    /// .npy files.
+    Pack(Box<Pack>),
     /// Shows a saved state, or makes one of another place.
     #[command(subcommand)]
     State(StateCommand),
@@ -457,28 +471,33 @@ pub fn ordered(order: &Order) -> Config {
     }
 }
 
-/// The same, by which means it is read, in what form it comes, and what becomes of what cannot be had.
-pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> Config {
-    let mut config = Config {
-        engine: match means.engine {
+impl Means {
+    /// Puts what was asked into a configuration.
+    pub fn apply(&self, config: &mut Config) {
+        config.engine = match self.engine {
             EngineName::Auto => EngineChoice::Auto,
             EngineName::Uring => EngineChoice::Uring,
             EngineName::Threads => EngineChoice::Threads,
             EngineName::Sim => EngineChoice::Sim,
-        },
-        io: match means.io {
+        };
+        config.io = match self.io {
             IoName::Auto => IoChoice::Auto,
             IoName::Direct => IoChoice::Direct,
             IoName::Buffered => IoChoice::Buffered,
-        },
-        queue_depth: means.queue_depth,
-        read_bytes: means.read_size,
-        io_threads: means.io_threads,
-        num_threads: means.num_threads,
-        memory_limit: means.memory_limit,
-        coalesce_gap: means.coalesce_gap,
-        ..ordered(order)
-    };
+        };
+        config.queue_depth = self.queue_depth;
+        config.read_bytes = self.read_size;
+        config.io_threads = self.io_threads;
+        config.num_threads = self.num_threads;
+        config.memory_limit = self.memory_limit;
+        config.coalesce_gap = self.coalesce_gap;
+    }
+}
+
+/// The same, by which means it is read, in what form it comes, and what becomes of what cannot be had.
+pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> Config {
+    let mut config = ordered(order);
+    means.apply(&mut config);
     rows.apply(&mut config);
     failing.apply(&mut config);
     config

@@ -38,7 +38,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_sys::file::{Identity, Mapping};
 
 pub(super) use build::{Builder, Member};
-pub(super) use layout::{COLUMNS_MAX, Column, KEY_BYTES_MAX};
+pub(super) use layout::Column;
+pub(crate) use layout::{COLUMNS_MAX, KEY_BYTES_MAX};
 pub(super) use place::{EXTENSION, Kept, Places};
 
 /// Sidecars are read into memory up to this many bytes for all of a dataset's shards together: two million samples.

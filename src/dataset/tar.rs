@@ -31,6 +31,7 @@ use units::Packed;
 
 pub use super::indexes::{IndexProgress as TarProgress, IndexReport as TarReport};
 pub(super) use index::{Indexed, Origin};
+pub(crate) use keys::split as split_name;
 pub(super) use notes::Notes;
 
 /// What becomes of a sample that lacks a field which others have.
@@ -427,6 +428,13 @@ impl Dataset for Tar {
         .then_some(found)
     }
 
+    fn has_field(&self, id: SampleId, field: usize) -> bool {
+        let mut has = false;
+        let is_whole = self.each_field(id, |known, _, _| has |= known == field);
+        // Where the index is damaged nobody knows, and `parse` says so.
+        has || !is_whole
+    }
+
     fn plain_field(&self) -> Option<usize> {
         (self.schema.fields.len() == 1 && self.units().is_none()).then_some(0)
     }
@@ -499,6 +507,9 @@ fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> 
     Ok(shards)
 }
 
+/// The file in which a packer notes what the shards beside it are made of.
+pub(crate) const MANIFEST_NAME: &str = "pack.json";
+
 /// Endings of archives. Those of xz and lz4 are there to be refused by what they are.
 const ENDINGS: [&str; 10] =
     [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
@@ -513,9 +524,10 @@ fn is_plain(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
 }
 
-/// Whether a name is that of our own index or of DALI's.
+/// Whether a name is that of our own index or of DALI's, or of what a packer notes beside its shards.
 fn is_index(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == super::sidecar::EXTENSION || ending == "idx")
+        || path.file_name().is_some_and(|name| name == MANIFEST_NAME)
 }
 
 /// The fields of all shards, in the order in which they first come.

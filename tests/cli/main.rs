@@ -12,6 +12,7 @@ mod ends;
 mod lines;
 mod list;
 mod looks;
+mod pack;
 mod ranks;
 mod state;
 mod verify_order;

@@ -32,9 +32,9 @@ const PREFIX_BYTES: usize = 16;
 /// Keys that are stored with what they share with their predecessor; each 16th stands by itself.
 pub(super) const KEYS_PER_GROUP: u64 = 16;
 /// The longest key, in bytes.
-pub(in crate::dataset) const KEY_BYTES_MAX: usize = u16::MAX as usize;
+pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// Columns of a shard at most.
-pub(in crate::dataset) const COLUMNS_MAX: usize = 1024;
+pub(crate) const COLUMNS_MAX: usize = 1024;
 /// Things that a scan may leave out for different reasons.
 const LEFT_OUT_MAX: u16 = 64;
 
