@@ -36,6 +36,8 @@ pub enum SkipReason {
     MissingEnd,
     /// What lies behind the damage of a shard.
     DamagedShard,
+    /// A dataset of an HDF5 file that has another number of rows than the columns.
+    OtherDataset,
 }
 
 impl SkipReason {
@@ -57,6 +59,7 @@ impl SkipReason {
             SkipReason::TrailingBytes => "bytes behind the end of an archive",
             SkipReason::MissingEnd => "ends of archives that are not there (cut short?)",
             SkipReason::DamagedShard => "rests of damaged shards",
+            SkipReason::OtherDataset => "datasets with another number of rows",
         }
     }
 
@@ -78,6 +81,7 @@ impl SkipReason {
             SkipReason::DamagedShard => 13,
             SkipReason::OtherFormat => 14,
             SkipReason::IncompleteWindow => 15,
+            SkipReason::OtherDataset => 32,
         }
     }
 
