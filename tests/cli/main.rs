@@ -9,6 +9,7 @@ mod arrays;
 mod asked;
 mod bench;
 mod ends;
+mod hdf5;
 mod list;
 mod looks;
 mod ranks;
