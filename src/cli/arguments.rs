@@ -313,7 +313,8 @@ pub struct Format {
     /// Take the rows of arrays as samples, instead of files (npy, npz) or tensors (safetensors).
     #[arg(long)]
     pub rows: bool,
-    /// An array or tensor that is wanted, by name; may be given several times, for a column each [default: all].
+    /// An array, tensor or dataset that is wanted, by name; may be given several times, for a column each [default:
+    /// all; of HDF5's datasets those with as many rows as most of them].
     #[arg(long, value_name = "NAME")]
     pub tensor: Vec<String>,
     /// Tokens of a sample: the sequence length and one more.
@@ -522,6 +523,8 @@ pub enum FormatName {
     Npz,
     /// Files of tensors.
     Safetensors,
+    /// Rows of the datasets of HDF5 files.
+    Hdf5,
     /// Windows of raw or Megatron-LM's tokens; need --window-tokens.
     Tokens,
     /// Tar archives as webdataset has them: neighbours of one name are a sample.

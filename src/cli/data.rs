@@ -15,8 +15,8 @@ use std::sync::Arc;
 use uringload::config::{Config, Fallback};
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, ArraySamples, Arrays, BadShards, Beton, BetonOptions, Concat, DType, Dataset, Folder,
-    FolderOptions, LineFormat, Lines, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId,
-    Skipped, Subset, Tail, Tar, TokenOptions, TokenSource, Tokens,
+    FolderOptions, Hdf5, Hdf5Options, LineFormat, Lines, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions,
+    Records, SampleId, Skipped, Subset, Tail, Tar, TokenOptions, TokenSource, Tokens,
 };
 use uringload::quarantine;
 use uringload::sampler::{Mixed, Sampler, for_dataset};
@@ -39,6 +39,7 @@ enum Kind {
     LitData(Arc<LitData>),
     Beton(Arc<Beton>),
     Arrays(Arc<Arrays>),
+    Hdf5(Arc<Hdf5>),
     Tokens(Arc<Tokens>),
     Tar(Arc<Tar>),
     Lines(Arc<Lines>),
@@ -132,6 +133,10 @@ impl Data {
             FormatName::Npy => arrays(ArrayFormat::Npy, paths, format)?,
             FormatName::Npz => arrays(ArrayFormat::Npz, paths, format)?,
             FormatName::Safetensors => arrays(ArrayFormat::Safetensors, paths, format)?,
+            FormatName::Hdf5 => {
+                let options = Hdf5Options { datasets: format.tensor.clone(), ..Hdf5Options::default() };
+                Kind::Hdf5(Arc::new(Hdf5::open(paths, &options)?))
+            }
             FormatName::Tokens => tokens(paths, format)?,
             FormatName::Tar => Data::open_tar(paths, format)?,
             FormatName::Jsonl => lines(LineFormat::Jsonl, paths, format)?,
@@ -160,6 +165,7 @@ impl Data {
             Kind::LitData(lit) => lit.skipped(),
             Kind::Mds(_) | Kind::Beton(_) => &[],
             Kind::Arrays(arrays) => arrays.skipped(),
+            Kind::Hdf5(hdf5) => hdf5.skipped(),
             Kind::Tokens(tokens) => tokens.skipped(),
             Kind::Tar(tar) => tar.skipped(),
             Kind::Lines(lines) => lines.skipped(),
@@ -213,6 +219,7 @@ impl Kind {
             Kind::Mds(mds) => mds.encodings(),
             Kind::LitData(lit) => lit.encodings(),
             Kind::Beton(beton) => beton.encodings(),
+            Kind::Hdf5(hdf5) => hdf5.encodings(),
             _ => Vec::new(),
         }
     }
@@ -225,6 +232,7 @@ impl Kind {
             Kind::LitData(lit) => Arc::clone(lit) as Arc<dyn Dataset>,
             Kind::Beton(beton) => Arc::clone(beton) as Arc<dyn Dataset>,
             Kind::Arrays(arrays) => Arc::clone(arrays) as Arc<dyn Dataset>,
+            Kind::Hdf5(hdf5) => Arc::clone(hdf5) as Arc<dyn Dataset>,
             Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
             Kind::Tar(tar) => Arc::clone(tar) as Arc<dyn Dataset>,
             Kind::Lines(lines) => Arc::clone(lines) as Arc<dyn Dataset>,
@@ -248,6 +256,7 @@ fn detect(paths: &[PathBuf], asked: &Format) -> FormatName {
         () if is_array(ArrayFormat::Npy) => FormatName::Npy,
         () if is_array(ArrayFormat::Npz) => FormatName::Npz,
         () if is_array(ArrayFormat::Safetensors) => FormatName::Safetensors,
+        () if is_all(&|path| Hdf5::detect(path)) => FormatName::Hdf5,
         () if is_all(&|path| Tokens::detect(path)) => FormatName::Tokens,
         () => FormatName::Folder,
     }
@@ -261,10 +270,12 @@ pub fn detect_lines(paths: &[PathBuf]) -> Option<LineFormat> {
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Csv, Folder, Jsonl, Litdata, Npy, Npz, Records, Safetensors, Text, Tokens};
+    use FormatName::{Csv, Folder, Hdf5, Jsonl, Litdata, Npy, Npz, Records, Safetensors, Text, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
-    if (format.rows || !format.tensor.is_empty()) && !is_array {
-        return Err(usage("--rows and --tensor are of use to arrays alone", "use --format npy, npz or safetensors"));
+    // Of HDF5, rows are what there is.
+    if (format.rows || !format.tensor.is_empty()) && !is_array && name != Hdf5 {
+        let remedy = "use --format npy, npz, safetensors or hdf5";
+        return Err(usage("--rows and --tensor are of use to arrays alone", remedy));
     }
     if format.record_size.is_some() && name != Records {
         return Err(usage("--record-size is of use to records alone", "use --format records, or leave it away"));

@@ -38,6 +38,8 @@ pub enum SkipReason {
     DamagedShard,
     /// A line without anything in it, in a format where that is no sample.
     EmptyLine,
+    /// A dataset of an HDF5 file that has another number of rows than the columns.
+    OtherDataset,
 }
 
 impl SkipReason {
@@ -60,6 +62,7 @@ impl SkipReason {
             SkipReason::MissingEnd => "ends of archives that are not there (cut short?)",
             SkipReason::DamagedShard => "rests of damaged shards",
             SkipReason::EmptyLine => "empty lines",
+            SkipReason::OtherDataset => "datasets with another number of rows",
         }
     }
 
@@ -82,6 +85,7 @@ impl SkipReason {
             SkipReason::OtherFormat => 14,
             SkipReason::IncompleteWindow => 15,
             SkipReason::EmptyLine => 20,
+            SkipReason::OtherDataset => 32,
         }
     }
 

@@ -9,6 +9,7 @@ mod arrays;
 mod asked;
 mod bench;
 mod ends;
+mod hdf5;
 mod lines;
 mod list;
 mod looks;
