@@ -124,7 +124,7 @@ pub struct Doctor {
 /// Options of `index`.
 #[derive(Debug, Args)]
 pub struct Index {
-    /// Folders, files or patterns of tar archives.
+    /// Folders, files or patterns of tar archives, compressed (gzip, zstd, bzip2) or not.
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Where indexes go whose archive's own folder takes none.
@@ -473,13 +473,13 @@ pub enum FormatName {
     Beton,
     /// Arrays that numpy.save wrote.
     Npy,
-    /// Archives that numpy.savez wrote.
+    /// Archives that numpy.savez or numpy.savez_compressed wrote.
     Npz,
     /// Files of tensors.
     Safetensors,
     /// Windows of raw or Megatron-LM's tokens; need --window-tokens.
     Tokens,
-    /// Tar archives as webdataset has them: neighbours of one name are a sample.
+    /// Tar archives as webdataset has them, compressed or not: neighbours of one name are a sample.
     Tar,
 }
 
