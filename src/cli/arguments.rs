@@ -140,7 +140,8 @@ pub struct Doctor {
 /// Options of `index`.
 #[derive(Debug, Args)]
 pub struct Index {
-    /// Folders, files or patterns of tar archives, or of files of lines (jsonl, csv, text).
+    /// Folders, files or patterns of tar archives, compressed (gzip, zstd, bzip2) or not, or of files of lines (jsonl,
+    /// csv, text).
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// What the files are: tar, jsonl, csv or text [default: what their names show; else tar].
@@ -519,7 +520,7 @@ pub enum FormatName {
     Beton,
     /// Arrays that numpy.save wrote.
     Npy,
-    /// Archives that numpy.savez wrote.
+    /// Archives that numpy.savez or numpy.savez_compressed wrote.
     Npz,
     /// Files of tensors.
     Safetensors,
@@ -527,7 +528,7 @@ pub enum FormatName {
     Hdf5,
     /// Windows of raw or Megatron-LM's tokens; need --window-tokens.
     Tokens,
-    /// Tar archives as webdataset has them: neighbours of one name are a sample.
+    /// Tar archives as webdataset has them, compressed or not: neighbours of one name are a sample.
     Tar,
     /// Lines of JSON, each a sample.
     Jsonl,
