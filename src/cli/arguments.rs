@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{Config, EngineChoice, IoChoice, OnError, Shuffle};
-use uringload::dataset::{DType, Damaged, Missing, TarOptions};
+use uringload::dataset::{DType, Damaged, Missing, TarOptions, TfRecordContent, TfRecordOptions};
 
 pub use chosen::Chosen;
 pub use failing::Failing;
@@ -32,7 +32,7 @@ pub enum Command {
     Bench(Box<Bench>),
     /// Says whether the fastest way to read is open on this machine, and how to open it.
     Doctor(Doctor),
-    /// Looks through archives and puts an index beside each, which later starts use.
+    /// Looks through archives or TFRecord files and puts an index beside each, which later starts use.
     Index(Index),
     /// Says what a dataset consists of.
     Inspect(Inspect),
@@ -124,7 +124,7 @@ pub struct Doctor {
 /// Options of `index`.
 #[derive(Debug, Args)]
 pub struct Index {
-    /// Folders, files or patterns of tar archives.
+    /// Folders, files or patterns of tar archives, or of TFRecord files.
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Where indexes go whose archive's own folder takes none.
@@ -306,19 +306,26 @@ pub struct Format {
     /// Keep windows within Megatron-LM's documents.
     #[arg(long, requires = "window_tokens", conflicts_with = "token_dtype")]
     pub documents: bool,
-    /// Fields of a tar's samples that are wanted, in this order [default: all that there are].
+    /// Fields of a tar's samples, or features of TFRecord's examples, that are wanted, in this order [default: all
+    /// that there are].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub fields: Option<Vec<String>>,
-    /// What becomes of a sample of a tar that lacks a field.
+    /// What becomes of a sample of a tar or of TFRecord that lacks a field.
     #[arg(long, default_value = "error")]
     pub missing: MissingName,
-    /// Where indexes of archives go whose own folder takes none.
+    /// Where indexes of archives and TFRecord files go whose own folder takes none.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub index_cache: Option<PathBuf>,
-    /// Read the whole samples of archives that are cut short or broken instead of failing [default: with --on-error
-    /// skip].
+    /// Read the whole samples of archives and TFRecord files that are cut short or broken instead of failing [default:
+    /// with --on-error skip].
     #[arg(long)]
     pub keep_damaged: bool,
+    /// Take the records of TFRecord files as they are, also where they are tf.train.Example.
+    #[arg(long)]
+    pub whole_records: bool,
+    /// Do not compare the checksums of TFRecord's records.
+    #[arg(long)]
+    pub no_crc: bool,
 }
 
 impl Format {
@@ -342,6 +349,8 @@ impl Format {
             missing: MissingName::Error,
             index_cache: None,
             keep_damaged: false,
+            whole_records: false,
+            no_crc: false,
         }
     }
 
@@ -355,14 +364,35 @@ impl Format {
     pub fn tar_options(&self) -> TarOptions {
         TarOptions {
             fields: self.fields.clone(),
-            missing: match self.missing {
-                MissingName::Error => Missing::Error,
-                MissingName::Empty => Missing::Empty,
-            },
-            damaged: if self.keep_damaged { Damaged::Keep } else { Damaged::Error },
+            missing: self.missing(),
+            damaged: self.damaged(),
             cache: self.index_cache.clone(),
             ..TarOptions::default()
         }
+    }
+
+    /// How TFRecord files are opened.
+    pub fn tfrecord_options(&self) -> TfRecordOptions {
+        TfRecordOptions {
+            content: if self.whole_records { TfRecordContent::Bytes } else { TfRecordContent::Auto },
+            fields: self.fields.clone(),
+            missing: self.missing(),
+            verify_crc: !self.no_crc,
+            damaged: self.damaged(),
+            cache: self.index_cache.clone(),
+            ..TfRecordOptions::default()
+        }
+    }
+
+    fn missing(&self) -> Missing {
+        match self.missing {
+            MissingName::Error => Missing::Error,
+            MissingName::Empty => Missing::Empty,
+        }
+    }
+
+    fn damaged(&self) -> Damaged {
+        if self.keep_damaged { Damaged::Keep } else { Damaged::Error }
     }
 }
 
@@ -481,6 +511,8 @@ pub enum FormatName {
     Tokens,
     /// Tar archives as webdataset has them: neighbours of one name are a sample.
     Tar,
+    /// Files of TensorFlow's records, compressed or not.
+    Tfrecord,
 }
 
 /// Types of raw tokens.

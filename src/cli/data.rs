@@ -16,7 +16,7 @@ use uringload::config::Config;
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, ArraySamples, Arrays, BadShards, Beton, BetonOptions, Concat, DType, Dataset, Folder,
     FolderOptions, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Skipped, Subset, Tail,
-    Tar, TokenOptions, TokenSource, Tokens,
+    Tar, TfRecord, TokenOptions, TokenSource, Tokens,
 };
 use uringload::quarantine;
 use uringload::sampler::{Mixed, Sampler, for_dataset};
@@ -41,6 +41,7 @@ enum Kind {
     Arrays(Arc<Arrays>),
     Tokens(Arc<Tokens>),
     Tar(Arc<Tar>),
+    TfRecord(Arc<TfRecord>),
     /// Several, each opened by itself.
     Mixture(Vec<Data>, Arc<Concat>),
 }
@@ -105,9 +106,11 @@ impl Data {
                 let options = FolderOptions { dtype: format.dtype.unwrap_or_default(), ..FolderOptions::default() };
                 let folder = Folder::open_with(paths, &options)?;
                 // Looked at only where no format was asked for: whoever says folder means it.
-                match format.format.is_none() && format.dtype.is_none() && Tar::is_made_of(folder.files()) {
-                    true => Data::open_tar(paths, format)?,
-                    false => Kind::Folder(Arc::new(folder)),
+                let is_open = format.format.is_none() && format.dtype.is_none();
+                match is_open {
+                    true if Tar::is_made_of(folder.files()) => Data::open_tar(paths, format)?,
+                    true if TfRecord::is_made_of(folder.files()) => open_tfrecord(paths, format)?,
+                    _ => Kind::Folder(Arc::new(folder)),
                 }
             }
             FormatName::Records => {
@@ -133,6 +136,7 @@ impl Data {
             FormatName::Safetensors => arrays(ArrayFormat::Safetensors, paths, format)?,
             FormatName::Tokens => tokens(paths, format)?,
             FormatName::Tar => Data::open_tar(paths, format)?,
+            FormatName::Tfrecord => open_tfrecord(paths, format)?,
         };
         Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
     }
@@ -159,6 +163,7 @@ impl Data {
             Kind::Arrays(arrays) => arrays.skipped(),
             Kind::Tokens(tokens) => tokens.skipped(),
             Kind::Tar(tar) => tar.skipped(),
+            Kind::TfRecord(records) => records.skipped(),
         }
     }
 
@@ -209,6 +214,7 @@ impl Kind {
             Kind::Mds(mds) => mds.encodings(),
             Kind::LitData(lit) => lit.encodings(),
             Kind::Beton(beton) => beton.encodings(),
+            Kind::TfRecord(records) => records.encodings(),
             _ => Vec::new(),
         }
     }
@@ -223,6 +229,7 @@ impl Kind {
             Kind::Arrays(arrays) => Arc::clone(arrays) as Arc<dyn Dataset>,
             Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
             Kind::Tar(tar) => Arc::clone(tar) as Arc<dyn Dataset>,
+            Kind::TfRecord(records) => Arc::clone(records) as Arc<dyn Dataset>,
             Kind::Mixture(_, concat) => Arc::clone(concat) as Arc<dyn Dataset>,
         }
     }
@@ -246,7 +253,7 @@ fn detect(paths: &[PathBuf]) -> FormatName {
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Folder, Litdata, Npy, Npz, Records, Safetensors, Tokens};
+    use FormatName::{Folder, Litdata, Npy, Npz, Records, Safetensors, Tfrecord, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
     if (format.rows || !format.tensor.is_empty()) && !is_array {
         return Err(usage("--rows and --tensor are of use to arrays alone", "use --format npy, npz or safetensors"));
@@ -266,6 +273,9 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
     if format.window_tokens.is_some() && name != Tokens {
         return Err(usage("--window-tokens is of use to tokens alone", "use --format tokens"));
     }
+    if (format.whole_records || format.no_crc) && !matches!(name, Tfrecord | Folder) {
+        return Err(usage("--whole-records and --no-crc are of use to tfrecord alone", "use --format tfrecord"));
+    }
     if format.header_size > 0 && name != Records && format.token_dtype.is_none() {
         return Err(usage(
             "--header-size is of use to records and raw tokens alone",
@@ -273,6 +283,17 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Opens TFRecord files; says on stderr what went otherwise than wished.
+fn open_tfrecord(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
+    let progress = IndexProgress::new();
+    let records = TfRecord::open_with_progress(paths, &format.tfrecord_options(), &|done| progress.tell(done));
+    drop(progress);
+    let records = Arc::new(records?);
+    records.fallbacks().iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
+    records.damaged().iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
+    Ok(Kind::TfRecord(records))
 }
 
 fn arrays(array_format: ArrayFormat, paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
