@@ -15,6 +15,7 @@ mod ranks;
 mod state;
 mod verify_order;
 mod tar;
+mod tfrecord;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
