@@ -110,6 +110,7 @@ impl Data {
                 match is_open {
                     true if Tar::is_made_of(folder.files()) => Data::open_tar(paths, format)?,
                     true if TfRecord::is_made_of(folder.files()) => open_tfrecord(paths, format)?,
+                    _ if format.whole_records || format.no_crc => return Err(no_tfrecord()),
                     _ => Kind::Folder(Arc::new(folder)),
                 }
             }
@@ -274,7 +275,7 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
         return Err(usage("--window-tokens is of use to tokens alone", "use --format tokens"));
     }
     if (format.whole_records || format.no_crc) && !matches!(name, Tfrecord | Folder) {
-        return Err(usage("--whole-records and --no-crc are of use to tfrecord alone", "use --format tfrecord"));
+        return Err(no_tfrecord());
     }
     if format.header_size > 0 && name != Records && format.token_dtype.is_none() {
         return Err(usage(
@@ -324,6 +325,11 @@ fn tokens(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
     };
     let options = TokenOptions { stride: format.stride, ..TokenOptions::new(source, window_tokens) };
     Ok(Kind::Tokens(Arc::new(Tokens::open(paths, &options)?)))
+}
+
+/// Options of TFRecord where there is something else.
+fn no_tfrecord() -> Failure {
+    usage("--whole-records and --no-crc are of use to tfrecord alone", "use --format tfrecord")
 }
 
 fn usage(doing: &'static str, remedy: &'static str) -> Failure {

@@ -72,7 +72,7 @@ fn only_headers_are_read_between_long_records() {
 /// Between short records everything is read, once and in long pieces.
 #[test]
 fn everything_is_read_once_between_short_records() {
-    let file = Virtual::new((0..4000).map(|number| number));
+    let file = Virtual::new(0..4000);
     let read = file.scan();
     assert!(read <= file.size + file.size / 50, "{read} of {}", file.size);
 }
