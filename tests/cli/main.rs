@@ -18,6 +18,7 @@ mod ranks;
 mod state;
 mod verify_order;
 mod tar;
+mod tfrecord;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
