@@ -4,6 +4,8 @@
 mod arrays;
 mod beton;
 mod classes;
+#[cfg(feature = "parquet")]
+mod columnar;
 #[allow(dead_code, reason = "the formats that use it come next")]
 mod compression;
 mod concat;
@@ -17,6 +19,8 @@ mod megatron;
 mod npy;
 mod npz;
 mod parallel;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod paths;
 mod patterns;
 mod records;
@@ -38,12 +42,16 @@ use std::fmt;
 
 pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
 pub use beton::{Beton, BetonOptions};
+#[cfg(feature = "parquet")]
+pub use columnar::{ColumnarOptions, Nulls};
 pub use compression::Compression;
 pub use concat::Concat;
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
 pub use litdata::{LitData, LitDataOptions};
 pub use mds::{Mds, MdsOptions};
+#[cfg(feature = "parquet")]
+pub use parquet::Parquet;
 pub use records::{RecordOptions, Records, Tail};
 pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};
