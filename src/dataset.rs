@@ -2,6 +2,8 @@
 //! samples itself.
 
 mod arrays;
+#[cfg(feature = "parquet")]
+mod arrow;
 mod beton;
 mod classes;
 #[cfg(feature = "parquet")]
@@ -41,6 +43,8 @@ use bytes::Bytes;
 use std::fmt;
 
 pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
+#[cfg(feature = "parquet")]
+pub use arrow::ArrowIpc;
 pub use beton::{Beton, BetonOptions};
 #[cfg(feature = "parquet")]
 pub use columnar::{ColumnarOptions, Nulls};

@@ -29,7 +29,7 @@ pub enum Nulls {
     Empty,
 }
 
-/// How [`Parquet`](super::Parquet) is opened.
+/// How [`Parquet`](super::Parquet) and [`ArrowIpc`](super::ArrowIpc) are opened.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnarOptions {
     /// The columns that are wanted, in this order; nothing else is read. Fields of structs have dots in their names:

@@ -1,10 +1,11 @@
 //! Parquet and Arrow IPC: files of the reference writers, what is read of them, and everything that can be wrong.
 
+mod arrow;
 #[path = "../common/mod.rs"]
 mod common;
 mod parquet;
 
-use common::direct::{Row, sample, samples};
+use common::direct::{Row, decoded, sample, samples};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use uringload::dataset::{ColumnarOptions, Dataset, Span, UnitId};
@@ -62,33 +63,50 @@ fn texts(dataset: &dyn Dataset, column: &str) -> Vec<String> {
     rows(dataset).into_iter().map(|row| String::from_utf8(row[column].clone()).expect("text")).collect()
 }
 
+/// A way to open a file as a dataset.
+type Open<'a> = &'a dyn Fn(&Path) -> Result<Box<dyn Dataset>, Error>;
+
 /// Every truncation and many changes of a file: an error, or values; never a panic, and no memory that a header merely
-/// claims. `open` gets the path.
-fn survives(bytes: &[u8], extension: &str, open: &dyn Fn(&Path) -> Result<Box<dyn Dataset>, Error>) {
+/// claims.
+fn survives(bytes: &[u8], extension: &str, open: Open<'_>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(format!("a.{extension}"));
-    let try_out = |bytes: &[u8], what: &str| {
-        std::fs::write(&path, bytes).expect("a file");
-        let Ok(dataset) = open(&path) else { return false };
-        let units = dataset.units().expect("units");
-        if units.largest_decoded() > 1 << 26 {
-            // The memory limit of a loader ends it.
-            return false;
-        }
-        assert!(dataset.len() <= 1 << 26, "{what}: rows without end");
-        samples(&*dataset).iter().all(Result::is_ok)
-    };
-    assert!(try_out(bytes, "as it is"));
+    assert!(is_whole(bytes, &path, open));
     for len in 0..bytes.len() {
-        assert!(!try_out(&bytes[..len], "cut"), "cut to {len} bytes, it is whole");
+        assert!(!is_whole(&bytes[..len], &path, open), "cut to {len} bytes, it is whole");
     }
+    changes_are_survived(bytes, extension, open);
+}
+
+/// Whether a file has nothing but rows.
+fn is_whole(bytes: &[u8], path: &Path, open: Open<'_>) -> bool {
+    std::fs::write(path, bytes).expect("a file");
+    let Ok(dataset) = open(path) else { return false };
+    let units = dataset.units().expect("units");
+    if units.largest_decoded() > 1 << 26 {
+        // The memory limit of a loader ends it.
+        return false;
+    }
+    // Each sample decodes its unit anew: all units once, and some samples.
+    let mut is_whole = (0..units.count()).all(|unit| decoded(&*dataset, units, UnitId(unit)).is_ok());
+    let step = usize::try_from(dataset.len() / 8 + 1).expect("a count");
+    for id in (0..dataset.len()).step_by(step) {
+        is_whole &= sample(&*dataset, id).is_ok();
+    }
+    is_whole
+}
+
+/// Many changes of a file.
+fn changes_are_survived(bytes: &[u8], extension: &str, open: Open<'_>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(format!("a.{extension}"));
     let seed = 0x5eed_u64;
     let mut state = seed;
     let mut random = |below: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % below
     };
-    for turn in 0..3000 {
+    for turn in 0..CHANGES {
         let mut changed = bytes.to_vec();
         for _ in 0..=random(3) {
             let at = random(changed.len());
@@ -99,6 +117,11 @@ fn survives(bytes: &[u8], extension: &str, open: &dyn Fn(&Path) -> Result<Box<dy
                 _ => random(256) as u8,
             };
         }
-        try_out(&changed, &format!("seed {seed}, turn {turn}"));
+        // A panic would end the test, after this.
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| is_whole(&changed, &path, open)));
+        assert!(told.is_ok(), "seed {seed:#x}, turn {turn}");
     }
 }
+
+/// Changed files that are tried of each file.
+const CHANGES: usize = 1000;

@@ -233,11 +233,11 @@ impl<T> Batch<T> {
     }
 
     /// A row for each level: its value, or null.
-    fn singles<'a>(
+    fn singles(
         &self,
         leaf: &Leaf,
         writer: &mut ColumnWriter<'_>,
-        values: &mut dyn Iterator<Item = &'a [u8]>,
+        values: &mut dyn Iterator<Item = &'_ [u8]>,
     ) -> Result<()> {
         let most = leaf.descriptor.max_def_level();
         for level in 0..self.levels {
@@ -255,11 +255,11 @@ impl<T> Batch<T> {
     ///
     /// The definition level tells what an element is: the most, a value; as many as the repeated part of the schema
     /// has, one without a value; one fewer, that the list is empty; fewer, that there is none.
-    fn lists<'a>(
+    fn lists(
         &self,
         leaf: &Leaf,
         writer: &mut ColumnWriter<'_>,
-        values: &mut dyn Iterator<Item = &'a [u8]>,
+        values: &mut dyn Iterator<Item = &'_ [u8]>,
     ) -> Result<()> {
         let most = leaf.descriptor.max_def_level();
         let repeated = leaf.descriptor.repeated_ancestor_def_level();
