@@ -319,6 +319,9 @@ pub struct Format {
     /// skip].
     #[arg(long)]
     pub keep_damaged: bool,
+    /// Columns that are wanted, in this order: nothing else is read [default: all].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub columns: Vec<String>,
 }
 
 impl Format {
@@ -342,6 +345,7 @@ impl Format {
             missing: MissingName::Error,
             index_cache: None,
             keep_damaged: false,
+            columns: Vec::new(),
         }
     }
 
@@ -481,6 +485,10 @@ pub enum FormatName {
     Tokens,
     /// Tar archives as webdataset has them: neighbours of one name are a sample.
     Tar,
+    /// Parquet: every row is a sample.
+    Parquet,
+    /// Arrow IPC files and streams: every row is a sample.
+    Arrow,
 }
 
 /// Types of raw tokens.

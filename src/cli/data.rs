@@ -1,6 +1,7 @@
 //! From arguments to a dataset: what the user names, or a small real one made for the occasion.
 
 use super::arguments::{Chosen, Format, FormatName, TokenType};
+use super::columnar::{self, Columnar};
 use super::failure::Failure;
 use super::index::IndexProgress;
 use super::interrupt::{Interrupt, eprintln_quietly};
@@ -41,6 +42,7 @@ enum Kind {
     Arrays(Arc<Arrays>),
     Tokens(Arc<Tokens>),
     Tar(Arc<Tar>),
+    Columnar(Columnar),
     /// Several, each opened by itself.
     Mixture(Vec<Data>, Arc<Concat>),
 }
@@ -133,6 +135,7 @@ impl Data {
             FormatName::Safetensors => arrays(ArrayFormat::Safetensors, paths, format)?,
             FormatName::Tokens => tokens(paths, format)?,
             FormatName::Tar => Data::open_tar(paths, format)?,
+            FormatName::Parquet | FormatName::Arrow => Kind::Columnar(columnar::open(name, paths, format)?),
         };
         Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
     }
@@ -159,6 +162,7 @@ impl Data {
             Kind::Arrays(arrays) => arrays.skipped(),
             Kind::Tokens(tokens) => tokens.skipped(),
             Kind::Tar(tar) => tar.skipped(),
+            Kind::Columnar(columnar) => &columnar.skipped,
         }
     }
 
@@ -209,6 +213,7 @@ impl Kind {
             Kind::Mds(mds) => mds.encodings(),
             Kind::LitData(lit) => lit.encodings(),
             Kind::Beton(beton) => beton.encodings(),
+            Kind::Columnar(columnar) => columnar.encodings.clone(),
             _ => Vec::new(),
         }
     }
@@ -223,6 +228,7 @@ impl Kind {
             Kind::Arrays(arrays) => Arc::clone(arrays) as Arc<dyn Dataset>,
             Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
             Kind::Tar(tar) => Arc::clone(tar) as Arc<dyn Dataset>,
+            Kind::Columnar(columnar) => Arc::clone(&columnar.dataset),
             Kind::Mixture(_, concat) => Arc::clone(concat) as Arc<dyn Dataset>,
         }
     }
@@ -240,13 +246,18 @@ fn detect(paths: &[PathBuf]) -> FormatName {
         () if is_array(ArrayFormat::Npz) => FormatName::Npz,
         () if is_array(ArrayFormat::Safetensors) => FormatName::Safetensors,
         () if is_all(&|path| Tokens::detect(path)) => FormatName::Tokens,
+        () if is_all(&|path| columnar::is_parquet(path)) => FormatName::Parquet,
+        () if is_all(&|path| columnar::is_arrow(path)) => FormatName::Arrow,
         () => FormatName::Folder,
     }
 }
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Folder, Litdata, Npy, Npz, Records, Safetensors, Tokens};
+    use FormatName::{Arrow, Folder, Litdata, Npy, Npz, Parquet, Records, Safetensors, Tokens};
+    if !format.columns.is_empty() && !matches!(name, Parquet | Arrow) {
+        return Err(usage("--columns is of use to tables alone", "use --format parquet or arrow"));
+    }
     let is_array = matches!(name, Npy | Npz | Safetensors);
     if (format.rows || !format.tensor.is_empty()) && !is_array {
         return Err(usage("--rows and --tensor are of use to arrays alone", "use --format npy, npz or safetensors"));
