@@ -11,7 +11,6 @@ use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use layout::State;
 use std::any::Any;
-use std::borrow::Cow;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -186,12 +185,19 @@ pub(super) fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
                 "column {:?} is {is}{is_null}, and {:?} of the first file {was}{was_null}:",
                 column.name, first.name
             );
-            return Err(Error::new(ErrorKind::Corrupt, doing)
-                .with_remedy("all files must have the same columns: open others as a dataset of their own"));
+            return Err(Error::new(ErrorKind::Corrupt, doing).with_remedy(SAME_COLUMNS));
         }
     }
-    Ok(())
+    match columns.len() == first.len() {
+        true => Ok(()),
+        false => {
+            let doing = format!("there are {} columns, and {} in the first file:", columns.len(), first.len());
+            Err(Error::new(ErrorKind::Corrupt, doing).with_remedy(SAME_COLUMNS))
+        }
+    }
 }
+
+const SAME_COLUMNS: &str = "choose columns that all files have, or open others as a dataset of their own";
 
 /// Does what a crate does with bytes that anybody may have written. Their authors mean to return errors and have
 /// missed some before: a panic must not end the thread that opens or decodes.
@@ -202,12 +208,14 @@ pub(super) fn guarded<T>(doing: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-fn told(panic: &(dyn Any + Send)) -> Cow<'static, str> {
-    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
-        (Some(said), _) => Cow::Borrowed(said),
-        (None, Some(said)) => Cow::Owned(said.replace('\n', " ")),
-        (None, None) => Cow::Borrowed("it did not say why"),
-    }
+fn told(panic: &(dyn Any + Send)) -> String {
+    let said = match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
+        (Some(said), _) => said,
+        (None, Some(said)) => said.as_str(),
+        (None, None) => "it did not say why",
+    };
+    // A message is one line.
+    said.replace('\n', " ")
 }
 
 impl Table {

@@ -9,13 +9,13 @@ mod schema;
 mod thrift;
 
 use super::columnar::layout::Writer;
-use super::columnar::{ColumnarOptions, Table, check_same, find};
+use super::columnar::{ColumnarOptions, Group, Table, check_same, find};
 use super::headers::{Source, example, has_extension, head, map_files};
 use super::paths::thread_count;
 use super::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, UnitId, Units};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use bytes::Bytes;
-use footer::{Chunk, Listing, MAGIC};
+use footer::{Chunk, MAGIC};
 use schema::Leaf;
 use std::path::Path;
 
@@ -55,7 +55,8 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 #[derive(Debug)]
 pub struct Parquet {
     table: Table,
-    leaves: Vec<Leaf>,
+    /// Of each file, since structs that columns lie in may be null in one and not in another.
+    leaves: Vec<Vec<Leaf>>,
     /// Of each group, a chunk for each column.
     chunks: Vec<Chunk>,
 }
@@ -74,18 +75,21 @@ impl Parquet {
         let listings = map_files(files, thread_count(options.threads), |file| {
             footer::read(&Source::open(&found.files, file)?, file, options)
         })?;
-        let mut listings = listings.into_iter();
-        let Some(Listing { columns, leaves, mut groups, mut chunks, mut stored }) = listings.next() else {
-            return Err(Error::new(ErrorKind::Empty, "there is no file"));
-        };
-        for (number, mut listing) in (1..).zip(listings) {
-            check_same(&listing.columns, &columns)
-                .map_err(|error| error.with_file(found.files.path(FileId(number))))?;
-            groups.append(&mut listing.groups);
-            chunks.append(&mut listing.chunks);
+        let (mut columns, mut stored) = (Vec::new(), Vec::new());
+        let (mut leaves, mut groups, mut chunks) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, mut listing) in (0..).zip(listings) {
+            if number == 0 {
+                columns = listing.columns;
+            } else {
+                check_same(&listing.columns, &columns)
+                    .map_err(|error| error.with_file(found.files.path(FileId(number))))?;
+            }
             if stored.is_empty() {
                 stored = listing.stored;
             }
+            groups.append(&mut listing.groups);
+            chunks.append(&mut listing.chunks);
+            leaves.push(listing.leaves);
         }
         let table = Table::new(found, columns, stored, groups, options.nulls, "row group")?;
         Ok(Parquet { table, leaves, chunks })
@@ -109,7 +113,7 @@ impl Parquet {
     }
 
     fn chunks(&self, unit: UnitId) -> &[Chunk] {
-        let columns = self.leaves.len();
+        let columns = self.table.columns().len();
         &self.chunks[unit.0 as usize * columns..][..columns]
     }
 }
@@ -195,9 +199,10 @@ impl Units for Parquet {
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-        let rows = self.table.group(unit).rows;
-        let mut writer = Writer::new(out, rows, self.leaves.len())?;
-        let columns = self.leaves.iter().zip(self.table.columns()).zip(self.chunks(unit)).zip(stored);
+        let Group { file, rows, .. } = *self.table.group(unit);
+        let leaves = &self.leaves[file.0 as usize];
+        let mut writer = Writer::new(out, rows, leaves.len())?;
+        let columns = leaves.iter().zip(self.table.columns()).zip(self.chunks(unit)).zip(stored);
         for (number, (((leaf, column), chunk), bytes)) in columns.enumerate() {
             let width = column.kind.width().map(|width| width as usize);
             let column = writer.column(column.kind.is_nullable, width);

@@ -156,6 +156,11 @@ fn several_files_are_one_dataset() {
         Parquet::open(&[data("split/a.parquet"), data("other.parquet")], &ColumnarOptions::default()).unwrap_err();
     assert_eq!(error.file(), Some(&*data("other.parquet")), "{error}");
     assert!(error.to_string().contains("column \"i64\" is INT64"), "{error}");
+    // One column more than the first has.
+    let paths = [data("delta_byte_array.parquet"), data("with_one_more.parquet")];
+    let error = Parquet::open(&paths, &of(&[])).unwrap_err();
+    assert!(error.to_string().contains("there are 2 columns, and 1 in the first file: "), "{error}");
+    assert_eq!(Parquet::open(&paths, &of(&["string"])).unwrap().len(), 20);
     // What they have in common can be had of both.
     let both = Parquet::open(&[data("split/a.parquet"), data("other.parquet")], &of(&["string"])).unwrap();
     assert_eq!(both.len(), 16);

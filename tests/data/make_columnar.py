@@ -135,6 +135,7 @@ def write_parquet(table):
             data_page_size=32,
             write_batch_size=2,
         )
+    pq.write_table(table.select(["string", "i64"]), OUT / "with_one_more.parquet")
     integers = table.select(["i32", "i64"])
     pq.write_table(
         integers,

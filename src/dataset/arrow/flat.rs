@@ -115,18 +115,16 @@ mod tests {
     use super::*;
 
     /// A table with field 0 a `u8` of 7, field 1 absent, field 2 the text "ab".
-    const BUFFER: [u8; 32] = [
-        16, 0, 0, 0, 0, 0, 10, 0, 9, 0, 4, 0, 0, 0, 4, 0, // root, padding, the list of fields
-        10, 0, 0, 0, 8, 0, 0, 0, // back to the list, the offset of the text
-        7, 0, 0, 0, 2, 0, 0, 0, // field 0, the length of the text
+    const BUFFER: [u8; 34] = [
+        16, 0, 0, 0, // where the root is
+        10, 0, 12, 0, 4, 0, 0, 0, 8, 0, 0, 0, // bytes of the list and of the table, its three fields, padding
+        12, 0, 0, 0, 7, 0, 0, 0, 4, 0, 0, 0, // back to the list, field 0, field 2
+        2, 0, 0, 0, b'a', b'b', // the length of the text
     ];
 
     #[test]
     fn fields_by_number() {
-        let mut bytes = BUFFER.to_vec();
-        bytes[8..16].copy_from_slice(&[8, 0, 0, 0, 4, 0, 0, 0]);
-        bytes[6..8].copy_from_slice(&[10, 0]);
-        bytes.extend(b"ab");
+        let bytes = BUFFER;
         let table = Table::root(&bytes).unwrap();
         assert_eq!(table.u8(0), Some(7));
         assert_eq!((table.i64(1), table.i32(9)), (None, None));
@@ -135,7 +133,7 @@ mod tests {
         // Whatever a number is changed to, nothing is read that is not there.
         for at in 0..bytes.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
-                let mut changed = bytes.clone();
+                let mut changed = bytes;
                 changed[at] = value;
                 let Some(table) = Table::root(&changed) else { continue };
                 let _ = (table.u8(0), table.text(2), table.tables(2).map(|tables| tables.len()), table.structs::<2>(2));
