@@ -3,6 +3,7 @@
 mod arguments;
 mod bench;
 mod cold;
+mod columnar;
 mod compare;
 mod consume;
 mod data;

@@ -2,8 +2,12 @@
 //! samples itself.
 
 mod arrays;
+#[cfg(feature = "parquet")]
+mod arrow;
 mod beton;
 mod classes;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod compression;
 mod concat;
 mod files;
@@ -19,6 +23,8 @@ mod megatron;
 mod npy;
 mod npz;
 mod parallel;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod paths;
 mod patterns;
 mod records;
@@ -40,7 +46,11 @@ use bytes::Bytes;
 use std::fmt;
 
 pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
+#[cfg(feature = "parquet")]
+pub use arrow::ArrowIpc;
 pub use beton::{Beton, BetonOptions};
+#[cfg(feature = "parquet")]
+pub use columnar::{ColumnarOptions, Nulls};
 pub use compression::Compression;
 pub use concat::Concat;
 pub use files::{FileTable, Root};
@@ -50,6 +60,8 @@ pub use indexes::{IndexProgress, IndexReport};
 pub use lines::{LineFormat, LineOptions, Lines};
 pub use litdata::{LitData, LitDataOptions};
 pub use mds::{Mds, MdsOptions};
+#[cfg(feature = "parquet")]
+pub use parquet::Parquet;
 pub use records::{RecordOptions, Records, Tail};
 pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};

@@ -566,6 +566,10 @@ pub enum FormatName {
     Csv,
     /// Lines of text, each a sample.
     Text,
+    /// Parquet: every row is a sample.
+    Parquet,
+    /// Arrow IPC files and streams: every row is a sample.
+    Arrow,
 }
 
 impl FormatName {

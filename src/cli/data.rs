@@ -1,6 +1,7 @@
 //! From arguments to a dataset: what the user names, or a small real one made for the occasion.
 
 use super::arguments::{Chosen, Format, FormatName, TokenType};
+use super::columnar::{self, Columnar};
 use super::failure::Failure;
 use super::index::IndexProgress;
 use super::interrupt::{Interrupt, eprintln_quietly};
@@ -44,6 +45,7 @@ enum Kind {
     Tar(Arc<Tar>),
     Lines(Arc<Lines>),
     TfRecord(Arc<TfRecord>),
+    Columnar(Columnar),
     /// Several, each opened by itself.
     Mixture(Vec<Data>, Arc<Concat>),
 }
@@ -147,6 +149,7 @@ impl Data {
             FormatName::Csv => lines(LineFormat::Csv, paths, format)?,
             FormatName::Text => lines(LineFormat::Text, paths, format)?,
             FormatName::Tfrecord => open_tfrecord(paths, format)?,
+            FormatName::Parquet | FormatName::Arrow => Kind::Columnar(columnar::open(name, paths, format)?),
         };
         Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
     }
@@ -175,6 +178,7 @@ impl Data {
             Kind::Tar(tar) => tar.skipped(),
             Kind::Lines(lines) => lines.skipped(),
             Kind::TfRecord(records) => records.skipped(),
+            Kind::Columnar(columnar) => &columnar.skipped,
         }
     }
 
@@ -227,6 +231,7 @@ impl Kind {
             Kind::Beton(beton) => beton.encodings(),
             Kind::Hdf5(hdf5) => hdf5.encodings(),
             Kind::TfRecord(records) => records.encodings(),
+            Kind::Columnar(columnar) => columnar.encodings.clone(),
             _ => Vec::new(),
         }
     }
@@ -244,6 +249,7 @@ impl Kind {
             Kind::Tar(tar) => Arc::clone(tar) as Arc<dyn Dataset>,
             Kind::Lines(lines) => Arc::clone(lines) as Arc<dyn Dataset>,
             Kind::TfRecord(records) => Arc::clone(records) as Arc<dyn Dataset>,
+            Kind::Columnar(columnar) => Arc::clone(&columnar.dataset),
             Kind::Mixture(_, concat) => Arc::clone(concat) as Arc<dyn Dataset>,
         }
     }
@@ -266,6 +272,8 @@ fn detect(paths: &[PathBuf], asked: &Format) -> FormatName {
         () if is_array(ArrayFormat::Safetensors) => FormatName::Safetensors,
         () if is_all(&|path| Hdf5::detect(path)) => FormatName::Hdf5,
         () if is_all(&|path| Tokens::detect(path)) => FormatName::Tokens,
+        () if is_all(&|path| columnar::is_parquet(path)) => FormatName::Parquet,
+        () if is_all(&|path| columnar::is_arrow(path)) => FormatName::Arrow,
         () => FormatName::Folder,
     }
 }
@@ -278,7 +286,8 @@ pub fn detect_lines(paths: &[PathBuf]) -> Option<LineFormat> {
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Csv, Folder, Hdf5, Jsonl, Litdata, Npy, Npz, Records, Safetensors, Text, Tfrecord, Tokens};
+    use FormatName::{Arrow, Csv, Folder, Hdf5, Jsonl, Litdata, Npy, Npz, Parquet};
+    use FormatName::{Records, Safetensors, Text, Tfrecord, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
     // Of HDF5, rows are what there is.
     if (format.rows || !format.tensor.is_empty()) && !is_array && name != Hdf5 {
@@ -297,10 +306,10 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
             "leave it away: the files tell their type",
         ));
     }
-    if !format.lines.is_empty() && !matches!(name, Jsonl | Csv | Text) {
+    if !format.lines.is_empty() && !matches!(name, Jsonl | Csv | Text | Parquet | Arrow) {
         return Err(usage(
-            "--columns, --delimiter and --no-header are of use to lines alone",
-            "use --format jsonl, csv or text",
+            "--columns, --delimiter and --no-header are of use to lines and tables alone",
+            "use --format jsonl, csv, text, parquet or arrow",
         ));
     }
     if (format.lines.delimiter.is_some() || format.lines.no_header) && name != Csv {

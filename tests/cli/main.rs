@@ -8,6 +8,7 @@ mod archive;
 mod arrays;
 mod asked;
 mod bench;
+mod columnar;
 mod ends;
 mod hdf5;
 mod lines;

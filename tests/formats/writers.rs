@@ -199,7 +199,7 @@ pub fn safetensors(samples: &[Vec<u8>]) -> Vec<u8> {
     let shape = [samples.len(), samples[0].len()];
     let head = serde_json::json!({ "x": { "dtype": "U8", "shape": shape, "data_offsets": [0, bytes.len()] } });
     let mut head = head.to_string();
-    while head.len() % 8 != 0 {
+    while !head.len().is_multiple_of(8) {
         head.push(' ');
     }
     [&(head.len() as u64).to_le_bytes()[..], head.as_bytes(), &bytes].concat()
