@@ -30,11 +30,13 @@ impl Source {
         Ok(Source { file: open(&path)?, path, size: files.size(file) })
     }
 
-    /// Opens a file that lies beside a dataset.
+    /// Opens a file that no table has looked at. It must be a regular one: a FIFO would wait for somebody to write.
     pub(super) fn open_path(path: PathBuf) -> Result<Source> {
-        let file = open(&path)?;
-        let size = file.metadata().map_err(|error| Error::io("cannot take the size of", error).with_file(&path))?.len();
-        Ok(Source { file, path, size })
+        let metadata = std::fs::metadata(&path).map_err(|error| Error::io("cannot open", error).with_file(&path))?;
+        if !metadata.is_file() {
+            return Err(Error::new(ErrorKind::WrongFileType, "not a regular file:").with_file(path));
+        }
+        Ok(Source { file: open(&path)?, path, size: metadata.len() })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -170,5 +172,16 @@ mod tests {
         let bytes = [9, 1, 2, 3, 4, 5, 6, 7, 8];
         assert_eq!((u16_at(&bytes, 1), u32_at(&bytes, 1)), (0x0201, 0x0403_0201));
         assert_eq!(u64_at(&bytes, 1), 0x0807_0605_0403_0201);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [fifo, folder.path().to_path_buf()] {
+            assert_eq!(Source::open_path(path).unwrap_err().kind(), ErrorKind::WrongFileType);
+        }
     }
 }

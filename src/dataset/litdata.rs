@@ -6,7 +6,8 @@ mod index;
 mod leaves;
 
 use super::fingerprint::Fingerprint;
-use super::shards::{self, BadShards, Listed, OpenFile, Shards, Table, find_indexes};
+use super::headers::Source;
+use super::shards::{self, BadShards, Listed, Shards, Table, find_indexes, open_shard, read_offsets};
 use super::skipped::{SkipReason, Skips};
 use super::{Dataset, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use crate::error::{Error, ErrorKind, Result};
@@ -92,7 +93,7 @@ impl LitData {
         let Some(mut leaves) = leaves else {
             return Err(Error::new(ErrorKind::Empty, "the index lists no chunk, in").with_file(place));
         };
-        let read = |file: &OpenFile, listed: &Listed, listing: usize| {
+        let read = |file: &Source, listed: &Listed, listing: usize| {
             let items = heads[listing].get(&listed.name).copied().unwrap_or(listed.samples);
             read_table(file, items, listed.samples, &leaves, options.block_size)
         };
@@ -100,7 +101,7 @@ impl LitData {
         if leaves.has_open_arrays()
             && let Some(span) = shards.first()
         {
-            let file = OpenFile::open(shards.files.path(span.file))?;
+            let file = open_shard(shards.files.path(span.file))?;
             leaves.learn(&file, span)?;
         }
         let schema = leaves.schema(options.block_size);
@@ -128,13 +129,13 @@ impl LitData {
 const ARROW_MAGIC: &[u8; 8] = b"LDARW01\0";
 
 /// Reads the head of a chunk of `items` items that make `samples` samples.
-fn read_table(file: &OpenFile, items: u64, samples: u64, leaves: &Leaves, block_size: Option<u64>) -> Result<Table> {
-    let offsets = file.read_offsets(items)?;
+fn read_table(file: &Source, items: u64, samples: u64, leaves: &Leaves, block_size: Option<u64>) -> Result<Table> {
+    let offsets = read_offsets(file, items)?;
     let (first, last) = (u64::from(offsets[0]), u64::from(offsets[offsets.len() - 1]));
     if first != 4 * (offsets.len() as u64 + 1) {
-        return Err(file.corrupt(format!("the first item begins at {first}, not right behind the table, in"), 4));
+        return Err(file.corrupt(4, format!("the first item begins at {first}, not right behind the table, in")));
     }
-    if last != file.size {
+    if last != file.size() {
         check_arrow(file, items > 0 && last == first, last)?;
     }
     if let Some(block_size) = block_size {
@@ -142,7 +143,7 @@ fn read_table(file: &OpenFile, items: u64, samples: u64, leaves: &Leaves, block_
         let count = (last - first) / bytes;
         if count != samples {
             let doing = format!("the index says {samples} blocks of {block_size} tokens, and there are {count} in");
-            return Err(file.corrupt(doing, first));
+            return Err(file.corrupt(first, doing));
         }
         return Ok(Table::Blocks { start: first, bytes, count });
     }
@@ -150,22 +151,22 @@ fn read_table(file: &OpenFile, items: u64, samples: u64, leaves: &Leaves, block_
         let len = u64::from(pair[1] - pair[0]);
         if !leaves.may_have(len) {
             let doing = format!("item {number} has {len} bytes, which its leaves cannot have, in");
-            return Err(file.corrupt(doing, pair[0].into()));
+            return Err(file.corrupt(pair[0].into(), doing));
         }
     }
     Ok(Table::Offsets(offsets))
 }
 
 /// Rows as Arrow may stand behind the items, which are read; but not in their stead.
-fn check_arrow(file: &OpenFile, is_instead: bool, end: u64) -> Result<()> {
+fn check_arrow(file: &Source, is_instead: bool, end: u64) -> Result<()> {
     let mut magic = [0; 8];
-    file.read(&mut magic, file.size.saturating_sub(8).max(end))
-        .map_err(|_| file.corrupt(format!("items end at {end}, and the file at {}:", file.size), end))?;
+    file.read(file.size().saturating_sub(8).max(end), &mut magic, "what follows the items")
+        .map_err(|_| file.corrupt(end, format!("items end at {end}, and the file at {}:", file.size())))?;
     match (&magic == ARROW_MAGIC, is_instead) {
-        (false, _) => Err(file.corrupt(format!("items end at {end}, and the file at {}:", file.size), end)),
+        (false, _) => Err(file.corrupt(end, format!("items end at {end}, and the file at {}:", file.size()))),
         (true, false) => Ok(()),
-        (true, true) => Err(Error::new(ErrorKind::Unavailable, "rows that are stored as Arrow cannot be read:")
-            .with_file(&file.path)
+        (true, true) => Err(file
+            .unavailable(end, "rows that are stored as Arrow cannot be read:")
             .with_remedy("write the dataset again without nested rows, or without pyarrow installed")),
     }
 }

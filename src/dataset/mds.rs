@@ -6,7 +6,8 @@ mod columns;
 mod index;
 
 use super::fingerprint::Fingerprint;
-use super::shards::{self, BadShards, Listed, OpenFile, Shards, Table, find_indexes};
+use super::headers::Source;
+use super::shards::{self, BadShards, Listed, Shards, Table, find_indexes, open_shard, read_offsets};
 use super::{Dataset, FileTable, Sample, SampleId, Schema, Shape, Span, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -82,12 +83,12 @@ impl Mds {
         let Some(mut columns) = columns else {
             return Err(Error::new(ErrorKind::Empty, "the index lists no shard, in").with_file(place));
         };
-        let read = |file: &OpenFile, listed: &Listed, _| read_table(file, listed, &columns);
+        let read = |file: &Source, listed: &Listed, _| read_table(file, listed, &columns);
         let shards = Shards::open(&listings, options.threads, options.bad_shards, read)?;
         if columns.has_open_arrays()
             && let Some(span) = shards.first()
         {
-            let file = OpenFile::open(shards.files.path(span.file))?;
+            let file = open_shard(shards.files.path(span.file))?;
             columns.learn(&file, span)?;
         }
         Ok(Mds { schema: columns.schema(), shards, columns, fingerprint: OnceLock::new() })
@@ -109,18 +110,18 @@ impl Mds {
     }
 }
 
-fn read_table(file: &OpenFile, listed: &Listed, columns: &Columns) -> Result<Table> {
-    let offsets = file.read_offsets(listed.samples)?;
+fn read_table(file: &Source, listed: &Listed, columns: &Columns) -> Result<Table> {
+    let offsets = read_offsets(file, listed.samples)?;
     let last = offsets[offsets.len() - 1];
-    if u64::from(last) != file.size {
+    if u64::from(last) != file.size() {
         let place = 4 * offsets.len() as u64;
-        return Err(file.corrupt(format!("the last sample ends at {last}, and the file at {}:", file.size), place));
+        return Err(file.corrupt(place, format!("the last sample ends at {last}, and the file at {}:", file.size())));
     }
     for (number, pair) in offsets.windows(2).enumerate() {
         let len = u64::from(pair[1] - pair[0]);
         if !columns.may_have(len) {
             return Err(
-                file.corrupt(format!("sample {number} has {len} bytes, too few or too many, in"), pair[0].into())
+                file.corrupt(pair[0].into(), format!("sample {number} has {len} bytes, too few or too many, in"))
             );
         }
     }

@@ -2,17 +2,15 @@
 //! checking the tables, and telling where a sample lies. 4 bytes of memory a sample, and some hundred a shard.
 
 use super::fingerprint::Fingerprint;
+use super::headers::Source;
 use super::parallel::in_parallel;
 use super::paths::thread_count;
 use super::patterns::{Place, expand};
 use super::sizes::Largest;
 use super::{FileId, FileTable, SampleId, Span, too_many_files};
 use crate::error::{Error, ErrorKind, Result};
-use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 
 /// What becomes of a shard that is not there, or whose head breaks its format.
@@ -76,7 +74,7 @@ impl Shards {
         listings: &[Listing],
         threads: usize,
         bad: BadShards,
-        read: impl Fn(&OpenFile, &Listed, usize) -> Result<Table> + Sync,
+        read: impl Fn(&Source, &Listed, usize) -> Result<Table> + Sync,
     ) -> Result<Shards> {
         let mut files = FileTable::new();
         let mut all = Vec::new();
@@ -94,8 +92,8 @@ impl Shards {
             if let Some(error) = &listed.refused {
                 return Err(error.clone());
             }
-            let open = OpenFile::open(files.path(file))?;
-            open.check_size(listed.bytes)?;
+            let open = open_shard(files.path(file))?;
+            check_size(&open, listed.bytes)?;
             read(&open, listed, number)
         });
         let failed = tables.iter().filter(|table| table.is_err()).count();
@@ -225,99 +223,65 @@ impl Shards {
     }
 }
 
-/// A file while its index is made.
-#[derive(Debug)]
-pub(super) struct OpenFile {
-    file: File,
-    pub(super) path: PathBuf,
-    pub(super) size: u64,
+/// Opens a shard that an index lists.
+pub(super) fn open_shard(path: PathBuf) -> Result<Source> {
+    Source::open_path(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => error.with_remedy("bring the shard back, or make the index anew"),
+        _ => error,
+    })
 }
 
-impl OpenFile {
-    /// Opens a regular file: a FIFO would wait for somebody to write to it.
-    pub(super) fn open(path: PathBuf) -> Result<OpenFile> {
-        let missing = |source: io::Error| {
-            let error = Error::io("cannot open the shard", source).with_file(&path);
-            match error.kind() {
-                ErrorKind::NotFound => error.with_remedy("bring the shard back, or make the index anew"),
-                _ => error,
+/// Whether a shard is as long as its index says.
+fn check_size(file: &Source, listed: u64) -> Result<()> {
+    let size = file.size();
+    if size == listed {
+        return Ok(());
+    }
+    let kind = if size < listed { ErrorKind::Truncated } else { ErrorKind::Corrupt };
+    let doing = format!("the index says {listed} bytes, and there are {size} in");
+    let remedy = "copy the shard again, or make the index anew";
+    Err(Error::new(kind, doing).with_file(file.path()).with_offset(size.min(listed)).with_remedy(remedy))
+}
+
+/// Reads `u32 N; u32 offsets[N + 1]`, little endian, from the file's beginning. The offsets ascend, begin behind the
+/// table and end inside the file; N is `samples`.
+pub(super) fn read_offsets(file: &Source, samples: u64) -> Result<Box<[u32]>> {
+    let mut head = [0; 4];
+    file.read(0, &mut head, "the number of samples")?;
+    let count = u64::from(u32::from_le_bytes(head));
+    if count != samples {
+        return Err(file.corrupt(0, format!("the index says {samples} samples, and the head {count}, of")));
+    }
+    let table_end = OFFSETS_AT + 4 * (count + 1);
+    if table_end > file.size() {
+        let doing = format!("a table of {count} samples does not fit into the {} bytes of", file.size());
+        return Err(Error::new(ErrorKind::Truncated, doing).with_file(file.path()).with_offset(file.size()));
+    }
+    // Not more than the file, which has the table.
+    let mut offsets = Vec::with_capacity((count + 1) as usize);
+    let mut piece = vec![0; PIECE_BYTES.min((table_end - OFFSETS_AT) as usize)];
+    let mut at = OFFSETS_AT;
+    let mut least = table_end;
+    while at < table_end {
+        let len = piece.len().min((table_end - at) as usize);
+        file.read(at, &mut piece[..len], "the table of offsets")?;
+        for bytes in piece[..len].chunks_exact(4) {
+            let offset = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            let place = OFFSETS_AT + 4 * offsets.len() as u64;
+            if u64::from(offset) < least {
+                let doing = format!("sample {} begins at {offset}, before {least}, in", offsets.len());
+                return Err(file.corrupt(place, doing));
             }
-        };
-        let metadata = std::fs::metadata(&path).map_err(missing)?;
-        if !metadata.is_file() {
-            return Err(Error::new(ErrorKind::WrongFileType, "a shard is no regular file:").with_file(path));
-        }
-        let file = File::open(&path).map_err(missing)?;
-        Ok(OpenFile { file, size: metadata.len(), path })
-    }
-
-    /// Whether it is as long as an index says.
-    pub(super) fn check_size(&self, listed: u64) -> Result<()> {
-        if self.size == listed {
-            return Ok(());
-        }
-        let kind = if self.size < listed { ErrorKind::Truncated } else { ErrorKind::Corrupt };
-        let doing = format!("the index says {listed} bytes, and there are {} in", self.size);
-        let remedy = "copy the shard again, or make the index anew";
-        Err(Error::new(kind, doing).with_file(&self.path).with_offset(self.size.min(listed)).with_remedy(remedy))
-    }
-
-    /// Fills `into` from `offset` on.
-    pub(super) fn read(&self, into: &mut [u8], offset: u64) -> Result<()> {
-        let end = offset.checked_add(into.len() as u64);
-        if end.is_none_or(|end| end > self.size) {
-            let doing = format!("{} bytes are to be read behind the end of", into.len());
-            return Err(Error::new(ErrorKind::Truncated, doing).with_file(&self.path).with_offset(offset));
-        }
-        let read = self.file.read_exact_at(into, offset);
-        read.map_err(|source| Error::io("cannot read", source).with_file(&self.path).with_offset(offset))
-    }
-
-    /// What is wrong at a place.
-    pub(super) fn corrupt(&self, doing: impl Into<Cow<'static, str>>, offset: u64) -> Error {
-        Error::new(ErrorKind::Corrupt, doing).with_file(&self.path).with_offset(offset)
-    }
-
-    /// Reads `u32 N; u32 offsets[N + 1]`, little endian, from the file's beginning. The offsets ascend, begin behind
-    /// the table and end inside the file; N is `samples`.
-    pub(super) fn read_offsets(&self, samples: u64) -> Result<Box<[u32]>> {
-        let mut head = [0; 4];
-        self.read(&mut head, 0)?;
-        let count = u64::from(u32::from_le_bytes(head));
-        if count != samples {
-            return Err(self.corrupt(format!("the index says {samples} samples, and the head {count}, of"), 0));
-        }
-        let table_end = OFFSETS_AT + 4 * (count + 1);
-        if table_end > self.size {
-            let doing = format!("a table of {count} samples does not fit into the {} bytes of", self.size);
-            return Err(Error::new(ErrorKind::Truncated, doing).with_file(&self.path).with_offset(self.size));
-        }
-        // Not more than the file, which has the table.
-        let mut offsets = Vec::with_capacity((count + 1) as usize);
-        let mut piece = vec![0; PIECE_BYTES.min((table_end - OFFSETS_AT) as usize)];
-        let mut at = OFFSETS_AT;
-        let mut least = table_end;
-        while at < table_end {
-            let len = piece.len().min((table_end - at) as usize);
-            self.read(&mut piece[..len], at)?;
-            for bytes in piece[..len].chunks_exact(4) {
-                let offset = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-                let place = OFFSETS_AT + 4 * offsets.len() as u64;
-                if u64::from(offset) < least {
-                    let doing = format!("sample {} begins at {offset}, before {least}, in", offsets.len());
-                    return Err(self.corrupt(doing, place));
-                }
-                if u64::from(offset) > self.size {
-                    let doing = format!("offset {offset} lies behind the end ({} bytes) of", self.size);
-                    return Err(self.corrupt(doing, place));
-                }
-                least = offset.into();
-                offsets.push(offset);
+            if u64::from(offset) > file.size() {
+                let doing = format!("offset {offset} lies behind the end ({} bytes) of", file.size());
+                return Err(file.corrupt(place, doing));
             }
-            at += len as u64;
+            least = offset.into();
+            offsets.push(offset);
         }
-        Ok(offsets.into_boxed_slice())
+        at += len as u64;
     }
+    Ok(offsets.into_boxed_slice())
 }
 
 /// Where the table of offsets begins.

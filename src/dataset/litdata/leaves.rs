@@ -2,7 +2,7 @@
 //! value for each.
 
 use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::shards::OpenFile;
+use crate::dataset::headers::Source;
 use crate::dataset::{DType, Field, Schema, Shape, Span, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -103,9 +103,9 @@ impl Leaves {
     }
 
     /// Has the item at `span` tell types and numbers of dimensions.
-    pub(super) fn learn(&mut self, file: &OpenFile, span: Span) -> Result<()> {
+    pub(super) fn learn(&mut self, file: &Source, span: Span) -> Result<()> {
         let mut sizes = vec![0; self.head_bytes() as usize];
-        file.read(&mut sizes, span.offset)?;
+        file.read(span.offset, &mut sizes, "the first item")?;
         let mut at = self.head_bytes();
         for (leaf, size) in self.leaves.iter_mut().zip(sizes.chunks_exact(4)) {
             let len = u64::from(number(size, Order::NumPy));
@@ -113,9 +113,9 @@ impl Leaves {
                 let mut header = [0; FIXED_HEADER_BYTES];
                 let header =
                     &mut header[..len.min(span.len.saturating_sub(at)).min(FIXED_HEADER_BYTES as u64) as usize];
-                file.read(header, span.offset + at)?;
+                file.read(span.offset + at, header, "the first item")?;
                 let (found, rank) = type_and_rank(header, *order).map_err(|wrong| {
-                    file.corrupt(format!("leaf {:?} of an item: {wrong}, in", leaf.name), span.offset + at)
+                    file.corrupt(span.offset + at, format!("leaf {:?} of an item: {wrong}, in", leaf.name))
                 })?;
                 (*dtype, *dims) = (found, rank);
             }

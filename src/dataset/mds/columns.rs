@@ -2,7 +2,7 @@
 //! to a value for each.
 
 use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::shards::OpenFile;
+use crate::dataset::headers::Source;
 use crate::dataset::{DType, Field, Schema, Shape, Span, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -90,9 +90,9 @@ impl Columns {
     }
 
     /// Has the sample at `span` tell types and numbers of dimensions.
-    pub(super) fn learn(&mut self, file: &OpenFile, span: Span) -> Result<()> {
+    pub(super) fn learn(&mut self, file: &Source, span: Span) -> Result<()> {
         let mut sizes = vec![0; SIZE_BYTES as usize * self.sized];
-        file.read(&mut sizes, span.offset)?;
+        file.read(span.offset, &mut sizes, "the first sample")?;
         let mut sizes = sizes.chunks_exact(4).map(|size| u64::from(u32_of(size)));
         let mut at = SIZE_BYTES * self.sized as u64;
         for column in &mut self.columns {
@@ -103,9 +103,9 @@ impl Columns {
             if let Kind::Array { named, dtype, dims } = &mut column.kind {
                 let mut header = [0; HEADER_BYTES_MAX];
                 let header = &mut header[..len.min(span.len.saturating_sub(at)).min(HEADER_BYTES_MAX as u64) as usize];
-                file.read(header, span.offset + at)?;
+                file.read(span.offset + at, header, "the first sample")?;
                 let found = Header::parse(header, *named).map_err(|wrong| {
-                    file.corrupt(format!("column {:?} of a sample: {wrong}, in", column.name), span.offset + at)
+                    file.corrupt(span.offset + at, format!("column {:?} of a sample: {wrong}, in", column.name))
                 })?;
                 (*dtype, *dims) = (found.dtype, found.dims);
             }
