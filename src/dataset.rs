@@ -3,6 +3,7 @@
 
 mod arrays;
 mod beton;
+mod checks;
 mod classes;
 #[allow(dead_code, reason = "the formats that use it come next")]
 mod compression;
@@ -38,6 +39,8 @@ use std::fmt;
 
 pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
 pub use beton::{Beton, BetonOptions};
+pub use checks::Check;
+pub(crate) use checks::{Checked, check_all};
 pub use compression::Compression;
 pub use concat::Concat;
 pub use files::{FileTable, Root};
@@ -285,6 +288,25 @@ pub trait Dataset: Send + Sync + 'static {
     /// where samples are not stored in shards.
     fn shards(&self) -> &[u64] {
         &[]
+    }
+
+    /// Appends the sums and hashes that the format keeps of bytes of a file, beside what [`parse`](Dataset::parse) and
+    /// [`decode`](Units::decode) check of each sample. What cannot be computed is appended too, so that whoever asks
+    /// can tell of it.
+    ///
+    /// Unlike the others it may read the file's headers, and is called from any thread but the reactor's.
+    ///
+    /// # Errors
+    /// As opening the dataset, where the headers are not what they were.
+    fn checks(&self, _file: FileId, _out: &mut Vec<Check>) -> Result<()> {
+        Ok(())
+    }
+
+    /// What is wrong with the dataset beside its samples, each with its file: shards that cannot be had, indexes that do
+    /// not belong to their shards. The files are looked at afresh where an index was believed when the dataset was
+    /// opened, so that it may take as long as opening it without; never called from the reactor's thread.
+    fn faults(&self) -> Vec<Error> {
+        Vec::new()
     }
 
     /// Which sample of which dataset this really is, where this dataset is a view of others.

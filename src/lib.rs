@@ -21,6 +21,7 @@ pub mod engine;
 pub mod reactor;
 pub mod loader;
 pub mod raw;
+pub mod verify;
 
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;

@@ -5,8 +5,8 @@ mod table;
 use super::fingerprint::Fingerprint;
 use super::headers::{Source, example, has_extension, head, map_files};
 use super::paths::{Index, index, index_list, thread_count};
-use super::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Value};
-use super::{npy, npz, safetensors};
+use super::{Check, DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Value};
+use super::{npy, npz, safetensors, zip};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -115,7 +115,8 @@ pub struct ArrayOptions {
 /// Opening reads the header of every file, by several threads, and checks all that the reference readers check: magic,
 /// version, lengths, types, shapes, and that arrays and file are equally long. Nothing is allocated by what a header
 /// claims. Objects (pickle), structures, deflated and encrypted members, Fortran order and big endian numbers are
-/// refused, each with what to do about it. Check sums of zip members are not looked at.
+/// refused, each with what to do about it. The check sums of zip members are
+/// looked at by [`verify`](crate::verify) alone.
 ///
 /// # Shapes
 /// A column whose values all have one shape has this shape. Where shapes differ, the column is
@@ -310,6 +311,14 @@ impl Dataset for Arrays {
 
     fn plain_field(&self) -> Option<usize> {
         (self.schema.fields.len() == 1).then_some(0)
+    }
+
+    /// The CRC-32 of every member of a zip archive, also of those that are not wanted.
+    fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+        match self.format {
+            ArrayFormat::Npz => zip::checks(&Source::open(&self.files, file)?, file, out),
+            ArrayFormat::Npy | ArrayFormat::Safetensors => Ok(()),
+        }
     }
 
     /// Every file is a shard, where it holds more than one sample by its nature.

@@ -7,11 +7,16 @@ use rustix::fs::Advice;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
+use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use uringload_sys::file::cachestat;
 
+/// Bytes that are passed over at once: enough for the rate of a disk with some threads.
+const PIECE_BYTES: u64 = 1 << 20;
 /// Bytes that show the format of a file.
 const HEAD_BYTES: u64 = 9;
 
@@ -66,6 +71,34 @@ impl Source {
         let mut bytes = vec![0; len];
         self.read(offset, &mut bytes, what)?;
         Ok(bytes)
+    }
+
+    /// Calls `each` with the bytes of a range, piece by piece, until it returns false; whether it never did. Leaves the
+    /// page cache as it was, as far as the system tells and takes advice.
+    pub(super) fn pass(&self, range: Range<u64>, what: &str, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {
+        let (start, len) = (range.start, range.end.saturating_sub(range.start));
+        if range.end > self.size {
+            return Err(self.truncated(what));
+        }
+        // What cannot be told is taken as cached: pages that others need are worth more than those that nobody does.
+        let was_cached = cachestat(self.file.as_fd(), start, len).map_or(true, |stat| stat.cached > 0);
+        let advise = |offset, len, advice| rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
+        let _ = advise(0, 0, Advice::Sequential);
+        // Fits: it is at most a piece.
+        let mut piece = vec![0; PIECE_BYTES.min(len) as usize];
+        let mut at = start;
+        while at < range.end {
+            let part = &mut piece[..PIECE_BYTES.min(range.end - at) as usize];
+            self.read(at, part, what)?;
+            if !was_cached {
+                let _ = advise(at, part.len() as u64, Advice::DontNeed);
+            }
+            if !each(part) {
+                return Ok(false);
+            }
+            at += part.len() as u64;
+        }
+        Ok(true)
     }
 
     /// The file ends before `what` does.

@@ -32,6 +32,8 @@ pub(super) struct Listed {
     /// Size of the file.
     pub(super) bytes: u64,
     pub(super) samples: u64,
+    /// Hashes of the file: algorithm and hexadecimal digits.
+    pub(super) hashes: Vec<(String, String)>,
     /// Why it cannot be read, where the index tells already.
     pub(super) refused: Option<Error>,
 }
@@ -180,6 +182,20 @@ impl Shards {
             (start < self.ends[shard]).then(|| self.span(SampleId(start)))?
         };
         (0..self.tables.len()).find_map(of)
+    }
+
+    /// Whether the shard of that file can be had.
+    pub(super) fn is_good(&self, file: FileId) -> bool {
+        !matches!(self.tables[file.0 as usize], Table::Bad(_))
+    }
+
+    /// Why shards cannot be had, one for each of those.
+    pub(super) fn faults(&self) -> Vec<Error> {
+        let why = |table: &Table| match table {
+            Table::Bad(error) => Some(error.clone()),
+            Table::Offsets(_) | Table::Blocks { .. } => None,
+        };
+        self.tables.iter().filter_map(why).collect()
     }
 
     pub(super) fn key(&self, id: SampleId, out: &mut Vec<u8>) {

@@ -4,6 +4,7 @@
 //! members does so in place, so nothing is decompressed here.
 
 use super::headers::{Source, u16_at, u32_at, u64_at};
+use super::{Check, FileId, Span};
 use crate::error::Result;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -39,6 +40,8 @@ pub(super) struct Member {
     /// How it is compressed; [`STORED`]: not at all.
     pub(super) method: u16,
     flags: u16,
+    /// CRC-32 of the member's bytes as they were before they were compressed.
+    crc: u32,
     /// Bytes in the archive.
     stored_bytes: u64,
     /// Where the member's own header lies.
@@ -51,6 +54,22 @@ impl Member {
     pub(super) fn is_encrypted(&self) -> bool {
         self.flags & FLAG_ENCRYPTED != 0
     }
+}
+
+/// The checks of an archive's members, which is the file of that number.
+pub(super) fn checks(source: &Source, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+    for member in members(source)? {
+        let Range { start, end } = content(source, &member)?;
+        let is_plain = member.method == STORED && !member.is_encrypted();
+        out.push(Check {
+            span: Span { file, offset: start, len: end - start },
+            what: format!("the member {:?}", member.name),
+            // The sum is of bytes that do not lie in the file so.
+            algorithm: if is_plain { "crc32".into() } else { "crc32 before compression or encryption".into() },
+            expected: format!("{:08x}", member.crc),
+        });
+    }
+    Ok(())
 }
 
 /// What the end of an archive says of its directory.
@@ -98,7 +117,7 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Where the bytes of a stored member lie.
+/// Where the bytes of a member lie, in the form in which it is stored.
 pub(super) fn content(source: &Source, member: &Member) -> Result<Range<u64>> {
     let broken =
         |what: &str| source.corrupt(member.header, format!("the header of member {:?} {what} in", member.name));
@@ -222,7 +241,7 @@ fn entry(source: &Source, raw: &[u8], at: &mut usize, start: u64) -> Result<Memb
         return Err(source.corrupt(place, format!("member {name:?} is stored and has two sizes:")));
     }
     *at += end;
-    Ok(Member { name: name.to_owned(), method, flags, stored_bytes, header, limit: 0 })
+    Ok(Member { name: name.to_owned(), method, flags, crc: u32_at(entry, 16), stored_bytes, header, limit: 0 })
 }
 
 /// The content of the extra field with 64-bit forms; empty where there is none.

@@ -83,7 +83,13 @@ pub(super) fn read(
             }
         };
         items.insert(chunk.filename.clone(), chunk.chunk_size);
-        shards.push(Listed { name: chunk.filename, bytes: chunk.chunk_bytes, samples, refused: None });
+        shards.push(Listed {
+            name: chunk.filename,
+            bytes: chunk.chunk_bytes,
+            samples,
+            hashes: Vec::new(),
+            refused: None,
+        });
     }
     Ok((Listing { root, shards }, items))
 }

@@ -5,6 +5,7 @@ use crate::dataset::shards::{Listed, Listing, folder_of, read_json};
 use crate::error::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What an index of this format has.
@@ -40,6 +41,8 @@ struct Shard {
 struct FileInfo {
     basename: String,
     bytes: u64,
+    #[serde(default)]
+    hashes: BTreeMap<String, String>,
 }
 
 /// The only version that mosaicml-streaming ever released.
@@ -86,7 +89,8 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
                 .with_file(root.join(&zip.basename))
                 .with_remedy(format!("decompress it to {name:?} in the same folder; the index may stay as it is"))
         });
-        shards.push(Listed { name, bytes: shard.raw_data.bytes, samples: shard.samples, refused });
+        let hashes = shard.raw_data.hashes.into_iter().collect();
+        shards.push(Listed { name, bytes: shard.raw_data.bytes, samples: shard.samples, hashes, refused });
     }
     Ok(Listing { root, shards })
 }
