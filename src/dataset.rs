@@ -302,8 +302,8 @@ pub trait Dataset: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What is wrong with the dataset beside its samples, each with its file: shards that cannot be had, indexes that do
-    /// not belong to their shards. The files are looked at afresh where an index was believed when the dataset was
+    /// What is wrong with the dataset beside its samples, each with its file: shards that cannot be had, indexes that
+    /// do not belong to their shards. The files are looked at afresh where an index was believed when the dataset was
     /// opened, so that it may take as long as opening it without; never called from the reactor's thread.
     fn faults(&self) -> Vec<Error> {
         Vec::new()

@@ -141,7 +141,8 @@ impl Error {
     /// called "it".
     pub fn what(&self) -> String {
         let inner = &*self.0;
-        let mut what = match (inner.doing.strip_suffix(':'), &inner.file) {
+        let whole = inner.doing.strip_suffix(':').or_else(|| inner.doing.strip_suffix(", in"));
+        let mut what = match (whole, &inner.file) {
             (Some(doing), _) => doing.to_owned(),
             (None, Some(_)) => format!("{} it", inner.doing),
             (None, None) => inner.doing.clone().into_owned(),
@@ -211,6 +212,7 @@ mod tests {
             Error::new(ErrorKind::Corrupt, "no index of this format:").with_file("a").what(),
             "no index of this format"
         );
+        assert_eq!(Error::new(ErrorKind::Corrupt, "a hash is wrong, in").with_file("a").what(), "a hash is wrong");
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(error.clone().offset(), Some(4096));
     }

@@ -159,7 +159,18 @@ impl Run<'_> {
             quarantine: config.quarantine.clone(),
             ..Config::default()
         };
-        let mut loader = Loader::builder(Arc::clone(self.dataset)).config(config).build()?;
+        let mut loader = match Loader::builder(Arc::clone(self.dataset)).config(config).build() {
+            Ok(loader) => loader,
+            // None of the files can be opened.
+            Err(error) if error.file().is_some() => {
+                self.summary.samples_lost = self.dataset.len();
+                if self.faults.is_empty() {
+                    self.found(&Finding { error, samples: None });
+                }
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        };
         loop {
             if self.watch.is_over() {
                 self.tell_open();

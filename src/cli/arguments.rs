@@ -41,6 +41,8 @@ pub enum Command {
     /// Shows a saved state, or makes one of another place.
     #[command(subcommand)]
     State(StateCommand),
+    /// Checks every checksum and the structure of a dataset, reads every sample, and prints all that is bad.
+    Verify(Box<Verify>),
     /// Proves that no sample is lost or doubled, whatever the number of ranks; reads no sample.
     VerifyOrder(VerifyOrder),
     /// Prints a script that completes the arguments in a shell.
@@ -226,6 +228,43 @@ pub struct SeekTo {
     pub samples: Option<i64>,
 }
 
+/// Options of `verify`.
+#[derive(Debug, Args)]
+#[command(after_long_help = VERIFY_HELP)]
+pub struct Verify {
+    /// Folders, files or patterns; several make one dataset.
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+    #[command(flatten)]
+    pub means: Means,
+    /// Give up a read, and the samples in it, after this time [default: wait].
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    pub timeout: Option<Duration>,
+    /// Stop after so many findings.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_findings: u64,
+    /// Print one object of JSON at the end, instead of lines.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `verify` does, and what its JSON has.
+const VERIFY_HELP: &str = "\
+What is checked: heads, tables and indexes of all files (archives are looked through afresh, and an index beside them
+that is not theirs is a finding); every sample, read once, by what its format has for each; hashes of whole files (mds)
+and check sums of members (npz). Nothing is written. A line is `FILE: byte N: WHAT (REMEDY)`, and the samples that fail
+for it.
+
+JSON: format (null where nothing could be opened), files, samples, samples_lost, bytes (of samples), checks and
+check_bytes (sums and hashes beside those of each sample), not_checked (algorithm, count, first: what cannot be computed
+here), left_out (what, count, first), findings (file, offset, kind, what, remedy; for samples also sample: the number of
+the first, key, samples: how many fail alike), complete (false after Ctrl-C, after --max-findings, and where nothing
+could be opened).
+
+Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
+
 /// Options of `verify-order`.
 #[derive(Debug, Args)]
 #[command(mut_arg("rank", |arg| arg.hide(true)))]
@@ -288,6 +327,9 @@ pub struct Format {
     /// Open a sharded dataset although shards cannot be had; what becomes of their samples, --on-error says.
     #[arg(long)]
     pub allow_bad_shards: bool,
+    /// Check the hashes that an mds dataset lists of its shards when it is opened: it reads all of them.
+    #[arg(long)]
+    pub verify_hashes: bool,
     /// Take the rows of arrays as samples, instead of files (npy, npz) or tensors (safetensors).
     #[arg(long)]
     pub rows: bool,
@@ -319,6 +361,9 @@ pub struct Format {
     /// skip].
     #[arg(long)]
     pub keep_damaged: bool,
+    /// Whether opening writes no index, and leaves it to whoever asked to tell what is wrong.
+    #[arg(skip)]
+    pub is_verified: bool,
 }
 
 impl Format {
@@ -332,6 +377,7 @@ impl Format {
             dtype: None,
             block_size: None,
             allow_bad_shards: false,
+            verify_hashes: false,
             rows: false,
             tensor: Vec::new(),
             window_tokens: None,
@@ -342,6 +388,7 @@ impl Format {
             missing: MissingName::Error,
             index_cache: None,
             keep_damaged: false,
+            is_verified: false,
         }
     }
 
@@ -349,6 +396,11 @@ impl Format {
     pub fn under(&self, failing: &Failing) -> Format {
         let keep_damaged = self.keep_damaged || failing.on_error() != OnError::Raise;
         Format { keep_damaged, ..self.clone() }
+    }
+
+    /// The same, for who wants to know all that is wrong: what is bad keeps nothing else from being opened.
+    pub fn for_verify(&self) -> Format {
+        Format { keep_damaged: true, allow_bad_shards: true, is_verified: true, ..self.clone() }
     }
 
     /// How archives are opened.
@@ -361,6 +413,7 @@ impl Format {
             },
             damaged: if self.keep_damaged { Damaged::Keep } else { Damaged::Error },
             cache: self.index_cache.clone(),
+            no_sidecars: self.is_verified,
             ..TarOptions::default()
         }
     }
@@ -434,28 +487,33 @@ pub fn ordered(order: &Order) -> Config {
 
 /// The same, by which means it is read, in what form it comes, and what becomes of what cannot be had.
 pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> Config {
-    let mut config = Config {
-        engine: match means.engine {
+    let mut config = ordered(order);
+    means.apply(&mut config);
+    rows.apply(&mut config);
+    failing.apply(&mut config);
+    config
+}
+
+impl Means {
+    /// Puts what was asked into a configuration.
+    pub fn apply(&self, config: &mut Config) {
+        config.engine = match self.engine {
             EngineName::Auto => EngineChoice::Auto,
             EngineName::Uring => EngineChoice::Uring,
             EngineName::Threads => EngineChoice::Threads,
             EngineName::Sim => EngineChoice::Sim,
-        },
-        io: match means.io {
+        };
+        config.io = match self.io {
             IoName::Auto => IoChoice::Auto,
             IoName::Direct => IoChoice::Direct,
             IoName::Buffered => IoChoice::Buffered,
-        },
-        queue_depth: means.queue_depth,
-        read_bytes: means.read_size,
-        io_threads: means.io_threads,
-        memory_limit: means.memory_limit,
-        coalesce_gap: means.coalesce_gap,
-        ..ordered(order)
-    };
-    rows.apply(&mut config);
-    failing.apply(&mut config);
-    config
+        };
+        config.queue_depth = self.queue_depth;
+        config.read_bytes = self.read_size;
+        config.io_threads = self.io_threads;
+        config.memory_limit = self.memory_limit;
+        config.coalesce_gap = self.coalesce_gap;
+    }
 }
 
 /// Names of formats.

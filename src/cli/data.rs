@@ -92,12 +92,17 @@ impl Data {
         Ok(self)
     }
 
-    /// Opens what the user named.
-    pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
-        let name = format.format.unwrap_or_else(|| match format.record_size {
+    /// The format that was asked for, or that the paths show.
+    pub fn format_of(paths: &[PathBuf], format: &Format) -> FormatName {
+        format.format.unwrap_or_else(|| match format.record_size {
             Some(_) => FormatName::Records,
             None => detect(paths),
-        });
+        })
+    }
+
+    /// Opens what the user named.
+    pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
+        let name = Data::format_of(paths, format);
         check_use(name, format)?;
         let bad_shards = if format.allow_bad_shards { BadShards::FailSamples } else { BadShards::Refuse };
         let kind = match name {
@@ -121,7 +126,9 @@ impl Data {
                 Kind::Records(Arc::new(Records::open(paths, &options)?))
             }
             FormatName::Mds => {
-                Kind::Mds(Arc::new(Mds::open(paths, &MdsOptions { bad_shards, ..MdsOptions::default() })?))
+                let verify_hashes = format.verify_hashes;
+                let options = MdsOptions { bad_shards, verify_hashes, ..MdsOptions::default() };
+                Kind::Mds(Arc::new(Mds::open(paths, &options)?))
             }
             FormatName::Litdata => {
                 let options = LitDataOptions { block_size: format.block_size, bad_shards, ..LitDataOptions::default() };
@@ -143,6 +150,9 @@ impl Data {
         let tar = Tar::open_with_progress(paths, &format.tar_options(), &|done| progress.tell(done));
         drop(progress);
         let tar = Arc::new(tar?);
+        if format.is_verified {
+            return Ok(Kind::Tar(tar));
+        }
         tar.fallbacks().iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
         tar.damaged().iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
         Ok(Kind::Tar(tar))
@@ -246,7 +256,7 @@ fn detect(paths: &[PathBuf]) -> FormatName {
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Folder, Litdata, Npy, Npz, Records, Safetensors, Tokens};
+    use FormatName::{Folder, Litdata, Mds, Npy, Npz, Records, Safetensors, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
     if (format.rows || !format.tensor.is_empty()) && !is_array {
         return Err(usage("--rows and --tensor are of use to arrays alone", "use --format npy, npz or safetensors"));
@@ -256,6 +266,12 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
     }
     if format.block_size.is_some() && name != Litdata {
         return Err(usage("--block-size is of use to litdata alone", "use --format litdata, or leave it away"));
+    }
+    if format.verify_hashes && name != Mds {
+        return Err(usage(
+            "--verify-hashes is of use to mds alone",
+            "use `uringload verify`, which checks what there is",
+        ));
     }
     if format.dtype.is_some() && !matches!(name, Folder | Records) {
         return Err(usage(
@@ -283,7 +299,14 @@ fn arrays(array_format: ArrayFormat, paths: &[PathBuf], format: &Format) -> Resu
         _ => ArraySamples::Files,
     };
     let options = ArrayOptions { samples, names: format.tensor.clone(), ..ArrayOptions::default() };
-    Ok(Kind::Arrays(Arc::new(Arrays::open(array_format, paths, &options)?)))
+    let opened = match Arrays::open(array_format, paths, &options) {
+        // Tensors of several types are no samples, and sound all the same: their files can be read as a whole.
+        Err(error) if format.is_verified && error.kind() == ErrorKind::InvalidArgument => {
+            Arrays::open(array_format, paths, &ArrayOptions { samples: ArraySamples::Files, ..options })
+        }
+        opened => opened,
+    };
+    Ok(Kind::Arrays(Arc::new(opened?)))
 }
 
 fn tokens(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {

@@ -89,7 +89,8 @@ fn completions_and_pages_know_every_command() {
     assert!(page.contains(".TH uringload 1") && page.contains("130"), "{page}");
     let out = tempfile::tempdir().unwrap();
     expect(&mut uringload(&format!("man --out {}", out.path().display())), 0);
-    for command in ["bench", "doctor", "index", "inspect", "list", "state", "state-show", "state-seek", "verify-order"]
+    for command in
+        ["bench", "doctor", "index", "inspect", "list", "state", "state-show", "state-seek", "verify", "verify-order"]
     {
         let page = fs::read_to_string(out.path().join(format!("uringload-{command}.1"))).unwrap();
         assert!(page.contains(".SH OPTIONS"), "{command}");

@@ -13,6 +13,7 @@ mod list;
 mod looks;
 mod ranks;
 mod state;
+mod verify;
 mod verify_order;
 mod tar;
 

@@ -1,4 +1,5 @@
-//! What is wrong with archives and with their indexes: archives are looked through afresh, and indexes held against that.
+//! What is wrong with archives and with their indexes: archives are looked through afresh, and indexes held against
+//! what is found.
 
 use super::super::sidecar::{Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::super::skipped::SkipReason;
@@ -26,8 +27,9 @@ pub(super) fn faults<'a>(
     let mut faults = Vec::new();
     for ((number, indexed), in_use) in indexed.into_iter().enumerate().zip(in_use) {
         // Fits: a table has fewer than 2^32 files.
-        let path = files.path(FileId(number as u32));
-        of_archive(&path, &indexed, &mut faults);
+        let file = FileId(number as u32);
+        let path = files.path(file);
+        of_archive(&path, files.size(file), &indexed, &mut faults);
         let is_damaged = indexed.damage.is_some();
         faults.extend(indexed.damage);
         // An index is of a whole archive.
@@ -39,21 +41,19 @@ pub(super) fn faults<'a>(
 }
 
 /// What is wrong with the end of an archive, which readers pass over.
-fn of_archive(path: &Path, indexed: &Indexed, faults: &mut Vec<Error>) {
+fn of_archive(path: &Path, size: u64, indexed: &Indexed, faults: &mut Vec<Error>) {
     for (code, ..) in indexed.sidecar.left_out() {
-        let (kind, what, remedy) = match SkipReason::of_code(*code) {
-            Some(SkipReason::MissingEnd) => {
-                let remedy = "it may have been cut short between two members: compare it with its source";
-                (ErrorKind::Truncated, "two blocks of zeros do not end", remedy)
+        let fault = match SkipReason::of_code(*code) {
+            Some(SkipReason::MissingEnd) => Error::new(ErrorKind::Truncated, "two blocks of zeros do not end")
+                .with_offset(size)
+                .with_remedy("it may have been cut short between two members: compare it with its source"),
+            Some(SkipReason::TrailingBytes) => {
+                Error::new(ErrorKind::Corrupt, "something that is no archive follows the end of")
+                    .with_remedy("see what it is, and cut it off")
             }
-            Some(SkipReason::TrailingBytes) => (
-                ErrorKind::Corrupt,
-                "something that is no archive follows the end of",
-                "see what it is, and cut it off",
-            ),
             _ => continue,
         };
-        faults.push(Error::new(kind, what).with_file(path).with_remedy(remedy));
+        faults.push(fault.with_file(path));
     }
 }
 
