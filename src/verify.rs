@@ -235,7 +235,8 @@ impl Run<'_> {
         let total = self.dataset.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
         let (done, watch) = (AtomicU64::new(0), self.watch);
         let passed = |bytes| {
-            let done = done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+            // Some bytes are read for several checks.
+            let done = done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes).min(total);
             watch.progress(Progress { stage: Stage::Checks, done, total });
             !watch.is_over()
         };
