@@ -14,6 +14,7 @@ mod inspect;
 mod interrupt;
 mod layout;
 mod list;
+mod pack;
 mod pages;
 mod ranks;
 mod state;
@@ -34,6 +35,7 @@ pub fn run() -> ExitCode {
         Command::Index(options) => index::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::List(options) => list::run(&options),
+        Command::Pack(options) => pack::run(&options),
         Command::State(command) => state::run(&command),
         Command::Verify(options) => verify::run(&options),
         Command::VerifyOrder(options) => verify_order::run(&options),

@@ -91,7 +91,8 @@ impl Collation {
     pub fn new(config: &Config, dataset: &dyn Dataset) -> Result<Collation> {
         let fields = &dataset.schema().fields;
         check_names(config, fields)?;
-        let plain_field = dataset.plain_field();
+        // What is cut from a unit is shared with other batches, and is not moved.
+        let plain_field = dataset.plain_field().filter(|_| dataset.units().is_none());
         let packing = match &config.batching {
             Batching::Packed(packing) => Some((packed_field(dataset)?, packing)),
             _ => None,
@@ -152,7 +153,8 @@ impl Collation {
     }
 
     /// Bytes that the gathered columns of a batch take, whose samples `ids` have `spans` (sample i those up to
-    /// `ends[i]`), in `rows` rows. What a value is longer than its spans, or than the index tells, is not in it.
+    /// `ends[i]`), in `rows` rows. What a value is longer than its spans, or than the index tells, is not in it; nor
+    /// are values that differ in length where samples are cut from units, which may be as long as a unit.
     pub(crate) fn target_bytes(
         &self,
         dataset: &dyn Dataset,
@@ -162,6 +164,7 @@ impl Collation {
         rows: u64,
     ) -> u64 {
         let samples = ids.len() as u64;
+        let has_units = dataset.units().is_some();
         let span_bytes = |index: usize| {
             let start = if index == 0 { 0 } else { ends[index - 1] as usize };
             spans[start..ends[index] as usize].iter().fold(0, |sum: u64, span| sum.saturating_add(span.len))
@@ -175,6 +178,7 @@ impl Collation {
         let column = |(field, form): (usize, &Form)| match *form {
             Form::Views => 0,
             Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
+            Form::Ragged { .. } | Form::Padded(_) if has_units => 0,
             Form::Ragged { element_bytes } => elements(field, element_bytes)
                 .fold(0, |sum: u64, length| sum.saturating_add(length.saturating_mul(element_bytes))),
             Form::Padded(padded) => {
@@ -192,9 +196,11 @@ impl Collation {
         if self.gather(coalesce_gap) != Gather::Target {
             return 0;
         }
+        let has_units = dataset.units().is_some();
         let column = |form: &Form| match *form {
             Form::Views => 0,
             Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
+            Form::Ragged { .. } | Form::Padded(_) if has_units => 0,
             Form::Ragged { .. } => dataset.largest(samples),
             Form::Padded(padded) => samples.saturating_mul(padded.bytes(dataset.largest(1) / padded.pad.size())),
             Form::Packed { seq_len, pad } => rows.saturating_mul(seq_len.saturating_mul(pad.size())),

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use collation::{Collate, PadValue, Padding};
 pub use errors::{MaxFailures, OnError};
 pub use fallback::{Cause, Fallback};
-pub use order::{Batching, Buckets, PackMethod, Packing, SHARD_SAMPLES, Shuffle, WINDOW_SAMPLES};
+pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, SHARD_SAMPLES, Shuffle, WINDOW_SAMPLES};
 
 /// What the user asks of a loader. `None` means: the loader chooses, from the device and the dataset.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +50,9 @@ pub struct Config {
     pub read_bytes: Option<usize>,
     /// Threads of the `threads` engine.
     pub io_threads: Option<usize>,
+    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
+    /// for each processor, at most 8.
+    pub num_threads: Option<usize>,
     /// Bytes of memory for samples at most.
     pub memory_limit: Option<u64>,
     /// Two reads whose gap is at most this many bytes become one.
@@ -97,6 +100,7 @@ impl Default for Config {
             queue_depth: None,
             read_bytes: None,
             io_threads: None,
+            num_threads: None,
             memory_limit: None,
             coalesce_gap: 0,
             on_error: OnError::Raise,

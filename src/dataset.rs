@@ -5,13 +5,15 @@ mod arrays;
 mod beton;
 mod checks;
 mod classes;
-#[allow(dead_code, reason = "the formats that use it come next")]
 mod compression;
 mod concat;
 mod files;
 mod fingerprint;
 mod folder;
+mod hdf5;
 mod headers;
+mod indexes;
+mod lines;
 mod litdata;
 mod mds;
 mod megatron;
@@ -27,6 +29,7 @@ mod sidecar;
 mod sizes;
 mod skipped;
 mod tar;
+mod tfrecord;
 mod tokens;
 mod units;
 mod view;
@@ -45,15 +48,23 @@ pub use compression::Compression;
 pub use concat::Concat;
 pub use files::{FileTable, Root};
 pub use folder::{Folder, FolderOptions, Labels};
+pub use hdf5::{Hdf5, Hdf5Options};
+pub use indexes::{IndexProgress, IndexReport};
+pub use lines::{LineFormat, LineOptions, Lines};
 pub use litdata::{LitData, LitDataOptions};
 pub use mds::{Mds, MdsOptions};
 pub use records::{RecordOptions, Records, Tail};
 pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};
 pub use tar::{Damaged, Missing, Tar, TarOptions, TarProgress, TarReport};
+pub use tfrecord::{TfRecord, TfRecordContent, TfRecordOptions, TfRecordProgress, TfRecordReport};
 pub use tokens::{TokenOptions, TokenSource, Tokens};
 pub use units::{UnitId, Units};
 pub use view::{Repeat, Subset};
+
+pub(crate) use parallel::try_in_parallel;
+pub(crate) use sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
+pub(crate) use tar::{MANIFEST_NAME, split_name};
 
 /// Number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -307,6 +318,12 @@ pub trait Dataset: Send + Sync + 'static {
     /// opened, so that it may take as long as opening it without; never called from the reactor's thread.
     fn faults(&self) -> Vec<Error> {
         Vec::new()
+    }
+
+    /// Whether a sample has a value of field number `field`. Where it has none, and `parse` does not fail for it,
+    /// `parse` gives an empty one.
+    fn has_field(&self, _id: SampleId, _field: usize) -> bool {
+        true
     }
 
     /// Which sample of which dataset this really is, where this dataset is a view of others.

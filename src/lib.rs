@@ -18,8 +18,10 @@ pub mod batch;
 pub mod state;
 pub mod quarantine;
 pub mod engine;
+pub mod stage;
 pub mod reactor;
 pub mod loader;
+pub mod pack;
 pub mod raw;
 pub mod verify;
 

@@ -2,6 +2,7 @@
 
 mod book;
 mod builder;
+mod limits;
 mod run;
 
 use crate::batch::{Batch, FailedSample};

@@ -1,14 +1,19 @@
 //! Which reads make a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
 //! extents become reads. Pure arithmetic: no I/O, no memory but vectors that are reused.
 
+mod units;
+
 use crate::collate::{Collation, Gather};
 use crate::config::{Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
+use crate::error::Error;
 use crate::sampler::{Cursor, Position, RowBatch, Sampler, Strided, Windows};
 use std::ops::Range;
 use std::sync::Arc;
+use units::Kept;
 
 pub use crate::sampler::Piece;
+pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
 /// Blocks are at most this long, unless one extent alone is longer: each block is one copy to a GPU, and 32 MiB is
 /// where copies reach the bus's rate.
@@ -73,9 +78,14 @@ pub struct Slice {
     pub at: u64,
 }
 
-/// Everything that is to be done for one batch.
+/// Everything that is to be done for one batch, or for one unit that samples of batches behind it are cut from.
 #[derive(Clone, Debug, Default)]
 pub struct BatchPlan {
+    /// The unit that is to be read and decoded; then there are no samples, and the slices are what the unit is stored
+    /// in.
+    pub load: Option<Load>,
+    /// Loads that neither this batch nor a later one uses, by number.
+    pub evicted: Vec<u64>,
     /// Cursor of the batch's first sample.
     pub cursor: Cursor,
     /// Cursor behind the batch: the checkpoint once it is consumed.
@@ -93,6 +103,14 @@ pub struct BatchPlan {
     pub ends: Vec<u32>,
     /// One for each span, in the order of the samples.
     pub slices: Vec<Slice>,
+    /// Loads that the samples are cut from, by number, each once.
+    pub uses: Vec<u64>,
+    /// Where each sample's units end in `units`; empty where no sample is cut from any.
+    pub unit_ends: Vec<u32>,
+    /// Indices into `uses`, in the order of the samples.
+    pub units: Vec<u32>,
+    /// Why the batch cannot be read, in whose place this stands.
+    pub refused: Option<Error>,
     /// In the order of memory.
     pub reads: Vec<PlannedRead>,
     /// The order in which they should be issued: indices into `reads`.
@@ -115,6 +133,13 @@ impl BatchPlan {
         start..self.ends[index] as usize
     }
 
+    /// The units that sample `index` is cut from, as indices into `uses`.
+    pub fn units_of(&self, index: usize) -> &[u32] {
+        let end = |index: usize| self.unit_ends.get(index).map_or(0, |&end| end as usize);
+        let start = index.checked_sub(1).map_or(0, end);
+        &self.units[start..end(index)]
+    }
+
     /// The element at which what is wanted of sample `index` begins.
     pub fn start_of(&self, index: usize) -> u64 {
         self.pieces.get(index).map_or(0, |piece| piece.start)
@@ -126,6 +151,12 @@ impl BatchPlan {
     }
 
     fn clear(&mut self) {
+        self.load = None;
+        self.evicted.clear();
+        self.uses.clear();
+        self.unit_ends.clear();
+        self.units.clear();
+        self.refused = None;
         self.positions.clear();
         self.ids.clear();
         self.pieces.clear();
@@ -170,6 +201,8 @@ pub struct Planner {
     last_epoch: Option<u64>,
     layout: Layout,
     collation: Arc<Collation>,
+    /// Where samples are cut from units.
+    kept: Option<Kept>,
     spans: Vec<Span>,
     extents: Vec<Extent>,
     /// Extent of each slice.
@@ -198,6 +231,7 @@ impl Planner {
             last_epoch,
             layout,
             collation: Arc::default(),
+            kept: None,
             spans: Vec::new(),
             extents: Vec::new(),
             extent_of: Vec::new(),
@@ -215,6 +249,13 @@ impl Planner {
     #[must_use]
     pub fn with_collation(self, collation: Arc<Collation>) -> Planner {
         Planner { collation, ..self }
+    }
+
+    /// Plans the reading of units as well, before the batches whose samples are cut from them; without it nothing is
+    /// planned for such samples.
+    #[must_use]
+    pub fn with_units(self, limits: Option<UnitLimits>) -> Planner {
+        Planner { kept: limits.map(Kept::new), ..self }
     }
 
     /// The forms of the columns.
@@ -239,6 +280,9 @@ impl Planner {
 
     /// The epoch that the next batch belongs to, or `None` at the end.
     pub fn epoch(&mut self) -> Option<u64> {
+        if let Some(held) = self.kept.as_ref().and_then(|kept| kept.held.as_ref()) {
+            return Some(held.cursor.epoch);
+        }
         if let Some(windows) = &mut self.windows {
             return windows.epoch();
         }
@@ -256,13 +300,24 @@ impl Planner {
         (self.last_epoch.is_none_or(|last| self.start.epoch < last)).then_some(self.start.epoch)
     }
 
-    /// Plans the next batch into `plan`, whatever that held; false at the end.
+    /// Plans the next batch into `plan`, or a unit that is to be read before it, whatever that held; false at the end.
     pub fn next(&mut self, plan: &mut BatchPlan) -> bool {
         plan.clear();
         if self.epoch().is_none() {
             return false;
         }
-        self.take_samples(plan);
+        if !self.take_held(plan) {
+            self.take_samples(plan);
+            self.find_units(plan);
+        }
+        if self.plan_load(plan) {
+            return true;
+        }
+        if plan.refused.is_some() {
+            // A batch without a span: nothing of it is read.
+            plan.ends.resize(plan.ids.len(), 0);
+            return true;
+        }
         self.find_spans(plan);
         if self.layout.coalesce_gap == 0 {
             self.extents_in_order();
@@ -282,6 +337,44 @@ impl Planner {
         self.spans.clear();
         self.dataset.spans(id, &mut self.spans);
         plan.ends.push(self.spans.len() as u32);
+        self.lay_out_by_itself(plan);
+    }
+
+    /// The batch whose units were to be read first.
+    fn take_held(&mut self, plan: &mut BatchPlan) -> bool {
+        let held = self.kept.as_mut().and_then(|kept| kept.held.take());
+        let is_held = held.is_some();
+        held.into_iter().for_each(|held| *plan = held);
+        is_held
+    }
+
+    /// Finds the units that the samples are cut from.
+    fn find_units(&mut self, plan: &mut BatchPlan) {
+        if let (Some(kept), Some(units)) = (&mut self.kept, self.dataset.units()) {
+            kept.find(&*self.dataset, units, plan);
+        }
+    }
+
+    /// Plans the next unit that is to be read before the batch `plan`, which is held back; false if there is none.
+    fn plan_load(&mut self, plan: &mut BatchPlan) -> bool {
+        let Some(kept) = &mut self.kept else { return false };
+        let Some(load) = kept.queue.pop_front() else { return false };
+        let batch = std::mem::take(plan);
+        plan.load = Some(load);
+        (plan.cursor, plan.next) = (batch.cursor, batch.cursor);
+        // What makes room for a unit is told with the first that needs it.
+        let batch = kept.held.insert(batch);
+        std::mem::swap(&mut plan.evicted, &mut batch.evicted);
+        self.spans.clear();
+        if let Some(units) = self.dataset.units() {
+            units.stored(load.unit, &mut self.spans);
+        }
+        self.lay_out_by_itself(plan);
+        true
+    }
+
+    /// Lays out the spans in the order in which they are, whose bytes stay where they are read.
+    fn lay_out_by_itself(&mut self, plan: &mut BatchPlan) {
         self.extents_in_order();
         let collation = std::mem::take(&mut self.collation);
         self.lay_out(plan);

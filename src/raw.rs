@@ -6,7 +6,7 @@ use crate::config::{Config, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Opened, Read};
 use crate::error::{Error, Result};
-use crate::plan::{BatchPlan, Layout, PlannedRead, Planner};
+use crate::plan::{BatchPlan, Layout, PlannedRead, Planner, UnitLimits};
 use crate::pool::{BLOCK_ALIGNMENT, Pool};
 use crate::queue::Bell;
 use crate::sampler::{Cursor, Sampler, Strided};
@@ -38,7 +38,8 @@ impl RawRate {
     }
 }
 
-/// Reads the samples of one epoch (`config.start_epoch`, in the order of `sampler`) for at most `limit`.
+/// Reads the samples of one epoch (`config.start_epoch`, in the order of `sampler`) for at most `limit`. Units that
+/// samples are cut from are read once, when the first of their samples comes.
 ///
 /// # Errors
 /// As building a loader; and the first read that fails.
@@ -100,6 +101,8 @@ impl Reads {
         let start = Cursor::new(config.start_epoch, 0);
         let planner =
             Planner::new(Arc::clone(dataset), Arc::clone(sampler), strided, start, Some(start.epoch + 1), layout);
+        let once = dataset.units().map(|_| UnitLimits { kept: usize::MAX, most: usize::MAX });
+        let planner = planner.with_units(once);
         Ok(Reads { planner, plan: BatchPlan::default(), next: 0 })
     }
 

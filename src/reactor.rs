@@ -13,6 +13,7 @@ mod repair;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod units;
 
 use crate::batch::Batch;
 use crate::config::OnError;
@@ -47,6 +48,7 @@ const PENDING_BATCHES: usize = 256;
 const REPAIRS: u32 = 1 << 31;
 
 pub use failures::Failures;
+pub use units::Decoder;
 
 /// What the reactor is told once.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +99,8 @@ struct Blocked {
 pub struct Reactor {
     planner: Planner,
     pool: Pool,
+    /// Where samples are cut from units.
+    decoder: Option<Decoder>,
     out: Sender<Result<Batch>>,
     bell: Arc<Bell>,
     stats: Arc<Stats>,
@@ -148,6 +152,7 @@ impl Reactor {
         Reactor {
             planner,
             pool,
+            decoder: None,
             out,
             bell,
             stats,
@@ -174,6 +179,12 @@ impl Reactor {
             starving_since: None,
             refused: None,
         }
+    }
+
+    /// Decodes units with `decoder`, where the planner plans them.
+    #[must_use]
+    pub fn with_decoder(self, decoder: Option<Decoder>) -> Reactor {
+        Reactor { decoder, ..self }
     }
 
     /// Allows the batches of `epoch` to be planned.
@@ -261,7 +272,7 @@ impl Reactor {
             return Err(self.no_way_to_read());
         }
         // A batch of empty samples is complete without a read: nobody would end a wait for it.
-        let is_ready = self.pending.front().is_some_and(Pending::is_complete) && !self.repair.is_busy();
+        let is_ready = self.pending.front().is_some_and(|front| self.is_done(front)) && !self.repair.is_busy();
         if self.blocked.queue || !is_ready {
             self.wait(engine)?;
             self.settle();
@@ -271,7 +282,13 @@ impl Reactor {
 
     /// Hands over the batches at the front that are complete, as far as the queue has room.
     fn deliver(&mut self, engine: &mut dyn Engine) -> Result<()> {
-        while self.beside.is_some() || self.pending.front().is_some_and(Pending::is_complete) {
+        self.decode()?;
+        while self.beside.is_some() || self.pending.front().is_some_and(|front| self.is_done(front)) {
+            if self.beside.is_none() && self.pending.front().is_some_and(|front| front.load().is_some()) {
+                let unit = self.pop_front();
+                self.spare.extend(unit);
+                continue;
+            }
             if self.out.is_full() {
                 self.blocked.queue = true;
                 return Ok(());
@@ -286,16 +303,18 @@ impl Reactor {
             }
             if let Some(front) = self.pending.front_mut().filter(|front| !front.is_parsed()) {
                 let gather = collation.gather(self.planner.layout().coalesce_gap);
-                front.parse((&*dataset, &*collation, gather), &self.pool, &self.stats)?;
+                let units = self.decoder.as_ref().map_or_else(Vec::new, |decoder| decoder.of(front.plan()));
+                front.parse((&*dataset, &*collation, gather), units, &self.pool, &self.stats)?;
             }
             let irreplaceable = match self.repair()? {
                 Repaired::Waiting => return Ok(()),
                 Repaired::Done => None,
                 Repaired::Failed(error) => Some(error),
             };
-            let Some(mut pending) = self.pending.pop_front() else { return Ok(()) };
-            self.first = self.first.wrapping_add(1) & !REPAIRS;
-            self.issuing = self.issuing.saturating_sub(1);
+            let Some(mut pending) = self.pop_front() else { return Ok(()) };
+            if let Some(decoder) = &mut self.decoder {
+                decoder.release(&pending.plan().uses);
+            }
             self.beside = self.failures.book(&*dataset, pending.epoch(), &pending.failed())?;
             let batch = pending.finish((&*dataset, &*collation), &self.rules, irreplaceable, &self.pool, &self.stats);
             self.spare.push(pending);
@@ -303,6 +322,12 @@ impl Reactor {
             let _ = self.out.try_send(batch);
         }
         Ok(())
+    }
+
+    fn pop_front(&mut self) -> Option<Pending> {
+        self.first = self.first.wrapping_add(1) & !REPAIRS;
+        self.issuing = self.issuing.saturating_sub(1);
+        self.pending.pop_front()
     }
 
     /// Plans batches until there are as many reads as can be issued now (more would hold memory for nothing), or memory
@@ -317,11 +342,14 @@ impl Reactor {
                 self.adapt_reads();
                 let mut plan = self.spare_plans.pop().unwrap_or_default();
                 self.planner.next(&mut plan);
+                if let Some(decoder) = &mut self.decoder {
+                    decoder.note(&mut plan);
+                }
                 self.waiting = Some(plan);
             }
             let plan = self.waiting.take()?;
             let mut pending = self.spare.pop().unwrap_or_default();
-            if !pending.take_memory(&mut self.pool, &plan) {
+            if !self.take_memory(&mut pending, &plan) {
                 self.spare.push(pending);
                 self.waiting = Some(plan);
                 self.blocked.memory = true;
@@ -405,11 +433,15 @@ impl Reactor {
         if let Some(next) = self.timeouts.next() {
             longest = longest.min(next.saturating_duration_since(engine.now()));
         }
-        let asleep = self.blocked.memory || self.blocked.queue;
+        let decodes = self.decoder.as_ref().is_some_and(|decoder| decoder.under_way() > 0);
+        let asleep = self.blocked.memory || self.blocked.queue || decodes;
         if asleep {
             self.bell.listen();
             // The second look that the bell asks for: what changed before `listen` rang for nobody.
-            let changed = self.pool.collect() || (self.blocked.queue && !self.out.is_full()) || self.out.is_closed();
+            let decoder = self.decoder.as_mut();
+            let decoded = decoder.is_some_and(|decoder| decoder.collect() | decoder.has_finished());
+            let changed =
+                self.pool.collect() || decoded || (self.blocked.queue && !self.out.is_full()) || self.out.is_closed();
             if changed {
                 longest = Duration::ZERO;
             } else if in_flight == 0 && self.blocked.memory {
@@ -417,6 +449,7 @@ impl Reactor {
             }
         }
         let now = self.clock.switch(match () {
+            () if self.waits_for_stage() => Doing::WaitStage,
             () if in_flight > 0 => Doing::WaitStorage,
             () if self.blocked.queue => Doing::WaitConsumer,
             () if self.blocked.memory => Doing::WaitMemory,
@@ -434,6 +467,7 @@ impl Reactor {
         }
         self.clock.switch(Doing::Assemble);
         self.pool.collect();
+        self.decoder.as_mut().map(Decoder::collect);
         Ok(())
     }
 
@@ -455,10 +489,12 @@ impl Reactor {
     }
 
     fn starved(&self) -> Error {
-        let wanted = self.waiting.as_ref().map_or(0, BatchPlan::block_bytes);
-        let total = self.pool.bytes();
+        let of_unit = |plan: &BatchPlan| plan.load.map_or(0, |load| load.bytes);
+        let wanted = self.waiting.as_ref().map_or(0, |plan| plan.block_bytes().saturating_add(of_unit(plan)));
+        let (units, free) = self.decoder.as_ref().map_or((0, 0), |decoder| decoder.memory());
+        let total = self.pool.bytes() + units;
         let (reads, abandoned) = self.timeouts.abandoned();
-        let held = (total - self.pool.free_bytes()) as u64 - abandoned;
+        let held = (total - self.pool.free_bytes() - free) as u64 - abandoned;
         let lost = match reads {
             0 => String::new(),
             _ => format!("; {reads} reads that were given up and have not ended hold {abandoned}"),

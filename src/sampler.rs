@@ -13,7 +13,7 @@ mod statistics;
 mod strided;
 mod window;
 
-use crate::config::Shuffle;
+use crate::config::{MIXED_SHARDS, Shuffle};
 use crate::dataset::{Dataset, SampleId};
 use crate::error::Result;
 use std::sync::Arc;
@@ -112,14 +112,16 @@ pub struct Mixer {
 /// ascend.
 pub fn for_dataset(dataset: &dyn Dataset, shuffle: Shuffle, seed: u64) -> Result<Arc<dyn Sampler>> {
     let len = dataset.len();
+    let shards = |mixed| match dataset.shards() {
+        [] => Sharded::pieces(len, mixed, seed),
+        ends => Sharded::new(ends, mixed, seed),
+    };
     Ok(match shuffle {
         Shuffle::Off => Arc::new(Sequential::new(len)),
-        Shuffle::Full => Arc::new(Shuffled::new(len, seed)),
+        Shuffle::Auto if dataset.units().is_some() => Arc::new(shards(MIXED_SHARDS)?),
+        Shuffle::Full | Shuffle::Auto => Arc::new(Shuffled::new(len, seed)),
         Shuffle::Window(window) => Arc::new(Windowed::new(len, window, seed)?),
-        Shuffle::Shards { mixed } => Arc::new(match dataset.shards() {
-            [] => Sharded::pieces(len, mixed, seed)?,
-            ends => Sharded::new(ends, mixed, seed)?,
-        }),
+        Shuffle::Shards { mixed } => Arc::new(shards(mixed)?),
     })
 }
 

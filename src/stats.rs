@@ -82,6 +82,12 @@ macro_rules! counters {
         }
 
         impl Counts {
+            /// Bytes that stand for what the storage gave: those that the consumer got or, where samples are cut from
+            /// units, those that the units are stored in.
+            pub fn bytes_stored(&self) -> u64 {
+                if self.units_decoded > 0 { self.bytes_wanted } else { self.bytes_delivered }
+            }
+
             /// What was counted since `earlier`.
             #[must_use]
             pub fn since(&self, earlier: &Counts) -> Counts {
@@ -121,6 +127,10 @@ counters! {
     short_reads,
     /// Reads that were started again after an error or a short read.
     retries,
+    /// Units that were decoded; a unit counts as often as it was.
+    units_decoded,
+    /// Bytes that they were decoded to.
+    bytes_decoded,
     /// Turns of the reactor.
     turns,
 }
@@ -258,6 +268,11 @@ impl Snapshot {
     /// Bytes of samples that the consumer got in a second.
     pub fn bytes_per_second(&self) -> f64 {
         rate(self.count.bytes_delivered, self.elapsed)
+    }
+
+    /// Bytes that the storage gave of use in a second: what a raw read is compared with.
+    pub fn stored_bytes_per_second(&self) -> f64 {
+        rate(self.count.bytes_stored(), self.elapsed)
     }
 
     /// Samples that the consumer got in a second.

@@ -5,8 +5,10 @@ mod common;
 
 use common::check::{WAYS, conforms, ways_to};
 use common::content::write_file;
+use common::direct::{Row, decoded, sample, samples};
 use common::within;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use uringload::ErrorKind;
 use uringload::batch::Data;
 use uringload::config::{Collate, EngineChoice, IoChoice};
 use uringload::dataset::{
-    ArrayFormat, ArrayOptions, ArraySamples, Arrays, DType, Dataset, FileId, SampleId, Shape, SkipReason,
+    ArrayFormat, ArrayOptions, ArraySamples, Arrays, DType, Dataset, FileId, SampleId, Shape, SkipReason, UnitId,
 };
 use uringload::loader::Loader;
 use uringload::sampler::{Sequential, Shuffled};
@@ -177,7 +179,8 @@ fn what_cannot_be_delivered_is_refused_with_file_place_and_remedy() {
         (ArrayFormat::Npy, "bad_complex.npy", "<c8"),
         (ArrayFormat::Npy, "bad_text.npy", "<U2"),
         (ArrayFormat::Npy, "bad_time.npy", "<M8[D]"),
-        (ArrayFormat::Npz, "bad_deflated.npz", "\"x.npy\" is compressed"),
+        (ArrayFormat::Npz, "bad_bzip2.npz", "\"x.npy\" is compressed by bzip2"),
+        (ArrayFormat::Npz, "bad_lzma.npz", "\"x.npy\" is compressed by lzma"),
         (ArrayFormat::Npz, "bad_object_beside.npz", "pickle"),
         (ArrayFormat::Npz, "other.npz", "readme.txt"),
     ];
@@ -218,6 +221,113 @@ fn archives_have_a_column_for_each_array() {
         let twice = Arrays::open(ArrayFormat::Npz, &[data("stored.npz")], &options(ArraySamples::Files, &["x", "x"]));
         assert_eq!(twice.unwrap_err().kind(), ErrorKind::InvalidArgument);
     });
+}
+
+/// The values of every sample, each read and decoded by itself.
+fn direct(dataset: &dyn Dataset) -> Vec<Vec<Vec<u8>>> {
+    let values = |mut row: Row| dataset.schema().fields.iter().map(|field| row.remove(&field.name).unwrap()).collect();
+    samples(dataset).into_iter().map(|row| values(row.unwrap_or_else(|error| panic!("{error}")))).collect()
+}
+
+/// The units of a sample, and number and bytes of its spans.
+fn read_by(dataset: &dyn Dataset, id: u64) -> (Vec<UnitId>, usize, u64) {
+    let (mut units, mut spans) = (Vec::new(), Vec::new());
+    dataset.units().expect("deflated arrays are units").of(SampleId(id), &mut units);
+    dataset.spans(SampleId(id), &mut spans);
+    (units, spans.len(), spans.iter().map(|span| span.len).sum())
+}
+
+#[test]
+fn deflated_arrays_are_units() {
+    let (x, y) = (elements(DType::F32, 0, 18), elements(DType::I64, 0, 6));
+    let row = |row| vec![elements(DType::F32, row * 3, 3), elements(DType::I64, row, 1)];
+    let by_rows: Vec<_> = (0..6).map(row).collect();
+    let whole = open(ArrayFormat::Npz, "deflated.npz", &files());
+    assert_eq!(fixed(&whole), fixed(&open(ArrayFormat::Npz, "stored.npz", &files())));
+    assert_eq!(direct(&whole), [vec![x.clone(), y.clone()]]);
+    assert_eq!((whole.bytes(), whole.largest(1), whole.plain_field()), (120, 0, None));
+    let units = whole.units().unwrap();
+    // A header of 128 bytes before each array.
+    assert_eq!((units.count(), units.decoded_bytes(UnitId(0)), units.decoded_bytes(UnitId(1))), (2, 200, 176));
+    assert_eq!(
+        (units.largest_decoded(), decoded(&whole, units, UnitId(1)).unwrap().slice(128..)),
+        (200, y.clone().into())
+    );
+    let rows_of = open(ArrayFormat::Npz, "deflated.npz", &rows());
+    assert_eq!((rows_of.shards(), direct(&rows_of)), (&[6][..], by_rows.clone()));
+    assert_eq!(read_by(&rows_of, 4), (vec![UnitId(0), UnitId(1)], 0, 0));
+    let arrays = open(ArrayFormat::Npz, "deflated.npz", &options(ArraySamples::Arrays, &["y"]));
+    assert_eq!((direct(&arrays), keys(&arrays)), (vec![vec![y.clone()]], vec!["deflated.npz#y".to_owned()]));
+    assert_eq!(open(ArrayFormat::Npz, "stored.npz", &files()).units().map(|units| units.count()), None);
+
+    // One deflated and one stored in an archive, in either order.
+    let mixed = open(ArrayFormat::Npz, "mixed.npz", &options(ArraySamples::Files, &["y", "x"]));
+    assert_eq!(direct(&mixed), [vec![y.clone(), x.clone()]]);
+    assert_eq!((read_by(&mixed, 0), mixed.largest(1), mixed.largest(9)), ((vec![UnitId(0)], 1, 48), 48, 48));
+    let mixed = open(ArrayFormat::Npz, "mixed.npz", &rows());
+    assert_eq!((direct(&mixed), read_by(&mixed, 5)), (by_rows.clone(), (vec![UnitId(0)], 1, 8)));
+    assert_eq!((mixed.largest(1), mixed.largest(4), mixed.largest(6)), (8, 32, 48));
+    let stored = open(ArrayFormat::Npz, "mixed.npz", &options(ArraySamples::Files, &["y"]));
+    assert!(stored.units().is_none() && stored.plain_field() == Some(0), "what is not wanted is no unit");
+
+    // Archives of both kinds in a dataset.
+    let names = ["deflated.npz", "mixed.npz", "stored.npz"];
+    let all = Arrays::open(ArrayFormat::Npz, &names.map(data), &rows()).unwrap();
+    assert_eq!(direct(&all), [&by_rows[..]; 3].concat());
+    assert_eq!((all.units().unwrap().count(), all.bytes()), (3, 360));
+    assert_eq!([0, 6, 12].map(|id| read_by(&all, id).1), [0, 1, 2]);
+    assert_eq!((all.largest(1), all.largest(7), all.largest(18)), (20, 6 * 20 + 8, 6 * 28));
+    let first = Arrays::open(ArrayFormat::Npz, &names.map(data), &files()).unwrap();
+    assert_eq!(direct(&first), vec![vec![x, y]; 3]);
+    assert_eq!((first.largest(1), first.largest(2), first.largest(3)), (120, 168, 168));
+}
+
+/// A large array, of which opening inflates no more than the beginning.
+#[test]
+fn the_header_of_a_deflated_array_is_all_that_opening_looks_at() {
+    let root = TempDir::new().unwrap();
+    let array = [npy_header("|u1", "(1000, 5000)"), common::content::content(1, 0, 5_000_000)].concat();
+    let (path, mut archive) = (root.path().join("a.npz"), deflated_npz("data", &array));
+    // A byte in the middle of what is deflated: nothing that opening sees.
+    let middle = archive.len() / 2;
+    archive[middle] ^= 0x10;
+    fs::write(&path, &archive).unwrap();
+    let dataset = Arrays::open(ArrayFormat::Npz, &[&path], &rows()).unwrap();
+    assert_eq!((dataset.len(), dataset.units().unwrap().largest_decoded()), (1000, 5_000_128));
+    let error = decoded(&dataset, dataset.units().unwrap(), UnitId(0)).unwrap_err();
+    assert_eq!((error.kind(), error.file(), error.offset()), (ErrorKind::Corrupt, Some(&*path), Some(38)), "{error}");
+    assert!(error.to_string().contains("\"data.npy\""), "{error}");
+    archive[middle] ^= 0x10;
+    fs::write(&path, &archive).unwrap();
+    let unit = decoded(&dataset, dataset.units().unwrap(), UnitId(0)).unwrap();
+    assert!(unit == array);
+    assert!(sample(&dataset, 777).unwrap()["data"] == array[128 + 777 * 5000..][..5000]);
+}
+
+/// A zip archive of one deflated member, by hand from APPNOTE.TXT.
+fn deflated_npz(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+    let stored = writer.write_all(bytes).and_then(|()| writer.finish()).unwrap();
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    let name = format!("{name}.npy");
+    let number = |number: usize| (number as u32).to_le_bytes();
+    let common = [
+        &[20, 0, 0, 0, 8, 0, 0, 0, 0x21, 0][..],
+        &crc.sum().to_le_bytes(),
+        &number(stored.len()),
+        &number(bytes.len()),
+        &[name.len() as u8, 0, 0, 0],
+    ]
+    .concat();
+    let mut out = [b"PK\x03\x04", &common[..], name.as_bytes(), &stored].concat();
+    let directory = out.len();
+    out.extend([b"PK\x01\x02\x14\0", &common[..], &[0; 14], name.as_bytes()].concat());
+    let directory_bytes = out.len() - directory;
+    out.extend(
+        [&b"PK\x05\x06\0\0\0\0\x01\0\x01\0"[..], &number(directory_bytes), &number(directory), &[0; 2]].concat(),
+    );
+    out
 }
 
 #[test]
@@ -364,6 +474,8 @@ fn fingerprints_tell_what_is_read() {
         of("stored.npz", &options(ArraySamples::Files, &["x"])),
         of("stored.npz", &options(ArraySamples::Files, &["y", "x"])),
         of("wide.npz", &files()),
+        of("deflated.npz", &files()),
+        of("mixed.npz", &files()),
     ];
     for (index, one) in all.iter().enumerate() {
         assert!(!all[..index].contains(one), "{index}: {all:x?}");

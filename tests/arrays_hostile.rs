@@ -3,6 +3,9 @@
 
 #[path = "common/allocator.rs"]
 mod allocator;
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "common/direct.rs"]
+mod direct;
 
 use allocator::Watched;
 use proptest::prelude::*;
@@ -12,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use uringload::dataset::{
-    ArrayFormat, ArrayOptions, ArraySamples, Arrays, Dataset, SampleId, TokenOptions, TokenSource, Tokens,
+    ArrayFormat, ArrayOptions, ArraySamples, Arrays, Dataset, SampleId, TokenOptions, TokenSource, Tokens, UnitId,
 };
 use uringload::{Error, ErrorKind};
 
@@ -48,7 +51,7 @@ fn data(name: &str) -> PathBuf {
 const SAMPLES: [ArraySamples; 3] = [ArraySamples::Files, ArraySamples::Rows, ArraySamples::Arrays];
 
 /// The good files of each format.
-const ARRAYS: [(ArrayFormat, &str); 8] = [
+const ARRAYS: [(ArrayFormat, &str); 10] = [
     (ArrayFormat::Npy, "golden.npy"),
     (ArrayFormat::Npy, "version_2.npy"),
     (ArrayFormat::Npy, "version_3.npy"),
@@ -56,6 +59,8 @@ const ARRAYS: [(ArrayFormat, &str); 8] = [
     (ArrayFormat::Npz, "stored.npz"),
     (ArrayFormat::Npz, "wide.npz"),
     (ArrayFormat::Npz, "other.npz"),
+    (ArrayFormat::Npz, "deflated.npz"),
+    (ArrayFormat::Npz, "mixed.npz"),
     (ArrayFormat::Safetensors, "tensors.safetensors"),
 ];
 
@@ -82,8 +87,22 @@ fn is_sound(dataset: &dyn Dataset) {
         let lengths = dataset.schema().fields.iter().enumerate().map(|(field, column)| {
             dataset.length(id, field).expect("the index tells every length") * column.dtype.size()
         });
-        assert!(lengths.eq(spans.iter().map(|span| span.len)));
+        if dataset.units().is_none() {
+            assert!(lengths.eq(spans.iter().map(|span| span.len)));
+        } else if let Err(error) = direct::sample(dataset, id.0) {
+            assert!(error.kind() == ErrorKind::Corrupt && error.file().is_some(), "{error}");
+        }
         dataset.key(id, &mut key);
+    }
+    if let Some(units) = dataset.units() {
+        for unit in (0..units.count()).map(UnitId) {
+            spans.clear();
+            units.stored(unit, &mut spans);
+            assert!(
+                spans[0].offset.checked_add(spans[0].len).is_some_and(|end| end <= dataset.files().size(spans[0].file))
+            );
+            assert!(units.decoded_bytes(unit) <= 1032 * spans[0].len, "no more than deflate can make of it");
+        }
     }
     assert!(dataset.largest(1) <= dataset.bytes() || dataset.format() == "tokens");
     dataset.fingerprint();
@@ -237,9 +256,13 @@ fn archives_that_break_the_format_are_refused() {
     let good = fs::read(data("stored.npz")).unwrap();
     let (member, entry, end) = (b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06");
     // The last of each kind of header: that of "y.npy".
-    let flaws: [Flaw; 15] = [
+    let flaws: [Flaw; 19] = [
         (entry, 8, &[1], ErrorKind::Unavailable, "encrypted"),
-        (entry, 10, &[99], ErrorKind::Unavailable, "zip method 99"),
+        (entry, 10, &[99], ErrorKind::Unavailable, "by AES encryption"),
+        (entry, 10, &[12], ErrorKind::Unavailable, "by bzip2"),
+        (entry, 10, &[14], ErrorKind::Unavailable, "by lzma"),
+        (entry, 10, &[93], ErrorKind::Unavailable, "by zstd"),
+        (entry, 10, &[77], ErrorKind::Unavailable, "by zip method 77"),
         (entry, 20, &[0], ErrorKind::Corrupt, "two sizes"),
         (entry, 20, &[255, 0, 0, 0, 255, 0, 0, 0], ErrorKind::Corrupt, "reaches into"),
         (entry, 42, &[0, 0, 0, 0], ErrorKind::Corrupt, "reaches into"),
@@ -263,6 +286,53 @@ fn archives_that_break_the_format_are_refused() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(word) && error.offset().is_some(), "{word} in {error}");
         assert_eq!(error.file(), Some(&*path), "{error}");
+    }
+}
+
+#[test]
+fn deflated_members_that_break_the_format_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("t.npz");
+    let good = fs::read(data("deflated.npz")).unwrap();
+    let entry = good.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
+    let local = good.windows(4).rposition(|four| four == b"PK\x03\x04").unwrap();
+    let extra = usize::from(good[local + 28]);
+    let start = local + 30 + 5 + extra;
+    let stored = u32::from_le_bytes(good[entry + 20..entry + 24].try_into().unwrap());
+    let at_most = stored * 1032;
+    let put = |at: usize, bytes: &[u8]| {
+        let mut bad = good.clone();
+        bad[at..at + bytes.len()].copy_from_slice(bytes);
+        fs::write(&path, bad).unwrap();
+        open(ArrayFormat::Npz, &path, ArraySamples::Files)
+    };
+    // When it is opened.
+    let flaws: [(usize, &[u8], &str); 7] = [
+        (entry + 24, &(at_most + 1).to_le_bytes(), "which no"),
+        (entry + 24, &i32::MAX.to_le_bytes(), "which no"),
+        (entry + 24, &at_most.to_le_bytes(), "bytes follow the array"),
+        (entry + 24, &100_u32.to_le_bytes(), "longer than the archive's member"),
+        (entry + 24, &3_u32.to_le_bytes(), "longer than the archive's member"),
+        (start, &[0xff; 4], "cannot be inflated"),
+        // A stored block of no byte, the last one.
+        (start, &[1, 0, 0, 0xff, 0xff], "longer than the archive's member"),
+    ];
+    for (at, bytes, word) in flaws {
+        let error = put(at, bytes).expect_err(word);
+        assert_eq!((error.kind(), error.file()), (ErrorKind::Corrupt, Some(&*path)), "{word}: {error}");
+        assert!(error.to_string().contains(word) && error.offset().is_some(), "{word} in {error}");
+    }
+    // When it is inflated.
+    let end = start + stored as usize;
+    for (at, bytes, word) in
+        [(entry + 16, [0; 4], "has the checksum"), (end - 4, [0; 4], "\"y.npy\""), (end - 12, [0x55; 4], "\"y.npy\"")]
+    {
+        let arrays = put(at, &bytes).unwrap_or_else(|error| panic!("{word}: {error}"));
+        let error = direct::decoded(&arrays, arrays.units().unwrap(), UnitId(1)).expect_err(word);
+        let place = (error.kind(), error.file(), error.offset());
+        assert_eq!(place, (ErrorKind::Corrupt, Some(&*path), Some(start as u64)), "{error}");
+        assert!(error.to_string().contains(word) && error.to_string().contains("y.npy"), "{word} in {error}");
+        assert!(direct::decoded(&arrays, arrays.units().unwrap(), UnitId(0)).is_ok(), "the other is as it was");
     }
 }
 

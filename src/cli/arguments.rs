@@ -2,7 +2,10 @@
 
 mod chosen;
 mod failing;
+mod lines;
+mod pack;
 mod rows;
+mod verify;
 
 use super::failure::EXIT_CODES;
 use super::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
@@ -11,11 +14,14 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{Config, EngineChoice, IoChoice, OnError, Shuffle};
-use uringload::dataset::{DType, Damaged, Missing, TarOptions};
+use uringload::dataset::{DType, Damaged, LineFormat, LineOptions, Missing, TarOptions};
 
 pub use chosen::Chosen;
-pub use failing::Failing;
+pub use failing::{Failing, OnErrorName};
+pub use lines::LineArguments;
+pub use pack::Pack;
 pub use rows::Rows;
+pub use verify::Verify;
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
 #[derive(Debug, Parser)]
@@ -32,12 +38,24 @@ pub enum Command {
     Bench(Box<Bench>),
     /// Says whether the fastest way to read is open on this machine, and how to open it.
     Doctor(Doctor),
-    /// Looks through archives and puts an index beside each, which later starts use.
+    /// Looks through archives or files of lines and puts an index beside each, which later starts use.
     Index(Index),
     /// Says what a dataset consists of.
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
     List(Box<List>),
+    /// Writes a dataset as WebDataset tar shards whose values begin at multiples of 4096 bytes.
+    ///
+    /// Shards are DST/PREFIX-000000.tar and so on, with an index beside each. Which samples are in which is decided
+    /// beforehand, by the source and the options alone, so that the result is the same bytes whatever the number of
+    /// threads. Each is written under another name, synced and renamed: a pack that was ended leaves no half shard,
+    /// and the same command goes on with it (DST/pack.json says what the shards are made of).
+    ///
+    /// Files of a folder keep their paths: the key is what stands before the first dot of the file's name, the field
+    /// what stands behind it, files of one key are one sample, and class folders become KEY.cls. Samples of archives
+    /// keep keys and fields. All else is called by number, each column a field; numbers that are not plain bytes become
+    /// .npy files.
+    Pack(Box<Pack>),
     /// Shows a saved state, or makes one of another place.
     #[command(subcommand)]
     State(StateCommand),
@@ -126,16 +144,22 @@ pub struct Doctor {
 /// Options of `index`.
 #[derive(Debug, Args)]
 pub struct Index {
-    /// Folders, files or patterns of tar archives.
+    /// Folders, files or patterns of tar archives, or of files of lines (jsonl, csv, text).
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Where indexes go whose archive's own folder takes none.
+    /// What the files are: tar, jsonl, csv or text [default: what their names show; else tar].
+    #[arg(long)]
+    pub format: Option<FormatName>,
+    /// What stands between the fields of csv: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
+    #[arg(long, value_name = "CHAR", value_parser = lines::parse_delimiter)]
+    pub delimiter: Option<u8>,
+    /// Where indexes go whose file's own folder takes none.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub index_cache: Option<PathBuf>,
-    /// Look through archives whose index is there already.
+    /// Look through files whose index is there already.
     #[arg(long)]
     pub rebuild: bool,
-    /// Archives that are looked through at once [default: by the machine].
+    /// Files that are looked through at once [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
 }
@@ -228,43 +252,6 @@ pub struct SeekTo {
     pub samples: Option<i64>,
 }
 
-/// Options of `verify`.
-#[derive(Debug, Args)]
-#[command(after_long_help = VERIFY_HELP)]
-pub struct Verify {
-    /// Folders, files or patterns; several make one dataset.
-    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
-    pub paths: Vec<PathBuf>,
-    #[command(flatten)]
-    pub format: Format,
-    #[command(flatten)]
-    pub means: Means,
-    /// Give up a read, and the samples in it, after this time [default: wait].
-    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
-    pub timeout: Option<Duration>,
-    /// Stop after so many findings.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub max_findings: u64,
-    /// Print one object of JSON at the end, instead of lines.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// What `verify` does, and what its JSON has.
-const VERIFY_HELP: &str = "\
-What is checked: heads, tables and indexes of all files (archives are looked through afresh, and an index beside them
-that is not theirs is a finding); every sample, read once, by what its format has for each; hashes of whole files (mds)
-and check sums of members (npz). Nothing is written. A line is `FILE: byte N: WHAT (REMEDY)`, and the samples that fail
-for it.
-
-JSON: format (null where nothing could be opened), files, samples, samples_lost, bytes (of samples), checks and
-check_bytes (sums and hashes beside those of each sample), not_checked (algorithm, count, first: what cannot be computed
-here), left_out (what, count, first), findings (file, offset, kind, what, remedy; for samples also sample: the number of
-the first, key, samples: how many fail alike), complete (false after Ctrl-C, after --max-findings, and where nothing
-could be opened).
-
-Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
-
 /// Options of `verify-order`.
 #[derive(Debug, Args)]
 #[command(mut_arg("rank", |arg| arg.hide(true)))]
@@ -333,7 +320,8 @@ pub struct Format {
     /// Take the rows of arrays as samples, instead of files (npy, npz) or tensors (safetensors).
     #[arg(long)]
     pub rows: bool,
-    /// An array or tensor that is wanted, by name; may be given several times, for a column each [default: all].
+    /// An array, tensor or dataset that is wanted, by name; may be given several times, for a column each [default:
+    /// all; of HDF5's datasets those with as many rows as most of them].
     #[arg(long, value_name = "NAME")]
     pub tensor: Vec<String>,
     /// Tokens of a sample: the sequence length and one more.
@@ -354,11 +342,13 @@ pub struct Format {
     /// What becomes of a sample of a tar that lacks a field.
     #[arg(long, default_value = "error")]
     pub missing: MissingName,
-    /// Where indexes of archives go whose own folder takes none.
+    #[command(flatten)]
+    pub lines: LineArguments,
+    /// Where indexes of archives and files of lines go whose own folder takes none.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub index_cache: Option<PathBuf>,
-    /// Read the whole samples of archives that are cut short or broken instead of failing [default: with --on-error
-    /// skip].
+    /// Read the whole samples of archives and files of lines that are cut short or broken instead of failing [default:
+    /// with --on-error skip].
     #[arg(long)]
     pub keep_damaged: bool,
     /// Whether opening writes no index, and leaves it to whoever asked to tell what is wrong.
@@ -386,6 +376,7 @@ impl Format {
             documents: false,
             fields: None,
             missing: MissingName::Error,
+            lines: LineArguments::default(),
             index_cache: None,
             keep_damaged: false,
             is_verified: false,
@@ -403,6 +394,21 @@ impl Format {
         Format { keep_damaged: true, allow_bad_shards: true, is_verified: true, ..self.clone() }
     }
 
+    fn damaged(&self) -> Damaged {
+        if self.keep_damaged { Damaged::Keep } else { Damaged::Error }
+    }
+
+    /// How files of lines are opened.
+    pub fn line_options(&self, format: LineFormat) -> LineOptions {
+        LineOptions {
+            format,
+            damaged: self.damaged(),
+            cache: self.index_cache.clone(),
+            no_sidecars: self.is_verified,
+            ..self.lines.options()
+        }
+    }
+
     /// How archives are opened.
     pub fn tar_options(&self) -> TarOptions {
         TarOptions {
@@ -411,7 +417,7 @@ impl Format {
                 MissingName::Error => Missing::Error,
                 MissingName::Empty => Missing::Empty,
             },
-            damaged: if self.keep_damaged { Damaged::Keep } else { Damaged::Error },
+            damaged: self.damaged(),
             cache: self.index_cache.clone(),
             no_sidecars: self.is_verified,
             ..TarOptions::default()
@@ -427,8 +433,9 @@ pub struct Order {
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub batch_size: u64,
     /// A random order for each epoch: of all samples (full), of windows of N neighbours (window:N), or of shards, N of
-    /// which are mixed (shards:N).
-    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "full",
+    /// which are mixed (shards:N); auto is full, or shards:4 where samples are stored in units that are decoded as a
+    /// whole.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           value_parser = chosen::parse_shuffle)]
     pub shuffle: Option<Shuffle>,
     /// What random orders derive from.
@@ -464,6 +471,10 @@ pub struct Means {
     /// Threads of the engine "threads" [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub io_threads: Option<usize>,
+    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads [default: by
+    /// the machine].
+    #[arg(long, value_name = "N")]
+    pub num_threads: Option<usize>,
     /// Memory for samples [default: by the batch].
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
@@ -485,15 +496,6 @@ pub fn ordered(order: &Order) -> Config {
     }
 }
 
-/// The same, by which means it is read, in what form it comes, and what becomes of what cannot be had.
-pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> Config {
-    let mut config = ordered(order);
-    means.apply(&mut config);
-    rows.apply(&mut config);
-    failing.apply(&mut config);
-    config
-}
-
 impl Means {
     /// Puts what was asked into a configuration.
     pub fn apply(&self, config: &mut Config) {
@@ -511,9 +513,19 @@ impl Means {
         config.queue_depth = self.queue_depth;
         config.read_bytes = self.read_size;
         config.io_threads = self.io_threads;
+        config.num_threads = self.num_threads;
         config.memory_limit = self.memory_limit;
         config.coalesce_gap = self.coalesce_gap;
     }
+}
+
+/// The same, by which means it is read, in what form it comes, and what becomes of what cannot be had.
+pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> Config {
+    let mut config = ordered(order);
+    means.apply(&mut config);
+    rows.apply(&mut config);
+    failing.apply(&mut config);
+    config
 }
 
 /// Names of formats.
@@ -535,10 +547,29 @@ pub enum FormatName {
     Npz,
     /// Files of tensors.
     Safetensors,
+    /// Rows of the datasets of HDF5 files.
+    Hdf5,
     /// Windows of raw or Megatron-LM's tokens; need --window-tokens.
     Tokens,
     /// Tar archives as webdataset has them: neighbours of one name are a sample.
     Tar,
+    /// Lines of JSON, each a sample.
+    Jsonl,
+    /// Rows of comma separated values, each a sample.
+    Csv,
+    /// Lines of text, each a sample.
+    Text,
+}
+
+impl FormatName {
+    /// The format of lines of this name.
+    pub fn of_lines(format: LineFormat) -> FormatName {
+        match format {
+            LineFormat::Jsonl => FormatName::Jsonl,
+            LineFormat::Csv => FormatName::Csv,
+            _ => FormatName::Text,
+        }
+    }
 }
 
 /// Types of raw tokens.

@@ -12,11 +12,11 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::config::Config;
+use uringload::config::{Config, Fallback};
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, ArraySamples, Arrays, BadShards, Beton, BetonOptions, Concat, DType, Dataset, Folder,
-    FolderOptions, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Skipped, Subset, Tail,
-    Tar, TokenOptions, TokenSource, Tokens,
+    FolderOptions, Hdf5, Hdf5Options, LineFormat, Lines, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions,
+    Records, SampleId, Skipped, Subset, Tail, Tar, TokenOptions, TokenSource, Tokens,
 };
 use uringload::quarantine;
 use uringload::sampler::{Mixed, Sampler, for_dataset};
@@ -39,8 +39,10 @@ enum Kind {
     LitData(Arc<LitData>),
     Beton(Arc<Beton>),
     Arrays(Arc<Arrays>),
+    Hdf5(Arc<Hdf5>),
     Tokens(Arc<Tokens>),
     Tar(Arc<Tar>),
+    Lines(Arc<Lines>),
     /// Several, each opened by itself.
     Mixture(Vec<Data>, Arc<Concat>),
 }
@@ -96,7 +98,7 @@ impl Data {
     pub fn format_of(paths: &[PathBuf], format: &Format) -> FormatName {
         format.format.unwrap_or_else(|| match format.record_size {
             Some(_) => FormatName::Records,
-            None => detect(paths),
+            None => detect(paths, format),
         })
     }
 
@@ -138,8 +140,15 @@ impl Data {
             FormatName::Npy => arrays(ArrayFormat::Npy, paths, format)?,
             FormatName::Npz => arrays(ArrayFormat::Npz, paths, format)?,
             FormatName::Safetensors => arrays(ArrayFormat::Safetensors, paths, format)?,
+            FormatName::Hdf5 => {
+                let options = Hdf5Options { datasets: format.tensor.clone(), ..Hdf5Options::default() };
+                Kind::Hdf5(Arc::new(Hdf5::open(paths, &options)?))
+            }
             FormatName::Tokens => tokens(paths, format)?,
             FormatName::Tar => Data::open_tar(paths, format)?,
+            FormatName::Jsonl => lines(LineFormat::Jsonl, paths, format)?,
+            FormatName::Csv => lines(LineFormat::Csv, paths, format)?,
+            FormatName::Text => lines(LineFormat::Text, paths, format)?,
         };
         Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
     }
@@ -153,8 +162,7 @@ impl Data {
         if format.is_verified {
             return Ok(Kind::Tar(tar));
         }
-        tar.fallbacks().iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
-        tar.damaged().iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
+        tell(tar.fallbacks(), tar.damaged());
         Ok(Kind::Tar(tar))
     }
 
@@ -167,8 +175,10 @@ impl Data {
             Kind::LitData(lit) => lit.skipped(),
             Kind::Mds(_) | Kind::Beton(_) => &[],
             Kind::Arrays(arrays) => arrays.skipped(),
+            Kind::Hdf5(hdf5) => hdf5.skipped(),
             Kind::Tokens(tokens) => tokens.skipped(),
             Kind::Tar(tar) => tar.skipped(),
+            Kind::Lines(lines) => lines.skipped(),
         }
     }
 
@@ -219,6 +229,7 @@ impl Kind {
             Kind::Mds(mds) => mds.encodings(),
             Kind::LitData(lit) => lit.encodings(),
             Kind::Beton(beton) => beton.encodings(),
+            Kind::Hdf5(hdf5) => hdf5.encodings(),
             _ => Vec::new(),
         }
     }
@@ -231,17 +242,23 @@ impl Kind {
             Kind::LitData(lit) => Arc::clone(lit) as Arc<dyn Dataset>,
             Kind::Beton(beton) => Arc::clone(beton) as Arc<dyn Dataset>,
             Kind::Arrays(arrays) => Arc::clone(arrays) as Arc<dyn Dataset>,
+            Kind::Hdf5(hdf5) => Arc::clone(hdf5) as Arc<dyn Dataset>,
             Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
             Kind::Tar(tar) => Arc::clone(tar) as Arc<dyn Dataset>,
+            Kind::Lines(lines) => Arc::clone(lines) as Arc<dyn Dataset>,
             Kind::Mixture(_, concat) => Arc::clone(concat) as Arc<dyn Dataset>,
         }
     }
 }
 
 /// The format that all paths show; a folder of files where they show none.
-fn detect(paths: &[PathBuf]) -> FormatName {
+fn detect(paths: &[PathBuf], asked: &Format) -> FormatName {
     let is_all = |is_one: &dyn Fn(&Path) -> bool| !paths.is_empty() && paths.iter().all(|path| is_one(path));
     let is_array = |format| is_all(&|path| ArrayFormat::detect(path) == Some(format));
+    // Whoever names a type of elements has files of numbers, whatever they are called.
+    if let Some(format) = detect_lines(paths).filter(|_| asked.dtype.is_none()) {
+        return FormatName::of_lines(format);
+    }
     match () {
         () if is_all(&|path| Mds::detect(path)) => FormatName::Mds,
         () if is_all(&|path| LitData::detect(path)) => FormatName::Litdata,
@@ -249,17 +266,26 @@ fn detect(paths: &[PathBuf]) -> FormatName {
         () if is_array(ArrayFormat::Npy) => FormatName::Npy,
         () if is_array(ArrayFormat::Npz) => FormatName::Npz,
         () if is_array(ArrayFormat::Safetensors) => FormatName::Safetensors,
+        () if is_all(&|path| Hdf5::detect(path)) => FormatName::Hdf5,
         () if is_all(&|path| Tokens::detect(path)) => FormatName::Tokens,
         () => FormatName::Folder,
     }
 }
 
+/// The format of lines that all paths show.
+pub fn detect_lines(paths: &[PathBuf]) -> Option<LineFormat> {
+    let first = LineFormat::detect(paths.first()?)?;
+    paths[1..].iter().all(|path| LineFormat::detect(path) == Some(first)).then_some(first)
+}
+
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Folder, Litdata, Mds, Npy, Npz, Records, Safetensors, Tokens};
+    use FormatName::{Csv, Folder, Hdf5, Jsonl, Litdata, Mds, Npy, Npz, Records, Safetensors, Text, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
-    if (format.rows || !format.tensor.is_empty()) && !is_array {
-        return Err(usage("--rows and --tensor are of use to arrays alone", "use --format npy, npz or safetensors"));
+    // Of HDF5, rows are what there is.
+    if (format.rows || !format.tensor.is_empty()) && !is_array && name != Hdf5 {
+        let remedy = "use --format npy, npz, safetensors or hdf5";
+        return Err(usage("--rows and --tensor are of use to arrays alone", remedy));
     }
     if format.record_size.is_some() && name != Records {
         return Err(usage("--record-size is of use to records alone", "use --format records, or leave it away"));
@@ -278,6 +304,15 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
             "--dtype is of use to folders and records alone",
             "leave it away: the files tell their type",
         ));
+    }
+    if !format.lines.is_empty() && !matches!(name, Jsonl | Csv | Text) {
+        return Err(usage(
+            "--columns, --delimiter and --no-header are of use to lines alone",
+            "use --format jsonl, csv or text",
+        ));
+    }
+    if (format.lines.delimiter.is_some() || format.lines.no_header) && name != Csv {
+        return Err(usage("--delimiter and --no-header are of use to csv alone", "use --format csv"));
     }
     if format.window_tokens.is_some() && name != Tokens {
         return Err(usage("--window-tokens is of use to tokens alone", "use --format tokens"));
@@ -307,6 +342,24 @@ fn arrays(array_format: ArrayFormat, paths: &[PathBuf], format: &Format) -> Resu
         opened => opened,
     };
     Ok(Kind::Arrays(Arc::new(opened?)))
+}
+
+/// Opens files of lines; says on stderr what went otherwise than wished.
+fn lines(line_format: LineFormat, paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
+    let progress = IndexProgress::new();
+    let lines = Lines::open_with_progress(paths, &format.line_options(line_format), &|done| progress.tell(done));
+    drop(progress);
+    let lines = Arc::new(lines?);
+    if !format.is_verified {
+        tell(lines.fallbacks(), lines.damaged());
+    }
+    Ok(Kind::Lines(lines))
+}
+
+/// Says what went otherwise than wished when files were looked through.
+fn tell(fallbacks: &[Fallback], damaged: &[Error]) {
+    fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
+    damaged.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
 }
 
 fn tokens(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {

@@ -1,7 +1,8 @@
-//! `uringload index`: looks through archives ahead of time, and says what came of it.
+//! `uringload index`: looks through archives and files of lines ahead of time, and says what came of it.
 
 use super::Done;
-use super::arguments::Index;
+use super::arguments::{FormatName, Index};
+use super::data::detect_lines;
 use super::failure::Exit;
 use super::interrupt::eprintln_quietly;
 use super::units;
@@ -9,66 +10,137 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
-use uringload::dataset::{Damaged, Dataset, Tar, TarOptions, TarProgress};
+use uringload::config::Fallback;
+use uringload::dataset::{
+    Damaged, Dataset, Field, IndexProgress as Progress, IndexReport, LineFormat, LineOptions, Lines, Skipped, Tar,
+    TarOptions,
+};
+use uringload::{Error, ErrorKind};
 
 /// Builds what is missing, and lists it.
 pub fn run(options: &Index) -> Done {
     let start = Instant::now();
-    let tar_options = TarOptions {
-        cache: options.index_cache.clone(),
-        rebuild: options.rebuild,
-        threads: options.threads.unwrap_or(0),
-        // All that is broken is told, and not only the first.
-        damaged: Damaged::Keep,
-        ..TarOptions::default()
+    let lines = match options.format {
+        None => detect_lines(&options.paths),
+        Some(FormatName::Tar) => None,
+        Some(FormatName::Jsonl) => Some(LineFormat::Jsonl),
+        Some(FormatName::Csv) => Some(LineFormat::Csv),
+        Some(FormatName::Text) => Some(LineFormat::Text),
+        Some(_) => {
+            let error = Error::new(ErrorKind::InvalidArgument, "that format needs no index");
+            return Err(error.with_remedy("tar, jsonl, csv and text do").into());
+        }
     };
     let progress = IndexProgress::new();
-    let tar = Tar::open_with_progress(&options.paths, &tar_options, &|done| progress.tell(done));
-    drop(progress);
-    let tar = tar?;
-    let text = as_text(&tar, start.elapsed());
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
-    tar.fallbacks().iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
-    tar.damaged().iter().for_each(|error| eprintln_quietly(&format!("uringload: no index: {error}")));
-    let is_kept = tar.report().written == tar.report().scanned + tar.report().imported;
-    Ok(if is_kept && tar.damaged().is_empty() { Exit::Done } else { Exit::Degraded })
-}
-
-fn as_text(tar: &Tar, time: Duration) -> String {
-    let report = tar.report();
-    let count = units::count;
-    let mut out = String::new();
-    let mut row = |name: &str, value: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<14} {value}");
+    let built = match lines {
+        Some(format) => Built::of_lines(options, format, &progress),
+        None => Built::of_archives(options, &progress),
     };
-    row("samples", format!("{} in {} archives", count(tar.len()), count(tar.files().len() as u64)));
-    let (current, scanned, imported) = (count(report.current), count(report.scanned), count(report.imported));
-    row("archives", format!("{scanned} looked through, {imported} taken over from DALI, {current} had their index"));
-    row("written", format!("{} indexes", count(report.written)));
-    let all = tar.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
-    let of = |bytes: u64| units::bytes(bytes as f64);
-    row("read", format!("{} of {} in {}", of(report.bytes_read), of(all), units::time(time)));
-    for (path, reason) in &report.refused {
-        row("replaced", format!("{}: {reason}", path.display()));
-    }
-    for (index, field) in tar.schema().fields.iter().enumerate() {
-        let lacking = match tar.lacking(index) {
-            0 => String::new(),
-            lacking => format!(", lacking in {} samples", count(lacking)),
-        };
-        row("column", format!("{}{lacking}", field.name));
-    }
-    for skipped in tar.skipped() {
-        let first = skipped.first.display();
-        row("left out", format!("{} {}, the first {first}", count(skipped.count), skipped.reason.describe()));
-    }
-    out
+    drop(progress);
+    let built = built?;
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(built.as_text(start.elapsed()).as_bytes())?;
+    stdout.flush()?;
+    built.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
+    built.damaged.iter().for_each(|error| eprintln_quietly(&format!("uringload: no index: {error}")));
+    let is_kept = built.report.written == built.report.scanned + built.report.imported;
+    Ok(if is_kept && built.damaged.is_empty() { Exit::Done } else { Exit::Degraded })
 }
 
-/// A line on stderr while archives are looked through; silent where stderr is no terminal.
+/// Files that have been looked through.
+struct Built {
+    dataset: Box<dyn Dataset>,
+    /// What a sample and a file are called.
+    names: [&'static str; 2],
+    report: IndexReport,
+    columns: Vec<String>,
+    skipped: Vec<Skipped>,
+    fallbacks: Vec<Fallback>,
+    damaged: Vec<Error>,
+}
+
+impl Built {
+    fn of_archives(options: &Index, progress: &IndexProgress) -> Result<Built, Error> {
+        let tar_options = TarOptions {
+            cache: options.index_cache.clone(),
+            rebuild: options.rebuild,
+            threads: options.threads.unwrap_or(0),
+            // All that is broken is told, and not only the first.
+            damaged: Damaged::Keep,
+            ..TarOptions::default()
+        };
+        let tar = Tar::open_with_progress(&options.paths, &tar_options, &|done| progress.tell(done))?;
+        let column = |(index, field): (usize, &Field)| match tar.lacking(index) {
+            0 => field.name.clone(),
+            lacking => format!("{}, lacking in {} samples", field.name, units::count(lacking)),
+        };
+        Ok(Built {
+            names: ["samples", "archives"],
+            report: tar.report().clone(),
+            columns: tar.schema().fields.iter().enumerate().map(column).collect(),
+            skipped: tar.skipped().to_vec(),
+            fallbacks: tar.fallbacks().to_vec(),
+            damaged: tar.damaged().to_vec(),
+            dataset: Box::new(tar),
+        })
+    }
+
+    fn of_lines(options: &Index, format: LineFormat, progress: &IndexProgress) -> Result<Built, Error> {
+        let line_options = LineOptions {
+            format,
+            delimiter: options.delimiter,
+            // To an index a header is a row as any other, and it is none of its business what is in it.
+            no_header: true,
+            cache: options.index_cache.clone(),
+            rebuild: options.rebuild,
+            threads: options.threads.unwrap_or(0),
+            damaged: Damaged::Keep,
+            ..LineOptions::default()
+        };
+        let lines = Lines::open_with_progress(&options.paths, &line_options, &|done| progress.tell(done))?;
+        Ok(Built {
+            names: [if format == LineFormat::Csv { "rows" } else { "samples" }, "files"],
+            report: lines.report().clone(),
+            columns: Vec::new(),
+            skipped: lines.skipped().to_vec(),
+            fallbacks: lines.fallbacks().to_vec(),
+            damaged: lines.damaged().to_vec(),
+            dataset: Box::new(lines),
+        })
+    }
+
+    fn as_text(&self, time: Duration) -> String {
+        let Built { dataset, names: [samples, files], report, .. } = self;
+        let count = units::count;
+        let mut out = String::new();
+        let mut row = |name: &str, value: String| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{name:<14} {value}");
+        };
+        row(samples, format!("{} in {} {files}", count(dataset.len()), count(dataset.files().len() as u64)));
+        let (current, scanned) = (count(report.current), count(report.scanned));
+        let imported = match *files {
+            "archives" => format!("{} taken over from DALI, ", count(report.imported)),
+            _ => String::new(),
+        };
+        row(files, format!("{scanned} looked through, {imported}{current} had their index"));
+        row("written", format!("{} indexes", count(report.written)));
+        let all = dataset.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
+        let of = |bytes: u64| units::bytes(bytes as f64);
+        row("read", format!("{} of {} in {}", of(report.bytes_read), of(all), units::time(time)));
+        for (path, reason) in &report.refused {
+            row("replaced", format!("{}: {reason}", path.display()));
+        }
+        self.columns.iter().for_each(|column| row("column", column.clone()));
+        for skipped in &self.skipped {
+            let first = skipped.first.display();
+            row("left out", format!("{} {}, the first {first}", count(skipped.count), skipped.reason.describe()));
+        }
+        out
+    }
+}
+
+/// A line on stderr while files are looked through; silent where stderr is no terminal.
 pub struct IndexProgress(ProgressBar);
 
 impl IndexProgress {
@@ -83,10 +155,10 @@ impl IndexProgress {
     }
 
     /// Shows how far it has come.
-    pub fn tell(&self, done: TarProgress) {
+    pub fn tell(&self, done: Progress) {
         self.0.set_length(done.bytes_total);
         self.0.set_position(done.bytes);
-        self.0.set_message(format!("{} of {} archives", done.shards, done.shards_total));
+        self.0.set_message(format!("{} of {} files", done.shards, done.shards_total));
     }
 }
 

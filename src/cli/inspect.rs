@@ -5,13 +5,13 @@ use super::arguments::Inspect;
 use super::data::Data;
 use super::facts;
 use super::failure::Exit;
-use super::layout::Layout;
+use super::layout::{Chunks, Layout, wanted_bytes};
 use super::units;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
-use uringload::dataset::{Dataset, Shape, Span};
+use uringload::dataset::{Dataset, SampleId, Shape, Span};
 
 /// Opens the dataset and describes it; reads no sample.
 pub fn run(options: &Inspect) -> Done {
@@ -37,8 +37,12 @@ impl Sizes {
     fn of(data: &Data) -> Sizes {
         let mut spans: Vec<Span> = Vec::new();
         let size = |id| {
+            let id = SampleId(id);
+            if data.dataset.units().is_some() {
+                return wanted_bytes(&*data.dataset, id);
+            }
             spans.clear();
-            data.dataset.spans(uringload::dataset::SampleId(id), &mut spans);
+            data.dataset.spans(id, &mut spans);
             spans.iter().map(|span| span.len).sum::<u64>()
         };
         // Samples of fixed shape have one size: a few billion records need not be looked at one by one.
@@ -76,6 +80,11 @@ fn as_text(data: &Data, opening: Duration) -> String {
         let shards = units::count(dataset.shards().len() as u64);
         row("shards", format!("{shards} of {} to {} samples", units::count(least), units::count(most)));
     }
+    if let Some(Chunks { count, stored, decoded, largest_stored, largest_decoded }) = Chunks::of(&**dataset) {
+        let (count, stored, decoded) = (units::count(count.into()), of(stored), of(decoded));
+        row("units", format!("{count}, each decoded as a whole: {stored} stored, {decoded} decoded"));
+        row("largest unit", format!("{} stored, {} decoded", of(largest_stored), of(largest_decoded)));
+    }
     let layout = Layout::of(&**dataset);
     row("layout", layout.to_string());
     if data.classes() > 0 {
@@ -111,6 +120,16 @@ fn as_json(data: &Data) -> Value {
         json!({ "name": field.name, "dtype": field.dtype.name(), "shape": shape, "encoding": encoding })
     };
     let layout = Layout::of(&**dataset);
+    let chunks = Chunks::of(&**dataset).map(|chunks| {
+        json!({
+            "count": chunks.count,
+            "stored_bytes": chunks.stored,
+            "decoded_bytes": chunks.decoded,
+            "largest_stored_bytes": chunks.largest_stored,
+            "largest_decoded_bytes": chunks.largest_decoded,
+            "read_amplification": layout.amplification_in_blocks,
+        })
+    });
     let skipped = |skipped: &uringload::dataset::Skipped| {
         json!({
             "reason": skipped.reason.describe(),
@@ -127,6 +146,7 @@ fn as_json(data: &Data) -> Value {
         "sample_bytes": { "least": sizes.least, "median": sizes.median, "p99": sizes.p99, "most": sizes.most },
         "columns": dataset.schema().fields.iter().enumerate().map(column).collect::<Vec<_>>(),
         "shards": dataset.shards().len(),
+        "units": chunks,
         "payload_alignment": layout.payload_alignment,
         "read_alignment": layout.read_alignment,
         "read_amplification": layout.amplification,

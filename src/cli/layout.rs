@@ -2,7 +2,7 @@
 
 use super::facts;
 use std::fmt;
-use uringload::dataset::{Dataset, SampleId, Span};
+use uringload::dataset::{Dataset, SampleId, Span, UnitId};
 
 /// Samples that are looked at: enough for three digits, few enough for no wait.
 const SAMPLES: u64 = 200_000;
@@ -11,12 +11,14 @@ const ALIGNMENT: u64 = 4096;
 
 /// See the module.
 pub struct Layout {
-    /// Every value begins at a multiple of so many bytes, as far as was looked; at most 4096.
-    pub payload_alignment: u64,
+    /// Every value that is read by itself begins at a multiple of so many bytes, as far as was looked; at most 4096.
+    pub payload_alignment: Option<u64>,
     /// What reads past the page cache are aligned to.
     pub read_alignment: u64,
     /// Bytes that are read for each byte that is wanted, where samples are read one by one.
     pub amplification: f64,
+    /// The same where each unit is read once for all of its samples; `None` where there are no units.
+    pub amplification_in_blocks: Option<f64>,
 }
 
 impl Layout {
@@ -24,25 +26,89 @@ impl Layout {
     pub fn of(dataset: &dyn Dataset) -> Layout {
         let direct = facts::place(dataset).and_then(|place| place.alignment);
         let read_alignment = direct.map_or(ALIGNMENT, |alignment| u64::from(alignment.offset));
-        let (mut offsets, mut wanted, mut read) = (ALIGNMENT, 0, 0);
-        let mut spans: Vec<Span> = Vec::new();
+        let (mut offsets, mut has_spans) = (ALIGNMENT, false);
+        let (mut wanted, mut read, mut read_for_units) = (0, 0, 0_u64);
+        let (mut spans, mut units): (Vec<Span>, Vec<UnitId>) = (Vec::new(), Vec::new());
         let looked_at = SAMPLES.min(dataset.len());
         for number in 0..looked_at {
+            let id = SampleId((u128::from(number) * u128::from(dataset.len()) / u128::from(looked_at)) as u64);
+            wanted += wanted_bytes(dataset, id);
             spans.clear();
-            let id = (u128::from(number) * u128::from(dataset.len()) / u128::from(looked_at)) as u64;
-            dataset.spans(SampleId(id), &mut spans);
+            dataset.spans(id, &mut spans);
             spans.retain(|span| span.len > 0);
+            has_spans |= !spans.is_empty();
             // A bit that is set in any offset.
             spans.iter().for_each(|span| offsets |= span.offset);
-            // A span may reach over what lies between values; a field that no byte is read for has a length as well.
-            let fields = dataset.schema().fields.iter().enumerate();
-            let lengths = fields.map(|(field, known)| Some(dataset.length(SampleId(id), field)? * known.dtype.size()));
-            let of_spans = spans.iter().map(|span| span.len).sum::<u64>();
-            wanted += lengths.sum::<Option<u64>>().map_or(of_spans, |of_fields| of_fields.min(of_spans));
             read += read_bytes(&mut spans, read_alignment);
+            if let Some(known) = dataset.units() {
+                units.clear();
+                known.of(id, &mut units);
+                spans.clear();
+                units.iter().for_each(|&unit| known.stored(unit, &mut spans));
+                read_for_units = read_bytes(&mut spans, read_alignment).saturating_add(read_for_units);
+            }
         }
-        let amplification = if wanted == 0 { 1.0 } else { read as f64 / wanted as f64 };
-        Layout { payload_alignment: 1 << offsets.trailing_zeros(), read_alignment, amplification }
+        let amplification = |read: f64| if wanted == 0 { 1.0 } else { read / wanted as f64 };
+        // Of all units the share that was looked at of all samples.
+        let share = looked_at as f64 / dataset.len() as f64;
+        let in_blocks = |all: Chunks| amplification(read as f64 + share * all.stored as f64);
+        Layout {
+            payload_alignment: has_spans.then(|| 1 << offsets.trailing_zeros()),
+            read_alignment,
+            amplification: amplification(read as f64 + read_for_units as f64),
+            amplification_in_blocks: Chunks::of(dataset).map(in_blocks),
+        }
+    }
+}
+
+/// What a dataset has in units: chunks that are decoded as a whole.
+pub struct Chunks {
+    /// Their number.
+    pub count: u32,
+    /// Bytes of all as they are stored.
+    pub stored: u64,
+    /// Bytes of all when they are decoded.
+    pub decoded: u64,
+    /// Of the one that has most as it is stored.
+    pub largest_stored: u64,
+    /// Of the one that has most when it is decoded: what it takes of the memory limit while it is in use.
+    pub largest_decoded: u64,
+}
+
+impl Chunks {
+    /// `None` where all samples are read by themselves.
+    pub fn of(dataset: &dyn Dataset) -> Option<Chunks> {
+        let units = dataset.units()?;
+        let (mut stored, mut decoded, mut spans) = (0_u64, 0_u64, Vec::new());
+        for unit in (0..units.count()).map(UnitId) {
+            spans.clear();
+            units.stored(unit, &mut spans);
+            stored = spans.iter().fold(stored, |sum, span| sum.saturating_add(span.len));
+            decoded = decoded.saturating_add(units.decoded_bytes(unit));
+        }
+        let (largest_stored, largest_decoded) = (units.largest_stored(), units.largest_decoded());
+        Some(Chunks { count: units.count(), stored, decoded, largest_stored, largest_decoded })
+    }
+}
+
+/// Bytes of a sample that are wanted.
+pub fn wanted_bytes(dataset: &dyn Dataset, id: SampleId) -> u64 {
+    let mut spans = Vec::new();
+    dataset.spans(id, &mut spans);
+    let of_spans = spans.iter().map(|span| span.len).sum::<u64>();
+    // A span may reach over what lies between values; a field that no byte is read for has a length as well.
+    let fields = dataset.schema().fields.iter().enumerate();
+    let lengths = fields.map(|(field, known)| Some(dataset.length(id, field)? * known.dtype.size()));
+    let of_fields = lengths.sum::<Option<u64>>();
+    let mut units = Vec::new();
+    if let Some(known) = dataset.units() {
+        known.of(id, &mut units);
+    }
+    match (units.is_empty(), of_fields) {
+        (true, of_fields) => of_fields.map_or(of_spans, |of_fields| of_fields.min(of_spans)),
+        (false, Some(of_fields)) => of_fields,
+        // What it has is known when its units are decoded: as much as others have.
+        (false, None) => dataset.bytes() / dataset.len().max(1),
     }
 }
 
@@ -64,9 +130,13 @@ fn read_bytes(spans: &mut [Span], alignment: u64) -> u64 {
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layout { payload_alignment, read_alignment, amplification } = self;
-        write!(f, "values at multiples of {payload_alignment} bytes; in random order ")?;
-        write!(f, "{amplification:.3} bytes are read for each (in units of {read_alignment})")
+        let Layout { payload_alignment, read_alignment, amplification, amplification_in_blocks } = self;
+        if let Some(payload_alignment) = payload_alignment {
+            write!(f, "values at multiples of {payload_alignment} bytes; ")?;
+        }
+        write!(f, "in random order {amplification:.3} bytes are read for each (in multiples of {read_alignment})")?;
+        amplification_in_blocks
+            .map_or(Ok(()), |amplification| write!(f, ", {amplification:.3} where each unit is decoded once"))
     }
 }
 

@@ -7,6 +7,10 @@ pub enum Shuffle {
     /// The order of the dataset.
     #[default]
     Off,
+    /// [`Full`](Shuffle::Full) where samples can be read one by one. Where they are cut from units that are decoded as
+    /// a whole, [`Shards`](Shuffle::Shards) of which [`MIXED_SHARDS`] are permuted as one: else nearly every sample
+    /// would cost the decoding of a unit.
+    Auto,
     /// Any sample may come anywhere: a permutation of the whole dataset. No memory, whatever the number of samples.
     Full,
     /// The dataset is cut into windows of so many neighbouring samples, and each window is permuted by itself: a sample
@@ -24,9 +28,12 @@ pub enum Shuffle {
 /// Samples in a shard, for [`Shuffle::Shards`] over a dataset that has none of its own.
 pub const SHARD_SAMPLES: u64 = 4096;
 
+/// Shards that are permuted as one by [`Shuffle::Auto`].
+pub const MIXED_SHARDS: u64 = 4;
+
 impl From<bool> for Shuffle {
     fn from(shuffle: bool) -> Shuffle {
-        if shuffle { Shuffle::Full } else { Shuffle::Off }
+        if shuffle { Shuffle::Auto } else { Shuffle::Off }
     }
 }
 

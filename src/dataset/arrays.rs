@@ -1,11 +1,12 @@
 //! Arrays of numbers in files of NumPy's and safetensors' formats: whole files, single arrays or rows as samples.
 
 mod table;
+mod units;
 
 use super::fingerprint::Fingerprint;
 use super::headers::{Source, example, has_extension, head, map_files};
 use super::paths::{Index, index, index_list, thread_count};
-use super::{Check, DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Value};
+use super::{Check, DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Units, Value};
 use super::{npy, npz, safetensors, zip};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use table::Table;
+use table::{At, Table};
 
 /// Longest shape: NumPy's own limit.
 pub(super) const DIMENSIONS_MAX: usize = 64;
@@ -28,7 +29,7 @@ const FILES_AT_ONCE: u32 = 1 << 16;
 pub enum ArrayFormat {
     /// `.npy`: one array a file, as `numpy.save` writes it.
     Npy,
-    /// `.npz`: a zip archive of named `.npy` arrays, as `numpy.savez` writes it. Members must be stored, not deflated.
+    /// `.npz`: a zip archive of named `.npy` arrays, as `numpy.savez` and `numpy.savez_compressed` write it.
     Npz,
     /// `.safetensors`: named tensors behind a header of JSON.
     Safetensors,
@@ -114,9 +115,15 @@ pub struct ArrayOptions {
 /// # What is checked, and when
 /// Opening reads the header of every file, by several threads, and checks all that the reference readers check: magic,
 /// version, lengths, types, shapes, and that arrays and file are equally long. Nothing is allocated by what a header
-/// claims. Objects (pickle), structures, deflated and encrypted members, Fortran order and big endian numbers are
-/// refused, each with what to do about it. The check sums of zip members are
-/// looked at by [`verify`](crate::verify) alone.
+/// claims. Objects (pickle), structures, encrypted members and those compressed otherwise than by deflate, Fortran
+/// order and big endian numbers are refused, each with what to do about it. Check sums of stored zip members are
+/// looked at by [`verify`](crate::verify) alone, those of deflated ones when they are inflated.
+///
+/// # Deflated arrays
+/// No part of a deflated member of a `.npz` can be read by itself: the member is a unit (see [`Units`]), read and
+/// inflated as a whole, so that each that is in use takes memory for its array. Rows of it are slices of that. Orders
+/// that stay with a file for a while inflate it once for many rows; any other order does it again and again. What is to
+/// be read by rows in any order is better written by `numpy.savez`.
 ///
 /// # Shapes
 /// A column whose values all have one shape has this shape. Where shapes differ, the column is
@@ -125,7 +132,7 @@ pub struct ArrayOptions {
 ///
 /// # Memory
 /// Beside the table of files, 12 bytes a file and column where files or rows are samples (and 8 more a file for rows);
-/// 12 bytes and the name for each array where arrays are.
+/// 12 bytes and the name for each array where arrays are. 40 bytes more for each deflated array.
 #[derive(Debug)]
 pub struct Arrays {
     format: ArrayFormat,
@@ -135,6 +142,8 @@ pub struct Arrays {
     schema: Schema,
     skipped: Vec<Skipped>,
     fingerprint: OnceLock<u64>,
+    /// The arrays that are wanted; all, where none is named.
+    names: Vec<String>,
 }
 
 impl Arrays {
@@ -180,7 +189,7 @@ impl Arrays {
             let listings =
                 map_files(range.clone(), threads, |file| format.find(&Source::open(&files, file)?, &options.names))?;
             for (file, listing) in range.zip(listings) {
-                let added = table.add(listing, &options.names);
+                let added = table.add(file, listing, &options.names);
                 added.map_err(|error| error.with_file(files.path(FileId(file))))?;
             }
         }
@@ -204,6 +213,7 @@ impl Arrays {
             schema: Schema { fields },
             skipped: skips.into_vec(),
             fingerprint: OnceLock::new(),
+            names: options.names.clone(),
         })
     }
 
@@ -261,12 +271,40 @@ impl Dataset for Arrays {
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let (file, _) = self.locate(id);
-        out.extend(self.table.places(id.0).map(|(offset, len)| Span { file, offset, len }));
+        out.extend(self.table.places(id.0).filter_map(|(at, len)| match at {
+            At::File(offset) => Some(Span { file, offset, len }),
+            At::Unit(..) => None,
+        }));
     }
 
-    fn parse(&self, _id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        out.values.extend(raw.iter().cloned().map(Value::Bytes));
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        if self.units().is_none() {
+            out.values.extend(raw.iter().cloned().map(Value::Bytes));
+            return Ok(());
+        }
+        let is_span = |&(at, _): &(At, u64)| matches!(at, At::File(_));
+        let (spans, units) = raw.split_at(self.table.places(id.0).filter(is_span).count().min(raw.len()));
+        let (mut spans, mut units) = (spans.iter(), units.iter());
+        for (at, len) in self.table.places(id.0) {
+            let value = match at {
+                At::File(_) => spans.next().cloned(),
+                // Fits where it lies in the unit.
+                At::Unit(_, at) => units
+                    .next()
+                    .filter(|unit| at + len <= unit.len() as u64)
+                    .map(|unit| unit.slice(at as usize..(at + len) as usize)),
+            };
+            let value = value.ok_or_else(|| {
+                let file = self.files.path(self.locate(id).0);
+                Error::new(ErrorKind::Corrupt, "a deflated array is shorter than its header says in").with_file(file)
+            })?;
+            out.values.push(Value::Bytes(value));
+        }
         Ok(())
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        self.table.has_units().then_some(self)
     }
 
     /// The file, and behind a "#" the row or the array's name.
@@ -310,13 +348,17 @@ impl Dataset for Arrays {
     }
 
     fn plain_field(&self) -> Option<usize> {
-        (self.schema.fields.len() == 1).then_some(0)
+        (self.schema.fields.len() == 1 && self.units().is_none()).then_some(0)
     }
 
     /// The CRC-32 of every member of a zip archive, also of those that are not wanted.
     fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
         match self.format {
-            ArrayFormat::Npz => zip::checks(&Source::open(&self.files, file)?, file, out),
+            ArrayFormat::Npz => {
+                let name_of = |member: &str| member.strip_suffix(npz::SUFFIX).unwrap_or(member).to_owned();
+                let wanted = |member: &str| self.names.is_empty() || self.names.contains(&name_of(member));
+                zip::checks(&Source::open(&self.files, file)?, file, wanted, out)
+            }
             ArrayFormat::Npy | ArrayFormat::Safetensors => Ok(()),
         }
     }
@@ -333,8 +375,23 @@ pub(super) struct Array {
     pub(super) dtype: DType,
     /// Every product of its lengths fits into 63 bits, see [`array_bytes`].
     pub(super) shape: Vec<u64>,
-    /// First byte of the elements in the file.
+    /// First byte of the elements in the file, or in what the array is deflated to.
     pub(super) offset: u64,
+    /// Where it is deflated, if it is.
+    pub(super) deflated: Option<Deflated>,
+}
+
+/// Bytes of a file that inflate to an array with its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Deflated {
+    /// First of the bytes in the file.
+    pub(super) start: u64,
+    /// Their number.
+    pub(super) stored: u64,
+    /// Number of the bytes that they inflate to, which the header of the array agrees with.
+    pub(super) bytes: u64,
+    /// CRC-32 of these.
+    pub(super) crc: u32,
 }
 
 /// An array with its name.

@@ -1,6 +1,7 @@
 //! How stored bytes are compressed, and the way back.
 
 use std::io::{self, BufRead, Read};
+use zstd::zstd_safe::{DCtx, get_error_name, zstd_sys::ZSTD_ErrorCode};
 
 /// A way in which files, or chunks of them, are compressed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +51,7 @@ impl Compression {
                 }
                 snap::raw::Decoder::new().decompress(stored, out).map_err(io::Error::other)
             }
+            Compression::Zstd => decode_zstd(stored, out),
             _ => fill(&mut *self.reader(stored)?, out),
         }
     }
@@ -73,6 +75,20 @@ impl Compression {
 
 /// What the decoder of Brotli reads ahead.
 const BROTLI_BUFFER_BYTES: usize = 64 << 10;
+
+/// Decodes where the bytes are wanted: a stream would take memory for a window that the header claims, up to 128 MiB,
+/// and copy out of it.
+fn decode_zstd(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
+    let mut decoder = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
+    // Codes are negative numbers of the C library, as unsigned ones.
+    decoder.decompress(out, stored).map_err(|code| match code.wrapping_neg() == TOO_SMALL {
+        true => too_long(out),
+        false => io::Error::new(io::ErrorKind::InvalidData, get_error_name(code)),
+    })
+}
+
+/// What Zstandard says where the room that it got is too small.
+const TOO_SMALL: usize = ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize;
 
 /// Reads to the end of a stream, which must come before that of `out`, or with it.
 fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {

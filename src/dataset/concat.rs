@@ -274,6 +274,11 @@ impl Dataset for Concat {
         dataset.length(id, field)
     }
 
+    fn has_field(&self, id: SampleId, field: usize) -> bool {
+        let (dataset, id) = self.inner(id);
+        dataset.has_field(id, field)
+    }
+
     fn plain_field(&self) -> Option<usize> {
         self.plain_field
     }

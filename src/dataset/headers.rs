@@ -44,6 +44,11 @@ impl Source {
         Ok(Source { file: open(&path)?, path, size: metadata.len() })
     }
 
+    /// The file itself, for what reads it from one end to the other.
+    pub(super) fn into_file(self) -> File {
+        self.file
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -3,15 +3,16 @@
 //! Source: litdata 0.2.76, `streaming/{writer,item_loader,serializers}.py`, `constants.py`.
 
 mod index;
+mod inside;
 mod leaves;
 
 use super::fingerprint::Fingerprint;
-use super::headers::Source;
-use super::shards::{self, BadShards, Listed, Shards, Table, find_indexes, open_shard, read_offsets};
+use super::shards::{self, BadShards, Listed, OpenFile, Shards, Table, Whole, find_indexes};
 use super::skipped::{SkipReason, Skips};
-use super::{Dataset, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
+use super::{Dataset, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
+use index::{Inside, Level};
 use leaves::Leaves;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -58,8 +59,25 @@ pub struct LitDataOptions {
 /// tokens, across the borders of documents but not of chunks, as litdata cuts them; tokens at the end of a chunk that
 /// fill no block are left out, and the chunk is counted in [`skipped`](LitData::skipped).
 ///
+/// # Compressed chunks
+/// Of `zstd`, with any level of it. What is compressed at a time (`compression_level`) is a unit (see [`Units`]), read
+/// and decoded as a whole, but for samples:
+///
+/// | level | unit | its decoded size |
+/// |---|---|---|
+/// | `chunk`, or none | a chunk | exactly `chunk_bytes` of the index |
+/// | `batch` | a frame of some hundred items | exactly what the chunk's directory says |
+/// | `sample` | a chunk | at most `chunk_bytes` of the index's config, and the last item |
+///
+/// No index and no head tells how long an item is that was compressed by itself. The bound is one that litdata keeps
+/// when it writes; a chunk that does not is an error of its samples that says what to change. Where a chunk was full by
+/// its number of items, opening the dataset reads 18 bytes of every item.
+///
+/// Where the raw file of a `chunk` lies beside the compressed one, or instead of it, it is read item by item; a dataset
+/// may have chunks of all kinds. A state is good for the same chunks of level `chunk` with compression and without.
+///
 /// # What cannot be read
-/// Compressed and encrypted chunks, and chunks whose rows are stored as Arrow only.
+/// Encrypted chunks, and chunks whose rows are stored as Arrow only.
 #[derive(Debug)]
 pub struct LitData {
     shards: Shards,
@@ -88,21 +106,17 @@ impl LitData {
         for path in find_indexes(paths)? {
             indexes.push(index::read(&path, options.block_size, &mut leaves, &mut skips)?);
         }
-        let (listings, heads): (Vec<_>, Vec<_>) = indexes.into_iter().unzip();
+        let (listings, insides): (Vec<_>, Vec<_>) = indexes.into_iter().unzip();
         let place = listings.first().map_or(Path::new("."), |listing| &listing.root);
         let Some(mut leaves) = leaves else {
             return Err(Error::new(ErrorKind::Empty, "the index lists no chunk, in").with_file(place));
         };
-        let read = |file: &Source, listed: &Listed, listing: usize| {
-            let items = heads[listing].get(&listed.name).copied().unwrap_or(listed.samples);
-            read_table(file, items, listed.samples, &leaves, options.block_size)
+        let read = |file: &OpenFile<'_>, listed: &Listed, listing: usize| {
+            read_chunk(file, listed, insides[listing], &leaves, options.block_size)
         };
         let shards = Shards::open(&listings, options.threads, options.bad_shards, read)?;
-        if leaves.has_open_arrays()
-            && let Some(span) = shards.first()
-        {
-            let file = open_shard(shards.files.path(span.file))?;
-            leaves.learn(&file, span)?;
+        if leaves.has_open_arrays() {
+            shards.learn(options.bad_shards, |file, place| leaves.learn(file, &place))?;
         }
         let schema = leaves.schema(options.block_size);
         let block_size = options.block_size.unwrap_or(0);
@@ -114,9 +128,10 @@ impl LitData {
         shards::has_index::<index::Probe>(path.as_ref())
     }
 
-    /// How each column of the schema is stored, in the words of the format.
+    /// How each column of the schema is stored, in the words of the format, and how chunks are compressed:
+    /// "int", "int; zstd shards, decoded as a whole".
     pub fn encodings(&self) -> Vec<String> {
-        self.leaves.encodings()
+        self.shards.with_packing(self.leaves.encodings())
     }
 
     /// What was left out, by reason.
@@ -128,47 +143,112 @@ impl LitData {
 /// What chunks end with that have rows as Arrow: the length of those, and this.
 const ARROW_MAGIC: &[u8; 8] = b"LDARW01\0";
 
+/// Reads what has to be known of a chunk before its samples are read; of one that is compressed as a whole, nothing.
+fn read_chunk(
+    file: &OpenFile<'_>,
+    listed: &Listed,
+    inside: Option<Inside>,
+    leaves: &Leaves,
+    block_size: Option<u64>,
+) -> Result<Table> {
+    let Listed { items, samples, .. } = *listed;
+    if let Some(zipped) = &listed.zipped {
+        let whole = Whole::zipped(file, zipped, items)?;
+        let Some(block_size) = block_size else { return Ok(Table::Whole(whole)) };
+        let bytes = leaves.token_bytes().saturating_mul(block_size);
+        check_blocks(file, samples, block_size, (zipped.raw_bytes - whole.head_bytes()) / bytes, 0)?;
+        return Ok(Table::Whole(whole.in_blocks(bytes)));
+    }
+    match inside {
+        Some(_) if inside::is_framed(file)? => {
+            let frames = inside::read_frames(file, items)?;
+            check_items(file, &frames.offsets, leaves)?;
+            Ok(Table::Frames(frames))
+        }
+        Some(Inside { level: Level::Sample, full_bytes }) => {
+            let whole = inside::read_samples(file, items, full_bytes)?;
+            let (first, last) = (u64::from(file.number(4)?), u64::from(file.number(whole.head_bytes() - 4)?));
+            if last != file.size {
+                check_arrow(file, items > 0 && last == first, last)?;
+            }
+            Ok(Table::Whole(whole))
+        }
+        Some(Inside { level: Level::Batch, .. }) if ends_with_arrow(file, 0)? => Err(arrow(file)),
+        Some(Inside { level: Level::Batch, .. }) => Err(file.corrupt("there is no directory of frames in", 0)),
+        Some(Inside { level: Level::Chunk, .. }) | None => read_table(file, items, samples, leaves, block_size),
+    }
+}
+
 /// Reads the head of a chunk of `items` items that make `samples` samples.
-fn read_table(file: &Source, items: u64, samples: u64, leaves: &Leaves, block_size: Option<u64>) -> Result<Table> {
-    let offsets = read_offsets(file, items)?;
+fn read_table(
+    file: &OpenFile<'_>,
+    items: u64,
+    samples: u64,
+    leaves: &Leaves,
+    block_size: Option<u64>,
+) -> Result<Table> {
+    let offsets = file.read_offsets(items)?;
     let (first, last) = (u64::from(offsets[0]), u64::from(offsets[offsets.len() - 1]));
     if first != 4 * (offsets.len() as u64 + 1) {
-        return Err(file.corrupt(4, format!("the first item begins at {first}, not right behind the table, in")));
+        return Err(file.corrupt(format!("the first item begins at {first}, not right behind the table, in"), 4));
     }
-    if last != file.size() {
+    if last != file.size {
         check_arrow(file, items > 0 && last == first, last)?;
     }
     if let Some(block_size) = block_size {
         let bytes = leaves.token_bytes().saturating_mul(block_size);
         let count = (last - first) / bytes;
-        if count != samples {
-            let doing = format!("the index says {samples} blocks of {block_size} tokens, and there are {count} in");
-            return Err(file.corrupt(first, doing));
-        }
+        check_blocks(file, samples, block_size, count, first)?;
         return Ok(Table::Blocks { start: first, bytes, count });
     }
+    check_items(file, &offsets, leaves)?;
+    Ok(Table::Offsets(offsets))
+}
+
+fn check_blocks(file: &OpenFile<'_>, samples: u64, block_size: u64, count: u64, offset: u64) -> Result<()> {
+    if count == samples {
+        return Ok(());
+    }
+    let doing = format!("the index says {samples} blocks of {block_size} tokens, and there are {count} in");
+    Err(file.corrupt(doing, offset))
+}
+
+/// Whether items may have the lengths that `offsets` give them.
+fn check_items(file: &OpenFile<'_>, offsets: &[u32], leaves: &Leaves) -> Result<()> {
     for (number, pair) in offsets.windows(2).enumerate() {
         let len = u64::from(pair[1] - pair[0]);
         if !leaves.may_have(len) {
             let doing = format!("item {number} has {len} bytes, which its leaves cannot have, in");
-            return Err(file.corrupt(pair[0].into(), doing));
+            return Err(file.corrupt(doing, pair[0].into()));
         }
     }
-    Ok(Table::Offsets(offsets))
+    Ok(())
 }
 
 /// Rows as Arrow may stand behind the items, which are read; but not in their stead.
-fn check_arrow(file: &Source, is_instead: bool, end: u64) -> Result<()> {
-    let mut magic = [0; 8];
-    file.read(file.size().saturating_sub(8).max(end), &mut magic, "what follows the items")
-        .map_err(|_| file.corrupt(end, format!("items end at {end}, and the file at {}:", file.size())))?;
-    match (&magic == ARROW_MAGIC, is_instead) {
-        (false, _) => Err(file.corrupt(end, format!("items end at {end}, and the file at {}:", file.size()))),
+fn check_arrow(file: &OpenFile<'_>, is_instead: bool, end: u64) -> Result<()> {
+    match (ends_with_arrow(file, end)?, is_instead) {
+        (false, _) => Err(file.corrupt(format!("items end at {end}, and the file at {}:", file.size), end)),
         (true, false) => Ok(()),
-        (true, true) => Err(file
-            .unavailable(end, "rows that are stored as Arrow cannot be read:")
-            .with_remedy("write the dataset again without nested rows, or without pyarrow installed")),
+        (true, true) => Err(arrow(file)),
     }
+}
+
+/// Whether a file ends with rows as Arrow, behind `end`.
+fn ends_with_arrow(file: &OpenFile<'_>, end: u64) -> Result<bool> {
+    let mut magic = [0; 8];
+    let at = file.size.saturating_sub(8).max(end);
+    if at + 8 > file.size {
+        return Ok(false);
+    }
+    file.read(&mut magic, at)?;
+    Ok(&magic == ARROW_MAGIC)
+}
+
+fn arrow(file: &OpenFile<'_>) -> Error {
+    Error::new(ErrorKind::Unavailable, "rows that are stored as Arrow cannot be read:")
+        .with_file(&file.path)
+        .with_remedy("write the dataset again without nested rows, or without pyarrow installed")
 }
 
 impl Dataset for LitData {
@@ -193,12 +273,16 @@ impl Dataset for LitData {
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        let Some(bytes) = raw.first() else { return Err(self.shards.bad(id)) };
+        let bytes = self.shards.cut(id, raw)?;
         if self.leaves.is_tokens() {
-            out.values.push(Value::Bytes(bytes.clone()));
+            out.values.push(Value::Bytes(bytes.into_owned()));
             return Ok(());
         }
-        self.leaves.split(bytes, &mut out.values).map_err(|(doing, at)| self.shards.corrupt(id, doing, at))
+        self.leaves.split(&bytes, &mut out.values).map_err(|(doing, at)| self.shards.corrupt(id, raw, doing, at))
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        self.shards.has_units().then_some(self)
     }
 
     /// The name of the chunk and the number of the sample in it: "chunk-0-0.bin#17".
@@ -229,12 +313,12 @@ impl Dataset for LitData {
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         match &self.schema.fields[field].shape {
             Shape::Fixed(shape) => Some(shape.iter().product()),
-            Shape::Ragged => self.leaves.length(field, self.shards.span(id)?.len),
+            Shape::Ragged => self.leaves.length(field, self.shards.sample_bytes(id)?),
         }
     }
 
     fn plain_field(&self) -> Option<usize> {
-        self.leaves.is_tokens().then_some(0)
+        (self.leaves.is_tokens() && !self.shards.has_units()).then_some(0)
     }
 
     /// Chunks that cannot be had.
@@ -245,5 +329,38 @@ impl Dataset for LitData {
     /// Every chunk is a shard.
     fn shards(&self) -> &[u64] {
         self.shards.ends()
+    }
+}
+
+impl Units for LitData {
+    fn count(&self) -> u32 {
+        self.shards.units()
+    }
+
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        out.extend(self.shards.unit(id));
+    }
+
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        out.push(self.shards.unit_stored(unit));
+    }
+
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        self.shards.unit_decoded(unit)
+    }
+
+    fn largest_decoded(&self) -> u64 {
+        self.shards.largest_unit().1
+    }
+
+    fn largest_stored(&self) -> u64 {
+        self.shards.largest_unit().0
+    }
+
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        let block_size = (self.block_size > 0).then_some(self.block_size);
+        self.shards.decode(unit, stored, out, |chunk, items, samples| {
+            read_table(chunk, items, samples, &self.leaves, block_size)
+        })
     }
 }

@@ -7,9 +7,8 @@ mod index;
 
 use super::checks::{self, Check};
 use super::fingerprint::Fingerprint;
-use super::headers::Source;
-use super::shards::{self, BadShards, Listed, Shards, Table, find_indexes, open_shard, read_offsets};
-use super::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Shape, Span, Value};
+use super::shards::{self, BadShards, Listed, OpenFile, Shards, Table, Whole, find_indexes};
+use super::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use columns::Columns;
@@ -58,10 +57,17 @@ pub struct MdsOptions {
 /// dataset tells; a later one that differs in that is an error of its sample. Where there are two or more, a column
 /// `NAME.shape` has the lengths as the format stores them: [`array_shape`](Mds::array_shape) reads it.
 ///
+/// # Compressed shards
+/// Of `zstd`, `gz`, `br`, `bz2` and `snappy`, each with any level. A shard is a unit (see [`Units`]): it is read and
+/// decoded as a whole, to exactly the bytes that the index says, which are then held against the format as those of a
+/// raw shard are when it is opened. Where the raw file lies beside the compressed one, or instead of it, it is read
+/// sample by sample; a dataset may have shards of both kinds.
+///
+/// A state is good for the same shards with compression and without.
+///
 /// # What cannot be read
-/// Compressed shards, until they are decompressed: where the raw file lies beside the compressed one, it is read.
 /// Shards in JSON, CSV or TSV. Hashes are checked where that [is asked for](MdsOptions::verify_hashes), and by
-/// [`verify`](crate::verify).
+/// [`verify`](crate::verify); of a compressed shard those of the file as it is stored.
 #[derive(Debug)]
 pub struct Mds {
     shards: Shards,
@@ -90,19 +96,19 @@ impl Mds {
         let Some(mut columns) = columns else {
             return Err(Error::new(ErrorKind::Empty, "the index lists no shard, in").with_file(place));
         };
-        let read = |file: &Source, listed: &Listed, _| {
-            if options.verify_hashes {
-                let span = Span { file: FileId(0), offset: 0, len: file.size() };
-                checks::require(file, &checks_of(&listed.hashes, span))?;
+        let read = |file: &OpenFile<'_>, listed: &Listed, _| {
+            if let Some(source) = file.source().filter(|_| options.verify_hashes) {
+                let span = Span { file: FileId(0), offset: 0, len: file.size };
+                checks::require(source, &checks_of(&listed.hashes, span))?;
             }
-            read_table(file, listed, &columns)
+            match &listed.zipped {
+                Some(zipped) => Whole::zipped(file, zipped, listed.items).map(Table::Whole),
+                None => read_table(file, listed.items, &columns),
+            }
         };
         let shards = Shards::open(&listings, options.threads, options.bad_shards, read)?;
-        if columns.has_open_arrays()
-            && let Some(span) = shards.first()
-        {
-            let file = open_shard(shards.files.path(span.file))?;
-            columns.learn(&file, span)?;
+        if columns.has_open_arrays() {
+            shards.learn(options.bad_shards, |file, place| columns.learn(file, &place))?;
         }
         let hashes = listings.into_iter().flat_map(|listing| listing.shards).map(|listed| listed.hashes).collect();
         Ok(Mds { schema: columns.schema(), shards, hashes, columns, fingerprint: OnceLock::new() })
@@ -113,9 +119,10 @@ impl Mds {
         shards::has_index::<index::Probe>(path.as_ref())
     }
 
-    /// How each column of the schema is encoded, in the words of the format.
+    /// How each column of the schema is encoded, in the words of the format, and how shards are compressed:
+    /// "int", "int; zstd shards, decoded as a whole".
     pub fn encodings(&self) -> Vec<String> {
-        self.columns.encodings()
+        self.shards.with_packing(self.columns.encodings())
     }
 
     /// The shape that a value of a `NAME.shape` column tells; `None` where it is none.
@@ -133,18 +140,18 @@ fn checks_of(hashes: &[(String, String)], span: Span) -> Vec<Check> {
     hashes.iter().map(check).collect()
 }
 
-fn read_table(file: &Source, listed: &Listed, columns: &Columns) -> Result<Table> {
-    let offsets = read_offsets(file, listed.samples)?;
+fn read_table(file: &OpenFile<'_>, samples: u64, columns: &Columns) -> Result<Table> {
+    let offsets = file.read_offsets(samples)?;
     let last = offsets[offsets.len() - 1];
-    if u64::from(last) != file.size() {
+    if u64::from(last) != file.size {
         let place = 4 * offsets.len() as u64;
-        return Err(file.corrupt(place, format!("the last sample ends at {last}, and the file at {}:", file.size())));
+        return Err(file.corrupt(format!("the last sample ends at {last}, and the file at {}:", file.size), place));
     }
     for (number, pair) in offsets.windows(2).enumerate() {
         let len = u64::from(pair[1] - pair[0]);
         if !columns.may_have(len) {
             return Err(
-                file.corrupt(pair[0].into(), format!("sample {number} has {len} bytes, too few or too many, in"))
+                file.corrupt(format!("sample {number} has {len} bytes, too few or too many, in"), pair[0].into())
             );
         }
     }
@@ -173,12 +180,16 @@ impl Dataset for Mds {
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        let Some(bytes) = raw.first() else { return Err(self.shards.bad(id)) };
+        let bytes = self.shards.cut(id, raw)?;
         if self.columns.is_plain() {
-            out.values.push(Value::Bytes(bytes.clone()));
+            out.values.push(Value::Bytes(bytes.into_owned()));
             return Ok(());
         }
-        self.columns.split(bytes, &mut out.values).map_err(|(doing, at)| self.shards.corrupt(id, doing, at))
+        self.columns.split(&bytes, &mut out.values).map_err(|(doing, at)| self.shards.corrupt(id, raw, doing, at))
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        self.shards.has_units().then_some(self)
     }
 
     /// The name of the shard and the number of the sample in it: "shard.00000.mds#17".
@@ -207,12 +218,12 @@ impl Dataset for Mds {
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         match &self.schema.fields[field].shape {
             Shape::Fixed(shape) => Some(shape.iter().product()),
-            Shape::Ragged => self.columns.length(field, self.shards.span(id)?.len),
+            Shape::Ragged => self.columns.length(field, self.shards.sample_bytes(id)?),
         }
     }
 
     fn plain_field(&self) -> Option<usize> {
-        self.columns.is_plain().then_some(0)
+        (self.columns.is_plain() && !self.shards.has_units()).then_some(0)
     }
 
     /// The hashes that the index lists.
@@ -233,5 +244,35 @@ impl Dataset for Mds {
     /// Every file is a shard.
     fn shards(&self) -> &[u64] {
         self.shards.ends()
+    }
+}
+
+impl Units for Mds {
+    fn count(&self) -> u32 {
+        self.shards.units()
+    }
+
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        out.extend(self.shards.unit(id));
+    }
+
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        out.push(self.shards.unit_stored(unit));
+    }
+
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        self.shards.unit_decoded(unit)
+    }
+
+    fn largest_decoded(&self) -> u64 {
+        self.shards.largest_unit().1
+    }
+
+    fn largest_stored(&self) -> u64 {
+        self.shards.largest_unit().0
+    }
+
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        self.shards.decode(unit, stored, out, |shard, items, _| read_table(shard, items, &self.columns))
     }
 }

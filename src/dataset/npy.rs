@@ -16,55 +16,115 @@ const TEXT_BYTES_MAX: usize = 10_000;
 /// Magic, version and the longer form of the length.
 const PREFIX_BYTES: usize = 12;
 
+/// What an array fills: a file, or a member of an archive.
+pub(super) trait Holder {
+    /// Bytes that there are.
+    fn len(&self) -> u64;
+
+    /// The `len` bytes from `at` on, which are there. Each call asks for bytes behind those of the one before.
+    fn bytes(&mut self, at: u64, len: usize) -> Result<Vec<u8>>;
+
+    /// The content breaks the format at `at`.
+    fn corrupt(&self, at: u64, doing: String) -> Error;
+
+    /// The content is sound and nothing that can be delivered.
+    fn unavailable(&self, at: u64, doing: String) -> Error;
+
+    /// The array is longer than what it should fill.
+    fn ends_early(&self) -> Error;
+}
+
+/// A part of a file that holds an array as it is.
+pub(super) struct Part<'a> {
+    pub(super) source: &'a Source,
+    pub(super) place: Range<u64>,
+}
+
+impl Holder for Part<'_> {
+    fn len(&self) -> u64 {
+        self.place.end - self.place.start
+    }
+
+    fn bytes(&mut self, at: u64, len: usize) -> Result<Vec<u8>> {
+        self.source.bytes(self.place.start + at, len, "the .npy header")
+    }
+
+    fn corrupt(&self, at: u64, doing: String) -> Error {
+        self.source.corrupt(self.place.start + at, doing)
+    }
+
+    fn unavailable(&self, at: u64, doing: String) -> Error {
+        self.source.unavailable(self.place.start + at, doing)
+    }
+
+    fn ends_early(&self) -> Error {
+        match self.place.end == self.source.size() {
+            true => self.source.truncated("the .npy array"),
+            false => {
+                let doing = "the array is longer than the archive's member that holds it:";
+                self.source.corrupt(self.place.end, doing)
+            }
+        }
+    }
+}
+
 /// Reads the header of the array that fills `place` of a file, and checks that it fills it to the byte.
+///
+/// # Errors
+/// As [`read_from`].
+pub(super) fn read(source: &Source, place: Range<u64>) -> Result<Array> {
+    let start = place.start;
+    let array = read_from(&mut Part { source, place })?;
+    Ok(Array { offset: start + array.offset, ..array })
+}
+
+/// Reads the header of the array in `holder`, and checks that it fills it to the byte; the offset is one in `holder`.
 ///
 /// # Errors
 /// `Truncated` where the file, or what of it is the array's, ends before the array does; `Corrupt` where it breaks the
 /// format; `Unavailable` for arrays of objects (pickle), of structures, of types without a [`DType`], in Fortran order
 /// and of big endian numbers.
-pub(super) fn read(source: &Source, place: Range<u64>) -> Result<Array> {
-    let ends_early = || match place.end == source.size() {
-        true => source.truncated("the .npy array"),
-        false => source.corrupt(place.end, "the array is longer than the archive's member that holds it:"),
-    };
-    let room = usize::try_from(place.end - place.start).unwrap_or(usize::MAX);
-    let prefix = source.bytes(place.start, PREFIX_BYTES.min(room), "the .npy header")?;
+pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
+    let room = usize::try_from(holder.len()).unwrap_or(usize::MAX);
+    let prefix = holder.bytes(0, PREFIX_BYTES.min(room))?;
     if !MAGIC.starts_with(&prefix[..MAGIC.len().min(prefix.len())]) {
-        return Err(source.corrupt(place.start, "not a .npy array (its first bytes are not \\x93NUMPY):"));
+        return Err(holder.corrupt(0, "not a .npy array (its first bytes are not \\x93NUMPY):".into()));
     }
     if prefix.len() < PREFIX_BYTES {
-        return Err(ends_early());
+        return Err(holder.ends_early());
     }
     let (text_at, text_bytes) = match (prefix[6], prefix[7]) {
         (1, 0) => (10, usize::from(u16_at(&prefix, 8))),
         (2 | 3, 0) => (12, u32_at(&prefix, 8) as usize),
         (major, minor) => {
             let doing = format!("version {major}.{minor} of .npy is not known (1.0, 2.0 and 3.0 are):");
-            return Err(source.unavailable(place.start + 6, doing));
+            return Err(holder.unavailable(6, doing));
         }
     };
     if text_bytes > TEXT_BYTES_MAX {
         let doing = format!("a .npy header of {text_bytes} bytes ({TEXT_BYTES_MAX} are allowed):");
-        return Err(source.corrupt(place.start + 8, doing));
+        return Err(holder.corrupt(8, doing));
     }
-    let text_start = place.start + text_at;
-    let offset = text_start + text_bytes as u64;
-    if offset > place.end {
-        return Err(ends_early());
+    let offset = (text_at + text_bytes) as u64;
+    if offset > holder.len() {
+        return Err(holder.ends_early());
     }
-    let text = source.bytes(text_start, text_bytes, "the .npy header")?;
-    let Header { dtype, shape } = Header::parse(&text).map_err(|flaw| flaw.into_error(source, text_start))?;
+    // The shorter form of the length leaves two bytes of the text in the prefix.
+    let (head, rest) = (&prefix[text_at..][..text_bytes.min(PREFIX_BYTES - text_at)], PREFIX_BYTES as u64);
+    let text = [head, &holder.bytes(rest, text_bytes - head.len())?].concat();
+    let text_at = text_at as u64;
+    let Header { dtype, shape } = Header::parse(&text).map_err(|flaw| flaw.into_error(holder, text_at))?;
     let Some(bytes) = array_bytes(dtype, &shape) else {
         let doing = format!("an array of shape {shape:?} is larger than any file:");
-        return Err(source.corrupt(text_start, doing));
+        return Err(holder.corrupt(text_at, doing));
     };
     match offset.checked_add(bytes) {
-        Some(end) if end == place.end => Ok(Array { dtype, shape, offset }),
-        Some(end) if end < place.end => {
-            let doing = format!("{} bytes follow the array of shape {shape:?}:", place.end - end);
-            Err(source.corrupt(end, doing).with_remedy("write one array a file, with one numpy.save"))
+        Some(end) if end == holder.len() => Ok(Array { dtype, shape, offset, deflated: None }),
+        Some(end) if end < holder.len() => {
+            let doing = format!("{} bytes follow the array of shape {shape:?}:", holder.len() - end);
+            Err(holder.corrupt(end, doing).with_remedy("write one array a file, with one numpy.save"))
         }
-        _ => Err(ends_early()),
+        _ => Err(holder.ends_early()),
     }
 }
 
@@ -86,11 +146,11 @@ struct Flaw {
 }
 
 impl Flaw {
-    fn into_error(self, source: &Source, text_start: u64) -> Error {
-        let offset = text_start + self.at as u64;
+    fn into_error(self, holder: &impl Holder, text_at: u64) -> Error {
+        let at = text_at + self.at as u64;
         match self.remedy {
-            None => source.corrupt(offset, format!("the .npy header {}:", self.what)),
-            Some(remedy) => source.unavailable(offset, format!("the array {}:", self.what)).with_remedy(remedy),
+            None => holder.corrupt(at, format!("the .npy header {}:", self.what)),
+            Some(remedy) => holder.unavailable(at, format!("the array {}:", self.what)).with_remedy(remedy),
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: i
 ///
 /// # Errors
 /// That of the first item, in order, for which `work` fails.
-pub(super) fn try_in_parallel<T: Sync, R: Send>(
+pub(crate) fn try_in_parallel<T: Sync, R: Send>(
     items: &[T],
     threads: usize,
     work: impl Fn(&T) -> Result<R> + Sync,

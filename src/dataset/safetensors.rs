@@ -78,7 +78,7 @@ fn check(source: &Source, mut tensors: Vec<(String, Tensor)>, data: u64, wanted:
                 let doing = format!("tensor {name:?} is of {}, for which there is no column, in", dtype.0);
                 source.unavailable(offset, doing).with_remedy("name the tensors that are wanted")
             })?;
-            listing.found.push(Found { name, array: Array { dtype, shape, offset } });
+            listing.found.push(Found { name, array: Array { dtype, shape, offset, deflated: None } });
         }
     }
     match data.checked_add(end) {

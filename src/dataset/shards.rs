@@ -1,17 +1,26 @@
 //! What formats of shards share whose heads are tables of offsets: finding their index, opening all shards at once,
 //! checking the tables, and telling where a sample lies. 4 bytes of memory a sample, and some hundred a shard.
 
+mod file;
+mod units;
+mod zipped;
+
 use super::fingerprint::Fingerprint;
-use super::headers::Source;
 use super::parallel::in_parallel;
 use super::paths::thread_count;
 use super::patterns::{Place, expand};
 use super::sizes::Largest;
 use super::{FileId, FileTable, SampleId, Span, too_many_files};
 use crate::error::{Error, ErrorKind, Result};
-use std::collections::HashSet;
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
+
+pub(super) use file::{OFFSETS_AT, OpenFile};
+pub(super) use zipped::{Frame, Frames, Whole, Zipped};
 
 /// What becomes of a shard that is not there, or whose head breaks its format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +41,12 @@ pub(super) struct Listed {
     /// Size of the file.
     pub(super) bytes: u64,
     pub(super) samples: u64,
+    /// Samples that its head tells of: others than `samples`, where those are cut differently.
+    pub(super) items: u64,
     /// Hashes of the file: algorithm and hexadecimal digits.
     pub(super) hashes: Vec<(String, String)>,
+    /// How its file is compressed, where it is as a whole.
+    pub(super) zipped: Option<Zipped>,
     /// Why it cannot be read, where the index tells already.
     pub(super) refused: Option<Error>,
 }
@@ -53,6 +66,10 @@ pub(super) enum Table {
     Offsets(Box<[u32]>),
     /// `count` samples of `bytes` each, from `start` on.
     Blocks { start: u64, bytes: u64, count: u64 },
+    /// In what the file decodes to.
+    Whole(Whole),
+    /// In what parts of the file decode to.
+    Frames(Frames),
     /// Nowhere, and why.
     Bad(Error),
 }
@@ -64,6 +81,14 @@ pub(super) struct Shards {
     tables: Vec<Table>,
     /// Samples in the shards up to and with each.
     ends: Vec<u64>,
+    /// Units in the shards up to and with each; empty where there is none.
+    unit_ends: Vec<u32>,
+    /// Bytes that the largest unit has when it is stored, and when it is decoded.
+    largest_unit: (u64, u64),
+    /// Name and size of what files decode to as a whole.
+    raw: BTreeMap<FileId, (String, u64)>,
+    /// Whether the length of every sample is known before anything is decoded, of shards that can be had.
+    lengths_known: bool,
 }
 
 impl Shards {
@@ -76,7 +101,7 @@ impl Shards {
         listings: &[Listing],
         threads: usize,
         bad: BadShards,
-        read: impl Fn(&Source, &Listed, usize) -> Result<Table> + Sync,
+        read: impl Fn(&OpenFile, &Listed, usize) -> Result<Table> + Sync,
     ) -> Result<Shards> {
         let mut files = FileTable::new();
         let mut all = Vec::new();
@@ -94,12 +119,12 @@ impl Shards {
             if let Some(error) = &listed.refused {
                 return Err(error.clone());
             }
-            let open = open_shard(files.path(file))?;
-            check_size(&open, listed.bytes)?;
+            let open = OpenFile::open(files.path(file))?;
+            open.check_size(listed.bytes)?;
             read(&open, listed, number)
         });
         let failed = tables.iter().filter(|table| table.is_err()).count();
-        let mut shards = Shards { tables: Vec::with_capacity(all.len()), ends: Vec::with_capacity(all.len()), files };
+        let mut shards = Shards::without_tables(files, all.len());
         let mut end = 0_u64;
         for (table, &(_, listed, file)) in tables.into_iter().zip(&all) {
             let table = match table {
@@ -108,20 +133,56 @@ impl Shards {
             };
             let count = match &table {
                 Table::Blocks { count, .. } => *count,
-                Table::Offsets(_) | Table::Bad(_) => listed.samples,
+                Table::Offsets(_) | Table::Whole(_) | Table::Frames(_) | Table::Bad(_) => listed.samples,
             };
             end = end.checked_add(count).ok_or_else(|| {
                 Error::new(ErrorKind::Corrupt, "more than 2^64 samples up to the shard")
                     .with_file(shards.files.path(file))
             })?;
+            shards.push_units(&table, file)?;
+            // A shard that cannot be had is still known by what its file decodes to.
+            if let Some(zipped) = &listed.zipped {
+                shards.raw.insert(file, (zipped.raw_name.clone(), zipped.raw_bytes));
+            }
+            shards.lengths_known &= listed.zipped.is_none() && !matches!(table, Table::Whole(_));
             shards.tables.push(table);
             shards.ends.push(end);
+        }
+        if shards.unit_ends.last() == Some(&0) {
+            shards.unit_ends = Vec::new();
         }
         if end == 0 {
             let root = listings.first().map_or(Path::new("."), |listing| &listing.root);
             return Err(Error::new(ErrorKind::Empty, "there is no sample in the shards of").with_file(root));
         }
         Ok(shards)
+    }
+
+    fn without_tables(files: FileTable, count: usize) -> Shards {
+        Shards {
+            files,
+            tables: Vec::with_capacity(count),
+            ends: Vec::with_capacity(count),
+            unit_ends: Vec::new(),
+            largest_unit: (0, 0),
+            raw: BTreeMap::new(),
+            lengths_known: true,
+        }
+    }
+
+    /// Counts the units of the next shard.
+    fn push_units(&mut self, table: &Table, file: FileId) -> Result<()> {
+        let count = table.units();
+        for unit in 0..count {
+            let (stored, decoded) = (self.stored_of(table, file, unit).len, table.decoded(unit));
+            self.largest_unit = (self.largest_unit.0.max(stored), self.largest_unit.1.max(decoded));
+        }
+        let before = self.unit_ends.last().copied().unwrap_or(0);
+        let end = u32::try_from(count).ok().and_then(|count| before.checked_add(count));
+        self.unit_ends.push(end.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "more than 2^32 units up to the shard").with_file(self.files.path(file))
+        })?);
+        Ok(())
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -152,7 +213,7 @@ impl Shards {
                 Some(Span { file, offset: start.into(), len: (end - start).into() })
             }
             Table::Blocks { start, bytes, .. } => Some(Span { file, offset: start + number * bytes, len: *bytes }),
-            Table::Bad(_) => None,
+            Table::Whole(_) | Table::Frames(_) | Table::Bad(_) => None,
         }
     }
 
@@ -160,31 +221,116 @@ impl Shards {
     pub(super) fn bad(&self, id: SampleId) -> Error {
         match &self.tables[self.locate(id).0] {
             Table::Bad(error) => error.clone(),
-            Table::Offsets(_) | Table::Blocks { .. } => {
+            Table::Offsets(_) | Table::Blocks { .. } | Table::Whole(_) | Table::Frames(_) => {
                 Error::new(ErrorKind::Internal, format!("sample {} was parsed without its bytes", id.0))
             }
         }
     }
 
-    /// What is wrong with a sample, `at` bytes behind its beginning.
-    pub(super) fn corrupt(&self, id: SampleId, doing: String, at: u64) -> Error {
-        let error = Error::new(ErrorKind::Corrupt, doing);
-        match self.span(id) {
-            Some(span) => error.with_file(self.files.path(span.file)).with_offset(span.offset + at),
+    /// The bytes of a sample, from what was read of its spans and units.
+    pub(super) fn cut<'a>(&self, id: SampleId, raw: &'a [Bytes]) -> Result<Cow<'a, Bytes>> {
+        let Some(bytes) = raw.first() else { return Err(self.bad(id)) };
+        if self.unit_ends.is_empty() || self.is_read_by_span(id) {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let place = |(_, range): (u64, Range<usize>)| bytes.get(range.clone()).map(|_| bytes.slice(range));
+        match self.place(id, bytes).and_then(place) {
+            Some(sample) => Ok(Cow::Owned(sample)),
+            None => {
+                let doing = format!("sample {} is not in the unit that it is cut from, of", id.0);
+                Err(Error::new(ErrorKind::Internal, doing).with_file(self.path_of(id)))
+            }
+        }
+    }
+
+    /// Where a sample that is cut from a unit begins in what is decoded of its file, and where it lies in the unit.
+    fn place(&self, id: SampleId, unit: &[u8]) -> Option<(u64, Range<usize>)> {
+        let (shard, number) = self.locate(id);
+        let (range, base) = match &self.tables[shard] {
+            Table::Whole(whole) => (whole.range(number, unit)?, 0),
+            Table::Frames(frames) => (frames.range(number), frames.decoded(frames.frame(number)).start),
+            Table::Offsets(_) | Table::Blocks { .. } | Table::Bad(_) => return None,
+        };
+        let of = |at: u64| usize::try_from(at.checked_sub(base)?).ok();
+        Some((range.start, of(range.start)?..of(range.end)?))
+    }
+
+    fn is_read_by_span(&self, id: SampleId) -> bool {
+        matches!(self.tables[self.locate(id).0], Table::Offsets(_) | Table::Blocks { .. })
+    }
+
+    fn path_of(&self, id: SampleId) -> PathBuf {
+        self.files.path(FileId(self.locate(id).0 as u32))
+    }
+
+    /// What is wrong with a sample, `at` bytes behind its beginning; `raw` is what it was made of.
+    pub(super) fn corrupt(&self, id: SampleId, raw: &[Bytes], doing: String, at: u64) -> Error {
+        let cut = raw.first().and_then(|unit| self.place(id, unit));
+        let (doing, start) = match (self.span(id), cut) {
+            (Some(span), _) => (doing.into(), Some(span.offset)),
+            (None, Some((start, _))) => (file::decoded(doing.into()), Some(start)),
+            (None, None) => (doing.into(), None),
+        };
+        let error = Error::new(ErrorKind::Corrupt, doing).with_file(self.path_of(id));
+        match start {
+            Some(start) => error.with_offset(start + at),
             None => error,
         }
     }
 
-    /// The first sample whose shard is good and whose bytes are some, for what only a sample tells of all.
-    pub(super) fn first(&self) -> Option<Span> {
-        let of = |shard: usize| {
+    /// Has `learn` look at the first sample, for what only a sample tells of all; where that cannot be had and `bad`
+    /// allows it, at the first sample of the next shard.
+    pub(super) fn learn(
+        &self,
+        bad: BadShards,
+        mut learn: impl FnMut(&OpenFile<'_>, Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        let mut first_error = None;
+        for shard in 0..self.tables.len() {
             let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
-            (start < self.ends[shard]).then(|| self.span(SampleId(start)))?
-        };
-        (0..self.tables.len()).find_map(of)
+            if start == self.ends[shard] || matches!(self.tables[shard], Table::Bad(_)) {
+                continue;
+            }
+            match self.first_of(shard).and_then(|(file, range)| learn(&file, range)) {
+                Ok(()) => return Ok(()),
+                Err(error) if bad == BadShards::Refuse => return Err(error),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        first_error.map_or(Ok(()), Err)
     }
 
-    /// Whether the shard of that file can be had.
+    /// What the first sample of a shard is read from, and where it lies in that.
+    fn first_of(&self, shard: usize) -> Result<(OpenFile<'static>, Range<u64>)> {
+        // A table has 2^32 files at most.
+        let file = OpenFile::open(self.files.path(FileId(shard as u32)))?;
+        match &self.tables[shard] {
+            Table::Offsets(offsets) => Ok((file, offsets[0].into()..offsets[1].into())),
+            Table::Blocks { start, bytes, .. } => Ok((file, *start..start + bytes)),
+            Table::Whole(whole) => whole.first(file),
+            Table::Frames(frames) => frames.first(file),
+            Table::Bad(error) => Err(error.clone()),
+        }
+    }
+
+    /// Whether some samples are cut from units.
+    pub(super) fn has_units(&self) -> bool {
+        !self.unit_ends.is_empty()
+    }
+
+    /// Bytes of a sample, where the index tells of all; of one whose shard cannot be had it does not.
+    pub(super) fn sample_bytes(&self, id: SampleId) -> Option<u64> {
+        if !self.lengths_known {
+            return None;
+        }
+        let (shard, number) = self.locate(id);
+        match &self.tables[shard] {
+            Table::Frames(frames) => Some(frames.range(number)).map(|range| range.end - range.start),
+            _ => self.span(id).map(|span| span.len),
+        }
+    }
+
+    /// Whether the shard of that file can be had, as far as opening it told.
     pub(super) fn is_good(&self, file: FileId) -> bool {
         !matches!(self.tables[file.0 as usize], Table::Bad(_))
     }
@@ -193,30 +339,26 @@ impl Shards {
     pub(super) fn faults(&self) -> Vec<Error> {
         let why = |table: &Table| match table {
             Table::Bad(error) => Some(error.clone()),
-            Table::Offsets(_) | Table::Blocks { .. } => None,
+            _ => None,
         };
         self.tables.iter().filter_map(why).collect()
     }
 
     pub(super) fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (shard, number) = self.locate(id);
-        out.extend_from_slice(self.files.name(FileId(shard as u32)));
+        let file = FileId(shard as u32);
+        out.extend_from_slice(self.raw.get(&file).map_or(self.files.name(file), |(name, _)| name.as_bytes()));
         write!(out, "#{number}").expect("a Vec takes everything");
     }
 
     /// Bytes of all samples.
     pub(super) fn bytes(&self) -> u64 {
-        let of = |table: &Table| match table {
-            Table::Offsets(offsets) => u64::from(offsets[offsets.len() - 1] - offsets[0]),
-            Table::Blocks { bytes, count, .. } => bytes * count,
-            Table::Bad(_) => 0,
-        };
-        self.tables.iter().map(of).fold(0, u64::saturating_add)
+        self.tables.iter().map(Table::bytes).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of the `count` largest samples.
+    /// Bytes of the `count` largest samples that are read by spans.
     pub(super) fn largest(&self, count: u64) -> u64 {
-        if count >= self.len() {
+        if count >= self.len() && !self.has_units() {
             return self.bytes();
         }
         let mut largest = Largest::new(count);
@@ -226,85 +368,41 @@ impl Shards {
                     offsets.windows(2).for_each(|pair| largest.add(u64::from(pair[1] - pair[0]), 1));
                 }
                 Table::Blocks { bytes, count, .. } => largest.add(*bytes, *count),
-                Table::Bad(_) => {}
+                Table::Whole(_) | Table::Frames(_) | Table::Bad(_) => {}
             }
         }
         largest.sum()
     }
 
-    /// Names, sizes and numbers of samples of all shards.
+    /// Names, sizes and numbers of samples of all shards; names and sizes of what they decode to, so that a state is
+    /// good for the same shards without compression.
     pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
-        fingerprint.files(&self.files);
+        fingerprint.number(self.files.len() as u64);
+        for (index, &size) in self.files.sizes().iter().enumerate() {
+            let file = FileId(index as u32);
+            let (name, bytes) = match self.raw.get(&file) {
+                Some((name, bytes)) => (name.as_bytes(), *bytes),
+                None => (self.files.name(file), size),
+            };
+            fingerprint.bytes(name);
+            fingerprint.number(bytes);
+        }
         self.ends.iter().for_each(|&end| fingerprint.number(end));
     }
 }
 
-/// Opens a shard that an index lists.
-pub(super) fn open_shard(path: PathBuf) -> Result<Source> {
-    Source::open_path(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => error.with_remedy("bring the shard back, or make the index anew"),
-        _ => error,
-    })
-}
-
-/// Whether a shard is as long as its index says.
-fn check_size(file: &Source, listed: u64) -> Result<()> {
-    let size = file.size();
-    if size == listed {
-        return Ok(());
-    }
-    let kind = if size < listed { ErrorKind::Truncated } else { ErrorKind::Corrupt };
-    let doing = format!("the index says {listed} bytes, and there are {size} in");
-    let remedy = "copy the shard again, or make the index anew";
-    Err(Error::new(kind, doing).with_file(file.path()).with_offset(size.min(listed)).with_remedy(remedy))
-}
-
-/// Reads `u32 N; u32 offsets[N + 1]`, little endian, from the file's beginning. The offsets ascend, begin behind the
-/// table and end inside the file; N is `samples`.
-pub(super) fn read_offsets(file: &Source, samples: u64) -> Result<Box<[u32]>> {
-    let mut head = [0; 4];
-    file.read(0, &mut head, "the number of samples")?;
-    let count = u64::from(u32::from_le_bytes(head));
-    if count != samples {
-        return Err(file.corrupt(0, format!("the index says {samples} samples, and the head {count}, of")));
-    }
-    let table_end = OFFSETS_AT + 4 * (count + 1);
-    if table_end > file.size() {
-        let doing = format!("a table of {count} samples does not fit into the {} bytes of", file.size());
-        return Err(Error::new(ErrorKind::Truncated, doing).with_file(file.path()).with_offset(file.size()));
-    }
-    // Not more than the file, which has the table.
-    let mut offsets = Vec::with_capacity((count + 1) as usize);
-    let mut piece = vec![0; PIECE_BYTES.min((table_end - OFFSETS_AT) as usize)];
-    let mut at = OFFSETS_AT;
-    let mut least = table_end;
-    while at < table_end {
-        let len = piece.len().min((table_end - at) as usize);
-        file.read(at, &mut piece[..len], "the table of offsets")?;
-        for bytes in piece[..len].chunks_exact(4) {
-            let offset = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            let place = OFFSETS_AT + 4 * offsets.len() as u64;
-            if u64::from(offset) < least {
-                let doing = format!("sample {} begins at {offset}, before {least}, in", offsets.len());
-                return Err(file.corrupt(place, doing));
-            }
-            if u64::from(offset) > file.size() {
-                let doing = format!("offset {offset} lies behind the end ({} bytes) of", file.size());
-                return Err(file.corrupt(place, doing));
-            }
-            least = offset.into();
-            offsets.push(offset);
+impl Table {
+    /// Bytes of all samples, as far as the index tells.
+    fn bytes(&self) -> u64 {
+        match self {
+            Table::Offsets(offsets) => u64::from(offsets[offsets.len() - 1] - offsets[0]),
+            Table::Blocks { bytes, count, .. } => bytes * count,
+            Table::Whole(whole) => whole.bytes(),
+            Table::Frames(frames) => frames.offsets[frames.offsets.len() - 1].into(),
+            Table::Bad(_) => 0,
         }
-        at += len as u64;
     }
-    Ok(offsets.into_boxed_slice())
 }
-
-/// Where the table of offsets begins.
-const OFFSETS_AT: u64 = 4;
-
-/// Bytes of a table that are read at once: a multiple of 4.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// Longest index, in bytes: some million shards. What is longer is no index.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
@@ -410,16 +508,19 @@ pub(super) fn folder_of(index: &Path) -> PathBuf {
 /// Names must stay in their folder, and each may stand in an index once: else a sample would come twice.
 fn check_names(listing: &Listing) -> Result<()> {
     let mut seen = HashSet::with_capacity(listing.shards.len());
-    for Listed { name, .. } in &listing.shards {
-        let path = Path::new(name);
-        let stays = path.components().all(|component| matches!(component, Component::Normal(_)));
-        if name.is_empty() || name.contains('\0') || !stays {
-            let doing = format!("the index names a shard {name:?} that is not below the folder");
-            return Err(Error::new(ErrorKind::Corrupt, doing).with_file(&listing.root));
-        }
-        if !seen.insert(path) {
-            let doing = format!("the index names the shard {name:?} twice, in the folder");
-            return Err(Error::new(ErrorKind::Corrupt, doing).with_file(&listing.root));
+    for listed in &listing.shards {
+        let raw = listed.zipped.as_ref().map(|zipped| &zipped.raw_name);
+        for name in raw.into_iter().chain([&listed.name]) {
+            let path = Path::new(name);
+            let stays = path.components().all(|component| matches!(component, Component::Normal(_)));
+            if name.is_empty() || name.contains('\0') || !stays {
+                let doing = format!("the index names a shard {name:?} that is not below the folder");
+                return Err(Error::new(ErrorKind::Corrupt, doing).with_file(&listing.root));
+            }
+            if !seen.insert(path) {
+                let doing = format!("the index names the shard {name:?} twice, in the folder");
+                return Err(Error::new(ErrorKind::Corrupt, doing).with_file(&listing.root));
+            }
         }
     }
     Ok(())

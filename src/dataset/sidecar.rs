@@ -2,6 +2,7 @@
 //!
 //! # What it holds
 //! For each sample and each column an offset and a length in the shard, the samples' keys, and what a scan left out.
+//! Where the shard is compressed as a whole: how, and how long it is when it is decoded, which is what offsets are in.
 //! Records have one length in a sidecar, chosen by what its numbers need, so that a look-up is arithmetic: images of
 //! 100 KB with their labels take some 8 bytes a sample. Keys lie apart and share their beginnings.
 //!
@@ -26,6 +27,7 @@ mod build;
 mod layout;
 mod place;
 
+use super::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use layout::{Head, KEYS_PER_GROUP};
 use std::fs::File;
@@ -36,7 +38,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_sys::file::{Identity, Mapping};
 
 pub(super) use build::{Builder, Member};
-pub(super) use layout::{COLUMNS_MAX, Column, KEY_BYTES_MAX};
+pub(super) use layout::Column;
+pub(crate) use layout::{COLUMNS_MAX, KEY_BYTES_MAX};
 pub(super) use place::{EXTENSION, Kept, Places};
 
 /// Sidecars are read into memory up to this many bytes for all of a dataset's shards together: two million samples.
@@ -133,6 +136,11 @@ impl Sidecar {
         Ok(sidecar)
     }
 
+    /// Where it lies; `None` where it was never written.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// Number of samples.
     pub(super) fn len(&self) -> u64 {
         self.head.samples
@@ -151,6 +159,11 @@ impl Sidecar {
     /// A hash of all samples' keys, columns, offsets and lengths.
     pub(super) fn content(&self) -> u64 {
         self.head.content
+    }
+
+    /// How the shard is compressed, where it is, and how many bytes it has when it is decoded.
+    pub(super) fn decoded(&self) -> Option<(Compression, u64)> {
+        self.head.decoded
     }
 
     /// Whether it takes no memory of the process.
@@ -191,7 +204,7 @@ impl Sidecar {
                 end = end.wrapping_add_signed(column.gap_base).wrapping_add(gap);
             }
             let offset = end.checked_mul(head.unit)?;
-            let bytes_end = offset.checked_add(len).filter(|&end| end <= head.shard_bytes)?;
+            let bytes_end = offset.checked_add(len).filter(|&end| end <= head.content_bytes())?;
             each(index, offset, len);
             end = bytes_end.div_ceil(head.unit);
         }
@@ -229,11 +242,6 @@ impl Sidecar {
         Some(())
     }
 
-    /// Where it lies: `shard` itself if it was never written.
-    pub(super) fn place<'a>(&'a self, shard: &'a Path) -> &'a Path {
-        self.path.as_deref().unwrap_or(shard)
-    }
-
     /// In what it is another index than `other`, in words; every sample is compared.
     pub(super) fn difference(&self, other: &Sidecar) -> Option<String> {
         if self.len() != other.len() {
@@ -264,7 +272,7 @@ impl Sidecar {
     /// The error of a sample whose place in the index is damaged.
     pub(super) fn damage(&self, shard: &Path) -> Error {
         Error::new(ErrorKind::Corrupt, "the index is damaged:")
-            .with_file(self.place(shard))
+            .with_file(self.path().unwrap_or(shard))
             .with_remedy("delete it, or build it again with `uringload index --rebuild`")
     }
 

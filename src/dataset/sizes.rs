@@ -26,6 +26,17 @@ pub(super) fn sum_of_largest(sizes: impl Iterator<Item = u64>, count: u64) -> u6
     largest.sum()
 }
 
+/// The sum of the `count` largest of sizes that come in runs: a size, and how often.
+pub(super) fn sum_of_runs(mut runs: Vec<(u64, u64)>, count: u64) -> u64 {
+    runs.sort_unstable_by(|a, b| b.cmp(a));
+    let mut left = count;
+    runs.into_iter().fold(0, |sum, (size, run)| {
+        let taken = run.min(left);
+        left -= taken;
+        u64::saturating_add(sum, size.saturating_mul(taken))
+    })
+}
+
 /// Adds up the largest of many sizes. Takes memory for as many as are wanted, or as there are.
 pub(super) struct Largest {
     count: u64,

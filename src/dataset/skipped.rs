@@ -36,6 +36,10 @@ pub enum SkipReason {
     MissingEnd,
     /// What lies behind the damage of a shard.
     DamagedShard,
+    /// A line without anything in it, in a format where that is no sample.
+    EmptyLine,
+    /// A dataset of an HDF5 file that has another number of rows than the columns.
+    OtherDataset,
 }
 
 impl SkipReason {
@@ -57,6 +61,8 @@ impl SkipReason {
             SkipReason::TrailingBytes => "bytes behind the end of an archive",
             SkipReason::MissingEnd => "ends of archives that are not there (cut short?)",
             SkipReason::DamagedShard => "rests of damaged shards",
+            SkipReason::EmptyLine => "empty lines",
+            SkipReason::OtherDataset => "datasets with another number of rows",
         }
     }
 
@@ -78,6 +84,8 @@ impl SkipReason {
             SkipReason::DamagedShard => 13,
             SkipReason::OtherFormat => 14,
             SkipReason::IncompleteWindow => 15,
+            SkipReason::EmptyLine => 20,
+            SkipReason::OtherDataset => 32,
         }
     }
 
@@ -89,6 +97,7 @@ impl SkipReason {
             SkipReason::Metadata,
             SkipReason::TrailingBytes,
             SkipReason::MissingEnd,
+            SkipReason::EmptyLine,
         ];
         in_shards.into_iter().find(|reason| reason.code() == code)
     }

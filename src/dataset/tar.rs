@@ -6,25 +6,34 @@ mod header;
 mod index;
 mod keys;
 mod notes;
+mod packed;
 mod scan;
+mod units;
 mod window;
 
 use super::fingerprint::Fingerprint;
 use super::paths::{Index, index, thread_count};
 use super::sidecar::Sidecar;
+use super::sizes::sum_of_runs;
 use super::skipped::{SkipReason, Skips};
-use super::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
+use super::{
+    DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
+};
 use crate::config::Fallback;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use index::{Indexed, index_all};
+use index::index_all;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use units::Packed;
 
-pub use notes::TarReport;
+pub use super::indexes::{IndexProgress as TarProgress, IndexReport as TarReport};
+pub(super) use index::{Indexed, Origin};
+pub(crate) use keys::split as split_name;
+pub(super) use notes::Notes;
 
 /// What becomes of a sample that lacks a field which others have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,19 +75,6 @@ pub struct TarOptions {
     pub threads: usize,
 }
 
-/// How far looking through the shards has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TarProgress {
-    /// Shards that are done.
-    pub shards: u64,
-    /// All shards.
-    pub shards_total: u64,
-    /// Bytes of archives that are done, payloads included.
-    pub bytes: u64,
-    /// Bytes of all archives.
-    pub bytes_total: u64,
-}
-
 /// Shards of samples in tar archives, as webdataset has them.
 ///
 /// # What is a sample
@@ -93,8 +89,19 @@ pub struct TarProgress {
 ///
 /// # Which archives
 /// POSIX ustar and PAX, GNU and old ones; sizes from 8 GiB on; several archives one behind the other in a file, of
-/// which webdataset reads the first only; archives without their end, which are counted. Members with holes and
-/// compressed archives are `Unavailable`.
+/// which webdataset reads the first only; archives without their end, which are counted. Members with holes are
+/// `Unavailable`.
+///
+/// # Compressed archives
+/// Those of gzip (several members are one), zstd (several frames are one; windows up to 128 MiB) and bzip2, told by
+/// their first bytes and not by their names; others are `Unavailable`. Plain and compressed ones may lie side by side.
+/// No sample of a compressed archive can be read by itself: the archive is a unit (see [`Units`](super::Units)), read
+/// and decoded as a whole, so that each that is in use takes memory for all it decodes to, 1 GB where the archive in it
+/// has 1 GB. Orders that stay within shards for a while read it once for many samples; any other order reads it again
+/// and again. What is to be read in any order is better off as plain archives, as `uringload pack` writes them.
+///
+/// Looking through one for its index decodes all of it. Where that fails, no sample of it can be had, also with
+/// [`Damaged::Keep`]. Offsets in errors are those of what it decodes to.
 ///
 /// # The index
 /// Opening looks through the headers of each shard once, in parallel, and puts what it finds into `SHARD.uidx` beside
@@ -109,6 +116,10 @@ pub struct Tar {
     schema: Schema,
     missing: Missing,
     bytes: u64,
+    /// Of the samples that are read by their spans.
+    span_samples: u64,
+    span_bytes: u64,
+    packed: Packed,
     fingerprint: u64,
     skipped: Vec<Skipped>,
     report: TarReport,
@@ -122,15 +133,19 @@ struct Shard {
     sidecar: Sidecar,
     /// The field that each column of the sidecar is, or none.
     fields: Vec<Option<u32>>,
+    /// Of a shard that is compressed and has samples.
+    unit: Option<UnitId>,
 }
 
 impl Tar {
-    /// Opens folders, files and patterns. Of folders and patterns those files are shards whose names end in `.tar` (or
-    /// `.tar.gz` and the like, which are then refused); a file that is named by itself is one whatever its name.
+    /// Opens folders, files and patterns. Of folders and patterns those files are shards whose names end in `.tar`,
+    /// `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`, `.tar.bz2` or `.tbz2` (or as those of xz and lz4 do, which are refused);
+    /// a file that is named by itself is one whatever its name.
     ///
     /// # Errors
     /// As [`Folder::open`](super::Folder::open) for what cannot be found. `Corrupt` and `Truncated` for an archive that
-    /// is broken, with file, offset and member; `Unavailable` for one that is compressed or has members with holes;
+    /// is broken, with file, offset and member; `Unavailable` for one that is compressed in a way that is not undone
+    /// here, or has members with holes;
     /// `InvalidArgument` for fields that no sample has; `Empty` if there is no sample.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &TarOptions) -> Result<Tar> {
         Tar::open_with_progress(paths, options, &|_| {})
@@ -153,12 +168,13 @@ impl Tar {
         Tar::new(files, skips, indexed, options)
     }
 
-    /// Whether a folder of these files is one of shards: all are `.tar`, or indexes of such.
+    /// Whether a folder of these files is one of shards: all have names of archives, compressed or not, or of their
+    /// indexes.
     pub fn is_made_of(files: &FileTable) -> bool {
         let name = |file: u32| Path::new(OsStr::from_bytes(files.name(FileId(file))));
-        let is_tar = |name: &Path| name.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"));
         let count = files.len() as u32;
-        (0..count).any(|file| is_tar(name(file))) && (0..count).all(|file| is_tar(name(file)) || is_index(name(file)))
+        (0..count).any(|file| is_shard(name(file)))
+            && (0..count).all(|file| is_shard(name(file)) || is_index(name(file)))
     }
 
     fn new(files: FileTable, mut skips: Skips, indexed: Vec<Indexed>, options: &TarOptions) -> Result<Tar> {
@@ -172,20 +188,28 @@ impl Tar {
         names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
         fingerprint.files(&files);
         let (mut shards, mut ends, mut end, mut bytes) = (Vec::new(), Vec::new(), 0_u64, 0_u64);
+        let (mut span_samples, mut span_bytes, mut packed) = (0_u64, 0_u64, Packed::default());
         for (file, indexed) in indexed.into_iter().enumerate() {
             let sidecar = indexed.sidecar;
             fingerprint.number(sidecar.content());
             let field = |name: &str| names.iter().position(|wanted| wanted == name).map(|field| field as u32);
             let fields: Vec<Option<u32>> = sidecar.columns().iter().map(|column| field(&column.name)).collect();
-            for (column, _) in sidecar.columns().iter().zip(&fields).filter(|(_, field)| field.is_some()) {
-                bytes = bytes.saturating_add(column.bytes);
-            }
+            let wanted = sidecar.columns().iter().zip(&fields).filter(|(_, field)| field.is_some());
+            let shard_bytes = wanted.fold(0, |sum, (column, _)| u64::saturating_add(sum, column.bytes));
+            bytes = bytes.saturating_add(shard_bytes);
+            // Fits: a table has fewer than 2^32 files.
+            let file = FileId(file as u32);
             end = end.checked_add(sidecar.len()).ok_or_else(|| {
                 let error = Error::new(ErrorKind::InvalidArgument, "more than 2^64 samples up to");
-                error.with_file(files.path(FileId(file as u32)))
+                error.with_file(files.path(file))
             })?;
             ends.push(end);
-            shards.push(Shard { sidecar, fields });
+            let unit = packed.add(&sidecar, file, files.size(file));
+            if unit.is_none() {
+                span_samples += sidecar.len();
+                span_bytes = span_bytes.saturating_add(shard_bytes);
+            }
+            shards.push(Shard { sidecar, fields, unit });
         }
         if end == 0 {
             if let Some(damage) = notes.damaged.into_iter().next() {
@@ -204,6 +228,9 @@ impl Tar {
             schema: Schema { fields: names.into_iter().map(field).collect() },
             missing: options.missing,
             bytes,
+            span_samples,
+            span_bytes,
+            packed,
             fingerprint: fingerprint.finish(),
             skipped: skips.into_vec(),
             report: notes.report,
@@ -298,11 +325,15 @@ impl Dataset for Tar {
         &self.schema
     }
 
-    /// One span for all fields that lie close together, as those of a sample do: headers between them are read along. A
-    /// sample without a byte has an empty span, and so has one whose place in the index is damaged: `parse` says so.
+    /// None of a sample of a compressed shard. Else one span for all fields that lie close together, as those of a
+    /// sample do: headers between them are read along. A sample without a byte has an empty span, and so has one whose
+    /// place in the index is damaged: `parse` says so.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let start = out.len();
         let file = self.locate(id).0;
+        if self.shards[file.0 as usize].unit.is_some() {
+            return;
+        }
         let mut run = Run::default();
         let is_whole = self.each_field(id, |_, offset, len| match run.add(offset, len) {
             Some(0) => out.push(Span { file, offset, len }),
@@ -322,14 +353,23 @@ impl Dataset for Tar {
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let fields = self.schema.fields.len();
         out.values.resize(fields, Value::Bytes(Bytes::new()));
+        let file = self.locate(id).0;
+        let is_packed = self.shards[file.0 as usize].unit.is_some();
         let (mut run, mut spans, mut found, mut short) = (Run::default(), 0, 0, false);
         let is_whole = self.each_field(id, |field, offset, len| {
             found += 1;
-            let Some(at) = run.add(offset, len) else { return };
-            spans += usize::from(at == 0);
-            // Of a single field a part may have been read: the value is what was read.
-            let value = match raw.get(spans - 1) {
-                Some(bytes) if fields == 1 => Some(bytes.clone()),
+            let (read, at) = match is_packed {
+                // All of the unit is there.
+                true => (raw.first(), offset),
+                false => {
+                    let Some(at) = run.add(offset, len) else { return };
+                    spans += usize::from(at == 0);
+                    (raw.get(spans - 1), at)
+                }
+            };
+            let value = match read {
+                // Of a single field a part may have been read: the value is what was read.
+                Some(bytes) if fields == 1 && !is_packed => Some(bytes.clone()),
                 // Fits: it lies within what was read.
                 Some(bytes) if at + len <= bytes.len() as u64 => Some(bytes.slice(at as usize..(at + len) as usize)),
                 _ => None,
@@ -338,7 +378,6 @@ impl Dataset for Tar {
             out.values[field] = Value::Bytes(value.unwrap_or_default());
         });
         if !is_whole || short {
-            let file = self.locate(id).0;
             return Err(self.shards[file.0 as usize].sidecar.damage(&self.files.path(file)));
         }
         if found < fields && self.missing == Missing::Error {
@@ -367,27 +406,14 @@ impl Dataset for Tar {
         let mut sum = 0_u64;
         for field in 0..self.schema.fields.len() as u32 {
             let mut runs: Vec<(u64, u64)> = Vec::new();
-            for shard in &self.shards {
+            for shard in self.shards.iter().filter(|shard| shard.unit.is_none()) {
                 let Some(column) = shard.fields.iter().position(|&known| known == Some(field)) else { continue };
-                let column = &shard.sidecar.columns()[column];
-                let mut left = shard.sidecar.len().saturating_sub(column.missing);
-                for (step, &len) in column.steps.iter().enumerate() {
-                    // The longest value stands for itself, the 2nd for itself and the 3rd, the 4th for four.
-                    let run = left.min(1 << step);
-                    left -= run;
-                    runs.push((len, run));
-                }
+                runs.extend(shard.sidecar.columns()[column].runs(shard.sidecar.len()));
             }
-            runs.sort_unstable_by(|a, b| b.cmp(a));
-            let mut left = count;
-            for (len, run) in runs {
-                let taken = run.min(left);
-                left -= taken;
-                sum = sum.saturating_add(len.saturating_mul(taken));
-            }
+            sum = sum.saturating_add(sum_of_runs(runs, count));
         }
         let between = (self.schema.fields.len() as u64 - 1).saturating_mul(BETWEEN_BYTES);
-        sum.min(self.bytes).saturating_add(count.min(self.len()).saturating_mul(between))
+        sum.min(self.span_bytes).saturating_add(count.min(self.span_samples).saturating_mul(between))
     }
 
     /// FNV-1a over "tar", the fields, the names and sizes of all shards, and the hash of each one's samples.
@@ -405,8 +431,19 @@ impl Dataset for Tar {
         .then_some(found)
     }
 
+    fn has_field(&self, id: SampleId, field: usize) -> bool {
+        let mut has = false;
+        let is_whole = self.each_field(id, |known, _, _| has |= known == field);
+        // Where the index is damaged nobody knows, and `parse` says so.
+        has || !is_whole
+    }
+
     fn plain_field(&self) -> Option<usize> {
-        (self.schema.fields.len() == 1).then_some(0)
+        (self.schema.fields.len() == 1 && self.units().is_none()).then_some(0)
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        (!self.packed.is_empty()).then_some(self)
     }
 
     /// What is damaged of archives, those that do not end as archives do, and indexes that are not those of their
@@ -453,7 +490,7 @@ impl Run {
 
 /// Shards that are looked through at once where the user does not say how many: most of the time each waits for a short
 /// read, of which a disk does as many at once with little more time for each.
-const SCAN_THREADS: usize = 16;
+pub(super) const SCAN_THREADS: usize = 16;
 
 /// The files that are shards, counting the others.
 fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> Result<FileTable> {
@@ -479,7 +516,10 @@ fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> 
     Ok(shards)
 }
 
-/// Endings of archives. The compressed ones are there to be refused by what they are.
+/// The file in which a packer notes what the shards beside it are made of.
+pub(crate) const MANIFEST_NAME: &str = "pack.json";
+
+/// Endings of archives. Those of xz and lz4 are there to be refused by what they are.
 const ENDINGS: [&str; 10] =
     [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
 
@@ -488,9 +528,15 @@ fn is_shard(path: &Path) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
 
-/// Whether a name is that of our own index or of DALI's.
+/// Whether nothing in the name says that the archive is compressed.
+fn is_plain(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
+}
+
+/// Whether a name is that of our own index or of DALI's, or of what a packer notes beside its shards.
 fn is_index(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == super::sidecar::EXTENSION || ending == "idx")
+        || path.file_name().is_some_and(|name| name == MANIFEST_NAME)
 }
 
 /// The fields of all shards, in the order in which they first come.

@@ -39,6 +39,10 @@ macro_rules! through_to_dataset {
             self.dataset.length(self.inner_id(id), field)
         }
 
+        fn has_field(&self, id: SampleId, field: usize) -> bool {
+            self.dataset.has_field(self.inner_id(id), field)
+        }
+
         fn plain_field(&self) -> Option<usize> {
             self.dataset.plain_field()
         }

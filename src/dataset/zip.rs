@@ -1,16 +1,25 @@
 //! The directory of a zip archive: which members there are, and where the bytes of each lie.
 //!
-//! Source: PKWARE, APPNOTE.TXT 6.3.10, sections 4.3 to 4.5. Archives of one disk, with the 64-bit forms; what reads
-//! members does so in place, so nothing is decompressed here.
+//! Source: PKWARE, APPNOTE.TXT 6.3.10, sections 4.3 to 4.5. Archives of one disk, with the 64-bit forms. Of deflated
+//! members the beginning is inflated here, as far as it is asked for.
 
+use super::Compression;
 use super::headers::{Source, u16_at, u32_at, u64_at};
 use super::{Check, FileId, Span};
 use crate::error::Result;
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::io::{self, BufReader, Read};
 use std::ops::Range;
 
 /// Method of members whose bytes lie in the archive as they are.
 pub(super) const STORED: u16 = 0;
+/// Method of members that are deflated (RFC 1951).
+pub(super) const DEFLATED: u16 = 8;
+/// What deflate can make of a byte at most: its shortest code for the longest copy, of 258 bytes, has two bits.
+const DEFLATED_MAX: u64 = 1032;
+/// Bytes that are read at once to inflate the beginning of a member.
+const INFLATED_READ_BYTES: usize = 4096;
 /// Largest directory, in bytes: some million members.
 const DIRECTORY_BYTES_MAX: u64 = 256 << 20;
 
@@ -40,8 +49,10 @@ pub(super) struct Member {
     /// How it is compressed; [`STORED`]: not at all.
     pub(super) method: u16,
     flags: u16,
-    /// CRC-32 of the member's bytes as they were before they were compressed.
-    crc: u32,
+    /// CRC-32 of its bytes when they are not compressed.
+    pub(super) crc: u32,
+    /// Bytes when it is not compressed.
+    pub(super) bytes: u64,
     /// Bytes in the archive.
     stored_bytes: u64,
     /// Where the member's own header lies.
@@ -54,13 +65,77 @@ impl Member {
     pub(super) fn is_encrypted(&self) -> bool {
         self.flags & FLAG_ENCRYPTED != 0
     }
+
+    /// Its method in words, for messages.
+    pub(super) fn method_name(&self) -> Cow<'static, str> {
+        match self.method {
+            STORED => "none".into(),
+            1 => "shrink".into(),
+            6 => "implode".into(),
+            DEFLATED => "deflate".into(),
+            9 => "deflate64".into(),
+            12 => "bzip2".into(),
+            14 => "lzma".into(),
+            20 | 93 => "zstd".into(),
+            95 => "xz".into(),
+            99 => "AES encryption".into(),
+            method => format!("zip method {method}").into(),
+        }
+    }
 }
 
-/// The checks of an archive's members, which is the file of that number.
-pub(super) fn checks(source: &Source, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+/// The bytes of a deflated member from the first on, as far as they are asked for.
+pub(super) struct Inflated<'a> {
+    reader: Box<dyn Read + 'a>,
+    /// Bytes that were inflated.
+    at: u64,
+}
+
+impl<'a> Inflated<'a> {
+    /// Of the member that lies at `place`.
+    pub(super) fn new(source: &'a Source, place: Range<u64>) -> io::Result<Inflated<'a>> {
+        let stored = BufReader::with_capacity(INFLATED_READ_BYTES, Part { source, place });
+        Ok(Inflated { reader: Compression::Deflate.reader(stored)?, at: 0 })
+    }
+
+    /// The `len` bytes from `at` on, of which nothing in front was asked for later; fewer where the member ends.
+    ///
+    /// # Errors
+    /// What the decoder says, or reading.
+    pub(super) fn bytes(&mut self, at: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        io::copy(&mut (&mut self.reader).take(at.saturating_sub(self.at)), &mut io::sink())?;
+        (&mut self.reader).take(len as u64).read_to_end(&mut bytes)?;
+        self.at = at + bytes.len() as u64;
+        Ok(bytes)
+    }
+}
+
+/// A part of a file, from the first byte to the last.
+struct Part<'a> {
+    source: &'a Source,
+    place: Range<u64>,
+}
+
+impl Read for Part<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.place.end.saturating_sub(self.place.start);
+        let len = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.source.read(self.place.start, &mut into[..len], "a deflated member").map_err(io::Error::other)?;
+        self.place.start += len as u64;
+        Ok(len)
+    }
+}
+
+/// The checks of an archive's stored members, which is the file of that number: of deflated ones those that are wanted
+/// are checked when they are inflated, and all others cannot be.
+pub(super) fn checks(source: &Source, file: FileId, wanted: impl Fn(&str) -> bool, out: &mut Vec<Check>) -> Result<()> {
     for member in members(source)? {
         let Range { start, end } = content(source, &member)?;
         let is_plain = member.method == STORED && !member.is_encrypted();
+        if member.method == DEFLATED && wanted(&member.name) {
+            continue;
+        }
         out.push(Check {
             span: Span { file, offset: start, len: end - start },
             what: format!("the member {:?}", member.name),
@@ -117,7 +192,7 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Where the bytes of a member lie, in the form in which it is stored.
+/// Where the bytes of a member lie, as they are stored.
 pub(super) fn content(source: &Source, member: &Member) -> Result<Range<u64>> {
     let broken =
         |what: &str| source.corrupt(member.header, format!("the header of member {:?} {what} in", member.name));
@@ -240,8 +315,14 @@ fn entry(source: &Source, raw: &[u8], at: &mut usize, start: u64) -> Result<Memb
     if method == STORED && stored_bytes != bytes && flags & FLAG_ENCRYPTED == 0 {
         return Err(source.corrupt(place, format!("member {name:?} is stored and has two sizes:")));
     }
+    // Whoever believed it would give it memory.
+    if method == DEFLATED && bytes > stored_bytes.saturating_mul(DEFLATED_MAX) {
+        let doing = format!("member {name:?} claims {bytes} bytes, which no {stored_bytes} deflated ones can be:");
+        return Err(source.corrupt(place, doing));
+    }
     *at += end;
-    Ok(Member { name: name.to_owned(), method, flags, crc: u32_at(entry, 16), stored_bytes, header, limit: 0 })
+    let crc = u32_at(entry, 16);
+    Ok(Member { name: name.to_owned(), method, flags, crc, bytes, stored_bytes, header, limit: 0 })
 }
 
 /// The content of the extra field with 64-bit forms; empty where there is none.

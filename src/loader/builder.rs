@@ -1,12 +1,13 @@
 //! Asked for is a [`Config`]; checked once here, against the dataset and the machine, it becomes a loader.
 
 use super::run::{self, Job};
-use super::{Loader, OnFailed, run::Limits};
+use super::{Loader, OnFailed, limits};
 use crate::batch::FailedSample;
 use crate::collate::Collation;
 use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{Layout, Planner};
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
 use crate::sampler::{self, Cursor, EpochDigest, Sampler, Strided, Windows};
@@ -15,16 +16,6 @@ use crate::stats::Stats;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Memory for samples where the user names no limit: enough to keep a fast disk busy while a batch is used.
-const MEMORY_LIMIT: u64 = 256 << 20;
-
-/// Batches of the largest size that the default limit holds: one in use, one ready, one under way.
-const BATCHES_HELD: u64 = 3;
-
-/// Batches that may be ready at most. Memory is the bound that matters; this one bounds the queue where samples are
-/// tiny.
-const QUEUE_MAX: u64 = 1024;
 
 /// Sets up a [`Loader`].
 #[derive(Clone)]
@@ -70,7 +61,7 @@ impl Builder {
         self
     }
 
-    /// Whether, and how, each epoch has a random order of its own: `true` is [`Shuffle::Full`].
+    /// Whether, and how, each epoch has a random order of its own: `true` is [`Shuffle::Auto`].
     pub fn shuffle(mut self, shuffle: impl Into<Shuffle>) -> Builder {
         self.config.shuffle = shuffle.into();
         self
@@ -206,6 +197,13 @@ impl Builder {
         self
     }
 
+    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
+    /// for each processor, at most 8.
+    pub fn num_threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
+        self.config.num_threads = threads.into();
+        self
+    }
+
     /// Reads in flight, fixed.
     pub fn queue_depth(mut self, reads: usize) -> Builder {
         self.config.queue_depth = Some(reads);
@@ -222,7 +220,7 @@ impl Builder {
     /// is of another dataset or order.
     pub fn build(self) -> Result<Loader> {
         let Builder { dataset, sampler, config, resume, on_failed } = self;
-        check_errors(&config, on_failed.is_some())?;
+        check_errors(&config, &*dataset, on_failed.is_some())?;
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
         }
@@ -238,7 +236,13 @@ impl Builder {
         let start = start(&config, &*sampler)?;
         let windows = Windows::new(&config, &dataset, &sampler, strided, start)?;
         let collation = Arc::new(Collation::new(&config, &*dataset)?);
-        let limits = limits(&config, &*dataset, windows.as_ref(), &collation)?;
+        let planner = || {
+            let windows = Windows::new(&config, &dataset, &sampler, strided, start)?;
+            let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0 };
+            let planner = Planner::new(Arc::clone(&dataset), Arc::clone(&sampler), strided, start, None, layout);
+            Ok(planner.with_windows(windows))
+        };
+        let limits = limits::check(&config, &*dataset, windows.as_ref(), &collation, planner)?;
         let batches_left = batches_left(&config, start, &strided, &*sampler);
         let stats = Arc::new(Stats::new());
         let delivered = resume.and_then(|state| state.delivered);
@@ -253,7 +257,7 @@ impl Builder {
 }
 
 /// What is asked for where samples cannot be had.
-fn check_errors(config: &Config, on_failed: bool) -> Result<()> {
+fn check_errors(config: &Config, dataset: &dyn Dataset, on_failed: bool) -> Result<()> {
     let refused =
         |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
     if let Some(MaxFailures::Fraction(share)) = config.max_failures
@@ -263,6 +267,11 @@ fn check_errors(config: &Config, on_failed: bool) -> Result<()> {
     }
     if config.timeout == Some(Duration::ZERO) {
         return refused("no read ends within a timeout of 0".into(), "give a longer one, or none");
+    }
+    if config.on_error == OnError::Replace && dataset.units().is_some() {
+        let format = dataset.format();
+        let doing = format!("no single sample can be read of this {format} dataset, to take the place of another");
+        return refused(doing, "set on_error to skip: its samples are cut from units that are decoded as a whole");
     }
     if on_failed && config.on_error != OnError::Warn {
         return refused("on_failed is told of nothing unless on_error is warn".into(), "set on_error to warn");
@@ -311,67 +320,6 @@ fn resumed(
 fn digest(delivered: Option<Delivered>, strided: &Strided) -> Option<EpochDigest> {
     let ours = |delivered: &Delivered| (delivered.rank, delivered.world_size) == (strided.rank(), strided.world_size());
     delivered.filter(ours).map(|delivered| delivered.digest)
-}
-
-/// The memory sum: what one batch can take at most, and what all of them together may.
-fn limits(config: &Config, dataset: &dyn Dataset, windows: Option<&Windows>, collation: &Collation) -> Result<Limits> {
-    let (samples, payload) = match windows {
-        Some(windows) => windows.largest_batch(),
-        None => {
-            let samples = config.batch_size.min(dataset.len());
-            (samples, dataset.largest(samples))
-        }
-    };
-    // Alignment reads up to a unit before and behind each sample; 4096 is the largest unit that a device asks for.
-    // What lies between two samples that are read as one comes with them.
-    let around = samples.saturating_mul((2 * run::ALIGNMENT_MAX).saturating_add(config.coalesce_gap));
-    let mut batch_bytes = payload.saturating_add(around);
-    // What is gathered lies in a block of its own, beside those that it is gathered from.
-    let target = collation.target_bound(dataset, config.coalesce_gap, samples, config.batch_size);
-    batch_bytes = batch_bytes.saturating_add(target);
-    // Blocks start at 4096-byte boundaries, and the one that is gathered into is a block more.
-    let roundings = block_roundings(batch_bytes) + if target > 0 { block_roundings(0) } else { 0 };
-    batch_bytes = batch_bytes.saturating_add(roundings);
-    // One sample that stands in for another is read into memory that no batch takes.
-    let mut reserve_bytes = match config.on_error {
-        OnError::Replace => dataset.largest(1).saturating_add(2 * run::ALIGNMENT_MAX),
-        _ => 0,
-    };
-    reserve_bytes += if reserve_bytes > 0 { block_roundings(reserve_bytes) } else { 0 };
-    batch_bytes = batch_bytes.saturating_add(reserve_bytes);
-    let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
-    let limit = match config.memory_limit {
-        Some(limit) => limit,
-        None => MEMORY_LIMIT.max(batch_bytes.saturating_mul(BATCHES_HELD)).min((available / 2).max(MEMORY_LIMIT)),
-    };
-    if batch_bytes > limit {
-        let lower = match &config.batching {
-            Batching::Buckets(_) => "batch_sizes".to_owned(),
-            _ => format!("batch_size (now {})", config.batch_size),
-        };
-        let gathered = if target > 0 { format!(", {target} more to gather them") } else { String::new() };
-        let padded = if collation.is_padded_without_bound() { ", or give a max_length" } else { "" };
-        return Err(Error::new(
-            ErrorKind::MemoryLimit,
-            format!(
-                "a batch does not fit: its {samples} samples have up to {payload} bytes{gathered}, with alignment \
-                 {batch_bytes}; the memory limit is {limit}"
-            ),
-        )
-        .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower {lower}{padded}")));
-    }
-    // A packed batch is about as full as it can be.
-    let mean = match &config.batching {
-        Batching::Packed(_) => payload.max(1),
-        _ => (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1),
-    };
-    let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
-    Ok(Limits { pool_bytes: limit as usize, reserve_bytes: reserve_bytes as usize, queue_capacity })
-}
-
-/// What rounding up the blocks of `bytes` adds at most: there are n / 16 MiB + 1 of them.
-fn block_roundings(bytes: u64) -> u64 {
-    (bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64
 }
 
 /// Batches to come, where their number is known in advance.

@@ -2,6 +2,7 @@
 
 use super::Loader;
 use super::book::Book;
+use super::limits::UnitMemory;
 use crate::batch::Batch;
 use crate::collate::Collation;
 use crate::config::{Cause, Config, Fallback, Route};
@@ -11,8 +12,9 @@ use crate::error::{Error, Result};
 use crate::plan::{Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Sender, bounded};
-use crate::reactor::{Failures, Reactor, Rules, Turn};
+use crate::reactor::{Decoder, Failures, Reactor, Rules, Turn};
 use crate::sampler::{Cursor, EpochDigest, Sampler, Strided, Windows};
+use crate::stage::Stage;
 use crate::stats::{Doing, Role, Stats};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -29,6 +31,16 @@ pub(super) struct Limits {
     pub(super) reserve_bytes: usize,
     /// Batches that may be ready.
     pub(super) queue_capacity: usize,
+    /// Where samples are cut from units: what those take beside the pool.
+    pub(super) units: Option<UnitMemory>,
+}
+
+impl Limits {
+    /// Bytes of memory for samples, all together.
+    fn bytes(&self) -> u64 {
+        let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
+        (self.pool_bytes + units) as u64
+    }
 }
 
 /// Everything that the reactor's thread needs to know.
@@ -53,7 +65,7 @@ pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
     let (sender, receiver) = bounded(job.limits.queue_capacity, Arc::clone(&bell));
     let ended_well = Arc::new(AtomicBool::new(false));
     let stats = Arc::clone(&job.stats);
-    let memory_limit = job.limits.pool_bytes as u64;
+    let memory_limit = job.limits.bytes();
     let (dataset, sampler) = (Arc::clone(&job.dataset), Arc::clone(&job.sampler));
     let (strided, start, digest) = (job.strided, job.start, job.digest);
     let config = job.config.clone();
@@ -114,6 +126,14 @@ struct Running {
     first_epoch: bool,
 }
 
+/// What decodes units, and the memory that they are decoded to.
+fn decoder(units: UnitMemory, dataset: &Arc<dyn Dataset>, bell: &Arc<Bell>, stats: &Arc<Stats>) -> Result<Decoder> {
+    let UnitMemory { limits, place_bytes, threads, .. } = units;
+    let pool = Pool::new(limits.most * place_bytes, 0, Arc::clone(bell))?;
+    let stage = Stage::new(Arc::clone(dataset), threads, Arc::clone(bell), Arc::clone(stats))?;
+    Ok(Decoder::new(pool, place_bytes, stage))
+}
+
 impl Running {
     fn new(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>) -> Result<Running> {
         let Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, failures, .. } = job;
@@ -122,8 +142,10 @@ impl Running {
         let layout = Layout::new(&route, &config);
         let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout)
             .with_windows(windows)
-            .with_collation(collation);
+            .with_collation(collation)
+            .with_units(limits.units.map(|units| units.limits));
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
+        let longest = longest.max(limits.units.map_or(0, |units| units.stored_bytes));
         let mut pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
         pool.reserve(limits.reserve_bytes);
         let rules = Rules {
@@ -135,7 +157,9 @@ impl Running {
             timeout: config.timeout,
             starved_after: config.starved_after,
         };
-        let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures);
+        let decoder = limits.units.map(|units| decoder(units, &dataset, bell, &stats)).transpose()?;
+        let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
+            .with_decoder(decoder);
         let route = Arc::new(Mutex::new(route));
         let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true };
         running.adopt()?;

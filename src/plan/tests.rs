@@ -2,6 +2,7 @@
 //! told, and reads keep to what the layout asks for.
 
 mod pieces;
+mod units;
 
 use super::*;
 use crate::config::Collate;

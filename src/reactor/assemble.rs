@@ -1,5 +1,6 @@
 //! What was read becomes a [`Batch`]: samples are parsed, and their values become columns.
 
+use super::pending::bytes_of;
 use crate::batch::{Batch, FailedSample, Samples, index_column, key_column};
 use crate::collate::Collation;
 use crate::dataset::{Dataset, Field, Sample, SampleId, Schema, Shape, Value};
@@ -35,14 +36,14 @@ struct Missing {
 }
 
 impl Parsed {
-    /// Parses every sample of `plan` whose bytes lie in `blocks`; those that have an error in `failed` are not looked
-    /// at.
+    /// Parses every sample of `plan` whose bytes lie in `blocks` and in `units`, its units; those that have an error in
+    /// `failed` are not looked at.
     pub(super) fn parse(
         &mut self,
         dataset: &dyn Dataset,
         collation: &Collation,
         plan: &BatchPlan,
-        blocks: &[Bytes],
+        (blocks, units): (&[Bytes], &[Result<Bytes>]),
         failed: &mut [Option<Error>],
     ) {
         self.clear();
@@ -50,7 +51,7 @@ impl Parsed {
         for index in 0..plan.ids.len() {
             let error = match failed.get_mut(index).and_then(Option::take) {
                 Some(error) => Some(error),
-                None => self.parse_one(dataset, collation, plan, blocks, index),
+                None => self.parse_one(dataset, collation, plan, (blocks, units), index),
             };
             match error {
                 None => self.values.append(&mut self.sample.values),
@@ -69,17 +70,16 @@ impl Parsed {
         dataset: &dyn Dataset,
         collation: &Collation,
         plan: &BatchPlan,
-        blocks: &[Bytes],
+        (blocks, units): (&[Bytes], &[Result<Bytes>]),
         index: usize,
     ) -> Option<Error> {
         self.raw.clear();
-        for slice in plan.slices_of(index) {
-            let start = slice.at as usize;
-            let bytes = match slice.span.len as usize {
-                0 => Bytes::new(),
-                len => blocks[slice.block as usize].slice(start..start + len),
-            };
-            self.raw.push(bytes);
+        self.raw.extend(plan.slices_of(index).iter().map(|slice| bytes_of(slice, blocks)));
+        for &unit in plan.units_of(index) {
+            match &units[unit as usize] {
+                Ok(unit) => self.raw.push(unit.clone()),
+                Err(error) => return Some(error.clone()),
+            }
         }
         self.sample.values.clear();
         let id = plan.ids[index];

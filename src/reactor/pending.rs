@@ -8,7 +8,7 @@ use crate::config::OnError;
 use crate::dataset::{Dataset, FileId, FileTable, SampleId, Value};
 use crate::engine::{Done, Read};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{BatchPlan, PlannedRead, Slice};
+use crate::plan::{BatchPlan, Load, PlannedRead, Slice};
 use crate::pool::Pool;
 use crate::stats::Stats;
 use bytes::Bytes;
@@ -111,7 +111,7 @@ impl Pending {
         for (block, &bytes) in self.blocks.iter_mut().zip(&plan.blocks) {
             block.rest = take(pool, bytes as usize);
             if block.rest.is_none() {
-                self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
+                self.give_blocks(pool);
                 return false;
             }
             let place = block.rest.as_ref().map(|rest| (rest.offset(), rest.len()));
@@ -119,6 +119,11 @@ impl Pending {
             block.missing = 0;
         }
         true
+    }
+
+    /// Gives back what was taken, before anything was begun.
+    pub(super) fn give_blocks(&mut self, pool: &mut Pool) {
+        self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
     }
 
     /// Begins the batch, for which memory was taken; gives back the plan it had before, for reuse.
@@ -275,6 +280,34 @@ impl Pending {
         target.rest.as_ref().map(Part::end)
     }
 
+    /// The unit that this is, if it is no batch.
+    pub(super) fn load(&self) -> Option<Load> {
+        self.plan.load
+    }
+
+    /// The loads that samples are cut from.
+    pub(super) fn plan(&self) -> &BatchPlan {
+        &self.plan
+    }
+
+    /// Of a unit that was read: what it is stored in, one slice for each span, or why it could not be had. Every block
+    /// is leased or home afterwards.
+    ///
+    /// # Errors
+    /// `Internal` where memory was lost: a bug.
+    pub(super) fn take_stored(&mut self, pool: &Pool, stats: &Stats) -> Result<Result<Vec<Bytes>>> {
+        let mut parts = Vec::with_capacity(self.plan.blocks.len());
+        for block in &mut self.blocks[..self.plan.blocks.len()] {
+            block.join(&mut parts)?;
+        }
+        let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
+        if let Some(failure) = self.failures.first() {
+            return Ok(Err(failure.error.clone()));
+        }
+        stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
+        Ok(Ok(self.plan.slices.iter().map(|slice| bytes_of(slice, &blocks)).collect()))
+    }
+
     /// Parses the samples, once every read is settled, where `gather` says that they are to lie. Every block is leased
     /// or home afterwards, but for the one that values are gathered into.
     ///
@@ -283,6 +316,7 @@ impl Pending {
     pub(super) fn parse(
         &mut self,
         (dataset, collation, gather): (&dyn Dataset, &Collation, Gather),
+        units: Vec<Result<Bytes>>,
         pool: &Pool,
         stats: &Stats,
     ) -> Result<()> {
@@ -304,8 +338,12 @@ impl Pending {
         if gather == Gather::InPlace && !self.has_holes {
             assemble::compact(&mut self.plan, &mut parts, &failed);
         }
-        let blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
-        self.parsed.parse(dataset, collation, &self.plan, &blocks, &mut failed);
+        let mut blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
+        if self.plan.refused.is_none() {
+            self.parsed.parse(dataset, collation, &self.plan, (&blocks, &units), &mut failed);
+        }
+        // Values may lie end to end in a unit as well.
+        blocks.extend(units.into_iter().flatten());
         self.blocks_read = Some(blocks);
         stats.count.bytes_wanted.add(self.plan.slices.iter().map(|slice| slice.span.len).sum());
         Ok(())
@@ -374,6 +412,12 @@ impl Pending {
     ) -> Result<Batch> {
         let blocks = self.blocks_read.take().unwrap_or_default();
         let (failed, replaced) = (self.parsed.failed() as u64, self.parsed.replaced() as u64);
+        if let Some(error) = self.plan.refused.take() {
+            self.parsed.clear();
+            stats.count.samples_failed.add(self.plan.ids.len() as u64);
+            let _ = self.target.take().map(|part| pool.lease(part));
+            return Err(error);
+        }
         let raised = if rules.on_error == OnError::Raise { self.parsed.first_error() } else { irreplaceable };
         if let Some(error) = raised {
             stats.count.samples_failed.add(failed);
@@ -455,8 +499,17 @@ impl Block {
 /// Marks the block of a slice as one of those that came back, while others still count in those that were taken.
 const MOVED: u32 = 1 << 31;
 
-fn lost(what: &'static str) -> Error {
+pub(super) fn lost(what: &'static str) -> Error {
     Error::new(ErrorKind::Internal, format!("{what}: this is a bug of uringload"))
+}
+
+/// The bytes of a span.
+pub(super) fn bytes_of(slice: &Slice, blocks: &[Bytes]) -> Bytes {
+    let start = slice.at as usize;
+    match slice.span.len as usize {
+        0 => Bytes::new(),
+        len => blocks[slice.block as usize].slice(start..start + len),
+    }
 }
 
 const EIO: i32 = 5;

@@ -1,6 +1,8 @@
 //! The simulator: the whole reactor over a disk that lies, from one seed. The oracle knows every byte of the disk, so
 //! it can tell that each sample comes exactly once, in order, byte-exact, or as its error, and that no memory is lost.
 
+mod units;
+
 use super::*;
 use crate::batch::{Column, Data, FailedSample};
 use crate::collate::Collation;

@@ -21,13 +21,15 @@ pub enum Doing {
     WaitMemory,
     /// Reactor: waits for room in the queue, because the consumer has not taken what is ready.
     WaitConsumer,
+    /// Reactor: waits for units to be decoded.
+    WaitStage,
     /// Reactor: makes batches of what was read.
     Assemble,
     /// An I/O thread: in a blocking read.
     Read,
     /// Any thread: copies bytes from place to place.
     Copy,
-    /// A stage thread: decodes or transforms samples.
+    /// A stage thread, or the reactor where there is none: decodes or transforms samples.
     Decode,
     /// A stage thread: waits for something to decode.
     WaitInput,
@@ -41,13 +43,14 @@ pub enum Doing {
 
 impl Doing {
     /// Every activity, in the order of `as usize`.
-    pub const ALL: [Doing; 14] = [
+    pub const ALL: [Doing; 15] = [
         Doing::Plan,
         Doing::Submit,
         Doing::WaitStorage,
         Doing::TakeMemory,
         Doing::WaitMemory,
         Doing::WaitConsumer,
+        Doing::WaitStage,
         Doing::Assemble,
         Doing::Read,
         Doing::Copy,
@@ -68,6 +71,7 @@ impl fmt::Display for Doing {
             Doing::TakeMemory => "take memory",
             Doing::WaitMemory => "wait for memory",
             Doing::WaitConsumer => "wait for consumer",
+            Doing::WaitStage => "wait for stage",
             Doing::Assemble => "assemble",
             Doing::Read => "read",
             Doing::Copy => "copy",

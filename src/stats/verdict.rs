@@ -70,10 +70,18 @@ pub(super) fn judge(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
     if let Some(idle) = snapshot.share(Role::Stage, Doing::WaitInput)
         && idle < MOSTLY
     {
-        let advice = format!("the decode threads were busy {} of their time; add threads", percent(1.0 - idle));
+        let advice = decode_advice(snapshot, 1.0 - idle);
         return Verdict { bottleneck: Bottleneck::Decode, share: 1.0 - idle, advice };
     }
     reactor(snapshot, raw)
+}
+
+fn decode_advice(snapshot: &Snapshot, busy: f64) -> String {
+    let threads = snapshot.threads.iter().filter(|thread| thread.role == Role::Stage).count();
+    format!(
+        "decoding took {} of the time of {threads} threads: raise num_threads if there are more processors",
+        percent(busy)
+    )
 }
 
 fn trainer(snapshot: &Snapshot, share: f64) -> Verdict {
@@ -89,13 +97,18 @@ fn reactor(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
     let share = |doing| snapshot.share(Role::Reactor, doing).unwrap_or(0.0);
     let storage = share(Doing::WaitStorage);
     let memory = share(Doing::WaitMemory);
+    let stage = share(Doing::WaitStage);
     // While it waits for the consumer it is ahead of it, and the consumer's own waiting says who it is ahead of: that
     // time is nobody's limit, so the others' shares are of the rest.
     let rest = 1.0 - share(Doing::WaitConsumer) - share(Doing::Idle);
     if rest <= 0.0 || snapshot.threads.iter().all(|thread| thread.role != Role::Reactor) {
         return unknown("the reactor was not seen at work");
     }
-    let busy = rest - storage - memory;
+    let busy = rest - storage - memory - stage;
+    if stage > storage && stage > memory && stage > busy {
+        let advice = decode_advice(snapshot, stage / rest);
+        return Verdict { bottleneck: Bottleneck::Decode, share: stage / rest, advice };
+    }
     if storage >= memory && storage >= busy {
         storage_verdict(snapshot, raw, storage / rest)
     } else if memory >= busy {
@@ -107,7 +120,7 @@ fn reactor(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
 }
 
 fn storage_verdict(snapshot: &Snapshot, raw: Option<f64>, share: f64) -> Verdict {
-    let advice = match raw.filter(|&raw| raw > 0.0).map(|raw| snapshot.bytes_per_second() / raw) {
+    let advice = match raw.filter(|&raw| raw > 0.0).map(|raw| snapshot.stored_bytes_per_second() / raw) {
         Some(of_raw) if of_raw >= NEAR_RAW => format!(
             "it gave {} of what it gave in a raw read of the same files: only faster or more storage helps",
             percent(of_raw)
@@ -129,6 +142,7 @@ fn loader_advice(snapshot: &Snapshot) -> String {
             Doing::Submit,
             "starting reads took most of the CPU: pack small files into shards, or coalesce neighbouring records",
         ),
+        (Doing::Decode, "decoding took most of the CPU of the thread that reads: raise num_threads"),
         (Doing::Copy, "copying took most of the CPU: take views instead of dense columns"),
         (Doing::Assemble, "making batches took most of the CPU: use larger samples or smaller batches"),
         (Doing::Plan, "planning took most of the CPU: use larger samples"),
@@ -186,7 +200,12 @@ mod tests {
     fn decode_when_the_stage_threads_work() {
         let stage = (Role::Stage, &[(Doing::Decode, 900), (Doing::WaitInput, 100)][..]);
         let reactor = (Role::Reactor, &[(Doing::WaitConsumer, 1000)][..]);
-        assert_eq!(snapshot(&[STARVING, stage, stage, reactor]).verdict(None).bottleneck, Bottleneck::Decode);
+        let verdict = snapshot(&[STARVING, stage, stage, reactor]).verdict(None);
+        assert_eq!(verdict.bottleneck, Bottleneck::Decode);
+        assert!(verdict.advice.starts_with("decoding took 90 % of the time of 2 threads"), "{}", verdict.advice);
+        let waited = (Role::Reactor, &[(Doing::WaitStage, 700), (Doing::WaitStorage, 300)][..]);
+        let verdict = snapshot(&[STARVING, waited]).verdict(None);
+        assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Decode, 0.7), "few threads of many are at work");
         let idle = (Role::Stage, &[(Doing::Decode, 100), (Doing::WaitInput, 900)][..]);
         let reactor = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
         assert_eq!(snapshot(&[STARVING, idle, reactor]).verdict(None).bottleneck, Bottleneck::Storage, "walks past");

@@ -78,6 +78,42 @@ fn inspect_tells_how_archives_lie() {
     assert_eq!((&told["format"], &told["samples"]), (&"folder".into(), &4.into()));
 }
 
+/// Compressed as well: units, with what reading them costs in which order.
+#[test]
+fn compressed_archives_are_indexed_and_described() {
+    let folder = archives();
+    let plain = std::fs::read(folder.path().join("1.tar")).unwrap();
+    let packed = zstd::stream::encode_all(&plain[..], 1).unwrap();
+    std::fs::remove_file(folder.path().join("1.tar")).unwrap();
+    write(&folder.path().join("1.tar.zst"), &packed);
+    let (out, err) = run("index", folder.path(), 0);
+    assert!(out.contains("6 in 2 archives") && out.contains("2 indexes") && err.is_empty(), "{out}{err}");
+    let told = json(&run("inspect --json", folder.path(), 0).0);
+    assert_eq!(
+        (&told["format"], &told["samples"], &told["sample_bytes"]["most"]),
+        (&"tar".into(), &6.into(), &20_001.into())
+    );
+    let units = &told["units"];
+    assert_eq!((&units["count"], &units["stored_bytes"]), (&1.into(), &packed.len().into()));
+    assert_eq!((&units["decoded_bytes"], &units["largest_decoded_bytes"]), (&plain.len().into(), &plain.len().into()));
+    // Each of three samples reads all of the shard, or all three once.
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let (random, blocks) = (number(&told["read_amplification"]), number(&units["read_amplification"]));
+    let (wanted, reads) = (number(&told["bytes"]), packed.len() as f64);
+    assert_eq!(wanted, 6.0 * 20_000.0 + 5.0);
+    let spared = (random - blocks) * wanted;
+    assert!(blocks > (60_000.0 + reads) / wanted && blocks < (76_000.0 + reads) / wanted, "{blocks}");
+    assert!(spared > 2.0 * reads && spared < 2.0 * reads + 3.0 * 4096.0, "{random} {blocks}");
+    let (text, _) = run("inspect", folder.path(), 0);
+    for part in ["1, each decoded as a whole", "largest unit", "where each unit is decoded once", "multiples of 512"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    std::fs::remove_file(folder.path().join("0.tar")).unwrap();
+    let told = json(&run("inspect --json", folder.path(), 0).0);
+    assert_eq!((&told["payload_alignment"], &told["samples"]), (&serde_json::Value::Null, &3.into()));
+    assert_eq!(json(&run("inspect --json --format folder", folder.path(), 0).0)["units"], serde_json::Value::Null);
+}
+
 #[test]
 fn list_has_keys_and_the_fields_that_are_wanted() {
     let folder = archives();

@@ -107,6 +107,8 @@ fn good_data_of_every_format_has_nothing_to_be_found() {
     let ffcv = folder(&[]);
     write(&ffcv.path().join("a.beton"), &beton());
     let (files, _) = files(5);
+    let lines = folder(&[]);
+    write(&lines.path().join("a.jsonl"), b"{\"x\": 1}\n{\"x\": 2}\n");
     let sound = |shard: &[u8]| object!({ "sha256": sha256(shard) });
     let mds = mds(&[("a.mds", &[b"one", b"two"]), ("b.mds", &[b"three"])], sound);
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -115,6 +117,7 @@ fn good_data_of_every_format_has_nothing_to_be_found() {
         ("tar", "", tar.path().into(), 6, 0),
         ("beton", "", ffcv.path().into(), 2, 0),
         ("folder", "", files.path().into(), 5, 0),
+        ("jsonl", "", lines.path().into(), 2, 0),
         ("records", "--record-size 1", files.path().into(), 65, 0),
         ("mds", "", mds.path().into(), 3, 2),
         ("mds", "--verify-hashes", mds.path().into(), 3, 2),
@@ -296,7 +299,8 @@ fn files_that_cannot_be_opened_do_not_hide_others() {
 
 #[test]
 fn what_cannot_be_opened_at_all_is_told_and_is_not_usage() {
-    let root = copied(&["mds-zstd/index.json"]);
+    let root = mds(&[("gone.mds", &[b"one"])], |_| object!({}));
+    fs::remove_file(root.path().join("gone.mds")).unwrap();
     let told = verified("", root.path(), 1);
     assert_eq!((&told["samples"], findings(&told).len()), (&0.into(), 1), "{told:#}");
     let told = verified("", &root.path().join("nowhere"), 1);

@@ -53,7 +53,7 @@ def write_npy_files():
 def write_npz_files():
     x, y = elements("<f4", (6, 3)), elements("<i8", (6,))
     numpy.savez(OUT / "stored.npz", x=x, y=y)
-    numpy.savez_compressed(OUT / "bad_deflated.npz", x=x, y=y)
+    numpy.savez_compressed(OUT / "deflated.npz", x=x, y=y)
     numpy.savez(OUT / "bad_object_beside.npz", x=x, o=numpy.array([None]))
     # As zipfile writes what is larger than 2 GiB: with the 64-bit forms of all fields.
     limit, zipfile.ZIP64_LIMIT = zipfile.ZIP64_LIMIT, 10
@@ -64,6 +64,20 @@ def write_npz_files():
             npy.write_array(member, x)
         archive.writestr("readme.txt", "no array")
         archive.comment = b"a comment"
+    with zipfile.ZipFile(OUT / "mixed.npz", "w") as archive:
+        write_member(archive, "x.npy", x, zipfile.ZIP_DEFLATED)
+        write_member(archive, "y.npy", y, zipfile.ZIP_STORED)
+    for name, method in [("bzip2", zipfile.ZIP_BZIP2), ("lzma", zipfile.ZIP_LZMA)]:
+        with zipfile.ZipFile(OUT / f"bad_{name}.npz", "w") as archive:
+            write_member(archive, "x.npy", x, method)
+
+
+def write_member(archive, name, array, method):
+    # ZipInfo's own time of 1980, as numpy.savez has it: the same bytes each time.
+    info = zipfile.ZipInfo(name)
+    info.compress_type = method
+    with archive.open(info, "w", force_zip64=True) as member:
+        npy.write_array(member, array)
 
 
 def write_safetensors_files():

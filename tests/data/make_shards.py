@@ -106,9 +106,27 @@ def mds() -> None:
                 writer.write(values)
     merge_index(root, keep_local=True)
     expect("mds", [expected for _, _, expected in samples])
-    root = fresh("mds-zstd")
-    with MDSWriter(out=root, columns={"x": "int"}, compression="zstd") as writer:
-        writer.write({"x": 1})
+
+
+def zipped_mds() -> None:
+    """The same samples by every compression, some with a level."""
+    fresh("mds-zip")
+    columns = {"array": "ndarray:int16", "number": "int", "text": "str"}
+    samples, expected = [], []
+    for number in range(7):
+        array = np.arange(20 + number, dtype=np.int16).reshape(1, -1)
+        text = "zwölf " * (3 * number)
+        samples.append({"array": array, "number": number, "text": text})
+        expected.append({
+            "array": array.tobytes(), "array.shape": shape(array, 0, "<u1"), "number": struct.pack("<q", number),
+            "text": text.encode(),
+        })
+    for compression in [None, "zstd", "gz:1", "br", "bz2:9", "snappy"]:
+        root = fresh(f"mds-zip/{(compression or 'raw').split(':')[0]}")
+        with MDSWriter(out=root, columns=columns, compression=compression, size_limit=900) as writer:
+            for sample in samples:
+                writer.write(sample)
+    expect("mds-zip", expected)
 
 
 def litdata(name: str, items: list, **options) -> None:
@@ -147,14 +165,38 @@ def trees() -> None:
     expect("litdata", expected)
 
 
+def zipped_trees() -> None:
+    """The same items by everything that can be compressed at a time."""
+    fresh("litdata-zip")
+    items, expected = [], []
+    for number in range(9):
+        array = np.arange(60.0 + number, dtype=np.float32).reshape(1, -1)
+        text = "fünf " * (4 * number)
+        items.append({"label": number, "text": text, "numbers": array})
+        expected.append({
+            "label": struct.pack("<q", number), "text": text.encode(), "numbers": array.tobytes(),
+            "numbers.shape": struct.pack("<2I", *array.shape),
+        })
+    litdata("litdata-zip/raw", items, chunk_size=4)
+    litdata("litdata-zip/chunk", items, chunk_size=4, compression="zstd:7", compression_level="chunk")
+    litdata("litdata-zip/batch", items, chunk_size=7, compression="zstd", compression_batch_size=3)
+    litdata("litdata-zip/sample", items, chunk_bytes=1200, compression="zstd", compression_level="sample")
+    litdata("litdata-zip/sample-count", items, chunk_size=4, compression="zstd", compression_level="sample")
+    expect("litdata-zip", expected)
+
+
 def tokens() -> None:
     documents = [torch.arange(100 * number, 100 * number + 3 + 5 * number, dtype=torch.int32) for number in range(8)]
     litdata("litdata-tokens", documents, chunk_bytes=300, item_loader=TokensLoader())
+    options = {"compression": "zstd", "compression_level": "chunk"}
+    litdata("litdata-zip/tokens", documents, chunk_bytes=300, item_loader=TokensLoader(), **options)
     expect("litdata-tokens", [{"tokens": document.numpy().tobytes()} for document in documents])
 
 
 if __name__ == "__main__":
     os.umask(0o022)
     mds()
+    zipped_mds()
     trees()
+    zipped_trees()
     tokens()

@@ -42,6 +42,13 @@ fn lenient(dataset: &dyn Dataset, id: u64) -> Result<(), Error> {
         }
         raw.push(bytes.into());
     }
+    if let Some(units) = dataset.units() {
+        let mut of = Vec::new();
+        units.of(SampleId(id), &mut of);
+        for unit in of {
+            raw.push(decoded(dataset, units, unit)?);
+        }
+    }
     for field in 0..dataset.schema().fields.len() {
         dataset.length(SampleId(id), field);
     }
@@ -59,7 +66,11 @@ struct Subject {
 
 thread_local! {
     /// Made once for each test, which has a thread of its own.
-    static SUBJECTS: Vec<Subject> = golden_subjects().into_iter().chain(array_subjects()).collect();
+    static SUBJECTS: Vec<Subject> = all_subjects().collect();
+}
+
+fn all_subjects() -> impl Iterator<Item = Subject> {
+    golden_subjects().into_iter().chain(array_subjects()).chain(zipped_subjects())
 }
 
 fn golden_subjects() -> [Subject; 2] {
@@ -117,9 +128,34 @@ fn array_subjects() -> [Subject; 2] {
     ]
 }
 
+/// A compressed shard of MDS, and chunks of LitData that are compressed inside.
+fn zipped_subjects() -> [Subject; 3] {
+    let [(_, each), (_, framed)] = zipped::golden_chunks();
+    let open = |root: &Path| drained(litdata::open(root));
+    let zip = |bytes: usize| {
+        let mut entry = mds::entry("raw", &mds::GOLDEN, 253, 2);
+        entry["compression"] = json!("zstd");
+        entry["zip_data"] = json!({ "basename": "shard", "bytes": bytes });
+        mds::index(&[entry])
+    };
+    fn index_of(level: &str, full_bytes: Option<u64>, bytes: usize) -> Vec<u8> {
+        let mut index = zipped::chunk_index(level, full_bytes, bytes);
+        index["chunks"][0]["filename"] = json!("shard");
+        index.to_string().into_bytes()
+    }
+    let shard = zipped::compressed("zstd", &mds::golden());
+    [
+        Subject { root: folder(&[]), shard, open: |root| drained(mds::open(root)), index: zip },
+        Subject { root: folder(&[]), shard: each, open, index: |bytes| index_of("sample", Some(20), bytes) },
+        Subject { root: folder(&[]), shard: framed, open, index: |bytes| index_of("batch", None, bytes) },
+    ]
+}
+
 #[test]
 fn a_shard_cut_off_at_every_byte_is_an_error() {
-    for Subject { root, shard, open, index } in golden_subjects().into_iter().chain(array_subjects()) {
+    for Subject { root, shard, open, index } in
+        golden_subjects().into_iter().chain(array_subjects()).chain(zipped_subjects())
+    {
         let write = |len: usize, claimed: usize| {
             put(root.path(), "shard", &shard[..len]);
             put(root.path(), "index.json", &index(claimed));

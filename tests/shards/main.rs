@@ -8,10 +8,11 @@ mod hostile;
 mod litdata;
 mod mds;
 mod written;
+mod zipped;
 
 use common::allocator::Watched;
 use common::check::{WAYS, ways_to};
-use common::direct::{Row, sample, samples};
+use common::direct::{Row, decoded, sample, samples};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -4,15 +4,35 @@
 mod common;
 mod index;
 mod loader;
+mod packed;
 
+use common::allocator::Watched;
 use common::archive::{Archive, base_256, octal, record};
+use common::direct;
+use packed::{ZSTD, pack};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
-use uringload::dataset::{Damaged, Dataset, Missing, Sample, SampleId, SkipReason, Span, Tar, TarOptions, Value};
+use uringload::dataset::{Damaged, Dataset, Missing, SampleId, SkipReason, Span, Tar, TarOptions, UnitId};
 use uringload::{Error, ErrorKind};
+
+/// More than any archive of these tests has in memory, in bytes.
+const ALLOCATION_MAX: usize = 8 << 20;
+
+/// Allocations that were larger.
+static TOO_LARGE: AtomicU64 = AtomicU64::new(0);
+
+fn watch(bytes: usize) {
+    if bytes > ALLOCATION_MAX {
+        TOO_LARGE.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[global_allocator]
+static WATCHED: Watched = Watched(watch);
 
 fn folder(archives: &[(&str, &[u8])]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -27,9 +47,20 @@ fn quiet() -> TarOptions {
     TarOptions { no_sidecars: true, threads: 2, missing: Missing::Empty, ..TarOptions::default() }
 }
 
+/// What is in an archive; the same is in it when it is compressed, or wrong with it at the same place.
 fn open(archive: &Archive) -> Result<Contents, Error> {
-    let folder = folder(&[("a.tar", &archive.0)]);
-    Tar::open(&[folder.path()], &quiet()).map(|tar| contents(&tar))
+    let open = |name: &str, bytes: &[u8]| {
+        let folder = folder(&[(name, bytes)]);
+        Tar::open(&[folder.path()], &quiet()).map(|tar| contents(&tar))
+    };
+    let (plain, packed) = (open("a.tar", &archive.0), open("a.tar.zst", &pack(ZSTD, &archive.0)));
+    match (&plain, &packed) {
+        (Err(plain), Err(packed)) => {
+            assert_eq!((plain.kind(), plain.offset()), (packed.kind(), packed.offset()), "{plain}; {packed}");
+        }
+        _ => assert_eq!(plain.as_ref().ok(), packed.as_ref().ok()),
+    }
+    plain
 }
 
 fn error(archive: &Archive) -> Error {
@@ -48,22 +79,13 @@ fn contents(tar: &Tar) -> Contents {
 }
 
 fn sample(tar: &Tar, id: u64) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-    let mut spans: Vec<Span> = Vec::new();
+    let (mut spans, mut units): (Vec<Span>, Vec<UnitId>) = (Vec::new(), Vec::new());
     tar.spans(SampleId(id), &mut spans);
-    assert!((1..=tar.schema().fields.len()).contains(&spans.len()));
-    let file = fs::read(tar.files().path(spans[0].file)).unwrap();
-    let raw: Vec<_> =
-        spans.iter().map(|span| file[span.offset as usize..][..span.len as usize].to_vec().into()).collect();
-    let mut sample = Sample::default();
-    tar.parse(SampleId(id), &raw, &mut sample)?;
-    let fields = tar.schema().fields.iter().zip(sample.values).enumerate();
-    Ok(fields
-        .map(|(number, (field, value))| {
-            let Value::Bytes(bytes) = value else { panic!("{} is bytes", field.name) };
-            assert_eq!(tar.length(SampleId(id), number), Some(bytes.len() as u64));
-            (field.name.clone(), bytes.to_vec())
-        })
-        .collect())
+    if let Some(known) = tar.units() {
+        known.of(SampleId(id), &mut units);
+    }
+    assert!(units.len() + spans.len().min(1) == 1 && spans.len() <= tar.schema().fields.len(), "{spans:?} {units:?}");
+    direct::sample(tar, id)
 }
 
 fn key(tar: &Tar, id: u64) -> String {
@@ -236,8 +258,8 @@ fn bad_archives_get_an_error_with_file_and_offset() {
         assert_eq!((error.kind(), error.offset()), (kind, Some(offset)), "{words}: {error}");
         assert!(error.to_string().contains(words), "{words}: {error}");
     }
-    for (magic, tool) in [(&b"\x1f\x8b\x08"[..], "gzip -d"), (b"\x28\xb5\x2f\xfd", "zstd -d"), (b"BZh9", "bzip2 -d")] {
-        let folder = folder(&[("a.tar.gz", &[magic, &[0; 600]].concat())]);
+    for (magic, tool) in [(&b"\xfd7zXZ\0"[..], "xz -d"), (b"\x04\x22\x4d\x18", "lz4 -d")] {
+        let folder = folder(&[("a.tar.xz", &[magic, &[0; 600]].concat())]);
         let error = Tar::open(&[folder.path()], &quiet()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.remedy().unwrap().contains(tool), "{error}");

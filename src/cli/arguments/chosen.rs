@@ -31,19 +31,20 @@ impl Chosen {
     }
 }
 
-/// "full", "window:N", "shards" (one at a time) or "shards:N" (N mixed).
+/// "auto", "full", "window:N", "shards" (one at a time) or "shards:N" (N mixed).
 pub fn parse_shuffle(text: &str) -> Result<Shuffle, String> {
     let number = |text: &str| match text.parse::<u64>() {
         Ok(0) | Err(_) => Err(format!("{text:?} is no number from 1 on")),
         Ok(number) => Ok(number),
     };
     match text.split_once(':') {
+        None if text == "auto" => Ok(Shuffle::Auto),
         None if text == "full" => Ok(Shuffle::Full),
         None if text == "window" => Ok(Shuffle::Window(SHARD_SAMPLES)),
         None if text == "shards" => Ok(Shuffle::Shards { mixed: 1 }),
         Some(("window", samples)) => number(samples).map(Shuffle::Window),
         Some(("shards", mixed)) => number(mixed).map(|mixed| Shuffle::Shards { mixed }),
-        _ => Err("it is full, window:SAMPLES or shards:MIXED".into()),
+        _ => Err("it is auto, full, window:SAMPLES or shards:MIXED".into()),
     }
 }
 
@@ -53,6 +54,7 @@ mod tests {
 
     #[test]
     fn shuffles_have_names() {
+        assert_eq!(parse_shuffle("auto"), Ok(Shuffle::Auto));
         assert_eq!(parse_shuffle("full"), Ok(Shuffle::Full));
         assert_eq!(parse_shuffle("window:100"), Ok(Shuffle::Window(100)));
         assert_eq!(parse_shuffle("shards"), Ok(Shuffle::Shards { mixed: 1 }));

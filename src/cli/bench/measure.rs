@@ -80,6 +80,11 @@ impl Measured {
         rate(self.snapshot.count.bytes_delivered, self.wall)
     }
 
+    /// Share of the rate of a raw read of the same files.
+    pub fn share_of_raw(&self, raw: f64) -> f64 {
+        rate(self.snapshot.count.bytes_stored(), self.wall) / raw
+    }
+
     /// Samples in a second.
     pub fn samples_per_second(&self) -> f64 {
         rate(self.snapshot.count.samples, self.wall)

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use uringload::State;
 use uringload::config::Shuffle;
 use uringload::sampler::{Cursor, EpochDigest};
-use uringload::stats::{Distribution, Doing, Role};
+use uringload::stats::{Counts, Distribution, Doing, Role};
 
 /// The table, with a line at its end.
 pub fn of(outcome: &Outcome<'_>) -> String {
@@ -73,7 +73,7 @@ fn throughput(table: &mut Table, outcome: &Outcome<'_>, measured: &Measured) {
     let wall = time(measured.wall);
     table.row("throughput", &format!("{:<12} {samples} samples/s for {wall}", format!("{}/s", bytes(rate))));
     if let Some(raw) = outcome.raw().filter(|&raw| raw > 0.0) {
-        let share = format!("{:.1} %", 100.0 * rate / raw);
+        let share = format!("{:.1} %", 100.0 * measured.share_of_raw(raw));
         table.row("of a raw read", &format!("{share:<12} of {}/s from the same files in the same run", bytes(raw)));
     }
     if let Some(step) = outcome.options.emulate_step {
@@ -119,6 +119,12 @@ fn costs(table: &mut Table, measured: &Measured) {
     if let Some(amplification) = snapshot.read_amplification() {
         let reads = count(snapshot.count.reads);
         table.row("read", &format!("{amplification:<12.3} bytes for each byte wanted, in {reads} reads"));
+    }
+    if snapshot.count.units_decoded > 0 {
+        let Counts { units_decoded, bytes_decoded, .. } = snapshot.count;
+        let threads = snapshot.threads.iter().filter(|thread| thread.role == Role::Stage).count();
+        let decoded = format!("{:<12} to {} on {threads} threads", count(units_decoded), bytes(bytes_decoded as f64));
+        table.row("units", &decoded);
     }
     let EpochDigest { epoch, since, delivered, lost } = measured.digest;
     let since = if since > 0 { format!(" since position {}", count(since)) } else { String::new() };

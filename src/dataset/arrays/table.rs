@@ -1,8 +1,8 @@
-//! Where every value lies: a unit (a file, or an array) for each sample or run of rows, and in it a place a column.
+//! Where every value lies: a group (a file, or an array) for each sample or run of rows, and in it a place a column.
 
-use super::{ArraySamples, DATA, Found, Listing, NAMES_TOLD};
+use super::{Array, ArraySamples, DATA, Deflated, Found, Listing, NAMES_TOLD};
 use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::{DType, Field, Shape};
+use crate::dataset::{DType, Field, FileId, Shape, UnitId};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::{HashMap, HashSet};
 
@@ -14,14 +14,19 @@ const COLUMNS_MAX: usize = 4096;
 pub(super) struct Table {
     samples: ArraySamples,
     columns: Vec<Column>,
-    /// A unit has a place for each column.
+    /// A group has a place for each column.
     places: Vec<Place>,
+    units: Vec<Unit>,
+    /// The most bytes that a unit has, inflated and as it is stored.
+    largest_unit: (u64, u64),
     shapes: Shapes,
     /// Samples in the files up to and with each; empty where each file is one sample.
     ends: Vec<u64>,
-    /// Names of the units, where arrays are samples.
+    /// Names of the groups, where arrays are samples.
     names: Vec<Box<str>>,
     bytes: u64,
+    /// Of the values that lie in files as they are.
+    span_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -40,22 +45,62 @@ enum ColumnShape {
     Many,
 }
 
+/// Where a value begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// At this byte of its file.
+    File(u64),
+    /// At this byte of a unit.
+    Unit(UnitId, u64),
+}
+
+impl At {
+    fn plus(self, bytes: u64) -> At {
+        // Fits: the value ends at or before the end of the file or unit.
+        match self {
+            At::File(at) => At::File(at + bytes),
+            At::Unit(unit, at) => At::Unit(unit, at + bytes),
+        }
+    }
+}
+
 /// A value, or the first of a run of rows. Packed to 12 bytes: there may be many millions.
 #[derive(Clone, Copy, Debug)]
 struct Place {
+    /// The low and the high half of an offset in a file, or a unit and an offset in it with [`IN_UNIT`].
     offset: [u32; 2],
     /// Of a value, or of a row.
     shape: u32,
 }
 
+/// Offsets in files stay below 2^63, and those in units are the length of a `.npy` header.
+const IN_UNIT: u32 = 1 << 31;
+
 impl Place {
-    fn new(offset: u64, shape: u32) -> Place {
-        Place { offset: [offset as u32, (offset >> 32) as u32], shape }
+    fn new(at: At, shape: u32) -> Place {
+        let offset = match at {
+            At::File(offset) => [offset as u32, (offset >> 32) as u32],
+            At::Unit(unit, offset) => [unit.0, offset as u32 | IN_UNIT],
+        };
+        Place { offset, shape }
     }
 
-    fn offset(self) -> u64 {
-        u64::from(self.offset[0]) | u64::from(self.offset[1]) << 32
+    fn at(self) -> At {
+        let [low, high] = self.offset;
+        match high & IN_UNIT {
+            0 => At::File(u64::from(low) | u64::from(high) << 32),
+            _ => At::Unit(UnitId(low), u64::from(high & !IN_UNIT)),
+        }
     }
+}
+
+/// An array that is deflated, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit {
+    pub(super) file: FileId,
+    pub(super) deflated: Deflated,
+    /// Number of its place, by which its name is found.
+    place: usize,
 }
 
 /// Shapes, each once.
@@ -87,17 +132,20 @@ impl Table {
             samples,
             columns: Vec::new(),
             places: Vec::new(),
+            units: Vec::new(),
+            largest_unit: (0, 0),
             shapes: Shapes::default(),
             ends: Vec::new(),
             names: Vec::new(),
             bytes: 0,
+            span_bytes: 0,
         }
     }
 
     /// Adds the arrays of the next file.
-    pub(super) fn add(&mut self, listing: Listing, wanted: &[String]) -> Result<()> {
+    pub(super) fn add(&mut self, file: u32, listing: Listing, wanted: &[String]) -> Result<()> {
         if self.samples == ArraySamples::Arrays {
-            return self.add_arrays(listing.found);
+            return self.add_arrays(file, listing.found);
         }
         if self.columns.is_empty() {
             self.begin(&listing, wanted)?;
@@ -123,18 +171,24 @@ impl Table {
                 }
                 _ => &array.shape[..],
             };
-            self.push(column, array.offset, value_shape, rows != Some(0))?;
+            self.push(file, column, &array, value_shape, rows != Some(0))?;
         }
         let rows = rows.unwrap_or(1);
-        let unit = self.places.len() / self.columns.len() - 1;
-        self.bytes = self.bytes.saturating_add(self.unit_bytes(unit).saturating_mul(rows));
+        self.count(self.places.len() / self.columns.len() - 1, rows);
         if self.samples == ArraySamples::Rows {
             self.end_file(rows)?;
         }
         Ok(())
     }
 
-    fn add_arrays(&mut self, found: Vec<Found>) -> Result<()> {
+    /// Adds the bytes of a group of so many samples.
+    fn count(&mut self, group: usize, samples: u64) {
+        let bytes = self.group_bytes(group, |_| true).saturating_mul(samples);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.span_bytes = self.span_bytes.saturating_add(self.group_bytes(group, is_in_file).saturating_mul(samples));
+    }
+
+    fn add_arrays(&mut self, file: u32, found: Vec<Found>) -> Result<()> {
         let count = found.len() as u64;
         for Found { name, array } in found {
             if self.columns.is_empty() {
@@ -147,9 +201,9 @@ impl Table {
                     format!("array {name:?} is of {}, and {first:?} of {dtype}; a column has one type:", array.dtype);
                 return Err(unfit(doing).with_remedy("name arrays of one type, or take files as samples"));
             }
-            self.push(0, array.offset, &array.shape, true)?;
+            self.push(file, 0, &array, &array.shape, true)?;
             self.names.push(name.into());
-            self.bytes = self.bytes.saturating_add(self.unit_bytes(self.places.len() - 1));
+            self.count(self.places.len() - 1, 1);
         }
         self.end_file(count)
     }
@@ -207,9 +261,19 @@ impl Table {
     }
 
     /// Adds a value, or a run of rows, of the shape `shape`; `counts` unless it is a run without a row.
-    fn push(&mut self, column: usize, offset: u64, shape: &[u64], counts: bool) -> Result<()> {
+    fn push(&mut self, file: u32, column: usize, array: &Array, shape: &[u64], counts: bool) -> Result<()> {
         let number = self.shapes.number(shape).ok_or_else(|| unfit("more than 2^32 different shapes, the last in"))?;
-        self.places.push(Place::new(offset, number));
+        let at = match array.deflated {
+            None => At::File(array.offset),
+            Some(deflated) => {
+                let unit = u32::try_from(self.units.len()).map_err(|_| unfit("more than 2^32 deflated arrays, in"))?;
+                let (bytes, stored) = self.largest_unit;
+                self.largest_unit = (bytes.max(deflated.bytes), stored.max(deflated.stored));
+                self.units.push(Unit { file: FileId(file), deflated, place: self.places.len() });
+                At::Unit(UnitId(unit), array.offset)
+            }
+        };
+        self.places.push(Place::new(at, number));
         let shape = &mut self.columns[column].shape;
         match *shape {
             // A file without a row has no value that could have another shape.
@@ -232,6 +296,7 @@ impl Table {
         self.shapes.numbers = HashMap::new();
         self.shapes.known.shrink_to_fit();
         self.places.shrink_to_fit();
+        self.units.shrink_to_fit();
         self.ends.shrink_to_fit();
         self.names.shrink_to_fit();
     }
@@ -275,46 +340,67 @@ impl Table {
     }
 
     /// Where the values of a sample lie: first byte and length of each column's.
-    pub(super) fn places(&self, id: u64) -> impl Iterator<Item = (u64, u64)> {
-        let (unit, row) = self.unit(id);
-        self.unit_places(unit).iter().zip(&self.columns).map(move |(&place, column)| {
+    pub(super) fn places(&self, id: u64) -> impl Iterator<Item = (At, u64)> {
+        let (group, row) = self.group(id);
+        self.group_places(group).iter().zip(&self.columns).map(move |(&place, column)| {
             let len = self.value_bytes(place, column);
-            // Fits: the row ends at or before the file's end.
-            (place.offset() + row * len, len)
+            (place.at().plus(row * len), len)
         })
     }
 
     pub(super) fn shape_of(&self, id: u64, column: usize) -> &[u64] {
-        let place = self.unit_places(self.unit(id).0)[column];
+        let place = self.group_places(self.group(id).0)[column];
         &self.shapes.known[place.shape as usize].0
     }
 
     pub(super) fn elements(&self, id: u64, column: usize) -> u64 {
-        self.shapes.elements(self.unit_places(self.unit(id).0)[column])
+        self.shapes.elements(self.group_places(self.group(id).0)[column])
     }
 
     pub(super) fn name_of(&self, id: u64) -> &str {
         &self.names[id as usize]
     }
 
-    /// The bytes of the `count` largest samples.
+    pub(super) fn has_units(&self) -> bool {
+        !self.units.is_empty()
+    }
+
+    /// The units, in the order of their numbers.
+    pub(super) fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    /// The most bytes that a unit has, inflated and as it is stored.
+    pub(super) fn largest_unit(&self) -> (u64, u64) {
+        self.largest_unit
+    }
+
+    /// The name of the array that a unit is.
+    pub(super) fn unit_name(&self, unit: &Unit) -> &str {
+        match self.samples {
+            ArraySamples::Arrays => &self.names[unit.place],
+            _ => &self.columns[unit.place % self.columns.len()].name,
+        }
+    }
+
+    /// The bytes in files of the `count` samples that have most of them.
     pub(super) fn largest(&self, count: u64) -> u64 {
         if count >= self.len() {
-            return self.bytes;
+            return self.span_bytes;
         }
-        if self.columns.iter().all(|column| matches!(column.shape, ColumnShape::One(_))) {
+        if self.units.is_empty() && self.columns.iter().all(|column| matches!(column.shape, ColumnShape::One(_))) {
             return count.saturating_mul(self.places(0).map(|(_, len)| len).sum());
         }
         // Bytes of a sample, and number of such samples.
-        let unit = |unit: usize| match self.samples {
-            ArraySamples::Rows => (self.unit_bytes(unit), self.rows(unit)),
-            _ => (self.unit_bytes(unit), 1),
+        let group = |group: usize| match self.samples {
+            ArraySamples::Rows => (self.group_bytes(group, is_in_file), self.rows(group)),
+            _ => (self.group_bytes(group, is_in_file), 1),
         };
-        let mut units: Vec<(u64, u64)> = (0..self.places.len() / self.columns.len()).map(unit).collect();
-        units.sort_unstable_by(|a, b| b.cmp(a));
+        let mut groups: Vec<(u64, u64)> = (0..self.places.len() / self.columns.len()).map(group).collect();
+        groups.sort_unstable_by(|a, b| b.cmp(a));
         let mut left = count;
         let mut sum: u64 = 0;
-        for (bytes, samples) in units {
+        for (bytes, samples) in groups {
             let taken = samples.min(left);
             sum = sum.saturating_add(bytes.saturating_mul(taken));
             left -= taken;
@@ -331,7 +417,13 @@ impl Table {
         fingerprint.number(self.ends.len() as u64);
         self.ends.iter().for_each(|&end| fingerprint.number(end));
         for place in &self.places {
-            fingerprint.number(place.offset());
+            match place.at() {
+                At::File(offset) => fingerprint.number(offset),
+                At::Unit(unit, offset) => {
+                    let Deflated { start, stored, bytes, crc } = self.units[unit.0 as usize].deflated;
+                    [offset, start, stored, bytes, crc.into()].into_iter().for_each(|part| fingerprint.number(part));
+                }
+            }
             let shape = &self.shapes.known[place.shape as usize].0;
             fingerprint.number(shape.len() as u64);
             shape.iter().for_each(|&len| fingerprint.number(len));
@@ -339,8 +431,8 @@ impl Table {
         self.names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
     }
 
-    /// The unit of a sample, and its row there.
-    fn unit(&self, id: u64) -> (usize, u64) {
+    /// The group of a sample, and its row there.
+    fn group(&self, id: u64) -> (usize, u64) {
         match self.samples {
             ArraySamples::Rows => self.locate(id),
             _ => (id as usize, 0),
@@ -351,13 +443,13 @@ impl Table {
         self.ends[file] - if file == 0 { 0 } else { self.ends[file - 1] }
     }
 
-    fn unit_places(&self, unit: usize) -> &[Place] {
-        &self.places[unit * self.columns.len()..][..self.columns.len()]
+    fn group_places(&self, group: usize) -> &[Place] {
+        &self.places[group * self.columns.len()..][..self.columns.len()]
     }
 
-    /// Bytes of one sample of a unit.
-    fn unit_bytes(&self, unit: usize) -> u64 {
-        let values = self.unit_places(unit).iter().zip(&self.columns);
+    /// Bytes of one sample of a group, of those values whose places are wanted.
+    fn group_bytes(&self, group: usize, is_wanted: impl Fn(&Place) -> bool) -> u64 {
+        let values = self.group_places(group).iter().zip(&self.columns).filter(|(place, _)| is_wanted(place));
         values.fold(0, |sum: u64, (&place, column)| sum.saturating_add(self.value_bytes(place, column)))
     }
 
@@ -365,6 +457,10 @@ impl Table {
         // Fits: `array_bytes` has seen the whole array.
         self.shapes.elements(place) * column.dtype.size()
     }
+}
+
+fn is_in_file(place: &Place) -> bool {
+    matches!(place.at(), At::File(_))
 }
 
 /// Arrays that cannot be samples of one dataset. The file is named by the caller.

@@ -2,12 +2,13 @@
 //! value for each.
 
 use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::headers::Source;
-use crate::dataset::{DType, Field, Schema, Shape, Span, Value};
+use crate::dataset::shards::OpenFile;
+use crate::dataset::{DType, Field, Schema, Shape, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// All leaves, in the order in which an item has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,20 +103,20 @@ impl Leaves {
         self.leaves.iter().any(|leaf| matches!(leaf.kind, Kind::Array { .. }))
     }
 
-    /// Has the item at `span` tell types and numbers of dimensions.
-    pub(super) fn learn(&mut self, file: &Source, span: Span) -> Result<()> {
+    /// Has the item at `place` tell types and numbers of dimensions.
+    pub(super) fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()> {
         let mut sizes = vec![0; self.head_bytes() as usize];
-        file.read(span.offset, &mut sizes, "the first item")?;
+        file.read(&mut sizes, place.start)?;
         let mut at = self.head_bytes();
         for (leaf, size) in self.leaves.iter_mut().zip(sizes.chunks_exact(4)) {
             let len = u64::from(number(size, Order::NumPy));
             if let Kind::Array { order, dtype, dims } = &mut leaf.kind {
                 let mut header = [0; FIXED_HEADER_BYTES];
-                let header =
-                    &mut header[..len.min(span.len.saturating_sub(at)).min(FIXED_HEADER_BYTES as u64) as usize];
-                file.read(span.offset + at, header, "the first item")?;
+                let header = &mut header
+                    [..len.min((place.end - place.start).saturating_sub(at)).min(FIXED_HEADER_BYTES as u64) as usize];
+                file.read(header, place.start + at)?;
                 let (found, rank) = type_and_rank(header, *order).map_err(|wrong| {
-                    file.corrupt(span.offset + at, format!("leaf {:?} of an item: {wrong}, in", leaf.name))
+                    file.corrupt(format!("leaf {:?} of an item: {wrong}, in", leaf.name), place.start + at)
                 })?;
                 (*dtype, *dims) = (found, rank);
             }

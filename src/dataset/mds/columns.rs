@@ -2,11 +2,12 @@
 //! to a value for each.
 
 use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::headers::Source;
-use crate::dataset::{DType, Field, Schema, Shape, Span, Value};
+use crate::dataset::shards::OpenFile;
+use crate::dataset::{DType, Field, Schema, Shape, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// All columns, in the order in which a sample has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,10 +90,10 @@ impl Columns {
         self.columns.iter().any(|column| matches!(column.kind, Kind::Array { .. }))
     }
 
-    /// Has the sample at `span` tell types and numbers of dimensions.
-    pub(super) fn learn(&mut self, file: &Source, span: Span) -> Result<()> {
+    /// Has the sample at `place` tell types and numbers of dimensions.
+    pub(super) fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()> {
         let mut sizes = vec![0; SIZE_BYTES as usize * self.sized];
-        file.read(span.offset, &mut sizes, "the first sample")?;
+        file.read(&mut sizes, place.start)?;
         let mut sizes = sizes.chunks_exact(4).map(|size| u64::from(u32_of(size)));
         let mut at = SIZE_BYTES * self.sized as u64;
         for column in &mut self.columns {
@@ -102,10 +103,11 @@ impl Columns {
             };
             if let Kind::Array { named, dtype, dims } = &mut column.kind {
                 let mut header = [0; HEADER_BYTES_MAX];
-                let header = &mut header[..len.min(span.len.saturating_sub(at)).min(HEADER_BYTES_MAX as u64) as usize];
-                file.read(span.offset + at, header, "the first sample")?;
+                let header = &mut header
+                    [..len.min((place.end - place.start).saturating_sub(at)).min(HEADER_BYTES_MAX as u64) as usize];
+                file.read(header, place.start + at)?;
                 let found = Header::parse(header, *named).map_err(|wrong| {
-                    file.corrupt(span.offset + at, format!("column {:?} of a sample: {wrong}, in", column.name))
+                    file.corrupt(format!("column {:?} of a sample: {wrong}, in", column.name), place.start + at)
                 })?;
                 (*dtype, *dims) = (found.dtype, found.dims);
             }

@@ -1,7 +1,8 @@
 //! `index.json`, version 2: which shards there are, and which columns they have.
 
 use super::columns::Columns;
-use crate::dataset::shards::{Listed, Listing, folder_of, read_json};
+use crate::dataset::Compression;
+use crate::dataset::shards::{Listed, Listing, Zipped, folder_of, read_json};
 use crate::error::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -32,6 +33,8 @@ struct Shard {
     column_encodings: Vec<String>,
     #[serde(default)]
     column_sizes: Vec<Option<u64>>,
+    #[serde(default)]
+    compression: Option<String>,
     raw_data: FileInfo,
     zip_data: Option<FileInfo>,
     samples: u64,
@@ -61,7 +64,7 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
     }
     let mut shards = Vec::with_capacity(index.shards.len());
     for shard in index.shards {
-        let name = shard.raw_data.basename;
+        let name = shard.raw_data.basename.clone();
         if shard.version != VERSION {
             return Err(unknown(shard.version));
         }
@@ -83,14 +86,48 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
                     .with_remedy("read datasets of different columns one by one"));
             }
         }
-        // A reader of the format puts the raw file beside the compressed one.
-        let refused = shard.zip_data.filter(|_| !root.join(&name).exists()).map(|zip| {
-            Error::new(ErrorKind::Unavailable, "a compressed shard cannot be read:")
-                .with_file(root.join(&zip.basename))
-                .with_remedy(format!("decompress it to {name:?} in the same folder; the index may stay as it is"))
-        });
-        let hashes = shard.raw_data.hashes.into_iter().collect();
-        shards.push(Listed { name, bytes: shard.raw_data.bytes, samples: shard.samples, hashes, refused });
+        // A reader of the format puts the raw file beside the compressed one, or in its place.
+        let zip = shard.zip_data.filter(|_| !root.join(&name).exists());
+        shards.push(listed(&root, shard.raw_data, shard.samples, zip, shard.compression.as_deref()));
     }
     Ok(Listing { root, shards })
+}
+
+fn listed(root: &Path, raw: FileInfo, samples: u64, zip: Option<FileInfo>, compression: Option<&str>) -> Listed {
+    let FileInfo { basename: raw_name, bytes: raw_bytes, hashes } = raw;
+    let Some(zip) = zip else {
+        let hashes = hashes.into_iter().collect();
+        return Listed {
+            name: raw_name,
+            bytes: raw_bytes,
+            samples,
+            items: samples,
+            hashes,
+            zipped: None,
+            refused: None,
+        };
+    };
+    let found = compression.and_then(named);
+    let refused = found.is_none().then(|| {
+        let doing =
+            format!("a shard cannot be read that is compressed by {}:", compression.unwrap_or("nobody knows what"));
+        Error::new(ErrorKind::Unavailable, doing)
+            .with_file(root.join(&zip.basename))
+            .with_remedy(format!("decompress it to {raw_name:?} in the same folder; the index may stay as it is"))
+    });
+    let zipped = found.map(|compression| Zipped { compression, raw_name, raw_bytes });
+    let hashes = zip.hashes.into_iter().collect();
+    Listed { name: zip.basename, bytes: zip.bytes, samples, items: samples, hashes, zipped, refused }
+}
+
+/// By the format's name, behind which a level may stand: "zstd:7".
+fn named(compression: &str) -> Option<Compression> {
+    Some(match compression.split_once(':').map_or(compression, |(name, _)| name) {
+        "br" => Compression::Brotli,
+        "bz2" => Compression::Bzip2,
+        "gz" => Compression::Gzip,
+        "snappy" => Compression::Snappy,
+        "zstd" => Compression::Zstd,
+        _ => return None,
+    })
 }

@@ -1,5 +1,6 @@
 //! Makes a sidecar of the samples of a shard, one after another.
 
+use super::super::Compression;
 use super::super::fingerprint::Fingerprint;
 use super::layout::{Column, Head, KEYS_PER_GROUP, PADDING_BYTES};
 use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Shard};
@@ -27,6 +28,7 @@ pub(in crate::dataset) struct Builder {
     keys: Vec<u8>,
     last_key: Vec<u8>,
     left_out: Vec<(u8, u64, Vec<u8>)>,
+    decoded: Option<(Compression, u64)>,
     content: Fingerprint,
 }
 
@@ -42,6 +44,7 @@ impl Builder {
             keys: Vec::new(),
             last_key: Vec::new(),
             left_out: Vec::new(),
+            decoded: None,
             content: Fingerprint::new("samples"),
         }
     }
@@ -106,6 +109,11 @@ impl Builder {
         self.left_out.push((code, count, first.to_vec()));
     }
 
+    /// Notes that the shard is compressed as a whole, and how many bytes it has when it is decoded: values lie in these.
+    pub(in crate::dataset) fn decoded(&mut self, compression: Compression, bytes: u64) {
+        self.decoded = Some((compression, bytes));
+    }
+
     /// The whole sidecar of `shard`.
     pub(in crate::dataset) fn finish(self, shard: &Shard) -> Vec<u8> {
         let mut head = Head {
@@ -114,6 +122,7 @@ impl Builder {
             samples: self.len(),
             content: self.content.finish(),
             left_out: self.left_out.clone(),
+            decoded: self.decoded,
             ..Head::default()
         };
         self.choose_widths(&mut head);

@@ -8,6 +8,7 @@
 //!     u16 columns, each: text name, i64 base and u8 width of gaps, u64 base and u8 width of lengths, u64 missing,
 //!                        u64 bytes, u8 steps, u64 steps[]
 //!     u16 things left out, each: u8 code, u64 count, text first
+//!     of a compressed shard alone: u8 how it is compressed, u64 bytes that it has when it is decoded
 //!     u32 CRC-32C of all before it
 //! at the next multiple of 4096, which is the body:
 //!     records: for each sample its start, then gap and length of each column
@@ -17,10 +18,12 @@
 //! checks: a u32 CRC-32C for each 4096 bytes of the body
 //! ```
 
+use super::super::Compression;
 use super::{CHECKED_BYTES, Shard};
 
 pub(super) const MAGIC: [u8; 8] = *b"UIDX\r\n\x1a\n";
-/// Changes whenever a reader of the one before would misunderstand it.
+/// Changes whenever a reader of the one before would misunderstand it. One that knows no compressed shards refuses what
+/// their headers end with.
 pub(super) const VERSION: u32 = 1;
 /// More than the largest header that is ever written: what a header claims is held against it before it is believed.
 const HEADER_BYTES_MAX: u32 = 1 << 24;
@@ -29,9 +32,9 @@ const PREFIX_BYTES: usize = 16;
 /// Keys that are stored with what they share with their predecessor; each 16th stands by itself.
 pub(super) const KEYS_PER_GROUP: u64 = 16;
 /// The longest key, in bytes.
-pub(in crate::dataset) const KEY_BYTES_MAX: usize = u16::MAX as usize;
+pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// Columns of a shard at most.
-pub(in crate::dataset) const COLUMNS_MAX: usize = 1024;
+pub(crate) const COLUMNS_MAX: usize = 1024;
 /// Things that a scan may leave out for different reasons.
 const LEFT_OUT_MAX: u16 = 64;
 
@@ -52,10 +55,25 @@ pub(in crate::dataset) struct Column {
     pub(super) len_width: u8,
 }
 
+impl Column {
+    /// An upper bound of the lengths of the values of `samples` samples: a length, and how many have it at most.
+    pub(in crate::dataset) fn runs(&self, samples: u64) -> impl Iterator<Item = (u64, u64)> {
+        let mut left = samples.saturating_sub(self.missing);
+        self.steps.iter().enumerate().map(move |(step, &len)| {
+            // The longest value stands for itself, the 2nd for itself and the 3rd, the 4th for four.
+            let run = left.min(1 << step);
+            left -= run;
+            (len, run)
+        })
+    }
+}
+
 /// Everything that a header says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Head {
     pub(super) shard_bytes: u64,
+    /// How the shard is compressed, and its bytes when it is decoded: offsets are offsets in these.
+    pub(super) decoded: Option<(Compression, u64)>,
     pub(super) unit: u64,
     pub(super) samples: u64,
     pub(super) content: u64,
@@ -77,6 +95,11 @@ impl Head {
     pub(super) fn record_bytes_of(start_width: u8, columns: &[Column]) -> u64 {
         let widths = columns.iter().map(|column| u64::from(column.gap_width) + u64::from(column.len_width));
         u64::from(start_width) + widths.sum::<u64>()
+    }
+
+    /// Bytes that values lie in.
+    pub(super) fn content_bytes(&self) -> u64 {
+        self.decoded.map_or(self.shard_bytes, |(_, bytes)| bytes)
     }
 
     /// Pieces of the body that have a checksum of their own.
@@ -121,6 +144,10 @@ impl Head {
             out.push(*code);
             out.extend(count.to_le_bytes());
             put_text(&mut out, first);
+        }
+        if let Some((compression, bytes)) = self.decoded {
+            out.push(code_of(compression));
+            out.extend(bytes.to_le_bytes());
         }
         let header_bytes = out.len() as u32 + 4;
         out[12..16].copy_from_slice(&header_bytes.to_le_bytes());
@@ -194,6 +221,9 @@ impl Head {
         for _ in 0..rest.u16().filter(|&count| count <= LEFT_OUT_MAX)? {
             self.left_out.push((rest.u8()?, rest.u64()?, rest.text()?.to_vec()));
         }
+        if !rest.0.is_empty() {
+            self.decoded = Some((rest.compression()?, rest.u64()?));
+        }
         self.record_bytes = Head::record_bytes_of(self.start_width, &self.columns);
         self.records_at = self.body_at;
         (rest.0.is_empty() && self.is_consistent(len)?).then_some(Ok(()))
@@ -214,6 +244,16 @@ impl Head {
 
 /// Zeros behind the keys, so that eight bytes can be copied wherever a number begins.
 pub(super) const PADDING_BYTES: u64 = 8;
+
+/// Ways in which shards are compressed, by the number that stands for each in files: never given to another.
+const COMPRESSIONS: [(u8, Compression); 4] =
+    [(1, Compression::Gzip), (2, Compression::Zstd), (3, Compression::Bzip2), (4, Compression::Zlib)];
+
+fn code_of(compression: Compression) -> u8 {
+    let known = COMPRESSIONS.iter().find(|(_, known)| *known == compression);
+    // No format compresses its shards in another way; 0 is refused by whoever reads it.
+    known.map_or(0, |&(code, _)| code)
+}
 
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     // Names of files, fields and members are far shorter; what is not is cut rather than misread.
@@ -251,6 +291,11 @@ impl<'a> Reader<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from(self.u32()?) | u64::from(self.u32()?) << 32)
+    }
+
+    fn compression(&mut self) -> Option<Compression> {
+        let code = self.u8()?;
+        COMPRESSIONS.iter().find(|(known, _)| *known == code).map(|&(_, compression)| compression)
     }
 
     /// The width of a number in bytes.

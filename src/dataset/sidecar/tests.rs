@@ -161,6 +161,44 @@ fn a_torn_one_is_refused_at_every_length() {
     assert!(Sidecar::from_image(longer, &shard(SIZE)).unwrap_err().contains("torn"));
 }
 
+/// Of a compressed shard: values lie in what it decodes to, which may be more than the shard has.
+#[test]
+fn how_a_shard_is_compressed_is_told() {
+    let image = |decoded: Option<(Compression, u64)>, shard: &Shard| {
+        let mut builder = Builder::new(512);
+        builder.column("c0");
+        builder.push(b"a", &mut [Member { column: 0, offset: 1024, len: 3000 }]);
+        if let Some((compression, bytes)) = decoded {
+            builder.decoded(compression, bytes);
+        }
+        builder.finish(shard)
+    };
+    let small = shard(100);
+    let found = |image: Vec<u8>| {
+        let sidecar = Sidecar::from_image(image, &small).unwrap();
+        (sidecar.decoded(), sidecar.sample(0, |_, offset, len| assert_eq!((offset, len), (1024, 3000))))
+    };
+    let (gzip, zstd, bzip2) = (Compression::Gzip, Compression::Zstd, Compression::Bzip2);
+    for (decoded, fits) in
+        [(None, false), (Some((gzip, 4024)), true), (Some((zstd, 4024)), true), (Some((bzip2, 4023)), false)]
+    {
+        assert_eq!(found(image(decoded, &small)), (decoded, fits), "{decoded:?}");
+    }
+    // Without it a header ends where it did before there were compressed shards, and with it nine bytes later.
+    let [plain, packed] = [None, Some((zstd, 4024))].map(|decoded| image(decoded, &small));
+    let header = |image: &[u8]| u32::from_le_bytes(image[12..16].try_into().unwrap()) as usize;
+    assert_eq!(header(&packed), header(&plain) + 9);
+    assert_eq!(packed[header(&packed) - 13..header(&packed) - 4], [2, 0xb8, 0x0f, 0, 0, 0, 0, 0, 0]);
+    // A way that is not known, and one that cannot be written.
+    for code in [0, 5, 255] {
+        let mut other = packed.clone();
+        other[header(&packed) - 13] = code;
+        reseal(&mut other);
+        assert!(Sidecar::from_image(other, &small).unwrap_err().contains("contradicts itself"), "{code}");
+    }
+    assert!(Sidecar::from_image(image(Some((Compression::Brotli, 5000)), &small), &small).is_err());
+}
+
 #[test]
 fn that_of_another_shard_is_refused() {
     let bytes = image(&some(), 512, &shard(SIZE));

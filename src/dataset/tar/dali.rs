@@ -16,7 +16,7 @@ use uringload_sys::file::Identity;
 const PROBES: usize = 16;
 
 /// What the index beside the archive at `path` says, if there is one; why it is not believed, if so.
-pub(super) fn import(path: &Path, archive: &Identity, source: &impl Source) -> Option<Result<Grouper, String>> {
+pub(super) fn import(path: &Path, archive: &Identity, source: &mut impl Source) -> Option<Result<Grouper, String>> {
     let place = path.with_extension("idx");
     if place == path || !place.is_file() {
         return None;
@@ -42,7 +42,7 @@ fn read(place: &Path, archive: &Identity) -> Result<String, String> {
 }
 
 /// Samples of the index `text` of an archive of `size` bytes.
-pub(super) fn understand(text: &str, size: u64, source: &impl Source) -> Result<Grouper, String> {
+pub(super) fn understand(text: &str, size: u64, source: &mut impl Source) -> Result<Grouper, String> {
     let mut lines = text.lines();
     let head = lines.next().unwrap_or_default();
     let samples = match head.split_once(' ') {
@@ -87,8 +87,8 @@ pub(super) fn understand(text: &str, size: u64, source: &impl Source) -> Result<
 }
 
 /// Looks at some members' headers, and that nothing lies behind the last one.
-fn probe(members: &[(&str, u64, u64)], end: u64, size: u64, source: &impl Source) -> Result<(), String> {
-    let block = |offset: u64| {
+fn probe(members: &[(&str, u64, u64)], end: u64, size: u64, source: &mut impl Source) -> Result<(), String> {
+    let mut block = |offset: u64| {
         let mut block: Block = [0; BLOCK_BYTES as usize];
         let read = source.read_at(&mut block, offset).map_err(|error| error.to_string())?;
         if read == block.len() { Ok(block) } else { Err("the archive is shorter than it says".to_owned()) }

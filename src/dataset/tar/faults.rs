@@ -5,6 +5,7 @@ use super::super::sidecar::{Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::super::skipped::SkipReason;
 use super::super::{FileId, FileTable};
 use super::index::{Indexed, index_all};
+use super::window::Plain;
 use super::{Damaged, SCAN_THREADS, TarOptions, dali};
 use crate::error::{Error, ErrorKind, Result};
 use std::os::unix::ffi::OsStrExt;
@@ -69,7 +70,10 @@ fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, f
     match places.find(path, &Shard::new("tar", path, &identity), &AtomicU64::new(RESIDENT_BYTES)) {
         Ok(kept) => {
             if let Some(difference) = kept.difference(found) {
-                faults.push(wrong(format!("the index is not that of its archive, {difference}:"), kept.place(path)));
+                faults.push(wrong(
+                    format!("the index is not that of its archive, {difference}:"),
+                    kept.path().unwrap_or(path),
+                ));
             }
         }
         Err(refused) => {
@@ -78,7 +82,10 @@ fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, f
             faults.extend(refused.into_iter().map(wrong));
         }
     }
-    if let Some(Err(reason)) = dali::import(path, &identity, &file) {
+    let mut plain = Plain { file: &file, size: identity.size };
+    if found.decoded().is_none()
+        && let Some(Err(reason)) = dali::import(path, &identity, &mut plain)
+    {
         let error = Error::new(ErrorKind::Corrupt, format!("DALI's index cannot be used, {reason}:"));
         faults
             .push(error.with_file(path.with_extension("idx")).with_remedy("write it again with wds2idx, or delete it"));

@@ -3,40 +3,43 @@
 use super::super::parallel::try_in_parallel;
 use super::super::sidecar::{Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::super::skipped::SkipReason;
-use super::super::{FileId, FileTable};
+use super::super::{Compression, FileId, FileTable};
 use super::dali;
 use super::header::BLOCK_BYTES;
 use super::keys::Grouper;
+use super::packed::{self, Stream};
 use super::scan::{Entry, Sink, scan};
-use super::{Damaged, TarOptions, TarProgress};
+use super::window::{Plain, Source};
+use super::{Damaged, TarOptions, TarProgress, is_plain};
 use crate::error::{Error, ErrorKind, Result};
-use std::io;
-use std::os::fd::AsFd;
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use uringload_sys::file::{Identity, OpenFlags, advise_random};
+use uringload_sys::file::{Identity, OpenFlags, Opened, advise_random};
 
 /// The index of one shard, and where it comes from.
 #[derive(Debug)]
-pub(super) struct Indexed {
-    pub(super) sidecar: Sidecar,
-    pub(super) origin: Origin,
+pub(in crate::dataset) struct Indexed {
+    pub(in crate::dataset) sidecar: Sidecar,
+    pub(in crate::dataset) origin: Origin,
     /// Bytes of the archive that were read for it.
-    pub(super) bytes_read: u64,
+    pub(in crate::dataset) bytes_read: u64,
     /// Sidecars that lay there and are not this shard's index, with the reason.
-    pub(super) refused: Vec<(PathBuf, String)>,
+    pub(in crate::dataset) refused: Vec<(PathBuf, String)>,
     /// Why DALI's index, which lay there, was not used.
-    pub(super) dali_refused: Option<String>,
+    pub(in crate::dataset) dali_refused: Option<String>,
     /// Where the sidecar was put, if it is a new one.
-    pub(super) kept: Option<Kept>,
+    pub(in crate::dataset) kept: Option<Kept>,
     /// Why the shard cannot be read to its end.
-    pub(super) damage: Option<Error>,
+    pub(in crate::dataset) damage: Option<Error>,
 }
 
 /// Where an index comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(in crate::dataset) enum Origin {
     Sidecar,
     Dali,
     Scan,
@@ -101,28 +104,22 @@ impl Job<'_> {
         let mut refused = Vec::new();
         if !self.options.rebuild {
             match self.places.find(&path, &shard, &self.resident) {
-                Ok(sidecar) => {
-                    self.bytes.fetch_add(shard.size, Ordering::Relaxed);
-                    return Ok(Indexed::new(sidecar, Origin::Sidecar));
-                }
+                Ok(sidecar) => match self.other_way(&sidecar, &path, &opened.file)? {
+                    None => {
+                        self.bytes.fetch_add(shard.size, Ordering::Relaxed);
+                        return Ok(Indexed::new(sidecar, Origin::Sidecar));
+                    }
+                    Some(reason) => refused.extend(sidecar.path().map(|place| (place.to_path_buf(), reason))),
+                },
                 Err(reasons) => refused = reasons,
             }
         }
-        let imported = if self.options.rebuild { None } else { dali::import(&path, &opened.identity, &opened.file) };
-        let (grouper, dali_refused) = match imported {
-            Some(Ok(grouper)) => (Some(grouper), None),
-            Some(Err(reason)) => (None, Some(reason)),
-            None => (None, None),
-        };
-        let mut indexed = match grouper {
-            Some(grouper) => {
-                self.bytes.fetch_add(shard.size, Ordering::Relaxed);
-                self.finish(&path, &shard, grouper, Origin::Dali, None)?
-            }
-            None => self.scan(&path, &shard, &opened.file)?,
+        let compression = packed::detect(&opened.file).map_err(|error| error.with_file(&path))?;
+        let mut indexed = match compression {
+            Some(compression) => self.scan_packed(&path, &shard, &opened.file, compression)?,
+            None => self.index_plain(&path, &shard, &opened)?,
         };
         indexed.refused = refused;
-        indexed.dali_refused = dali_refused;
         match Identity::of(opened.file.as_fd()).map_err(failed)? {
             now if now == opened.identity => Ok(indexed),
             _ => Err(Error::new(ErrorKind::Corrupt, "the archive changed while it was looked through:")
@@ -131,32 +128,76 @@ impl Job<'_> {
         }
     }
 
-    fn scan(&self, path: &Path, shard: &Shard, file: &std::os::fd::OwnedFd) -> Result<Indexed> {
+    /// What is wrong with the index of the shard if it says that the shard is compressed otherwise than it is. Where
+    /// nothing hints at compression, no byte of the shard is read for it.
+    fn other_way(&self, sidecar: &Sidecar, path: &Path, file: &OwnedFd) -> Result<Option<String>> {
+        let told = sidecar.decoded().map(|(compression, _)| compression);
+        if told.is_none() && is_plain(path) {
+            return Ok(None);
+        }
+        let found = packed::detect(file).map_err(|error| error.with_file(path))?;
+        Ok((found != told).then(|| "it is the index of a file that is compressed otherwise".to_owned()))
+    }
+
+    fn index_plain(&self, path: &Path, shard: &Shard, opened: &Opened) -> Result<Indexed> {
+        let mut plain = Plain { file: &opened.file, size: shard.size };
+        let imported = if self.options.rebuild { None } else { dali::import(path, &opened.identity, &mut plain) };
+        let dali_refused = match imported {
+            Some(Ok(grouper)) => {
+                self.bytes.fetch_add(shard.size, Ordering::Relaxed);
+                return self.finish(path, shard, grouper, Origin::Dali, None);
+            }
+            Some(Err(reason)) => Some(reason),
+            None => None,
+        };
         // Without readahead, which would read the payloads that are passed over. Where that cannot be had, it does.
-        let _ = advise_random(file.as_fd());
-        let mut collector =
-            Collector { job: self, grouper: Grouper::new(BLOCK_BYTES as u32), left_out: Vec::new(), told: 0 };
-        let result = scan(file, shard.size, &mut collector);
-        self.bytes.fetch_add(shard.size - collector.told.min(shard.size), Ordering::Relaxed);
-        let Collector { mut grouper, left_out, .. } = collector;
+        let _ = advise_random(opened.file.as_fd());
+        let meter = Meter::new(self, shard.size);
+        let mut collector = Collector::new(Some(&meter));
+        let result = scan(&mut plain, &mut collector);
+        meter.finish();
         let (bytes_read, damage) = match result {
             Ok(bytes_read) => (bytes_read, None),
-            Err(error) => {
-                let error = error.with_file(path);
-                if self.options.damaged == Damaged::Error {
-                    return Err(error);
-                }
-                // The sample that was under way may lack what lies behind the damage.
-                grouper.drop_open();
-                (0, Some(error))
-            }
+            Err(error) => (0, Some(self.tolerate(error.with_file(path))?)),
         };
-        for (reason, count, first) in left_out {
-            grouper.builder.left_out(reason.code(), count, &first);
-        }
-        let mut indexed = self.finish(path, shard, grouper, Origin::Scan, damage)?;
-        indexed.bytes_read = bytes_read;
-        Ok(indexed)
+        let grouper = collector.into_grouper(damage.is_none());
+        let indexed = self.finish(path, shard, grouper, Origin::Scan, damage)?;
+        Ok(Indexed { bytes_read, dali_refused, ..indexed })
+    }
+
+    /// Looks through what a compressed shard decodes to.
+    fn scan_packed(&self, path: &Path, shard: &Shard, file: &OwnedFd, compression: Compression) -> Result<Indexed> {
+        let meter = Meter::new(self, shard.size);
+        let mut collector = Collector::new(None);
+        let mut stream = Stream::new(compression, Stored { file, at: 0, meter: &meter });
+        let result = stream.as_mut().map_err(|error| error.clone()).and_then(|stream| scan(stream, &mut collector));
+        // Behind the archive as well: the length of all is what it is read by, and the end is where checksums are.
+        let len = match (stream, &result) {
+            (Ok(mut stream), _) if !stream.is_broken() => stream.reach(u64::MAX),
+            (_, Err(error)) => Err(error.clone()),
+            (_, Ok(_)) => Err(Error::new(ErrorKind::Internal, "a broken stream was looked through to its end:")),
+        };
+        meter.finish();
+        let damage = match result.and_then(|_| len.clone()) {
+            Ok(_) => None,
+            Err(error) => Some(self.tolerate(in_decoded(error).with_file(path))?),
+        };
+        let grouper = match len {
+            Ok(len) => {
+                let mut grouper = collector.into_grouper(damage.is_none());
+                grouper.builder.decoded(compression, len);
+                grouper
+            }
+            // All of it is decoded for any of its samples, so that none of them can be had.
+            Err(_) => Grouper::new(BLOCK_BYTES as u32),
+        };
+        let indexed = self.finish(path, shard, grouper, Origin::Scan, damage)?;
+        Ok(Indexed { bytes_read: shard.size, ..indexed })
+    }
+
+    /// The damage of a shard, where the dataset may be opened all the same.
+    fn tolerate(&self, error: Error) -> Result<Error> {
+        if self.options.damaged == Damaged::Error { Err(error) } else { Ok(error) }
     }
 
     /// Makes the sidecar and puts it to disk, unless it is that of a part of a damaged shard.
@@ -187,21 +228,94 @@ impl Job<'_> {
 }
 
 impl Indexed {
-    fn new(sidecar: Sidecar, origin: Origin) -> Indexed {
+    pub(in crate::dataset) fn new(sidecar: Sidecar, origin: Origin) -> Indexed {
         let (refused, dali_refused, kept, damage) = (Vec::new(), None, None, None);
         Indexed { sidecar, origin, bytes_read: 0, refused, dali_refused, kept, damage }
     }
 }
 
+/// Offsets of a compressed archive are those of what it decodes to, and an error says so.
+fn in_decoded(error: Error) -> Error {
+    let place = "the offset is one of the decompressed archive";
+    let remedy = error.remedy().map_or_else(|| place.to_owned(), |remedy| format!("{remedy}; {place}"));
+    error.with_remedy(remedy)
+}
+
 /// Bytes of an archive between two reports of progress.
 const TELL_BYTES: u64 = 64 << 20;
 
+/// Tells how far the look through one shard has come.
+struct Meter<'a> {
+    job: &'a Job<'a>,
+    size: u64,
+    told: Cell<u64>,
+}
+
+impl<'a> Meter<'a> {
+    fn new(job: &'a Job<'a>, size: u64) -> Meter<'a> {
+        Meter { job, size, told: Cell::new(0) }
+    }
+
+    /// The look has come to this byte of the file.
+    fn passed(&self, offset: u64) {
+        let offset = offset.min(self.size);
+        if offset.saturating_sub(self.told.get()) >= TELL_BYTES {
+            self.add(offset);
+            self.job.tell();
+        }
+    }
+
+    /// Counts what was not told of, whether it was looked through or not.
+    fn finish(&self) {
+        self.add(self.size);
+    }
+
+    fn add(&self, offset: u64) {
+        self.job.bytes.fetch_add(offset - self.told.replace(offset), Ordering::Relaxed);
+    }
+}
+
+/// The bytes of a file from the first to the last.
+struct Stored<'a> {
+    file: &'a OwnedFd,
+    at: u64,
+    meter: &'a Meter<'a>,
+}
+
+impl Read for Stored<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let bytes = uringload_sys::file::read_at(self.file.as_fd(), into, self.at)?;
+        self.at += bytes as u64;
+        self.meter.passed(self.at);
+        Ok(bytes)
+    }
+}
+
 /// Puts what a scan finds together.
 struct Collector<'a> {
-    job: &'a Job<'a>,
     grouper: Grouper,
     left_out: Vec<(SkipReason, u64, Vec<u8>)>,
-    told: u64,
+    /// Where the offsets of the scan are those of the file.
+    meter: Option<&'a Meter<'a>>,
+}
+
+impl<'a> Collector<'a> {
+    fn new(meter: Option<&'a Meter<'a>>) -> Collector<'a> {
+        Collector { grouper: Grouper::new(BLOCK_BYTES as u32), left_out: Vec::new(), meter }
+    }
+
+    /// The samples that were found, in an archive that is whole or not.
+    fn into_grouper(self, is_whole: bool) -> Grouper {
+        let Collector { mut grouper, left_out, .. } = self;
+        if !is_whole {
+            // The sample that was under way may lack what lies behind the damage.
+            grouper.drop_open();
+        }
+        for (reason, count, first) in left_out {
+            grouper.builder.left_out(reason.code(), count, &first);
+        }
+        grouper
+    }
 }
 
 impl Sink for Collector<'_> {
@@ -228,10 +342,8 @@ impl Sink for Collector<'_> {
     }
 
     fn passed(&mut self, offset: u64) {
-        if offset - self.told >= TELL_BYTES {
-            self.job.bytes.fetch_add(offset - self.told, Ordering::Relaxed);
-            self.told = offset;
-            self.job.tell();
+        if let Some(meter) = self.meter {
+            meter.passed(offset);
         }
     }
 }

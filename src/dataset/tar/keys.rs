@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// of the last component, the field everything behind it. There `a/.hidden.jpg` has the key `a/`; here a last component
 /// that begins with a dot has none, as in DALI: no such thing was ever meant as a sample. A `.` of the expression is no
 /// newline: in front of a folder's newline no dot may be that a slash does not follow.
-pub(super) fn split(name: &[u8]) -> Result<(&[u8], &[u8]), SkipReason> {
+pub(crate) fn split(name: &[u8]) -> Result<(&[u8], &[u8]), SkipReason> {
     if is_metadata(name) {
         return Err(SkipReason::Metadata);
     }

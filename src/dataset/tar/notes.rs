@@ -1,5 +1,6 @@
 //! What opening shards has to tell: how their indexes were come by, what was left out, what went otherwise than wished.
 
+use super::super::indexes::{IndexReport, StepDown};
 use super::super::sidecar::Kept;
 use super::super::skipped::{SkipReason, Skips};
 use super::super::{FileId, FileTable};
@@ -11,58 +12,19 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How the indexes of the shards were come by.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TarReport {
-    /// Shards whose index lay there.
-    pub current: u64,
-    /// Shards whose index was taken over from DALI's.
-    pub imported: u64,
-    /// Shards that were looked through.
-    pub scanned: u64,
-    /// Indexes that were written.
-    pub written: u64,
-    /// Bytes of archives that were read to look through them.
-    pub bytes_read: u64,
-    /// Indexes that lay there and were not used, each with the reason.
-    pub refused: Vec<(PathBuf, String)>,
-}
-
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
-    pub(super) report: TarReport,
-    pub(super) fallbacks: Vec<Fallback>,
-    pub(super) damaged: Vec<Error>,
-}
-
-/// A step down that several shards share: how many, the first of them, and why there.
-#[derive(Default)]
-struct Common<'a>(u64, Option<(PathBuf, &'a dyn std::fmt::Display, Option<i32>)>);
-
-impl<'a> Common<'a> {
-    fn add(&mut self, path: PathBuf, reason: &'a dyn std::fmt::Display, errno: Option<i32>) {
-        self.0 += 1;
-        self.1.get_or_insert((path, reason, errno));
-    }
-
-    fn into_fallback(self, cause: Cause, got: String) -> Option<Fallback> {
-        let (path, reason, errno) = self.1?;
-        let others = match self.0 - 1 {
-            0 => String::new(),
-            others => format!(" and {others} others"),
-        };
-        let mut fallback = Fallback::new(cause, got, None).with_reason(format!("{path:?}{others}: {reason}"));
-        fallback.errno = errno;
-        Some(fallback)
-    }
+pub(in crate::dataset) struct Notes {
+    pub(in crate::dataset) report: IndexReport,
+    pub(in crate::dataset) fallbacks: Vec<Fallback>,
+    pub(in crate::dataset) damaged: Vec<Error>,
 }
 
 impl Notes {
     /// What the shards have to tell; adds what they left out to `skips`.
-    pub(super) fn of(files: &FileTable, indexed: &[Indexed], skips: &mut Skips) -> Notes {
+    pub(in crate::dataset) fn of(files: &FileTable, indexed: &[Indexed], skips: &mut Skips) -> Notes {
         let mut notes = Notes::default();
-        let (mut cached, mut in_memory, mut foreign) = (Common::default(), Common::default(), Common::default());
+        let (mut cached, mut in_memory, mut foreign) = (StepDown::default(), StepDown::default(), StepDown::default());
         let mut cache = PathBuf::new();
         let folder_of = |path: &Path| path.parent().unwrap_or(Path::new(".")).to_path_buf();
         for (number, shard) in indexed.iter().enumerate() {

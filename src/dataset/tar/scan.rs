@@ -43,26 +43,27 @@ pub(super) trait Sink {
 const NAME_BYTES_MAX: u64 = 64 << 10;
 const PAX_BYTES_MAX: u64 = 1 << 20;
 
-/// Tells `sink` of every member of the archive `source` of `size` bytes. Returns the bytes that were read.
+/// Tells `sink` of every member of the archive `source`. Returns the bytes that were read.
 ///
 /// # Errors
-/// `Corrupt`, `Truncated` and `Unavailable` with offset and member, without the file; `Io`.
-pub(super) fn scan(source: &impl Source, size: u64, sink: &mut impl Sink) -> Result<u64> {
-    let mut scan = Scan { window: Window::new(source, size), size, global: Pax::default(), next: Next::default() };
+/// `Corrupt`, `Truncated` and `Unavailable` with offset and member, without the file; what `source` fails with.
+pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64> {
+    let mut scan = Scan { window: Window::new(source), global: Pax::default(), next: Next::default() };
     let mut offset = 0;
     let mut zeros = 0;
-    if size == 0 {
-        return Err(at(ErrorKind::Truncated, "an archive has at least one block; there is no byte in", 0));
-    }
-    while offset < size {
-        if size - offset < BLOCK_BYTES {
-            if zeros >= END_BLOCKS {
-                sink.skip(SkipReason::TrailingBytes, b"");
-                break;
+    loop {
+        let bytes = scan.window.block(offset)?;
+        let Ok(block) = Block::try_from(bytes) else {
+            match bytes.len() {
+                0 if offset == 0 => {
+                    return Err(at(ErrorKind::Truncated, "an archive has at least one block; there is no byte in", 0));
+                }
+                0 => break,
+                _ if zeros >= END_BLOCKS => sink.skip(SkipReason::TrailingBytes, b""),
+                _ => return Err(at(ErrorKind::Truncated, "the archive ends within a header:", offset)),
             }
-            return Err(at(ErrorKind::Truncated, "the archive ends within a header:", offset));
-        }
-        let block = scan.window.block(offset)?;
+            break;
+        };
         match Header::parse(&block) {
             Ok(None) => {
                 if scan.next.is_announced() {
@@ -108,7 +109,6 @@ const END_BLOCKS: u64 = 2;
 
 struct Scan<'a, S> {
     window: Window<'a, S>,
-    size: u64,
     /// What holds for all members from now on.
     global: Pax,
     next: Next,
@@ -137,23 +137,23 @@ impl<S: Source> Scan<'_, S> {
         let kind = header.kind();
         let corrupt = |fault: &str| at(ErrorKind::Corrupt, format!("a header cannot be understood ({fault}):"), offset);
         let own_size = || header.size().map_err(corrupt);
-        // Fits: offset is below the file's size.
+        // Does not overflow: the header lies in the archive.
         let body = offset + BLOCK_BYTES;
         match kind {
             Kind::LongName | Kind::LongLink => {
                 let len = own_size()?;
-                let text = self.text(body, len, NAME_BYTES_MAX, offset)?;
+                let (text, behind) = self.text(body, len, NAME_BYTES_MAX, offset)?;
                 if kind == Kind::LongLink {
                     self.next.is_linked = true;
                 } else if self.next.name.is_none() {
                     let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
                     self.next.name = Some(text[..end].to_vec());
                 }
-                self.behind(body, len, offset, b"")
+                Ok(behind)
             }
             Kind::Extended | Kind::Global => {
                 let len = own_size()?;
-                let text = self.text(body, len, PAX_BYTES_MAX, offset)?;
+                let (text, behind) = self.text(body, len, PAX_BYTES_MAX, offset)?;
                 if kind == Kind::Global {
                     self.global.read(&text).map_err(corrupt)?;
                 } else {
@@ -164,7 +164,7 @@ impl<S: Source> Scan<'_, S> {
                     self.next.is_sparse |= pax.is_sparse;
                     self.next.has_records = true;
                 }
-                self.behind(body, len, offset, b"")
+                Ok(behind)
             }
             Kind::Regular | Kind::Bodiless | Kind::Unknown | Kind::Sparse => {
                 let next = std::mem::take(&mut self.next);
@@ -202,25 +202,28 @@ impl<S: Source> Scan<'_, S> {
         }
     }
 
-    /// The `len` bytes behind a header that announces text.
-    fn text(&mut self, body: u64, len: u64, max: u64, header: u64) -> Result<Vec<u8>> {
+    /// The `len` bytes behind a header that announces text, and where the block behind them lies.
+    fn text(&mut self, body: u64, len: u64, max: u64, header: u64) -> Result<(Vec<u8>, u64)> {
         if len > max {
             let doing = format!("an extended header claims {len} bytes, more than the {max} that are read:");
             return Err(at(ErrorKind::Corrupt, doing, header));
         }
-        self.behind(body, len, header, b"")?;
-        self.window.bytes(body, len)
+        // Before it is known whether the archive has all of it: a stream cannot go back.
+        let text = self.window.bytes(body, len)?.to_vec();
+        Ok((text, self.behind(body, len, header, b"")?))
     }
 
-    /// Where the block behind a body lies, if the body lies in the file.
-    fn behind(&self, body: u64, len: u64, header: u64, name: &[u8]) -> Result<u64> {
+    /// Where the block behind a body lies, if the body lies in the archive.
+    fn behind(&mut self, body: u64, len: u64, header: u64, name: &[u8]) -> Result<u64> {
         let end = body.checked_add(len).and_then(|end| end.checked_next_multiple_of(BLOCK_BYTES));
-        end.filter(|&end| end <= self.size).ok_or_else(|| {
-            let have = self.size - body.min(self.size);
-            let doing =
-                format!("{} claims {len} bytes, of which the file has {have} with their padding:", member(name));
-            at(ErrorKind::Truncated, doing, header).with_remedy("the file was cut short: copy it again")
-        })
+        let end = end.unwrap_or(u64::MAX);
+        let reached = self.window.reach(end)?;
+        if reached == end && end < u64::MAX {
+            return Ok(end);
+        }
+        let have = reached.saturating_sub(body);
+        let doing = format!("{} claims {len} bytes, of which the file has {have} with their padding:", member(name));
+        Err(at(ErrorKind::Truncated, doing, header).with_remedy("the file was cut short: copy it again"))
     }
 }
 
@@ -237,7 +240,8 @@ fn sparse(name: &[u8], offset: u64) -> Error {
     at(ErrorKind::Unavailable, doing, offset).with_remedy("write the archive again without --sparse")
 }
 
-/// The first block is no header: what else the file may be.
+/// The first block is no header: what else the archive may be. Of the ways in which files are compressed, those that
+/// are undone here show only where an archive was compressed twice.
 fn no_header(block: &Block, offset: u64, fault: &str) -> Error {
     let packed = [
         (&b"\x1f\x8b"[..], "gzip", "gzip -d"),
@@ -248,7 +252,7 @@ fn no_header(block: &Block, offset: u64, fault: &str) -> Error {
     ];
     match packed.iter().find(|(magic, ..)| offset == 0 && block.starts_with(magic)) {
         Some((_, name, tool)) => {
-            let doing = format!("the archive is compressed with {name}, of which no part can be read by itself:");
+            let doing = format!("the archive is compressed with {name}, which is not undone here:");
             at(ErrorKind::Unavailable, doing, 0).with_remedy(format!("decompress it first: {tool} FILE"))
         }
         None if offset == 0 => {

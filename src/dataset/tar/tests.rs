@@ -1,24 +1,33 @@
 //! Headers of any bytes, and how little of an archive is read to index it.
 
+use super::super::Compression;
 use super::header::{Block, Header, Pax};
+use super::packed::Stream;
 use super::scan::{Entry, Sink, scan};
 use super::window::Source;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::io;
 
 impl Source for &[u8] {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
         let rest = &self[(offset as usize).min(self.len())..];
         let len = rest.len().min(into.len());
         into[..len].copy_from_slice(&rest[..len]);
         Ok(len)
     }
+
+    fn reach(&mut self, offset: u64) -> Result<u64> {
+        Ok(offset.min(self.len() as u64))
+    }
+
+    fn size_max(&self) -> u64 {
+        self.len() as u64
+    }
 }
 
 /// What a scan told of.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Seen {
     entries: Vec<(Vec<u8>, u64, u64)>,
     skipped: Vec<SkipReason>,
@@ -77,7 +86,7 @@ impl Virtual {
 }
 
 impl Source for Virtual {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
         let end = (offset + into.len() as u64).min(self.size);
         // Payloads are not zeros, so that none is taken for the end.
         into.fill(0xaa);
@@ -95,15 +104,23 @@ impl Source for Virtual {
         }
         Ok((end - offset) as usize)
     }
+
+    fn reach(&mut self, offset: u64) -> Result<u64> {
+        Ok(offset.min(self.size))
+    }
+
+    fn size_max(&self) -> u64 {
+        self.size
+    }
 }
 
 /// 200 MB of images with labels: only the pages that headers lie in are read.
 #[test]
 fn only_headers_are_read_between_large_members() {
-    let archive = Virtual::new((0..3600).map(|number| if number % 2 == 0 { 1 } else { 110_000 + number * 7 }));
+    let mut archive = Virtual::new((0..3600).map(|number| if number % 2 == 0 { 1 } else { 110_000 + number * 7 }));
     assert!(archive.size > 200_000_000);
     let mut seen = Seen::default();
-    let bytes_read = scan(&archive, archive.size, &mut seen).unwrap();
+    let bytes_read = scan(&mut archive, &mut seen).unwrap();
     assert_eq!(seen.entries.len(), 3600);
     println!("{bytes_read} of {} bytes read, {:.2} %", archive.size, 100.0 * bytes_read as f64 / archive.size as f64);
     assert!(bytes_read * 20 < archive.size, "{bytes_read} of {}: more than 5 %", archive.size);
@@ -112,9 +129,9 @@ fn only_headers_are_read_between_large_members() {
 /// Between small members everything is read, once and in long pieces.
 #[test]
 fn everything_is_read_once_between_small_members() {
-    let archive = Virtual::new((0..4000).map(|number| 3000 + number));
+    let mut archive = Virtual::new((0..4000).map(|number| 3000 + number));
     let mut seen = Seen::default();
-    let bytes_read = scan(&archive, archive.size, &mut seen).unwrap();
+    let bytes_read = scan(&mut archive, &mut seen).unwrap();
     assert_eq!(seen.entries.len(), 4000);
     assert!(bytes_read <= archive.size + archive.size / 50, "{bytes_read} of {}", archive.size);
 }
@@ -138,9 +155,9 @@ fn a_cut_at_every_byte() {
         whole.extend(vec![b'5'; len.next_multiple_of(512) as usize]);
     }
     whole.extend([0; 1024]);
-    let scan = |bytes: &[u8]| {
+    let scan = |mut bytes: &[u8]| {
         let mut seen = Seen::default();
-        let result = scan(&bytes, bytes.len() as u64, &mut seen);
+        let result = scan(&mut bytes, &mut seen);
         (result.err(), seen)
     };
     let all = scan(&whole).1.entries;
@@ -164,7 +181,7 @@ fn a_cut_at_every_byte() {
 fn hostile_sizes_ask_for_nothing() {
     for size in [(1_u64 << 33) - 1, (1 << 33) - 513] {
         let block = header("a.jpg", size);
-        let error = scan(&&block[..], 512, &mut Seen::default()).unwrap_err();
+        let error = scan(&mut &block[..], &mut Seen::default()).unwrap_err();
         assert_eq!((error.kind(), error.offset()), (ErrorKind::Truncated, Some(0)), "{size}: {error}");
     }
     for high in [0x80_u8, 0xbf, 0xff, 0x90] {
@@ -176,7 +193,7 @@ fn hostile_sizes_ask_for_nothing() {
             for kind in *b"0LKxgXS1D" {
                 block[156] = kind;
                 seal(&mut block);
-                let result = scan(&&block[..], 512, &mut Seen::default());
+                let result = scan(&mut &block[..], &mut Seen::default());
                 let nothing = (high == 0x80 && low == 0) || kind == b'1';
                 assert!(result.is_err() || nothing, "{high:x} {low:x} {}", kind as char);
             }
@@ -257,7 +274,17 @@ proptest! {
         }
         archive.truncate(len.index(archive.len()) + 1);
         let mut seen = Seen::default();
-        let _ = scan(&&archive[..], archive.len() as u64, &mut seen);
+        let result = scan(&mut &archive[..], &mut seen);
+        // From a stream, which cannot go back and does not know its length, it is the same.
+        let packed = zstd::stream::encode_all(&archive[..], 1).unwrap();
+        let mut streamed = Seen::default();
+        let mut stream = Stream::new(Compression::Zstd, &packed[..]).unwrap();
+        let same = scan(&mut stream, &mut streamed);
+        prop_assert_eq!(&streamed, &seen);
+        let place = |result: Result<u64>| result.err().map(|error| error.to_string());
+        prop_assert_eq!(place(same), place(result));
+        prop_assert!(!stream.is_broken());
+        prop_assert_eq!(stream.reach(u64::MAX).unwrap(), archive.len() as u64);
         for (_, offset, len) in seen.entries {
             prop_assert!(offset + len <= archive.len() as u64);
         }
@@ -269,7 +296,7 @@ proptest! {
         text in "v1.2 [0-9]{1,3}\n(([a-z]{1,3} [0-9]{1,5} [0-9]{1,4} [a-z./]{1,6} ?){0,3}\n){0,4}",
     ) {
         let archive = header("a.txt", 0);
-        if let Ok(grouper) = dali::understand(&text, 512, &&archive[..]) {
+        if let Ok(grouper) = dali::understand(&text, 512, &mut &archive[..]) {
             prop_assert!(grouper.builder.len() <= 1);
         }
     }

@@ -1,20 +1,46 @@
 //! The piece of an archive that is in memory while its headers are looked at: short where payloads are worth passing
 //! over, long where they are not.
 
-use super::header::{BLOCK_BYTES, Block};
-use crate::error::{Error, ErrorKind, Result};
+use super::header::BLOCK_BYTES;
+use crate::error::{Error, Result};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Something with bytes at offsets.
+/// Something with bytes at offsets, which is looked at from front to back.
 pub(super) trait Source {
-    /// Reads up to `into.len()` bytes at `offset`; fewer at the end.
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Reads up to `into.len()` bytes at `offset`; none where nothing lies there any more.
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// `offset`, or how many bytes there are where they are fewer. What lies in front of it may not be read afterwards.
+    fn reach(&mut self, offset: u64) -> Result<u64>;
+
+    /// Bytes that there are at most.
+    fn size_max(&self) -> u64;
 }
 
-impl Source for OwnedFd {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        uringload_sys::file::read_at(self.as_fd(), into, offset)
+/// An archive whose bytes lie in a file as they are.
+pub(super) struct Plain<'a> {
+    pub(super) file: &'a OwnedFd,
+    pub(super) size: u64,
+}
+
+impl Source for Plain<'_> {
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
+        loop {
+            match uringload_sys::file::read_at(self.file.as_fd(), into, offset) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io("cannot read the headers of", error).with_offset(offset)),
+            }
+        }
+    }
+
+    fn reach(&mut self, offset: u64) -> Result<u64> {
+        Ok(offset.min(self.size))
+    }
+
+    fn size_max(&self) -> u64 {
+        self.size
     }
 }
 
@@ -28,9 +54,7 @@ const WORTH_BYTES: u64 = 32 << 10;
 
 /// See the module.
 pub(super) struct Window<'a, S> {
-    source: &'a S,
-    /// Bytes of the archive.
-    size: u64,
+    source: &'a mut S,
     start: u64,
     bytes: Vec<u8>,
     bytes_read: u64,
@@ -39,20 +63,28 @@ pub(super) struct Window<'a, S> {
 }
 
 impl<'a, S: Source> Window<'a, S> {
-    pub(super) fn new(source: &'a S, size: u64) -> Window<'a, S> {
-        Window { source, size, start: 0, bytes: Vec::new(), bytes_read: 0, worth: 0 }
+    pub(super) fn new(source: &'a mut S) -> Window<'a, S> {
+        Window { source, start: 0, bytes: Vec::new(), bytes_read: 0, worth: 0 }
     }
 
-    /// The block at `offset`, which lies in the archive.
-    pub(super) fn block(&mut self, offset: u64) -> Result<Block> {
-        let mut block = [0; BLOCK_BYTES as usize];
-        block.copy_from_slice(self.slice(offset, BLOCK_BYTES)?);
-        Ok(block)
+    /// The block at `offset`; fewer bytes where the archive ends within it, none where it ends before it.
+    pub(super) fn block(&mut self, offset: u64) -> Result<&[u8]> {
+        self.bytes(offset, BLOCK_BYTES)
     }
 
-    /// The `len` bytes at `offset`, which lie in the archive and are few.
-    pub(super) fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>> {
-        Ok(self.slice(offset, len)?.to_vec())
+    /// The `len` bytes at `offset`, which are few; fewer where the archive ends within them.
+    pub(super) fn bytes(&mut self, offset: u64, len: u64) -> Result<&[u8]> {
+        if offset < self.start || offset + len > self.end() {
+            self.fill(offset, len)?;
+        }
+        // Fits: the window holds it, or begins there.
+        let at = (offset - self.start) as usize;
+        Ok(&self.bytes[at..self.bytes.len().min(at + len as usize)])
+    }
+
+    /// `offset`, or how many bytes the archive has where they are fewer. Nothing in front of it is asked for afterwards.
+    pub(super) fn reach(&mut self, offset: u64) -> Result<u64> {
+        if offset <= self.end() { Ok(offset) } else { self.source.reach(offset) }
     }
 
     /// A payload of `len` bytes comes next that nobody wants to see.
@@ -66,41 +98,33 @@ impl<'a, S: Source> Window<'a, S> {
         self.bytes_read
     }
 
-    fn slice(&mut self, offset: u64, len: u64) -> Result<&[u8]> {
-        let end = self.start + self.bytes.len() as u64;
-        if offset < self.start || offset + len > end {
-            self.fill(offset, len)?;
-        }
-        // Fits: the window holds it.
-        let at = (offset - self.start) as usize;
-        Ok(&self.bytes[at..at + len as usize])
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
     }
 
     fn fill(&mut self, offset: u64, len: u64) -> Result<()> {
         // Reading everything is faster unless most of it is payload that is worth passing over.
         let is_short = self.worth >= offset / 2;
         let page_end = (offset + len).next_multiple_of(PAGE_BYTES);
-        let end = if is_short { page_end } else { page_end.max(offset + LONG_BYTES) }.min(self.size);
+        let end = if is_short { page_end } else { page_end.max(offset + LONG_BYTES) }.min(self.source.size_max());
+        // What of the old bytes is still wanted cannot be read again from every source.
+        let kept = offset.checked_sub(self.start).filter(|&kept| kept <= self.bytes.len() as u64);
+        // Fits: within the window.
+        self.bytes.drain(..kept.map_or(self.bytes.len(), |kept| kept as usize));
         self.start = offset;
+        let mut have = self.bytes.len();
         // Bounded: by the constants above, and what the caller has bounded.
-        self.bytes.resize((end - offset) as usize, 0);
-        let mut have = 0;
-        while have < len as usize {
-            match self.source.read_at(&mut self.bytes[have..], offset + have as u64) {
-                Ok(0) => {
-                    return Err(Error::new(
-                        ErrorKind::Truncated,
-                        "the archive became shorter while it was looked through:",
-                    )
-                    .with_offset(offset + have as u64));
+        self.bytes.resize(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).max(have), 0);
+        while have < len as usize && have < self.bytes.len() {
+            match self.source.read_at(&mut self.bytes[have..], offset + have as u64)? {
+                0 => break,
+                bytes => {
+                    have += bytes;
+                    self.bytes_read += bytes as u64;
                 }
-                Ok(bytes) => have += bytes,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("cannot read the headers of", error).with_offset(offset)),
             }
         }
         self.bytes.truncate(have);
-        self.bytes_read += have as u64;
         Ok(())
     }
 }

@@ -1,0 +1,14 @@
+//! NumPy's .npy, as arrays and as rows.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uringload::dataset::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
+use uringload_fuzz::{files, walk};
+
+fuzz_target!(|data: &[u8]| {
+    let path = files(&[("a.npy", data)]).join("a.npy");
+    for samples in [ArraySamples::Files, ArraySamples::Rows] {
+        let options = ArrayOptions { samples, threads: 1, ..ArrayOptions::default() };
+        walk(Arrays::open(ArrayFormat::Npy, &[&path], &options));
+    }
+});

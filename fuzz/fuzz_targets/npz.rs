@@ -1,0 +1,14 @@
+//! NumPy's .npz, as arrays and as rows.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uringload::dataset::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
+use uringload_fuzz::{files, walk};
+
+fuzz_target!(|data: &[u8]| {
+    let path = files(&[("a.npz", data)]).join("a.npz");
+    for samples in [ArraySamples::Files, ArraySamples::Arrays, ArraySamples::Rows] {
+        let options = ArrayOptions { samples, threads: 1, ..ArrayOptions::default() };
+        walk(Arrays::open(ArrayFormat::Npz, &[&path], &options));
+    }
+});

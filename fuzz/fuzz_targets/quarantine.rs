@@ -1,0 +1,17 @@
+//! A list of samples that failed.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uringload::dataset::{RecordOptions, Records};
+use uringload::quarantine;
+use uringload_fuzz::{check, files};
+
+fuzz_target!(|data: &[u8]| {
+    let folder = files(&[("a.bin", &[7; 1000]), ("list.jsonl", data)]);
+    let options = RecordOptions { record_bytes: 10, ..RecordOptions::default() };
+    let records = Records::open(&[folder.join("a.bin")], &options).expect("100 records");
+    match quarantine::read(&folder.join("list.jsonl"), &records) {
+        Ok(ids) => assert!(ids.iter().all(|id| id.0 < 100)),
+        Err(error) => check(&error),
+    }
+});

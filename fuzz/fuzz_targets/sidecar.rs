@@ -1,0 +1,14 @@
+//! The index beside an archive, which must never be believed where it lies.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uringload::dataset::{Tar, TarOptions};
+use uringload_fuzz::{files, walk};
+
+const ARCHIVE: &[u8] = include_bytes!("../corpus/tar/two.tar");
+
+fuzz_target!(|data: &[u8]| {
+    let folder = files(&[("a.tar", ARCHIVE), ("a.tar.uidx", data)]);
+    let options = TarOptions { threads: 1, ..TarOptions::default() };
+    walk(Tar::open(&[folder.join("a.tar")], &options));
+});

@@ -1,0 +1,189 @@
+//! `uringload pack`: writes a dataset as WebDataset shards, and says what came of it.
+
+use super::Done;
+use super::arguments::{Format, MissingName, OnErrorName, Pack as Options};
+use super::data::Data;
+use super::failure::{Exit, Failure};
+use super::interrupt::{Interrupt, eprintln_quietly};
+use super::units;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use uringload::pack::{Pack, PackProgress, PackReport};
+use uringload::{Error, ErrorKind};
+
+/// Packs what is missing.
+pub fn run(options: &Options) -> Done {
+    let start = Instant::now();
+    let interrupt = Interrupt::install();
+    check_apart(options)?;
+    // Samples that lack a field are packed without it.
+    let format = Format { missing: MissingName::Empty, ..options.format.under(&options.failing) };
+    let data = Data::open(&options.paths, &format)?;
+    for skipped in data.skipped() {
+        let (count, first) = (units::count(skipped.count), skipped.first.display());
+        eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.reason.describe()));
+    }
+    let pack = Pack::new(data.dataset.clone(), &options.folder, options.options())?;
+    let progress = Progress::new(start);
+    let report = pack.run(&|done| {
+        progress.tell(done);
+        if interrupt.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    drop(progress);
+    let report = report?;
+    if options.failing.on_error == OnErrorName::Warn {
+        report.errors.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out: {error}")));
+    }
+    let time = start.elapsed();
+    let text = match options.json {
+        true => format!("{:#}\n", as_json(&data, &pack, &report, time)),
+        false => as_text(&data, &pack, &report, time),
+    };
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::Done })
+}
+
+/// Refuses a folder that the next look at the source would find the shards in.
+fn check_apart(options: &Options) -> Result<(), Failure> {
+    // The folder may not be there: then the place where it will be is looked at.
+    let exists = options.folder.ancestors().find_map(|place| {
+        let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
+        place.canonicalize().ok()
+    });
+    let Some(place) = exists else { return Ok(()) };
+    let is_around = |path: &&Path| path.is_dir() && path.canonicalize().is_ok_and(|path| place.starts_with(path));
+    match options.paths.iter().map(AsRef::as_ref).find(is_around) {
+        None => Ok(()),
+        Some(path) => {
+            let doing = format!("the shards would lie within the source {path:?}, in");
+            let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(&options.folder);
+            Err(error.with_remedy("name a folder apart from the source").into())
+        }
+    }
+}
+
+/// Bytes of archives that are no values, for each byte of a value.
+fn overhead(report: &PackReport, bytes: u64) -> f64 {
+    if report.payload_bytes == 0 { 0.0 } else { bytes as f64 / report.payload_bytes as f64 }
+}
+
+fn as_text(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> String {
+    let count = units::count;
+    let of = |bytes: u64| units::bytes(bytes as f64);
+    let mut out = String::new();
+    let mut row = |name: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{name:<14} {value}");
+    };
+    let dataset = &data.dataset;
+    row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
+    let planned = pack.shards().len() as u64;
+    let kept = match report.shards_kept {
+        0 => String::new(),
+        kept => format!(", {} of which were there", count(kept)),
+    };
+    row("shards", format!("{} of {} in {}{kept}", count(report.shards), count(planned), pack.folder().display()));
+    let less = match dataset.len() - pack.samples() {
+        0 => String::new(),
+        less => format!(", fewer by {} that share a key with another", count(less)),
+    };
+    if report.is_interrupted {
+        row("interrupted", "run it again to go on".into());
+    } else {
+        row("samples", format!("{}{less}", count(report.samples)));
+    }
+    if report.lacking > 0 {
+        row("lacking", format!("{} samples that could not be had", count(report.lacking)));
+    }
+    let rate = units::bytes(report.bytes_written as f64 / time.as_secs_f64().max(1e-9));
+    let (written, time) = (of(report.bytes_written), units::time(time));
+    row("written", format!("{written} in {time}, {rate}/s, {} members", count(report.members_written)));
+    let other = report.bytes_written.saturating_sub(report.payload_bytes + report.padding_bytes);
+    let percent = |bytes| 100.0 * overhead(report, bytes);
+    row(
+        "overhead",
+        format!(
+            "{:.2} % padding ({}), {:.2} % headers and ends ({})",
+            percent(report.padding_bytes),
+            of(report.padding_bytes),
+            percent(other),
+            of(other)
+        ),
+    );
+    if report.failed > 0 {
+        row("left out", format!("{} samples", count(report.failed)));
+        report.errors.iter().take(ERRORS_SHOWN).for_each(|error| row("", error.to_string()));
+    }
+    out
+}
+
+/// Errors that the table has; the report has more, and a quarantine file all.
+const ERRORS_SHOWN: usize = 5;
+
+fn as_json(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Value {
+    let shard = |(number, range): (u64, &std::ops::Range<u64>)| {
+        let path = pack.path(number);
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        json!({ "name": name, "samples": [range.start, range.end] })
+    };
+    json!({
+        "version": 1,
+        "format": data.dataset.format(),
+        "fingerprint": format!("{:016x}", data.dataset.fingerprint()),
+        "source_samples": data.dataset.len(),
+        "folder": pack.folder().to_string_lossy(),
+        "shards_planned": pack.shards().len(),
+        "shards": report.shards,
+        "shards_kept": report.shards_kept,
+        "samples_planned": pack.samples(),
+        "samples": report.samples,
+        "lacking": report.lacking,
+        "samples_written": report.samples_written,
+        "members_written": report.members_written,
+        "payload_bytes": report.payload_bytes,
+        "padding_bytes": report.padding_bytes,
+        "bytes_written": report.bytes_written,
+        "padding_share": overhead(report, report.padding_bytes),
+        "failed": report.failed,
+        "errors": report.errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "interrupted": report.is_interrupted,
+        "seconds": time.as_secs_f64(),
+        "plan": (0..).zip(pack.shards()).map(shard).collect::<Vec<_>>(),
+    })
+}
+
+/// A line on stderr while shards are written; silent where stderr is no terminal.
+struct Progress {
+    bar: ProgressBar,
+    start: Instant,
+}
+
+impl Progress {
+    fn new(start: Instant) -> Progress {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+        if let Ok(style) = ProgressStyle::with_template("pack {bar:30} {percent:>3} %  {msg}  {eta}") {
+            bar.set_style(style);
+        }
+        Progress { bar, start }
+    }
+
+    fn tell(&self, done: PackProgress) {
+        let rate = done.bytes as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
+        self.bar.set_length(done.samples_total);
+        self.bar.set_position(done.samples);
+        self.bar.set_message(format!("{}/s, {} of {} shards", units::bytes(rate), done.shards, done.shards_total));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,192 @@
+//! Chunks that are decoded: those that hold the same rows are a band, which becomes these rows end to end.
+
+use super::filters::{Filters, Scratch};
+use super::index::{Chunk, Grid};
+use bytes::Bytes;
+use std::io;
+
+/// Where in a dataset its rows come from, and how.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// All rows lie end to end from this byte on.
+    Rows(u64),
+    /// So many rows lie end to end in each chunk; the chunks begin at these bytes. In a chunk a row begins every
+    /// `stride` bytes, which are more than a row has where chunks are wider than the dataset.
+    Runs { rows: u64, stride: u64, offsets: Vec<u64> },
+    /// Rows are cut from bands.
+    Bands(Bands),
+}
+
+/// The chunks of a dataset that have to be decoded, or put together from pieces.
+pub(super) struct Bands {
+    pub(super) grid: Grid,
+    pub(super) shape: Vec<u64>,
+    pub(super) element_bytes: u64,
+    /// Those that were written, by number.
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) filters: Filters,
+    /// Whether chunks that reach over the end of the dataset did not go through the filters.
+    pub(super) plain_edges: bool,
+    /// An element that was never written.
+    pub(super) fill: [u8; 8],
+}
+
+/// A chunk that cannot be decoded: where it lies, and why.
+pub(super) struct BadChunk {
+    pub(super) offset: u64,
+    pub(super) cause: io::Error,
+}
+
+impl std::fmt::Debug for Bands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bands").field("shape", &self.shape).field("chunk", &self.grid.chunk).finish_non_exhaustive()
+    }
+}
+
+impl Bands {
+    /// Rows of every band but the last.
+    pub(super) fn rows(&self) -> u64 {
+        self.grid.chunk[0]
+    }
+
+    /// Number of bands.
+    pub(super) fn count(&self) -> u64 {
+        self.grid.counts[0]
+    }
+
+    /// Bytes of a row.
+    pub(super) fn row_bytes(&self) -> u64 {
+        // Fits, as the whole dataset does.
+        self.shape[1..].iter().product::<u64>() * self.element_bytes
+    }
+
+    /// The first row of a band, and how many it has.
+    pub(super) fn rows_of(&self, band: u64) -> (u64, u64) {
+        let first = band * self.rows();
+        (first, self.rows().min(self.shape[0] - first))
+    }
+
+    /// The chunks of a band that were written.
+    pub(super) fn chunks_of(&self, band: u64) -> &[Chunk] {
+        let per_band = self.grid.counts[1..].iter().product::<u64>();
+        let from = self.chunks.partition_point(|chunk| chunk.number < band * per_band);
+        let chunks = &self.chunks[from..];
+        // A band of more chunks than there are at all ends with the list.
+        let end = (band + 1).saturating_mul(per_band);
+        &chunks[..chunks.partition_point(|chunk| chunk.number < end)]
+    }
+
+    /// Most bytes that the chunks of a band are stored in.
+    pub(super) fn largest_stored(&self) -> u64 {
+        let per_band = self.grid.counts[1..].iter().product::<u64>().max(1);
+        let bands = self.chunks.chunk_by(|a, b| a.number / per_band == b.number / per_band);
+        bands.map(|band| band.iter().map(|chunk| u64::from(chunk.len)).sum()).max().unwrap_or(0)
+    }
+
+    /// Whether every chunk was written as it is, and each holds whole rows: where these lie, if so.
+    pub(super) fn runs(&self) -> Option<Part> {
+        let plain = self.filters.0.is_empty() && self.chunks.len() as u64 == self.count();
+        // Rows of a chunk that is wider in another dimension than the first of a row are in pieces.
+        let whole = self.grid.counts[1..].iter().all(|&count| count == 1)
+            && self.shape.iter().zip(&self.grid.chunk).skip(2).all(|(len, chunk)| len == chunk);
+        let stride = self.grid.chunk_bytes / self.rows();
+        let offsets = || self.chunks.iter().map(|chunk| chunk.offset).collect();
+        (plain && whole).then(|| Part::Runs { rows: self.rows(), stride, offsets: offsets() })
+    }
+
+    /// Decodes a band of which these chunks are stored; `out` has the length of its rows.
+    pub(super) fn decode(&self, band: u64, stored: &[Bytes], out: &mut [u8]) -> Result<(), BadChunk> {
+        let chunks = self.chunks_of(band);
+        if (chunks.len() as u64) < self.grid.counts[1..].iter().product() {
+            let element = &self.fill[..self.element_bytes as usize];
+            out.chunks_exact_mut(element.len()).for_each(|out| out.copy_from_slice(element));
+        }
+        let mut scratch = Scratch::default();
+        for (chunk, stored) in chunks.iter().zip(stored) {
+            let placed = self.place(chunk.number, band);
+            let is_edge = placed.lens != self.grid.chunk;
+            let mask = if is_edge && self.plain_edges { u32::MAX } else { chunk.mask };
+            let bad = |cause| BadChunk { offset: chunk.offset, cause };
+            if placed.is_whole(&self.grid.chunk, &self.shape) {
+                let (from, len) = (placed.offset(&self.shape, self.element_bytes), self.grid.chunk_bytes as usize);
+                self.filters.undo(mask, stored, &mut out[from..from + len], &mut scratch).map_err(bad)?;
+                continue;
+            }
+            // A chunk may be far larger than the dataset, or claim to be.
+            let tile = self.filters.undone(mask, stored, self.grid.chunk_bytes as usize, &mut scratch).map_err(bad)?;
+            placed.copy(tile, &self.grid.chunk, out, &self.shape, self.element_bytes as usize);
+        }
+        Ok(())
+    }
+
+    /// Where a chunk lies in its band.
+    fn place(&self, number: u64, band: u64) -> Placed {
+        let rank = self.shape.len();
+        let (mut starts, mut lens) = (vec![0; rank], vec![0; rank]);
+        let mut rest = number;
+        for dimension in (0..rank).rev() {
+            let at = rest % self.grid.counts[dimension];
+            rest /= self.grid.counts[dimension];
+            let start = at * self.grid.chunk[dimension];
+            lens[dimension] = self.grid.chunk[dimension].min(self.shape[dimension] - start);
+            starts[dimension] = start;
+        }
+        starts[0] -= band * self.rows();
+        Placed { starts, lens }
+    }
+}
+
+/// The part of a chunk that is within the dataset: where it begins in the rows of its band, and how long it is.
+struct Placed {
+    starts: Vec<u64>,
+    lens: Vec<u64>,
+}
+
+impl Placed {
+    /// Whether the chunk is whole rows, and all of it lies within the dataset.
+    fn is_whole(&self, chunk: &[u64], shape: &[u64]) -> bool {
+        self.lens == chunk && self.lens[1..] == shape[1..]
+    }
+
+    /// The byte of the rows at which it begins.
+    fn offset(&self, shape: &[u64], element_bytes: u64) -> usize {
+        let elements = self.starts.iter().zip(shape).enumerate();
+        // The rows' own length is not known to them, nor needed: nothing is before the first.
+        let at =
+            elements.fold(0, |at, (dimension, (start, len))| if dimension == 0 { *start } else { at * len + start });
+        (at * element_bytes) as usize
+    }
+
+    /// Copies it from a decoded chunk into the rows, run by run.
+    fn copy(&self, tile: &[u8], chunk: &[u64], out: &mut [u8], shape: &[u64], element_bytes: usize) {
+        let rank = chunk.len();
+        // Dimensions from `inner` on are one run: all but the first of them are whole in both.
+        let mut inner = rank - 1;
+        while inner > 0 && self.lens[inner] == chunk[inner] && self.lens[inner] == shape[inner] {
+            inner -= 1;
+        }
+        let run = self.lens[inner..].iter().product::<u64>() as usize * element_bytes;
+        let mut at = vec![0; rank];
+        loop {
+            let (mut from, mut to) = (0, 0);
+            for dimension in 0..rank {
+                from = from * chunk[dimension] + at[dimension];
+                // As above, the first dimension has no length that counts.
+                let len = if dimension == 0 { 0 } else { shape[dimension] };
+                to = to * len + self.starts[dimension] + at[dimension];
+            }
+            let (from, to) = (from as usize * element_bytes, to as usize * element_bytes);
+            out[to..to + run].copy_from_slice(&tile[from..from + run]);
+            let mut dimension = inner;
+            loop {
+                let Some(outer) = dimension.checked_sub(1) else { return };
+                dimension = outer;
+                at[dimension] += 1;
+                if at[dimension] < self.lens[dimension] {
+                    break;
+                }
+                at[dimension] = 0;
+            }
+        }
+    }
+}

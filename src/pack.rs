@@ -1,0 +1,472 @@
+//! Any dataset as WebDataset shards whose payloads lie at boundaries of 4096 bytes.
+
+mod archive;
+mod header;
+mod layout;
+mod manifest;
+mod names;
+mod npy;
+mod plan;
+mod shard;
+
+use crate::config::{Batching, Collate, Config, MaxFailures, OnError, Shuffle};
+use crate::dataset::{Dataset, FileId, Missing, SampleId, Tar, TarOptions, try_in_parallel};
+use crate::error::{Error, ErrorKind, Result};
+use manifest::Destination;
+use names::Names;
+use plan::Plan;
+use shard::Written;
+use std::num::NonZero;
+use std::ops::{ControlFlow, Range};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use names::Keys;
+
+/// How a dataset is packed.
+#[derive(Clone, Debug)]
+pub struct PackOptions {
+    /// What the names of shards begin with: `PREFIX-000000.tar`.
+    pub prefix: String,
+    /// Values of this many bytes and more begin at a multiple of it: 4096, or 512 for archives without padding.
+    pub align: u64,
+    /// Bytes of a shard at most, unless it has one sample alone. Where only reading tells how long values are (columns
+    /// of several lengths, compressed chunks) it is about as many.
+    pub shard_bytes: u64,
+    /// Samples of a shard at most.
+    pub shard_samples: Option<u64>,
+    /// What samples are called.
+    pub keys: Keys,
+    /// Shards that are written at once; 0: as many as there are processors, at most 4.
+    pub threads: usize,
+    /// Whether shards that another pack has put there are replaced.
+    pub overwrite: bool,
+    /// By which means the source is read, and what becomes of samples that cannot be had: engine, reads, memory (of
+    /// each thread), `on_error`, `max_failures` (of the whole pack), `quarantine` and `timeout`. The order is that of
+    /// the source, and the rest of this is not looked at.
+    pub config: Config,
+}
+
+impl Default for PackOptions {
+    fn default() -> PackOptions {
+        PackOptions {
+            prefix: "shard".into(),
+            align: UNIT_BYTES,
+            shard_bytes: SHARD_BYTES,
+            shard_samples: None,
+            keys: Keys::default(),
+            threads: 0,
+            overwrite: false,
+            config: Config::default(),
+        }
+    }
+}
+
+/// What direct reads are aligned to on most disks, and what archives are whole multiples of.
+const UNIT_BYTES: u64 = 4096;
+/// Shards are about so large where nobody says otherwise.
+const SHARD_BYTES: u64 = 1_000_000_000;
+/// Most threads where nobody says how many: more do not write faster on one disk.
+const THREADS_MAX: usize = 4;
+/// A batch is read for each write or so: no longer than this, unless a sample is, and no more samples than that.
+const BATCH_BYTES: u64 = 16 << 20;
+const BATCH_SAMPLES: u64 = 1024;
+/// Samples that could not be had, of which a report has the error.
+const FAILED_NAMED: usize = 100;
+
+/// A dataset that is to become shards of tar archives, as webdataset's `ShardWriter` would write them.
+///
+/// # What a member is called
+/// Archives (`tar`) keep their keys and fields. Of a folder each file becomes a member under its path: as webdataset
+/// has it, its key is the path up to the first dot of the last component, and what stands behind it is the field ("bin"
+/// where there is no dot). **Files that have one key are one sample**: `n01/7.jpg` and `n01/7.json` are the sample
+/// `n01/7` with two fields, so there may be fewer samples than files. The label of a class folder is the member
+/// `KEY.cls`, in decimal digits, unless the sample has a file of that name. All other formats have no names that
+/// webdataset would take: a sample is called by its number, and each column is a member, `000000017.COLUMN`, its name
+/// in lower case and without slashes, blanks and underscores in front.
+///
+/// # What is in a member
+/// Bytes as they are where a column is a vector of bytes. Numbers of any other type or shape are `.npy` files, and the
+/// field ends in `.npy`, so that nothing is lost of type and shape. NumPy has no bfloat16 and no 8-bit floats: their
+/// bits are integers in a field that ends in `.bf16.npy`, `.f8e4m3.npy` or `.f8e5m2.npy`. A sample that lacks a field
+/// has no member of it.
+///
+/// # Where it lies
+/// Members of 4096 bytes and more begin at a multiple of 4096 bytes; smaller ones lie across none, and those in front
+/// of a large one lie right before its header. What lies between is a comment in a PAX header, which all readers pass
+/// over. Members are in the order of their fields. Owner, mode and time are the same in each, so that two packs of a
+/// source are the same bytes, whatever the number of threads.
+///
+/// # Which samples are in a shard
+/// A function of the source's index and the options: shards are as long as `shard_bytes` and `shard_samples` allow. A
+/// key comes once in a shard; a source where it comes twice is refused.
+///
+/// # Whole shards only
+/// A shard is written under a name with a dot in front, synced, and then renamed, and its index is put beside it. A
+/// pack that was ended, by whatever, goes on where it is run again: `pack.json` in the folder says what the shards
+/// there are made of, and those that are there are kept.
+///
+/// ```no_run
+/// use std::ops::ControlFlow;
+/// use std::sync::Arc;
+/// use uringload::dataset::Folder;
+/// use uringload::pack::{Pack, PackOptions};
+///
+/// let photos = Arc::new(Folder::open(&["/data/photos"])?);
+/// let pack = Pack::new(photos, "/data/shards", PackOptions::default())?;
+/// let report = pack.run(&|_| ControlFlow::Continue(()))?;
+/// println!("{} samples in {} shards", report.samples, report.shards);
+/// # Ok::<(), uringload::Error>(())
+/// ```
+pub struct Pack {
+    dataset: Arc<dyn Dataset>,
+    folder: PathBuf,
+    options: PackOptions,
+    config: Config,
+    names: Names,
+    plan: Plan,
+}
+
+/// How far a pack has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackProgress {
+    /// Samples that are written or left out, those of shards that were there counted.
+    pub samples: u64,
+    /// All samples.
+    pub samples_total: u64,
+    /// Bytes of values that were written.
+    pub bytes: u64,
+    /// Shards that are whole, those that were there counted.
+    pub shards: u64,
+    /// All shards.
+    pub shards_total: u64,
+}
+
+/// What came of a pack.
+#[derive(Clone, Debug, Default)]
+pub struct PackReport {
+    /// Samples in all shards.
+    pub samples: u64,
+    /// Samples that the source has and the shards lack, because they could not be had in this run or an earlier one.
+    pub lacking: u64,
+    /// Shards in the folder.
+    pub shards: u64,
+    /// Those of them that were there.
+    pub shards_kept: u64,
+    /// Samples that this run has written.
+    pub samples_written: u64,
+    /// Members that this run has written.
+    pub members_written: u64,
+    /// Bytes of values that this run has written.
+    pub payload_bytes: u64,
+    /// Bytes that this run has written for nothing but the alignment of values.
+    pub padding_bytes: u64,
+    /// Bytes of the archives that this run has written.
+    pub bytes_written: u64,
+    /// Samples that could not be had in this run.
+    pub failed: u64,
+    /// The errors of the first of these, a hundred at most.
+    pub errors: Vec<Error>,
+    /// Whether it was ended before all shards were written; then the numbers are those of this run.
+    pub is_interrupted: bool,
+}
+
+impl Pack {
+    /// Plans the shards of `dataset` in `folder`. Looks at the index alone, and writes nothing.
+    ///
+    /// The folder must not be one that the dataset is found in, or what is written becomes a part of it; of files that
+    /// the dataset has, that is seen to here.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for options that cannot be, for columns or files of one name, for keys that come twice in a
+    /// shard, and for a source below `folder`; `Empty` for a dataset without samples.
+    pub fn new(dataset: Arc<dyn Dataset>, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
+        let folder = folder.into();
+        check(&options)?;
+        if dataset.is_empty() {
+            return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
+        }
+        check_apart(&*dataset, &folder)?;
+        let names = Names::new(Arc::clone(&dataset), options.keys)?;
+        let plan = plan::plan(&*dataset, &names, &options)?;
+        let config = Config { batch_size: batch_size(&*dataset), ..reading(&options.config) };
+        Ok(Pack { dataset, folder, options, config, names, plan })
+    }
+
+    /// The samples of the source that each shard has.
+    pub fn shards(&self) -> &[Range<u64>] {
+        &self.plan.shards
+    }
+
+    /// Samples in all shards: fewer than the source's where several files are one sample.
+    pub fn samples(&self) -> u64 {
+        self.plan.samples
+    }
+
+    /// The folder that shards go to.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where shard number `shard` lies, or will.
+    pub fn path(&self, shard: u64) -> PathBuf {
+        self.folder.join(shard_name(&self.options.prefix, shard))
+    }
+
+    /// Writes the shards that are not there, on several threads. `tell` is told by each of them, and may ask for an
+    /// end: then what is whole stays.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a folder with something else in it, for one with shards of another source or of other
+    /// options unless they are to be overwritten, and for one that another pack writes to; the error of a sample that
+    /// cannot be had, unless `on_error` lets it be left out; `TooManyFailures`; what the system says of what cannot be
+    /// written. Shards that are whole stay.
+    pub fn run(&self, tell: &(dyn Fn(PackProgress) -> ControlFlow<()> + Sync)) -> Result<PackReport> {
+        let _destination = Destination::prepare(self)?;
+        let numbers = 0..self.shards().len() as u64;
+        let (there, missing): (Vec<u64>, Vec<u64>) = numbers.partition(|&shard| self.path(shard).exists());
+        let job = Job::new(self, tell);
+        for &shard in &there {
+            job.samples.fetch_add(self.samples_of(shard), Ordering::Relaxed);
+            job.shards.fetch_add(1, Ordering::Relaxed);
+        }
+        let written = try_in_parallel(&missing, self.threads(), |&shard| self.write_shard(&job, shard))?;
+        let mut report = PackReport { failed: job.failed.load(Ordering::Relaxed), ..PackReport::default() };
+        report.errors = job.errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for shard in written {
+            let Some(shard) = shard else {
+                report.is_interrupted = true;
+                continue;
+            };
+            report.shards += 1;
+            report.samples_written += shard.samples;
+            report.members_written += shard.members;
+            report.payload_bytes += shard.payload_bytes;
+            report.padding_bytes += shard.padding_bytes;
+            report.bytes_written += shard.bytes;
+        }
+        report.shards_kept = there.len() as u64;
+        report.shards += report.shards_kept;
+        report.samples = report.samples_written;
+        if !report.is_interrupted {
+            self.check_all(&mut report)?;
+        }
+        Ok(report)
+    }
+
+    /// Samples that a shard is planned to have.
+    fn samples_of(&self, shard: u64) -> u64 {
+        // Fits: an index into the plan.
+        self.plan.shards[shard as usize].clone().filter(|&id| self.names.begins(id)).count() as u64
+    }
+
+    fn threads(&self) -> usize {
+        match self.options.threads {
+            0 => std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX),
+            threads => threads,
+        }
+    }
+
+    /// Writes a shard and its index. `None` where an end was asked for.
+    fn write_shard(&self, job: &Job<'_>, shard: u64) -> Result<Option<Written>> {
+        if job.is_ended() {
+            return Ok(None);
+        }
+        let path = self.path(shard);
+        // Fits: an index into the plan.
+        let range = self.plan.shards[shard as usize].clone();
+        let written = shard::write(self, job, range, path.clone())?;
+        if let Some(written) = &written {
+            job.shards.fetch_add(1, Ordering::Relaxed);
+            // An archive of which every sample was left out has nothing to look for.
+            let found = if written.samples == 0 { 0 } else { Tar::open(&[&path], &tar_options())?.len() };
+            if found != written.samples {
+                let doing = format!(
+                    "{} samples were written, and {found} are read: this is a bug of uringload",
+                    written.samples
+                );
+                return Err(Error::new(ErrorKind::Internal, doing).with_file(path));
+            }
+        }
+        Ok(written)
+    }
+
+    /// Opens all shards, as a reader will, and counts what they have.
+    fn check_all(&self, report: &mut PackReport) -> Result<()> {
+        let shards: Vec<PathBuf> = (0..report.shards).map(|shard| self.path(shard)).collect();
+        let samples = match Tar::open(&shards, &tar_options()) {
+            Ok(tar) => tar.len(),
+            Err(error) if error.kind() == ErrorKind::Empty => 0,
+            Err(error) => {
+                return Err(error.with_remedy("it was whole when it was written: delete it and run the pack again"));
+            }
+        };
+        report.samples = samples;
+        report.lacking = self.plan.samples.saturating_sub(samples);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Pack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Pack { folder, options, plan, .. } = self;
+        f.debug_struct("Pack")
+            .field("folder", folder)
+            .field("options", options)
+            .field("plan", plan)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the threads share.
+struct Job<'a> {
+    pack: &'a Pack,
+    tell: &'a (dyn Fn(PackProgress) -> ControlFlow<()> + Sync),
+    is_ended: AtomicBool,
+    samples: AtomicU64,
+    bytes: AtomicU64,
+    shards: AtomicU64,
+    failed: AtomicU64,
+    errors: Mutex<Vec<Error>>,
+}
+
+impl<'a> Job<'a> {
+    fn new(pack: &'a Pack, tell: &'a (dyn Fn(PackProgress) -> ControlFlow<()> + Sync)) -> Job<'a> {
+        let [samples, bytes, shards, failed] = [0; 4].map(AtomicU64::new);
+        let (is_ended, errors) = (AtomicBool::new(false), Mutex::default());
+        Job { pack, tell, is_ended, samples, bytes, shards, failed, errors }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Relaxed)
+    }
+
+    fn add_sample(&self) {
+        self.samples.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn tell(&self) -> ControlFlow<()> {
+        let told = (self.tell)(PackProgress {
+            samples: self.samples.load(Ordering::Relaxed),
+            samples_total: self.pack.plan.samples,
+            bytes: self.bytes.load(Ordering::Relaxed),
+            shards: self.shards.load(Ordering::Relaxed),
+            shards_total: self.pack.plan.shards.len() as u64,
+        });
+        if told.is_break() {
+            self.is_ended.store(true, Ordering::Relaxed);
+        }
+        if self.is_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// A sample that cannot be had: the end, or counted.
+    fn add_failed(&self, key: &[u8], id: SampleId, error: Error) -> Result<()> {
+        let config = &self.pack.options.config;
+        let key = String::from_utf8_lossy(key).into_owned();
+        let named = Error::new(error.kind(), format!("cannot pack sample {} ({key:?})", id.0)).with_source(error);
+        if config.on_error == OnError::Raise {
+            return Err(named.with_remedy("mend it, or leave out what cannot be had (--on-error skip)"));
+        }
+        let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        let limit = match config.max_failures {
+            None => u64::MAX,
+            Some(MaxFailures::Count(count)) => count,
+            Some(MaxFailures::Fraction(share)) => (share * self.pack.dataset.len() as f64) as u64,
+        };
+        if failed > limit {
+            let doing = format!("{failed} samples could not be had, {limit} are allowed");
+            return Err(Error::new(ErrorKind::TooManyFailures, doing).with_source(named));
+        }
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() < FAILED_NAMED {
+            errors.push(named);
+        }
+        Ok(())
+    }
+}
+
+/// The file name of a shard.
+fn shard_name(prefix: &str, shard: u64) -> String {
+    format!("{prefix}-{shard:06}.tar")
+}
+
+fn check(options: &PackOptions) -> Result<()> {
+    let refused =
+        |doing: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
+    let PackOptions { prefix, align, shard_bytes, shard_samples, config, .. } = options;
+    if prefix.is_empty() || prefix.starts_with('.') || prefix.contains(['/', '\0']) {
+        return refused(format!("shards cannot have names that begin with {prefix:?}"), "give a plain word");
+    }
+    if ![512, UNIT_BYTES].contains(align) {
+        return refused(format!("values cannot be aligned to {align} bytes"), "it is 4096 or 512");
+    }
+    if *shard_bytes == 0 || *shard_samples == Some(0) {
+        return refused("a shard has at least one sample".into(), "give at least 1");
+    }
+    if config.on_error == OnError::Replace {
+        return refused("a pack has no use for samples in the place of others".into(), "skip them, or raise");
+    }
+    Ok(())
+}
+
+/// What is written must not be read.
+fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
+    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
+    for (number, root) in dataset.files().roots().iter().enumerate() {
+        let root_path = root.path.canonicalize().unwrap_or_else(|_| root.path.clone());
+        if !root_path.starts_with(&folder) && !folder.starts_with(&root_path) {
+            continue;
+        }
+        for file in dataset.files().files_of(number).map(FileId) {
+            let path = dataset.files().path(file);
+            if path.canonicalize().is_ok_and(|path| path.starts_with(&folder)) {
+                let doing = format!("the source has a file in the folder that shards go to, {path:?}:");
+                return Err(Error::new(ErrorKind::InvalidArgument, doing)
+                    .with_file(folder)
+                    .with_remedy("name a folder apart from the source"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How the source is read: in its order, once, as views of what was read.
+fn reading(config: &Config) -> Config {
+    Config {
+        batching: Batching::Samples,
+        epochs: Some(1),
+        shuffle: Shuffle::Off,
+        rank: 0,
+        world_size: 1,
+        drop_last: false,
+        start_epoch: 0,
+        start_position: 0,
+        start_rows: 0,
+        // What is wrong with a sample is told with its key, and counted over all shards.
+        on_error: OnError::Skip,
+        max_failures: None,
+        collate: Collate::Views,
+        collate_columns: Vec::new(),
+        key_column: false,
+        index_column: false,
+        ..config.clone()
+    }
+}
+
+fn batch_size(dataset: &dyn Dataset) -> u64 {
+    let mut samples = BATCH_SAMPLES.min(dataset.len());
+    while samples > 1 && dataset.largest(samples) > BATCH_BYTES {
+        samples /= 2;
+    }
+    samples
+}
+
+/// How shards are looked at: not all of their samples need have all fields.
+fn tar_options() -> TarOptions {
+    TarOptions { missing: Missing::Empty, ..TarOptions::default() }
+}

@@ -1,0 +1,201 @@
+//! An archive that is being written: under a name that nobody reads, in large pieces past the page cache, until it is
+//! whole, on the disk, and gets its own.
+
+use super::UNIT_BYTES;
+use super::header::{self, BLOCK_BYTES};
+use super::layout::Member;
+use super::plan::END_BYTES;
+use crate::error::{Error, Result};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes that are written at once.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// See the module. Deleted by drop unless it was finished.
+pub(super) struct Archive {
+    file: File,
+    path: PathBuf,
+    temporary: PathBuf,
+    buffer: Buffer,
+    /// Bytes that were written before those in the buffer.
+    written: u64,
+    is_finished: bool,
+    /// The headers of a member.
+    headers: Vec<u8>,
+}
+
+/// Memory at a boundary of units, as writes past the page cache want it.
+struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    filled: usize,
+}
+
+impl Buffer {
+    fn new() -> Buffer {
+        let unit = UNIT_BYTES as usize;
+        let memory = vec![0; PIECE_BYTES + unit];
+        let start = memory.as_ptr().addr().next_multiple_of(unit) - memory.as_ptr().addr();
+        Buffer { memory, start, filled: 0 }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.filled]
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start + self.filled..self.start + PIECE_BYTES]
+    }
+}
+
+impl Archive {
+    /// Begins the archive that will lie at `path`.
+    ///
+    /// # Errors
+    /// Why no file can be made beside it.
+    pub(super) fn create(path: PathBuf) -> Result<Archive> {
+        let temporary = temporary_of(&path);
+        let open = |flags: OFlags| {
+            let flags = flags.bits().cast_signed();
+            File::options().write(true).create_new(true).custom_flags(flags).open(&temporary)
+        };
+        // A filesystem without direct writes refuses them here or at the first one.
+        let file = match open(OFlags::DIRECT) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                // The name is made before the flag is looked at.
+                let _ = fs::remove_file(&temporary);
+                open(OFlags::empty())
+            }
+            opened => opened,
+        };
+        let file = file.map_err(|source| failed(&path, source))?;
+        let buffer = Buffer::new();
+        Ok(Archive { file, path, temporary, buffer, written: 0, is_finished: false, headers: Vec::new() })
+    }
+
+    /// Bytes so far.
+    pub(super) fn position(&self) -> u64 {
+        self.written + self.buffer.filled as u64
+    }
+
+    /// Adds a member, with its padding.
+    ///
+    /// # Errors
+    /// Why it cannot be written: no room on the disk, most likely.
+    pub(super) fn push(&mut self, member: &Member) -> Result<()> {
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.clear();
+        header::write(&member.name, member.len, member.padding, &mut headers);
+        let pushed = [&headers[..], &member.head, &member.value].into_iter().try_for_each(|bytes| self.write(bytes));
+        self.headers = headers;
+        pushed.and_then(|()| self.fill_up(BLOCK_BYTES)).map_err(|source| failed(&self.path, source))
+    }
+
+    /// Ends the archive, has the disk take it, and gives it its name. Returns its bytes.
+    ///
+    /// # Errors
+    /// As [`Archive::push`].
+    pub(super) fn finish(mut self) -> Result<u64> {
+        let finished = self
+            .write(&[0; END_BYTES as usize])
+            // Whole units, so that readers past the page cache meet no end within one.
+            .and_then(|()| self.fill_up(UNIT_BYTES))
+            .and_then(|()| self.flush())
+            .and_then(|()| self.file.sync_all())
+            .and_then(|()| fs::rename(&self.temporary, &self.path));
+        finished.map_err(|source| failed(&self.path, source))?;
+        self.is_finished = true;
+        sync_folder(&self.path).map_err(|source| failed(&self.path, source))?;
+        Ok(self.written)
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let room = self.buffer.room();
+            let taken = bytes.len().min(room.len());
+            room[..taken].copy_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            self.buffer.filled += taken;
+            if self.buffer.filled == PIECE_BYTES {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeros up to the next multiple.
+    fn fill_up(&mut self, multiple: u64) -> io::Result<()> {
+        let missing = self.position().next_multiple_of(multiple) - self.position();
+        self.write(&[0; UNIT_BYTES as usize][..missing as usize])
+    }
+
+    /// Writes what is in the buffer: whole units, always.
+    fn flush(&mut self) -> io::Result<()> {
+        let mut done = 0;
+        while done < self.buffer.filled {
+            match self.file.write_at(&self.buffer.bytes()[done..], self.written + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => done += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.go_through_page_cache(error)?,
+                Err(error) => return Err(error),
+            }
+        }
+        self.written += done as u64;
+        self.buffer.filled = 0;
+        Ok(())
+    }
+
+    /// Where direct writes are not to be had, or one ended within a unit.
+    fn go_through_page_cache(&self, refused: io::Error) -> io::Result<()> {
+        let flags = fcntl_getfl(&self.file)?;
+        if !flags.contains(OFlags::DIRECT) {
+            return Err(refused);
+        }
+        Ok(fcntl_setfl(&self.file, flags - OFlags::DIRECT)?)
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // Where it cannot be deleted it stays, under a name that the next run deletes.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// The name of what is to become `path`.
+pub(super) fn temporary_of(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".tmp");
+    path.with_file_name(name)
+}
+
+/// Has the disk take the names in the folder of `path`.
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some filesystems have nothing to sync of a folder.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
+}
+
+/// What is wrong with writing there.
+pub(super) fn failed(path: &Path, source: io::Error) -> Error {
+    let remedy = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on its disk and run it again: shards that are whole are kept"
+        }
+        io::ErrorKind::FileTooLarge => "ask for smaller shards, or raise the limit (ulimit -f)",
+        io::ErrorKind::PermissionDenied => "name a folder that this process may write to",
+        _ => "run it again when that is mended: shards that are whole are kept",
+    };
+    Error::io("cannot write", source).with_file(path).with_remedy(remedy)
+}

@@ -1,0 +1,331 @@
+//! From a dataset's samples to keys and fields: which members a sample has, and what they are called.
+
+use super::layout::Member;
+use super::npy;
+use crate::dataset::{DType, Dataset, Field, KEY_BYTES_MAX, SampleId, Shape, split_name};
+use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+
+/// What samples are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// As their source calls them where it has names for them: files of folders and samples of tar archives. By number
+    /// otherwise.
+    #[default]
+    Source,
+    /// By their number in the source, from 0, in at least nine digits. Of a file's name the last ending stays, as its
+    /// field.
+    Numbers,
+}
+
+impl Keys {
+    /// The name, as the command line and the manifest have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Keys::Source => "source",
+            Keys::Numbers => "numbers",
+        }
+    }
+}
+
+/// What the samples of a dataset are called.
+pub(super) struct Names {
+    dataset: Arc<dyn Dataset>,
+    /// Whether samples are files, whose endings are fields.
+    is_files: bool,
+    keys: Keys,
+    columns: Vec<Column>,
+    /// Digits of a number.
+    width: usize,
+}
+
+struct Column {
+    /// The field, or what is added to a file's name.
+    field: String,
+    form: Form,
+    element_bytes: u64,
+}
+
+/// What the bytes of a member are.
+enum Form {
+    /// The value's.
+    Raw,
+    /// A number in decimal digits, the label of a folder.
+    Label,
+    /// Those of a `.npy` file: its header, where all values have one shape.
+    Array { dtype: DType, header: Option<Vec<u8>> },
+}
+
+/// Fewest digits of a number, as webdataset's writers have it in their examples.
+const DIGITS: usize = 9;
+
+/// The field of a file whose name has no ending.
+const NO_ENDING: &[u8] = b"bin";
+
+/// The field of a label, as webdataset's decoders know it.
+const LABEL_FIELD: &str = "cls";
+
+impl Names {
+    /// # Errors
+    /// `InvalidArgument` for two columns that would be one field.
+    pub(super) fn new(dataset: Arc<dyn Dataset>, keys: Keys) -> Result<Names> {
+        let is_files = dataset.format() == "folder";
+        let is_tar = dataset.format() == "tar";
+        let mut columns: Vec<Column> = Vec::new();
+        let mut fields: HashMap<String, &str> = HashMap::new();
+        for (number, field) in dataset.schema().fields.iter().enumerate() {
+            let column = match (is_files, number) {
+                (true, 1) => Column { field: LABEL_FIELD.into(), form: Form::Label, element_bytes: 8 },
+                _ => Column::new(field, is_files),
+            };
+            if let Some(other) = fields.insert(column.field.clone(), &field.name) {
+                let doing =
+                    format!("the columns {other:?} and {:?} would both be the field {:?}", field.name, column.field);
+                let remedy = "choose columns that differ in more than upper case and special characters";
+                return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
+            }
+            columns.push(column);
+        }
+        let keys = if is_files || is_tar { keys } else { Keys::Numbers };
+        let width = dataset.len().saturating_sub(1).to_string().len().max(DIGITS);
+        drop(fields);
+        Ok(Names { dataset, is_files, keys, columns, width })
+    }
+
+    /// How samples are called in the end.
+    pub(super) fn keys(&self) -> Keys {
+        self.keys
+    }
+
+    /// Whether a sample is one by itself, and does not go on with what its predecessor began: files whose names differ
+    /// in nothing but what stands behind the first dot are one sample.
+    pub(super) fn begins(&self, id: u64) -> bool {
+        if !self.is_files || self.keys == Keys::Numbers || id == 0 {
+            return true;
+        }
+        let (mut key, mut before) = (Vec::new(), Vec::new());
+        self.key(SampleId(id), &mut key);
+        self.key(SampleId(id - 1), &mut before);
+        key != before
+    }
+
+    /// Appends the key of a sample.
+    pub(super) fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        let start = out.len();
+        match self.keys {
+            Keys::Numbers => {
+                let width = self.width;
+                write!(out, "{:0width$}", id.0).expect("a Vec takes everything");
+            }
+            Keys::Source => self.dataset.key(id, out),
+        }
+        if self.is_files
+            && self.keys == Keys::Source
+            && let Some(dot) = first_dot(&out[start..])
+        {
+            out.truncate(start + dot);
+        }
+    }
+
+    /// Appends the members that a sample of the dataset has, sizes as the index tells them. Returns whether it tells
+    /// them all.
+    pub(super) fn members(&self, id: SampleId, is_first: bool, out: &mut Vec<Member>) -> bool {
+        let mut is_known = true;
+        for (number, column) in self.columns.iter().enumerate() {
+            let is_label = matches!(column.form, Form::Label);
+            if is_label && !is_first || !self.dataset.has_field(id, number) {
+                continue;
+            }
+            let mut name = Vec::new();
+            let ending = if self.is_files && !is_label { self.file_ending(id) } else { Vec::new() };
+            self.key(id, &mut name);
+            name.push(b'.');
+            let key_bytes = name.len();
+            name.extend(ending);
+            name.extend(column.field.as_bytes());
+            let elements = self.dataset.length(id, number);
+            is_known &= elements.is_some();
+            out.push(Member {
+                field: lower(&name[key_bytes..]),
+                name,
+                is_label,
+                id: id.0,
+                column: number,
+                len: elements.map_or(0, |elements| column.form.bytes(elements, column.element_bytes)),
+                ..Member::default()
+            });
+        }
+        is_known
+    }
+
+    /// Brings the members of a sample into their order, and checks that readers will make this sample of them.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name that readers would take otherwise, and for two members of one name.
+    pub(super) fn finish(&self, key: &[u8], members: &mut Vec<Member>) -> Result<()> {
+        members.sort_by(|a, b| (&a.field, a.is_label).cmp(&(&b.field, b.is_label)));
+        // A label that lies beside its image in a file is what somebody said; the folder's name stays in the key.
+        members.dedup_by(|later, first| later.is_label && later.field == first.field);
+        let refused = |doing: String, id: SampleId| {
+            Err(Error::new(ErrorKind::InvalidArgument, doing)
+                .with_file(self.path(id))
+                .with_remedy("rename it, or have samples called by number (--keys numbers)"))
+        };
+        for member in members.iter() {
+            let name = String::from_utf8_lossy(&member.name);
+            let is_safe = !self.is_files || is_below(&member.name);
+            let is_read =
+                matches!(split_name(&member.name), Ok((found, field)) if found == key && lower(field) == member.field);
+            if !is_safe || !is_read || key.is_empty() || key.len() > KEY_BYTES_MAX {
+                let doing = format!("sample {} would be a member {name:?}, which no reader takes for it:", member.id);
+                return refused(doing, SampleId(member.id));
+            }
+        }
+        if let Some(pair) = members.windows(2).find(|pair| pair[0].field == pair[1].field) {
+            let [first, second] = [&pair[0], &pair[1]].map(|member| String::from_utf8_lossy(&member.name));
+            let doing = format!("{first:?} and {second:?} would be one field of one sample:");
+            return refused(doing, SampleId(pair[1].id));
+        }
+        Ok(())
+    }
+
+    /// Gives a member the value that was read: bytes, or a number that the index tells.
+    pub(super) fn fill(&self, member: &mut Member, value: Filling) {
+        let column = &self.columns[member.column];
+        let bytes = match (value, &column.form) {
+            (Filling::Number(number), Form::Label) => {
+                member.head = number.to_string().into_bytes();
+                Bytes::new()
+            }
+            (Filling::Number(number), _) => Bytes::copy_from_slice(&number.to_le_bytes()),
+            (Filling::Bytes(bytes), _) => bytes,
+        };
+        if let Form::Array { dtype, header } = &column.form {
+            let elements = bytes.len() as u64 / column.element_bytes;
+            member.head = header.clone().unwrap_or_else(|| npy::header(*dtype, &[elements]));
+        }
+        member.len = (member.head.len() + bytes.len()) as u64;
+        member.value = bytes;
+    }
+
+    /// What stands behind the key in the name of a file, from the first dot on, or from the last where samples are
+    /// called by number.
+    fn file_ending(&self, id: SampleId) -> Vec<u8> {
+        let mut path = Vec::new();
+        self.dataset.key(id, &mut path);
+        let dot = match self.keys {
+            Keys::Source => first_dot(&path),
+            Keys::Numbers => first_dot(&path).and_then(|_| path.iter().rposition(|&byte| byte == b'.')),
+        };
+        dot.map_or_else(|| NO_ENDING.to_vec(), |dot| path[dot + 1..].to_vec())
+    }
+
+    /// The file that a sample lies in.
+    fn path(&self, id: SampleId) -> std::path::PathBuf {
+        let mut spans = Vec::new();
+        self.dataset.spans(id, &mut spans);
+        spans.first().map_or_else(Default::default, |span| self.dataset.files().path(span.file))
+    }
+}
+
+/// What was read of a member.
+pub(super) enum Filling {
+    Bytes(Bytes),
+    Number(i64),
+}
+
+impl Column {
+    fn new(field: &Field, is_file: bool) -> Column {
+        let header = match &field.shape {
+            Shape::Fixed(shape) => Some(npy::header(field.dtype, shape)),
+            Shape::Ragged => None,
+        };
+        let is_vector = match &field.shape {
+            Shape::Fixed(shape) => shape.len() == 1,
+            Shape::Ragged => true,
+        };
+        let name = if is_file { String::new() } else { legal(&field.name) };
+        let element_bytes = field.dtype.size();
+        match field.dtype {
+            // Its length says all that there is to say of it.
+            DType::U8 if is_vector => Column { field: name, form: Form::Raw, element_bytes },
+            dtype => {
+                let form = Form::Array { dtype, header };
+                Column { field: name + &npy::suffix(dtype), form, element_bytes }
+            }
+        }
+    }
+}
+
+impl Form {
+    /// Bytes of a member whose value has so many elements.
+    fn bytes(&self, elements: u64, element_bytes: u64) -> u64 {
+        let value = elements.saturating_mul(element_bytes);
+        match self {
+            Form::Raw => value,
+            // All that is shorter than a block takes a block.
+            Form::Label => 1,
+            Form::Array { dtype, header } => {
+                let head = header.as_ref().map_or_else(|| npy::header(*dtype, &[elements]).len(), Vec::len);
+                value.saturating_add(head as u64)
+            }
+        }
+    }
+}
+
+/// The name of a column as a field can be: in lower case, as readers make it; without what ends a name or a folder;
+/// without the two underscores in front by which webdataset tells its own fields.
+fn legal(name: &str) -> String {
+    let is_bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
+    let name: String = name.to_lowercase().chars().map(|c| if is_bad(c) { '_' } else { c }).collect();
+    let name = if name.starts_with("__") { name.trim_start_matches('_') } else { &name };
+    if name.is_empty() { "column".into() } else { name.into() }
+}
+
+/// Where the first dot of a path's last component is, unless it begins with one.
+fn first_dot(path: &[u8]) -> Option<usize> {
+    let base = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    path[base..].iter().position(|&byte| byte == b'.').filter(|&dot| dot > 0).map(|dot| base + dot)
+}
+
+/// As readers make it.
+fn lower(field: &[u8]) -> Vec<u8> {
+    String::from_utf8_lossy(field).to_lowercase().into_bytes()
+}
+
+/// Whether a name leads to a place below the folder that an archive is unpacked in.
+fn is_below(name: &[u8]) -> bool {
+    !name.starts_with(b"/") && name.split(|&byte| byte == b'/').all(|part| part != b"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_become_fields() {
+        for (name, field) in [
+            ("image", "image"),
+            ("Image JPG", "image_jpg"),
+            ("a/b\nc", "a_b_c"),
+            ("__key__", "key__"),
+            ("____", "column"),
+            ("", "column"),
+            ("x.shape", "x.shape"),
+        ] {
+            assert_eq!(legal(name), field, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_dot_of_the_last_component() {
+        for (path, dot) in
+            [(&b"a.jpg"[..], Some(1)), (b"x.y/a.b.c", Some(5)), (b"x.y/a", None), (b"x/.a.b", None), (b"", None)]
+        {
+            assert_eq!(first_dot(path), dot, "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Which units are loaded and kept: against a cache by hand, that looks at all it has.
+
+use super::*;
+use crate::dataset::{Field, FileTable, Sample, Schema, UnitId, Units};
+use crate::error::{ErrorKind, Result};
+use bytes::Bytes;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use std::collections::BTreeSet;
+
+/// Sample i is cut from the units of row i.
+struct Cut {
+    files: FileTable,
+    schema: Schema,
+    of: Vec<Vec<u32>>,
+    count: u32,
+}
+
+impl Dataset for Cut {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+    fn format(&self) -> &'static str {
+        "cut"
+    }
+    fn len(&self) -> u64 {
+        self.of.len() as u64
+    }
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+    fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
+    fn parse(&self, _id: SampleId, _raw: &[Bytes], _out: &mut Sample) -> Result<()> {
+        Ok(())
+    }
+    fn units(&self) -> Option<&dyn Units> {
+        Some(self)
+    }
+    fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
+    fn bytes(&self) -> u64 {
+        1
+    }
+    fn largest(&self, _count: u64) -> u64 {
+        0
+    }
+    fn fingerprint(&self) -> u64 {
+        0
+    }
+}
+
+impl Units for Cut {
+    fn count(&self) -> u32 {
+        self.count
+    }
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        out.extend(self.of[id.0 as usize].iter().map(|&unit| UnitId(unit)));
+    }
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        out.push(Span { file: FileId(0), offset: u64::from(unit.0) * 1000, len: 1000 });
+    }
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        u64::from(unit.0) + 1
+    }
+    fn largest_decoded(&self) -> u64 {
+        u64::from(self.count)
+    }
+    fn largest_stored(&self) -> u64 {
+        1000
+    }
+    fn decode(&self, _unit: UnitId, _stored: &[Bytes], _out: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+}
+
+/// What is there, the least recently used first.
+#[derive(Default)]
+struct ByHand {
+    there: Vec<u32>,
+    loads: u64,
+}
+
+impl ByHand {
+    /// The units that are loaded for a batch, in order, and those that go.
+    fn batch(&mut self, wanted: &[u32], kept: usize) -> (Vec<u32>, BTreeSet<u32>) {
+        let mut loaded = Vec::new();
+        for &unit in wanted {
+            match self.there.iter().position(|&there| there == unit) {
+                Some(place) => drop(self.there.remove(place)),
+                None => loaded.push(unit),
+            }
+            self.there.push(unit);
+        }
+        let of_batch: BTreeSet<u32> = wanted.iter().copied().collect();
+        let spare = self.there.len().saturating_sub(kept).min(self.there.len() - of_batch.len());
+        self.loads += loaded.len() as u64;
+        (loaded, self.there.drain(..spare).collect())
+    }
+}
+
+#[test]
+fn the_least_recently_used_go_and_every_unit_is_there_when_it_is_of_use() {
+    for seed in 0..300 {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut pick = |below: u64| random.next_u64() % below;
+        let count = 1 + pick(20) as u32;
+        let of = (0..1 + pick(80)).map(|_| (0..pick(3)).map(|_| pick(u64::from(count)) as u32).collect()).collect();
+        let schema = Schema { fields: Vec::<Field>::new() };
+        let cut = Arc::new(Cut { files: FileTable::new(), schema, of, count });
+        let kept = 1 + pick(8) as usize;
+        let limits = UnitLimits { kept, most: kept + pick(4) as usize };
+        let (batch, len) = (1 + pick(6), cut.len());
+        let strided = Strided::new(0, 1, batch, false).unwrap();
+        let sampler: Arc<dyn Sampler> = Arc::new(Shuffled::new(len, seed));
+        let dataset = Arc::clone(&cut) as Arc<dyn Dataset>;
+        let layout = Layout { alignment: 512, read_bytes: 4096, coalesce_gap: 0 };
+        let planner = Planner::new(dataset, Arc::clone(&sampler), strided, Cursor::default(), Some(2), layout);
+        check(planner.with_units(Some(limits)), &cut, limits, seed);
+    }
+}
+
+fn check(mut planner: Planner, cut: &Cut, limits: UnitLimits, seed: u64) {
+    let (mut plan, mut by_hand) = (BatchPlan::default(), ByHand::default());
+    let (mut loaded, mut gone) = (Vec::new(), BTreeSet::new());
+    // The unit of each load that is there.
+    let mut there = std::collections::BTreeMap::new();
+    let mut samples = 0;
+    while planner.next(&mut plan) {
+        gone.extend(plan.evicted.iter().map(|number| there.remove(number).expect("it was there")));
+        if let Some(load) = plan.load {
+            assert!(plan.ids.is_empty() && plan.refused.is_none() && plan.uses.is_empty());
+            assert_eq!((plan.slices.len(), plan.slices[0].span.offset), (1, u64::from(load.unit.0) * 1000));
+            assert_eq!((load.bytes, plan.gather), (u64::from(load.unit.0) + 1, None));
+            assert_eq!(there.insert(load.number, load.unit.0), None, "numbers are of one load");
+            loaded.push(load.unit.0);
+            assert!(there.len() <= limits.most, "seed {seed}");
+            continue;
+        }
+        samples += plan.ids.len() as u64;
+        let wanted: Vec<u32> = plan.ids.iter().flat_map(|id| cut.of[id.0 as usize].clone()).collect();
+        if wanted.iter().collect::<BTreeSet<_>>().len() > limits.most {
+            let error = plan.refused.clone().expect("too many units");
+            assert_eq!((error.kind(), loaded.len()), (ErrorKind::MemoryLimit, 0), "seed {seed}");
+            // What was there already was of use all the same.
+            let used: Vec<u32> = wanted.into_iter().filter(|unit| by_hand.there.contains(unit)).collect();
+            let (_, goes) = by_hand.batch(&used, limits.kept);
+            assert_eq!((std::mem::take(&mut gone), plan.reads.len()), (goes, 0), "seed {seed}");
+            continue;
+        }
+        assert!(plan.refused.is_none(), "seed {seed}");
+        let (load, goes) = by_hand.batch(&wanted, limits.kept);
+        assert_eq!((std::mem::take(&mut loaded), std::mem::take(&mut gone)), (load, goes), "seed {seed}");
+        let units = |index: usize| plan.units_of(index).iter().map(|&place| there[&plan.uses[place as usize]]);
+        for (index, id) in plan.ids.iter().enumerate() {
+            assert!(units(index).eq(cut.of[id.0 as usize].iter().copied()), "seed {seed}, sample {id:?}");
+        }
+        assert_eq!(plan.uses.iter().collect::<BTreeSet<_>>().len(), plan.uses.len(), "each once");
+    }
+    assert_eq!(samples, 2 * cut.len());
+}
+
+#[test]
+fn units_wanted_are_counted_by_batch_and_in_all() {
+    let of = vec![vec![0], vec![0, 1], vec![2], vec![], vec![1]];
+    let cut = Cut { files: FileTable::new(), schema: Schema { fields: Vec::new() }, of, count: 3 };
+    let batches = [vec![SampleId(0), SampleId(1)], vec![SampleId(2), SampleId(1), SampleId(0)], vec![SampleId(3)]];
+    assert_eq!(units_wanted(&cut, batches.into_iter()), UnitsWanted { by_batch: 3, in_all: 3 });
+}

@@ -1,0 +1,172 @@
+//! Which units are read for a batch, and which are kept for later ones: the cache of decoded units, as arithmetic.
+//! It is decided here and not where memory is, so that it is a function of the order alone.
+
+use super::BatchPlan;
+use crate::dataset::{Dataset, SampleId, UnitId, Units};
+use crate::error::{Error, ErrorKind};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// How many decoded units there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitLimits {
+    /// Units that are kept while memory for more is left to what is read ahead.
+    pub kept: usize,
+    /// Units that the samples of one batch may be cut from: all that there is memory for. At least `kept`.
+    pub most: usize,
+}
+
+/// A unit that is to be read and decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The unit.
+    pub unit: UnitId,
+    /// Tells this load from an earlier or later one of the same unit; counts from 0.
+    pub number: u64,
+    /// Bytes that it has at most when it is decoded.
+    pub bytes: u64,
+}
+
+/// Which units are there when a batch is planned, if all before it was done. The least recently used go first.
+pub(super) struct Kept {
+    limits: UnitLimits,
+    loads: HashMap<UnitId, KeptUnit>,
+    /// By when they were last of use.
+    by_use: BTreeMap<u64, UnitId>,
+    /// Counts uses.
+    clock: u64,
+    /// Number of the next load.
+    next: u64,
+    /// What is to be loaded before the batch that is held back.
+    pub(super) queue: VecDeque<Load>,
+    /// The batch that comes behind those loads.
+    pub(super) held: Option<BatchPlan>,
+    of: Vec<UnitId>,
+}
+
+struct KeptUnit {
+    load: Load,
+    /// When it was last of use.
+    used: u64,
+    /// Its place in the list of the batch that used it last.
+    place: u32,
+}
+
+impl Kept {
+    pub(super) fn new(limits: UnitLimits) -> Kept {
+        Kept {
+            limits,
+            loads: HashMap::new(),
+            by_use: BTreeMap::new(),
+            clock: 0,
+            next: 0,
+            queue: VecDeque::new(),
+            held: None,
+            of: Vec::new(),
+        }
+    }
+
+    /// Tells the batch `plan` which loads its samples are cut from, and queues those that are missing.
+    pub(super) fn find(&mut self, dataset: &dyn Dataset, units: &dyn Units, plan: &mut BatchPlan) {
+        let begin = self.clock;
+        for index in 0..plan.ids.len() {
+            self.of.clear();
+            units.of(plan.ids[index], &mut self.of);
+            for place in 0..self.of.len() {
+                let place = self.touch(self.of[place], units, begin, &mut plan.uses);
+                plan.units.push(place);
+            }
+            plan.unit_ends.push(plan.units.len() as u32);
+        }
+        if plan.uses.len() > self.limits.most {
+            plan.refused = Some(too_many(dataset, units, plan.uses.len(), self.limits.most));
+            self.forget_queue(plan);
+        }
+        self.evict(begin, plan);
+    }
+
+    /// The place in `uses` of the load of a unit, which is of use to the batch that began at `begin`.
+    fn touch(&mut self, unit: UnitId, units: &dyn Units, begin: u64, uses: &mut Vec<u64>) -> u32 {
+        let used = self.clock;
+        self.clock += 1;
+        let (queue, next) = (&mut self.queue, &mut self.next);
+        let kept = self.loads.entry(unit).or_insert_with(|| {
+            let load = Load { unit, number: *next, bytes: units.decoded_bytes(unit) };
+            *next += 1;
+            queue.push_back(load);
+            uses.push(load.number);
+            KeptUnit { load, used, place: uses.len() as u32 - 1 }
+        });
+        if kept.used < begin {
+            uses.push(kept.load.number);
+            kept.place = uses.len() as u32 - 1;
+        }
+        self.by_use.remove(&kept.used);
+        kept.used = used;
+        self.by_use.insert(used, unit);
+        kept.place
+    }
+
+    /// The loads of a batch that does not come are not made.
+    fn forget_queue(&mut self, plan: &mut BatchPlan) {
+        for load in self.queue.drain(..) {
+            if let Some(kept) = self.loads.remove(&load.unit) {
+                self.by_use.remove(&kept.used);
+            }
+        }
+        plan.uses.clear();
+        plan.units.clear();
+        plan.unit_ends.clear();
+    }
+
+    /// Lets go of units that were last of use before `begin`, until no more are kept than may be.
+    fn evict(&mut self, begin: u64, plan: &mut BatchPlan) {
+        while self.loads.len() > self.limits.kept {
+            let Some((&used, &unit)) = self.by_use.first_key_value() else { return };
+            if used >= begin {
+                return;
+            }
+            self.by_use.remove(&used);
+            if let Some(kept) = self.loads.remove(&unit) {
+                plan.evicted.push(kept.load.number);
+            }
+        }
+    }
+}
+
+fn too_many(dataset: &dyn Dataset, units: &dyn Units, wanted: usize, most: usize) -> Error {
+    let mebibytes = units.largest_decoded().div_ceil(1 << 20);
+    Error::new(
+        ErrorKind::MemoryLimit,
+        format!(
+            "the samples of a batch are cut from {wanted} units of up to {mebibytes} MiB of the {} dataset, and there \
+             is memory for {most}",
+            dataset.format()
+        ),
+    )
+    .with_remedy("shuffle by shards or in windows, lower batch_size, or raise memory_limit")
+}
+
+/// How many units the batches of an order want.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnitsWanted {
+    /// By one batch, at most.
+    pub by_batch: usize,
+    /// By all batches that were looked at.
+    pub in_all: usize,
+}
+
+/// Counts the units that batches of samples are cut from, `batches` being their samples.
+pub fn units_wanted(units: &dyn Units, batches: impl Iterator<Item = Vec<SampleId>>) -> UnitsWanted {
+    let (mut by_batch, mut all, mut of) = (0, Vec::new(), Vec::new());
+    for batch in batches {
+        of.clear();
+        batch.iter().for_each(|&id| units.of(id, &mut of));
+        of.sort_unstable();
+        of.dedup();
+        by_batch = by_batch.max(of.len());
+        all.extend_from_slice(&of);
+        all.sort_unstable();
+        all.dedup();
+    }
+    UnitsWanted { by_batch, in_all: all.len() }
+}

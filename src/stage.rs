@@ -1,0 +1,217 @@
+//! Threads that work on what was read: they decode units. Work is numbered; it is done in any order, and whoever takes
+//! it back restores theirs by the number. What bounds the work under way is the memory that it is given.
+
+use crate::dataset::{Dataset, UnitId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::queue::Bell;
+use crate::stats::{Clock, Doing, Role, Stats};
+use bytes::Bytes;
+use crossbeam_queue::SegQueue;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use uringload_sys::Part;
+
+/// A unit to be decoded.
+#[derive(Debug)]
+pub struct Work {
+    /// Comes back in [`Finished::number`].
+    pub number: u64,
+    /// The unit.
+    pub unit: UnitId,
+    /// What it is stored in, one slice for each span.
+    pub stored: Vec<Bytes>,
+    /// Where it is decoded to.
+    pub out: Part,
+}
+
+/// A unit that was decoded, well or badly.
+#[derive(Debug)]
+pub struct Finished {
+    /// Of the [`Work`].
+    pub number: u64,
+    /// The memory, of which so many bytes are the unit.
+    pub out: Part,
+    /// Bytes of the unit.
+    pub result: Result<usize>,
+}
+
+/// Decodes units, on threads of its own or in the caller.
+#[derive(Debug)]
+pub struct Stage {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// Work that was given and not taken back.
+    under_way: usize,
+}
+
+struct Shared {
+    dataset: Arc<dyn Dataset>,
+    work: SegQueue<Work>,
+    finished: SegQueue<Finished>,
+    /// Rung when something is finished.
+    bell: Arc<Bell>,
+    /// Threads that found nothing to do sleep on it. The lock is held while the queue is looked at before sleeping, and
+    /// taken by whoever has put something there, so that no wake-up is lost.
+    asleep: Mutex<()>,
+    wake: Condvar,
+    closed: AtomicBool,
+    stats: Arc<Stats>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("work", &self.work.len()).finish_non_exhaustive()
+    }
+}
+
+impl Stage {
+    /// Starts so many threads that decode the units of `dataset`; with none, [`submit`](Stage::submit) does the work.
+    /// `bell` is rung whenever something is finished.
+    ///
+    /// # Errors
+    /// What the system says where it starts no thread.
+    pub fn new(dataset: Arc<dyn Dataset>, threads: usize, bell: Arc<Bell>, stats: Arc<Stats>) -> Result<Stage> {
+        let shared = Arc::new(Shared {
+            dataset,
+            work: SegQueue::new(),
+            finished: SegQueue::new(),
+            bell,
+            asleep: Mutex::new(()),
+            wake: Condvar::new(),
+            closed: AtomicBool::new(false),
+            stats,
+        });
+        let mut stage = Stage { shared, threads: Vec::with_capacity(threads), under_way: 0 };
+        for index in 0..threads {
+            let shared = Arc::clone(&stage.shared);
+            let thread = std::thread::Builder::new().name(format!("uringload-stage-{index}"));
+            stage.threads.push(thread.spawn(move || shared.run()).map_err(|source| {
+                Error::io(format!("cannot start thread {index} of {threads} that decode"), source)
+                    .with_remedy("lower num_threads, or raise the limit of processes (ulimit -u)")
+            })?);
+        }
+        Ok(stage)
+    }
+
+    /// Gives work; where there are no threads, it is done here and now. `clock` is the caller's.
+    pub fn submit(&mut self, work: Work, clock: &mut Clock) {
+        self.under_way += 1;
+        if self.threads.is_empty() {
+            let doing = clock.doing();
+            clock.switch(Doing::Decode);
+            self.shared.finish(work);
+            clock.switch(doing);
+            return;
+        }
+        self.shared.work.push(work);
+        drop(self.shared.lock());
+        self.shared.wake.notify_one();
+    }
+
+    /// Takes back what is finished, in any order.
+    pub fn take(&mut self) -> Option<Finished> {
+        let finished = self.shared.finished.pop();
+        self.under_way -= usize::from(finished.is_some());
+        finished
+    }
+
+    /// Whether something is finished and was not taken back.
+    pub fn has_finished(&self) -> bool {
+        !self.shared.finished.is_empty()
+    }
+
+    /// Work that was given and not taken back.
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+}
+
+impl Drop for Stage {
+    /// Waits for the work at hand, at most one unit for each thread; what was not begun is not done.
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        drop(self.shared.lock());
+        self.shared.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            // It does not panic: what it runs is caught.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.asleep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut clock = self.stats.clock(Role::Stage, Doing::WaitInput);
+        while let Some(work) = self.next(&mut clock) {
+            self.finish(work);
+        }
+    }
+
+    /// The next work; `None` when there is to be none any more.
+    fn next(&self, clock: &mut Clock) -> Option<Work> {
+        let work = self.work.pop();
+        if work.is_some() {
+            // Without a sleep the thread went from one unit to the next.
+            if clock.doing() != Doing::Decode {
+                clock.switch(Doing::Decode);
+            }
+            return work.filter(|_| !self.closed.load(Ordering::Acquire));
+        }
+        clock.switch(Doing::WaitInput);
+        let mut asleep = self.lock();
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return None;
+            }
+            if let Some(work) = self.work.pop() {
+                drop(asleep);
+                clock.switch(Doing::Decode);
+                return Some(work);
+            }
+            asleep = self.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn finish(&self, work: Work) {
+        let Work { number, unit, stored, mut out } = work;
+        let room = self.dataset.units().map_or(0, |units| units.decoded_bytes(unit));
+        let room = usize::try_from(room).unwrap_or(usize::MAX).min(out.len());
+        let to = &mut out.as_mut()[..room];
+        // Whatever a decoder leaves behind when it panics is memory that is not looked at.
+        let result = catch_unwind(AssertUnwindSafe(|| match self.dataset.units() {
+            Some(units) => units.decode(unit, &stored, to),
+            None => Err(Error::new(ErrorKind::Internal, "a dataset without units cannot have one decoded")),
+        }));
+        let result = result.unwrap_or_else(|panic| Err(panicked(unit, &*panic))).and_then(|bytes| match bytes {
+            bytes if bytes <= room => Ok(bytes),
+            bytes => Err(Error::new(
+                ErrorKind::Internal,
+                format!("unit {} was decoded to {bytes} bytes of {room}: this is a bug of its dataset", unit.0),
+            )),
+        });
+        if let Ok(bytes) = result {
+            self.stats.count.units_decoded.add(1);
+            self.stats.count.bytes_decoded.add(bytes as u64);
+        }
+        // What it was stored in is free for the next reads before anybody hears of it.
+        drop(stored);
+        self.finished.push(Finished { number, out, result });
+        self.bell.ring();
+    }
+}
+
+fn panicked(unit: UnitId, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::new(ErrorKind::Internal, format!("decoding unit {} panicked: {}", unit.0, text.unwrap_or("no message")))
+        .with_remedy("this is a bug of the dataset's decoder: please report it with the file")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Writes tests/data/hdf5: small files by h5py, which the tests read.
+
+Needs h5py and hdf5plugin; the tests do not. Run it in a scratch environment and check in what changes:
+
+    python3 -m venv .venv && .venv/bin/pip install h5py hdf5plugin && .venv/bin/python tests/data/make_hdf5.py
+
+Elements are 0, 1, 2, ... in every dataset, modulo 251 and as its type has them, so that a test knows them. With a
+folder as argument the files are written there; with a number behind it, datasets of random shapes are written too.
+`tests/hdf5` does so where h5py is there.
+"""
+
+import ctypes
+import pathlib
+import random
+import sys
+
+import h5py
+import hdf5plugin
+import numpy
+
+OUT = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "hdf5"
+
+# Each of these is written in the earliest and in the latest form that the library knows.
+FORMS = {"earliest": ("earliest", "v108"), "latest": ("v110", "v110"), "newest": ("latest", "latest")}
+
+
+def elements(dtype, shape):
+    return (numpy.arange(numpy.prod(shape, dtype=int)) % 251).astype(dtype).reshape(shape)
+
+
+def write(form, name, make, **options):
+    with h5py.File(OUT / f"{name}-{form}.h5", "w", libver=FORMS[form], **options) as file:
+        make(file)
+
+
+def dataset(file, name, dtype, shape, **options):
+    file.create_dataset(name, data=elements(dtype, shape), **options)
+
+
+def types(file):
+    for dtype in ["i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"]:
+        dataset(file, f"numbers/{dtype[-2:]}", dtype, (5, 3))
+    file["numbers/bool"] = elements("u1", (5, 2)) % 2 == 0
+    colours = h5py.enum_dtype({"red": 0, "green": 1, "blue": 2}, basetype="u1")
+    file.create_dataset("numbers/enum", data=elements("u1", (5,)), dtype=colours)
+    arrays = h5py.h5t.array_create(h5py.h5t.IEEE_F32LE, (2, 3))
+    arrays = h5py.h5d.create(file["numbers"].id, b"arrays", arrays, h5py.h5s.create_simple((5,)))
+    h5py.Dataset(arrays)[...] = elements("<f4", (5, 2, 3))
+    file.create_dataset("other/names", data=["a", "b", "c"])
+    dataset(file, "other/short", "<i4", (4,))
+
+
+def layouts(file):
+    dataset(file, "contiguous", "<i4", (11, 6, 4))
+    dataset(file, "chunked", "<i4", (11, 6, 4), chunks=(4, 6, 4))
+    dataset(file, "wide", "<i4", (11, 6, 4), chunks=(4, 8, 4), maxshape=(None, None, 4))
+    dataset(file, "split", "<i4", (11, 6, 4), chunks=(4, 4, 3))
+    dataset(file, "gzip", "<i4", (11, 6, 4), chunks=(4, 6, 4), compression="gzip", shuffle=True)
+    dataset(file, "gzip_split", "<i4", (11, 6, 4), chunks=(3, 4, 3), compression="gzip", shuffle=True)
+    dataset(file, "checked", "<i4", (11, 6, 4), chunks=(4, 6, 4), fletcher32=True)
+    dataset(file, "all", "<i4", (11, 6, 4), chunks=(4, 3, 4), fletcher32=True, compression="gzip", shuffle=True)
+    dataset(file, "lzf", "<i4", (11, 6, 4), chunks=(4, 6, 4), compression="lzf")
+    dataset(file, "lz4", "<i4", (11, 6, 4), chunks=(4, 6, 4), **hdf5plugin.LZ4())
+    dataset(file, "zstd", "<i4", (11, 6, 4), chunks=(4, 6, 4), **hdf5plugin.Zstd())
+    dataset(file, "bzip2", "<i4", (11, 6, 4), chunks=(4, 6, 4), **hdf5plugin.BZip2())
+    dataset(file, "labels", "<i8", (11,))
+
+
+def indices(file):
+    """All indices of chunks that the form has, with and without filters."""
+    one = {"compression": "gzip"}
+    shape, chunks = (40, 3), (2, 3)
+    for suffix, filters in [("", {}), ("_gzip", one)]:
+        dataset(file, f"single{suffix}", "<u2", shape, chunks=shape, **filters)
+        dataset(file, f"fixed{suffix}", "<u2", shape, chunks=chunks, maxshape=(60, 5), **filters)
+        dataset(file, f"extensible{suffix}", "<u2", shape, chunks=chunks, maxshape=(None, 3), **filters)
+        dataset(file, f"extensible_1{suffix}", "<u2", shape, chunks=(4, 2), maxshape=(100, None), **filters)
+        dataset(file, f"tree{suffix}", "<u2", shape, chunks=chunks, maxshape=(None, None), **filters)
+    # Allocated at once and without filters: the chunks lie end to end.
+    early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    early.set_chunk(chunks)
+    early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    space = h5py.h5s.create_simple(shape, (50, 3))
+    h5py.h5d.create(file.id, b"implicit", h5py.h5t.STD_U16LE, space, early)
+    file["implicit"][...] = elements("<u2", shape)
+
+
+def many(file):
+    """Indices of several levels, and pages of arrays."""
+    for name, maxshape in [("fixed", (3000,)), ("extensible", (None,))]:
+        dataset(file, name, "u1", (3000,), chunks=(1,), maxshape=maxshape)
+    dataset(file, "tree", "u1", (3000, 1), chunks=(1, 1), maxshape=(None, None))
+    # Pages of which only one is there; the blocks of growing arrays have pages where they are large.
+    sparse = file.create_dataset("sparse", (3000,), "u1", chunks=(1,), fillvalue=7)
+    sparse[2000] = 9
+    grown = file.create_dataset("grown", (160000,), "u1", chunks=(1,), maxshape=(None,), fillvalue=7)
+    grown[1500] = 8
+    grown[159999] = 9
+
+
+def filled(file):
+    partly = file.create_dataset("partly", (10, 4), "<i2", chunks=(3, 3), fillvalue=-5, compression="gzip")
+    partly[4, 1] = 77
+    file.create_dataset("nothing", (10, 4), "<f4", chunks=(3, 4), maxshape=(None, 4))
+    shrunk = file.create_dataset("shrunk", data=elements("<i2", (20, 4)), chunks=(3, 4), maxshape=(None, 4))
+    shrunk.resize((10, 4))
+
+
+def plain_edges(file):
+    """Chunks over the end of the dataset do not go through the filters."""
+    created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    created.set_chunk((4, 3))
+    created.set_deflate(4)
+    # h5py has no name for this option of its library: H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, which is 2.
+    library = next(pathlib.Path(h5py.__file__).parent.parent.glob("h5py.libs/libhdf5-*"))
+    assert ctypes.CDLL(library).H5Pset_chunk_opts(ctypes.c_int64(created.id), ctypes.c_uint(2)) == 0
+    h5py.h5d.create(file.id, b"edges", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((10, 4)), created)
+    file["edges"][...] = elements("<i4", (10, 4))
+
+
+def groups(file):
+    """More links than fit into the header of a group, and links of all kinds."""
+    for number in range(150):
+        dataset(file, f"dense/a dataset of number {number:03}", "u1", (3,))
+    file["soft"] = h5py.SoftLink("/dense/a dataset of number 017")
+    file["dense/up"] = h5py.SoftLink("a dataset of number 018")
+    file["circle"] = h5py.SoftLink("/circle")
+    file["outside"] = h5py.ExternalLink("other.h5", "/x")
+    file["itself"] = file["/"]
+
+
+def refused(file):
+    dataset(file, "big_endian", ">f4", (4,))
+    file.create_dataset("strings", data=["a", "b", "c", "d"])
+    file.create_dataset("fixed_strings", data=numpy.array([b"a", b"b", b"c", b"d"]))
+    file.create_dataset("compound", data=numpy.zeros(4, dtype=[("a", "<i4"), ("b", "<f8")]))
+    file.create_dataset("ragged", (4,), dtype=h5py.vlen_dtype("<i4"))
+    file.create_dataset("references", data=[file["strings"].ref] * 4, dtype=h5py.ref_dtype)
+    file.create_dataset("complex", data=numpy.zeros(4, dtype="<c8"))
+    file.create_dataset("never", (4,), "<i4")
+    file.create_dataset("scalar", data=7)
+    dataset(file, "blosc", "<i4", (4,), chunks=(4,), **hdf5plugin.Blosc())
+    dataset(file, "scaled", "<i4", (4,), chunks=(4,), scaleoffset=0)
+    file.create_dataset("external", (4,), "u1", external=[("outside.bin", 0, 4)])
+    dataset(file, "five", "<i4", (5,))
+    layout = h5py.VirtualLayout(shape=(4,), dtype="<i4")
+    layout[:] = h5py.VirtualSource("elsewhere.h5", "x", shape=(4,))
+    file.create_virtual_dataset("virtual", layout)
+
+
+def named_type(file):
+    file["type"] = numpy.dtype("<f8")
+    file.create_dataset("x", data=elements("<f8", (4, 2)), dtype=file["type"])
+
+
+def compact(file):
+    created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    created.set_layout(h5py.h5d.COMPACT)
+    h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((4, 2)), created)
+    file["x"][...] = elements("<i4", (4, 2))
+
+
+def small(file):
+    dataset(file, "x", "<i2", (5, 4), chunks=(2, 3), compression="gzip", fletcher32=True)
+    dataset(file, "y", "u1", (5,))
+
+
+def anything(file):
+    """Datasets of random types, shapes, chunks and filters, whose names tell type and shape."""
+    for number in range(40):
+        shape = [random.randint(1, 40)] + [random.randint(1, 9) for _ in range(random.randint(0, 3))]
+        dtype = random.choice(["i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"])
+        options = {}
+        if random.random() < 0.9:
+            options["chunks"] = tuple(random.randint(1, length) for length in shape)
+            if random.random() < 0.5:
+                options["maxshape"] = tuple(random.choice([None, length, length + 7]) for length in shape)
+            options["fletcher32"] = random.random() < 0.3
+            options["shuffle"] = random.random() < 0.4
+            compressions = [{}, {"compression": "gzip"}, {"compression": "lzf"}, hdf5plugin.LZ4(), hdf5plugin.Zstd()]
+            options.update(random.choice(compressions))
+        name = "_".join([str(number), dtype[-2:], *map(str, shape)])
+        dataset(file, name, dtype, shape, **options)
+
+
+if __name__ == "__main__":
+    OUT.mkdir(parents=True, exist_ok=True)
+    for form in ["earliest", "latest"]:
+        for make in [types, layouts, indices, filled, groups, named_type, compact, small]:
+            write(form, make.__name__, make)
+    write("latest", "many", many)
+    write("latest", "plain_edges", plain_edges)
+    write("latest", "refused", refused)
+    write("newest", "small", small)
+    write("newest", "indices", indices)
+    # MATLAB's files have something of their own in front.
+    write("earliest", "user_block", small, userblock_size=1024)
+    write("latest", "user_block", small, userblock_size=512)
+    if len(sys.argv) > 2:
+        random.seed(int(sys.argv[2]))
+        for form in FORMS:
+            write(form, "anything", anything)
+            with h5py.File(OUT / f"anything-{form}.h5") as file:
+                (OUT / f"anything-{form}.names").write_text("\n".join(file))
