@@ -14,7 +14,9 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{Config, EngineChoice, IoChoice, OnError, Shuffle};
-use uringload::dataset::{DType, Damaged, LineFormat, LineOptions, Missing, TarOptions};
+use uringload::dataset::{
+    DType, Damaged, LineFormat, LineOptions, Missing, TarOptions, TfRecordContent, TfRecordOptions,
+};
 
 pub use chosen::Chosen;
 pub use failing::{Failing, OnErrorName};
@@ -38,7 +40,7 @@ pub enum Command {
     Bench(Box<Bench>),
     /// Says whether the fastest way to read is open on this machine, and how to open it.
     Doctor(Doctor),
-    /// Looks through archives or files of lines and puts an index beside each, which later starts use.
+    /// Looks through archives, TFRecord files or files of lines and puts an index beside each, which later starts use.
     Index(Index),
     /// Says what a dataset consists of.
     Inspect(Inspect),
@@ -144,10 +146,11 @@ pub struct Doctor {
 /// Options of `index`.
 #[derive(Debug, Args)]
 pub struct Index {
-    /// Folders, files or patterns of tar archives, or of files of lines (jsonl, csv, text).
+    /// Folders, files or patterns of tar archives, compressed (gzip, zstd, bzip2) or not, of TFRecord files, or of files
+    /// of lines (jsonl, csv, text).
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// What the files are: tar, jsonl, csv or text [default: what their names show; else tar].
+    /// What the files are: tar, tfrecord, jsonl, csv or text [default: what they show; else tar].
     #[arg(long)]
     pub format: Option<FormatName>,
     /// What stands between the fields of csv: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
@@ -336,21 +339,28 @@ pub struct Format {
     /// Keep windows within Megatron-LM's documents.
     #[arg(long, requires = "window_tokens", conflicts_with = "token_dtype")]
     pub documents: bool,
-    /// Fields of a tar's samples that are wanted, in this order [default: all that there are].
+    /// Fields of a tar's samples, or features of TFRecord's examples, that are wanted, in this order [default: all
+    /// that there are].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub fields: Option<Vec<String>>,
-    /// What becomes of a sample of a tar that lacks a field.
+    /// What becomes of a sample of a tar or of TFRecord that lacks a field.
     #[arg(long, default_value = "error")]
     pub missing: MissingName,
     #[command(flatten)]
     pub lines: LineArguments,
-    /// Where indexes of archives and files of lines go whose own folder takes none.
+    /// Where indexes of archives, TFRecord files and files of lines go whose own folder takes none.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub index_cache: Option<PathBuf>,
-    /// Read the whole samples of archives and files of lines that are cut short or broken instead of failing [default:
-    /// with --on-error skip].
+    /// Read the whole samples of archives, TFRecord files and files of lines that are cut short or broken instead of
+    /// failing [default: with --on-error skip].
     #[arg(long)]
     pub keep_damaged: bool,
+    /// Take the records of TFRecord files as they are, also where they are tf.train.Example.
+    #[arg(long)]
+    pub whole_records: bool,
+    /// Do not compare the checksums of TFRecord's records.
+    #[arg(long)]
+    pub no_crc: bool,
     /// Whether opening writes no index, and leaves it to whoever asked to tell what is wrong.
     #[arg(skip)]
     pub is_verified: bool,
@@ -379,6 +389,8 @@ impl Format {
             lines: LineArguments::default(),
             index_cache: None,
             keep_damaged: false,
+            whole_records: false,
+            no_crc: false,
             is_verified: false,
         }
     }
@@ -387,15 +399,6 @@ impl Format {
     pub fn under(&self, failing: &Failing) -> Format {
         let keep_damaged = self.keep_damaged || failing.on_error() != OnError::Raise;
         Format { keep_damaged, ..self.clone() }
-    }
-
-    /// The same, for who wants to know all that is wrong: what is bad keeps nothing else from being opened.
-    pub fn for_verify(&self) -> Format {
-        Format { keep_damaged: true, allow_bad_shards: true, is_verified: true, ..self.clone() }
-    }
-
-    fn damaged(&self) -> Damaged {
-        if self.keep_damaged { Damaged::Keep } else { Damaged::Error }
     }
 
     /// How files of lines are opened.
@@ -413,15 +416,37 @@ impl Format {
     pub fn tar_options(&self) -> TarOptions {
         TarOptions {
             fields: self.fields.clone(),
-            missing: match self.missing {
-                MissingName::Error => Missing::Error,
-                MissingName::Empty => Missing::Empty,
-            },
+            missing: self.missing(),
             damaged: self.damaged(),
             cache: self.index_cache.clone(),
             no_sidecars: self.is_verified,
             ..TarOptions::default()
         }
+    }
+
+    /// How TFRecord files are opened.
+    pub fn tfrecord_options(&self) -> TfRecordOptions {
+        TfRecordOptions {
+            content: if self.whole_records { TfRecordContent::Bytes } else { TfRecordContent::Auto },
+            fields: self.fields.clone(),
+            missing: self.missing(),
+            verify_crc: !self.no_crc,
+            damaged: self.damaged(),
+            cache: self.index_cache.clone(),
+            no_sidecars: self.is_verified,
+            ..TfRecordOptions::default()
+        }
+    }
+
+    fn missing(&self) -> Missing {
+        match self.missing {
+            MissingName::Error => Missing::Error,
+            MissingName::Empty => Missing::Empty,
+        }
+    }
+
+    fn damaged(&self) -> Damaged {
+        if self.keep_damaged { Damaged::Keep } else { Damaged::Error }
     }
 }
 
@@ -543,7 +568,7 @@ pub enum FormatName {
     Beton,
     /// Arrays that numpy.save wrote.
     Npy,
-    /// Archives that numpy.savez wrote.
+    /// Archives that numpy.savez or numpy.savez_compressed wrote.
     Npz,
     /// Files of tensors.
     Safetensors,
@@ -551,8 +576,10 @@ pub enum FormatName {
     Hdf5,
     /// Windows of raw or Megatron-LM's tokens; need --window-tokens.
     Tokens,
-    /// Tar archives as webdataset has them: neighbours of one name are a sample.
+    /// Tar archives as webdataset has them, compressed or not: neighbours of one name are a sample.
     Tar,
+    /// Files of TensorFlow's records, compressed or not.
+    Tfrecord,
     /// Lines of JSON, each a sample.
     Jsonl,
     /// Rows of comma separated values, each a sample.

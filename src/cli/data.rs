@@ -16,7 +16,7 @@ use uringload::config::{Config, Fallback};
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, ArraySamples, Arrays, BadShards, Beton, BetonOptions, Concat, DType, Dataset, Folder,
     FolderOptions, Hdf5, Hdf5Options, LineFormat, Lines, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions,
-    Records, SampleId, Skipped, Subset, Tail, Tar, TokenOptions, TokenSource, Tokens,
+    Records, SampleId, Skipped, Subset, Tail, Tar, TfRecord, TokenOptions, TokenSource, Tokens,
 };
 use uringload::quarantine;
 use uringload::sampler::{Mixed, Sampler, for_dataset};
@@ -43,6 +43,7 @@ enum Kind {
     Tokens(Arc<Tokens>),
     Tar(Arc<Tar>),
     Lines(Arc<Lines>),
+    TfRecord(Arc<TfRecord>),
     /// Several, each opened by itself.
     Mixture(Vec<Data>, Arc<Concat>),
 }
@@ -112,9 +113,12 @@ impl Data {
                 let options = FolderOptions { dtype: format.dtype.unwrap_or_default(), ..FolderOptions::default() };
                 let folder = Folder::open_with(paths, &options)?;
                 // Looked at only where no format was asked for: whoever says folder means it.
-                match format.format.is_none() && format.dtype.is_none() && Tar::is_made_of(folder.files()) {
-                    true => Data::open_tar(paths, format)?,
-                    false => Kind::Folder(Arc::new(folder)),
+                let is_open = format.format.is_none() && format.dtype.is_none();
+                match is_open {
+                    true if Tar::is_made_of(folder.files()) => Data::open_tar(paths, format)?,
+                    true if TfRecord::is_made_of(folder.files()) => open_tfrecord(paths, format)?,
+                    _ if format.whole_records || format.no_crc => return Err(no_tfrecord()),
+                    _ => Kind::Folder(Arc::new(folder)),
                 }
             }
             FormatName::Records => {
@@ -149,6 +153,7 @@ impl Data {
             FormatName::Jsonl => lines(LineFormat::Jsonl, paths, format)?,
             FormatName::Csv => lines(LineFormat::Csv, paths, format)?,
             FormatName::Text => lines(LineFormat::Text, paths, format)?,
+            FormatName::Tfrecord => open_tfrecord(paths, format)?,
         };
         Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
     }
@@ -159,10 +164,7 @@ impl Data {
         let tar = Tar::open_with_progress(paths, &format.tar_options(), &|done| progress.tell(done));
         drop(progress);
         let tar = Arc::new(tar?);
-        if format.is_verified {
-            return Ok(Kind::Tar(tar));
-        }
-        tell(tar.fallbacks(), tar.damaged());
+        tell(format, tar.fallbacks(), tar.damaged());
         Ok(Kind::Tar(tar))
     }
 
@@ -179,6 +181,7 @@ impl Data {
             Kind::Tokens(tokens) => tokens.skipped(),
             Kind::Tar(tar) => tar.skipped(),
             Kind::Lines(lines) => lines.skipped(),
+            Kind::TfRecord(records) => records.skipped(),
         }
     }
 
@@ -230,6 +233,7 @@ impl Kind {
             Kind::LitData(lit) => lit.encodings(),
             Kind::Beton(beton) => beton.encodings(),
             Kind::Hdf5(hdf5) => hdf5.encodings(),
+            Kind::TfRecord(records) => records.encodings(),
             _ => Vec::new(),
         }
     }
@@ -246,6 +250,7 @@ impl Kind {
             Kind::Tokens(tokens) => Arc::clone(tokens) as Arc<dyn Dataset>,
             Kind::Tar(tar) => Arc::clone(tar) as Arc<dyn Dataset>,
             Kind::Lines(lines) => Arc::clone(lines) as Arc<dyn Dataset>,
+            Kind::TfRecord(records) => Arc::clone(records) as Arc<dyn Dataset>,
             Kind::Mixture(_, concat) => Arc::clone(concat) as Arc<dyn Dataset>,
         }
     }
@@ -280,7 +285,7 @@ pub fn detect_lines(paths: &[PathBuf]) -> Option<LineFormat> {
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Csv, Folder, Hdf5, Jsonl, Litdata, Mds, Npy, Npz, Records, Safetensors, Text, Tokens};
+    use FormatName::{Csv, Folder, Hdf5, Jsonl, Litdata, Mds, Npy, Npz, Records, Safetensors, Text, Tfrecord, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
     // Of HDF5, rows are what there is.
     if (format.rows || !format.tensor.is_empty()) && !is_array && name != Hdf5 {
@@ -317,6 +322,9 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
     if format.window_tokens.is_some() && name != Tokens {
         return Err(usage("--window-tokens is of use to tokens alone", "use --format tokens"));
     }
+    if (format.whole_records || format.no_crc) && !matches!(name, Tfrecord | Folder) {
+        return Err(no_tfrecord());
+    }
     if format.header_size > 0 && name != Records && format.token_dtype.is_none() {
         return Err(usage(
             "--header-size is of use to records and raw tokens alone",
@@ -324,6 +332,16 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Opens TFRecord files; says on stderr what went otherwise than wished.
+fn open_tfrecord(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
+    let progress = IndexProgress::new();
+    let records = TfRecord::open_with_progress(paths, &format.tfrecord_options(), &|done| progress.tell(done));
+    drop(progress);
+    let records = Arc::new(records?);
+    tell(format, records.fallbacks(), records.damaged());
+    Ok(Kind::TfRecord(records))
 }
 
 fn arrays(array_format: ArrayFormat, paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
@@ -350,14 +368,15 @@ fn lines(line_format: LineFormat, paths: &[PathBuf], format: &Format) -> Result<
     let lines = Lines::open_with_progress(paths, &format.line_options(line_format), &|done| progress.tell(done));
     drop(progress);
     let lines = Arc::new(lines?);
-    if !format.is_verified {
-        tell(lines.fallbacks(), lines.damaged());
-    }
+    tell(format, lines.fallbacks(), lines.damaged());
     Ok(Kind::Lines(lines))
 }
 
-/// Says what went otherwise than wished when files were looked through.
-fn tell(fallbacks: &[Fallback], damaged: &[Error]) {
+/// Says what went otherwise than wished when files were looked through, unless that is asked for anyhow.
+fn tell(format: &Format, fallbacks: &[Fallback], damaged: &[Error]) {
+    if format.is_verified {
+        return;
+    }
     fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
     damaged.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
 }
@@ -379,6 +398,11 @@ fn tokens(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
     };
     let options = TokenOptions { stride: format.stride, ..TokenOptions::new(source, window_tokens) };
     Ok(Kind::Tokens(Arc::new(Tokens::open(paths, &options)?)))
+}
+
+/// Options of TFRecord where there is something else.
+fn no_tfrecord() -> Failure {
+    usage("--whole-records and --no-crc are of use to tfrecord alone", "use --format tfrecord")
 }
 
 fn usage(doing: &'static str, remedy: &'static str) -> Failure {

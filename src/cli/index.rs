@@ -1,4 +1,4 @@
-//! `uringload index`: looks through archives and files of lines ahead of time, and says what came of it.
+//! `uringload index`: looks through archives, TFRecord files and files of lines ahead of time, and says what came of it.
 
 use super::Done;
 use super::arguments::{FormatName, Index};
@@ -12,29 +12,27 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 use uringload::config::Fallback;
 use uringload::dataset::{
-    Damaged, Dataset, Field, IndexProgress as Progress, IndexReport, LineFormat, LineOptions, Lines, Skipped, Tar,
-    TarOptions,
+    Damaged, Dataset, Field, Folder, FolderOptions, IndexProgress as Progress, IndexReport, LineFormat, LineOptions,
+    Lines, Skipped, Tar, TarOptions, TfRecord, TfRecordContent, TfRecordOptions,
 };
 use uringload::{Error, ErrorKind};
 
 /// Builds what is missing, and lists it.
 pub fn run(options: &Index) -> Done {
     let start = Instant::now();
-    let lines = match options.format {
-        None => detect_lines(&options.paths),
-        Some(FormatName::Tar) => None,
-        Some(FormatName::Jsonl) => Some(LineFormat::Jsonl),
-        Some(FormatName::Csv) => Some(LineFormat::Csv),
-        Some(FormatName::Text) => Some(LineFormat::Text),
-        Some(_) => {
-            let error = Error::new(ErrorKind::InvalidArgument, "that format needs no index");
-            return Err(error.with_remedy("tar, jsonl, csv and text do").into());
-        }
+    let format = match options.format {
+        Some(format) => format,
+        None => shown(options)?,
     };
     let progress = IndexProgress::new();
-    let built = match lines {
-        Some(format) => Built::of_lines(options, format, &progress),
-        None => Built::of_archives(options, &progress),
+    let built = match format {
+        FormatName::Tar => Built::of_archives(options, &progress),
+        FormatName::Tfrecord => Built::of_records(options, &progress),
+        FormatName::Jsonl => Built::of_lines(options, LineFormat::Jsonl, &progress),
+        FormatName::Csv => Built::of_lines(options, LineFormat::Csv, &progress),
+        FormatName::Text => Built::of_lines(options, LineFormat::Text, &progress),
+        _ => Err(Error::new(ErrorKind::InvalidArgument, "that format needs no index")
+            .with_remedy("tar, tfrecord, jsonl, csv and text do")),
     };
     drop(progress);
     let built = built?;
@@ -47,11 +45,22 @@ pub fn run(options: &Index) -> Done {
     Ok(if is_kept && built.damaged.is_empty() { Exit::Done } else { Exit::Degraded })
 }
 
+/// The format that the files show; archives where they show none.
+fn shown(options: &Index) -> Result<FormatName, Error> {
+    if let Some(format) = detect_lines(&options.paths) {
+        return Ok(FormatName::of_lines(format));
+    }
+    let folder = Folder::open_with(&options.paths, &FolderOptions::default())?;
+    Ok(if TfRecord::is_made_of(folder.files()) { FormatName::Tfrecord } else { FormatName::Tar })
+}
+
 /// Files that have been looked through.
 struct Built {
     dataset: Box<dyn Dataset>,
     /// What a sample and a file are called.
     names: [&'static str; 2],
+    /// Whether indexes of DALI may be taken over.
+    imports: bool,
     report: IndexReport,
     columns: Vec<String>,
     skipped: Vec<Skipped>,
@@ -76,12 +85,36 @@ impl Built {
         };
         Ok(Built {
             names: ["samples", "archives"],
+            imports: true,
             report: tar.report().clone(),
             columns: tar.schema().fields.iter().enumerate().map(column).collect(),
             skipped: tar.skipped().to_vec(),
             fallbacks: tar.fallbacks().to_vec(),
             damaged: tar.damaged().to_vec(),
             dataset: Box::new(tar),
+        })
+    }
+
+    fn of_records(options: &Index, progress: &IndexProgress) -> Result<Built, Error> {
+        let record_options = TfRecordOptions {
+            // What is in the records does not matter to an index.
+            content: TfRecordContent::Bytes,
+            cache: options.index_cache.clone(),
+            rebuild: options.rebuild,
+            threads: options.threads.unwrap_or(0),
+            damaged: Damaged::Keep,
+            ..TfRecordOptions::default()
+        };
+        let records = TfRecord::open_with_progress(&options.paths, &record_options, &|done| progress.tell(done))?;
+        Ok(Built {
+            names: ["samples", "files"],
+            imports: true,
+            report: records.report().clone(),
+            columns: records.schema().fields.iter().map(|field| field.name.clone()).collect(),
+            skipped: records.skipped().to_vec(),
+            fallbacks: records.fallbacks().to_vec(),
+            damaged: records.damaged().to_vec(),
+            dataset: Box::new(records),
         })
     }
 
@@ -100,6 +133,7 @@ impl Built {
         let lines = Lines::open_with_progress(&options.paths, &line_options, &|done| progress.tell(done))?;
         Ok(Built {
             names: [if format == LineFormat::Csv { "rows" } else { "samples" }, "files"],
+            imports: false,
             report: lines.report().clone(),
             columns: Vec::new(),
             skipped: lines.skipped().to_vec(),
@@ -119,9 +153,9 @@ impl Built {
         };
         row(samples, format!("{} in {} {files}", count(dataset.len()), count(dataset.files().len() as u64)));
         let (current, scanned) = (count(report.current), count(report.scanned));
-        let imported = match *files {
-            "archives" => format!("{} taken over from DALI, ", count(report.imported)),
-            _ => String::new(),
+        let imported = match self.imports {
+            true => format!("{} taken over from DALI, ", count(report.imported)),
+            false => String::new(),
         };
         row(files, format!("{scanned} looked through, {imported}{current} had their index"));
         row("written", format!("{} indexes", count(report.written)));

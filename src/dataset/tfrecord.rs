@@ -63,8 +63,8 @@ pub struct TfRecordOptions {
     /// Whether the checksum of each record is compared when it is read. That of its length always is, when the index is
     /// made.
     pub verify_crc: bool,
-    /// What becomes of a file that is cut short or broken: with [`Damaged::Keep`] the records in front of the damage are
-    /// there.
+    /// What becomes of a file that is cut short or broken: with [`Damaged::Keep`] the records in front of the damage
+    /// are there.
     pub damaged: Damaged,
     /// A folder for the indexes of files whose own folder takes none.
     pub cache: Option<PathBuf>,
@@ -124,8 +124,9 @@ impl Default for TfRecordOptions {
 /// could not be done so is told by [`fallbacks`](TfRecord::fallbacks).
 ///
 /// # Compressed files
-/// Of a file that is compressed with GZIP or ZLIB no part can be read by itself: it is a unit, decoded as a whole. It is
-/// decoded once for its index too.
+/// Of a file that is compressed with GZIP or ZLIB no part can be read by itself: it is a unit, decoded as a whole, and
+/// takes memory for all that it decodes to. It is decoded once for its index too. Offsets in errors are those of what
+/// it decodes to, which they say.
 ///
 /// # Damage
 /// A cut file ends at a border of records, which nobody can tell from a shorter one, or within a record: then it is
@@ -337,6 +338,11 @@ impl Dataset for TfRecord {
 
     fn format(&self) -> &'static str {
         "tfrecord"
+    }
+
+    /// What was damaged where it was looked through.
+    fn faults(&self) -> Vec<Error> {
+        self.damaged.clone()
     }
 
     fn len(&self) -> u64 {

@@ -19,6 +19,7 @@ mod state;
 mod verify;
 mod verify_order;
 mod tar;
+mod tfrecord;
 
 use std::fs;
 use std::os::unix::process::CommandExt;

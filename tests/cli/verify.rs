@@ -53,6 +53,16 @@ fn archive(name: &str) -> Vec<u8> {
     archive.end().0
 }
 
+/// Three records with their checksums.
+fn tfrecord() -> Vec<u8> {
+    let sum = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    let record = |content: &[u8]| {
+        let len = (content.len() as u64).to_le_bytes();
+        [&len[..], &sum(&len), content, &sum(content)].concat()
+    };
+    [&b"first"[..], b"second", b"third"].iter().flat_map(|content| record(content)).collect()
+}
+
 const PAGE: usize = 2 << 20;
 
 /// A .beton of two samples of bytes.
@@ -107,6 +117,8 @@ fn good_data_of_every_format_has_nothing_to_be_found() {
     let ffcv = folder(&[]);
     write(&ffcv.path().join("a.beton"), &beton());
     let (files, _) = files(5);
+    let records = folder(&[]);
+    write(&records.path().join("a.tfrecord"), &tfrecord());
     let lines = folder(&[]);
     write(&lines.path().join("a.jsonl"), b"{\"x\": 1}\n{\"x\": 2}\n");
     let sound = |shard: &[u8]| object!({ "sha256": sha256(shard) });
@@ -118,6 +130,7 @@ fn good_data_of_every_format_has_nothing_to_be_found() {
         ("beton", "", ffcv.path().into(), 2, 0),
         ("folder", "", files.path().into(), 5, 0),
         ("jsonl", "", lines.path().into(), 2, 0),
+        ("tfrecord", "", records.path().into(), 3, 0),
         ("records", "--record-size 1", files.path().into(), 65, 0),
         ("mds", "", mds.path().into(), 3, 2),
         ("mds", "--verify-hashes", mds.path().into(), 3, 2),
@@ -330,4 +343,24 @@ fn an_interrupted_verify_says_how_far_it_came() {
     let out = stdout(&output);
     assert_eq!(output.status.code(), Some(130), "{out}{}", stderr(&output));
     assert!(out.starts_with("records: 1 files, ") && out.contains("; it was not looked at to the end"), "{out}");
+}
+
+#[test]
+fn every_bad_record_of_tfrecord_is_told() {
+    let root = folder(&[]);
+    let at = |name: &str| root.path().join(name);
+    for name in ["bad", "cut", "good"] {
+        write(&at(&format!("{name}.tfrecord")), &tfrecord());
+    }
+    // Each record has 12 bytes in front of its content and 4 behind it.
+    change(&at("bad.tfrecord"), |bytes| [12, 33].iter().for_each(|&at| bytes[at] ^= 1));
+    change(&at("cut.tfrecord"), |bytes| bytes.truncate(60));
+    let told = verified("", root.path(), 1);
+    let mut all: Vec<_> = findings(&told).into_iter().map(|(name, kind, ..)| (name, kind)).collect();
+    all.sort();
+    let found = |name: &str, kind: &str| (name.to_owned(), kind.to_owned());
+    let bad = found("bad.tfrecord", "Corrupt");
+    assert_eq!(all, [bad.clone(), bad, found("cut.tfrecord", "Truncated")], "{told:#}");
+    assert_eq!((&told["samples"], &told["samples_lost"]), (&6.into(), &2.into()), "{told:#}");
+    assert!(!at("good.tfrecord.uidx").exists(), "nothing is written");
 }

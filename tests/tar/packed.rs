@@ -127,6 +127,21 @@ fn plain_and_compressed_archives_side_by_side() {
     }
 }
 
+/// What a name of a member looks like is not what an archive is.
+#[test]
+fn a_plain_archive_that_begins_like_a_compressed_one() {
+    for name in ["BZh9.jpg", "\x1f\u{8b}.jpg"] {
+        let archive = Archive::new().member(&name.chars().map(|c| c as u8).collect::<Vec<u8>>(), b'0', b"1").end();
+        for shard in ["a.tar", "a.tar.gz"] {
+            let folder = folder(&[(shard, &archive.0)]);
+            for _ in 0..2 {
+                let tar = Tar::open(&[folder.path()], &with_sidecars()).unwrap();
+                assert!(tar.units().is_none() && tar.len() == 1 && tar.report().refused.is_empty(), "{name} {shard}");
+            }
+        }
+    }
+}
+
 fn small() -> Archive {
     Archive::new().file("a.jpg", b"one").file("a.cls", b"1").file("b.jpg", &[5; 700]).file("b.cls", b"2").end()
 }

@@ -193,9 +193,9 @@ fn which_records_are_examples() {
         assert_error(open(&other, &examples), ErrorKind::Corrupt, &["tf.train.Example", "as they are"]);
     }
     let several = features(&[("boxes", strings(&[b"a", b"b", b"c"])), ("label", integers(&[1]))]);
-    let error = open(&[several.clone()], &quiet());
+    let error = open(std::slice::from_ref(&several), &quiet());
     assert_error(error, ErrorKind::Unavailable, &["\"boxes\" is a list of 3 byte strings", "a.tfrecord"]);
-    assert_eq!(rows(&[several.clone()], &asked(&["label"])), [Ok(row(&[("label", &numbers(&[1]))]))]);
+    assert_eq!(rows(std::slice::from_ref(&several), &asked(&["label"])), [Ok(row(&[("label", &numbers(&[1]))]))]);
     let first = features(&[("boxes", strings(&[b"a"]))]);
     let many = [vec![first; 16], vec![several]].concat();
     assert!(rows(&many, &quiet())[16].as_ref().is_err_and(|error| error.contains("list of 3 byte strings")));
@@ -231,7 +231,7 @@ fn only_integers_are_copied() {
     let dataset = TfRecord::open(&[folder.path()], &quiet()).unwrap();
     let raw = bytes::Bytes::from([&record[..], &writer::frame(&record)[12 + record.len()..]].concat());
     let mut sample = Sample::default();
-    dataset.parse(SampleId(0), &[raw.clone()], &mut sample).unwrap();
+    dataset.parse(SampleId(0), std::slice::from_ref(&raw), &mut sample).unwrap();
     let within = raw.as_ptr_range();
     for value in sample.values {
         let uringload::dataset::Value::Bytes(bytes) = value else { panic!("bytes") };

@@ -12,7 +12,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 
 fn masked(bytes: &[u8]) -> [u8; 4] {
     let crc = crc32c(bytes);
-    (crc >> 15 | crc << 17).wrapping_add(0xa282_ead8).to_le_bytes()
+    crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
 /// A header that claims a length, with the right checksum.

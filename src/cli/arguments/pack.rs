@@ -48,7 +48,7 @@ pub struct Shards {
     /// What samples are called.
     #[arg(long, default_value = "source")]
     pub keys: KeysName,
-    /// Shards that are written at once [default: one for each processor, at most 4].
+    /// Shards that are written at once [default: two for each processor, at most 4].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Replace the shards of another pack.

@@ -42,3 +42,10 @@ the first, key, samples: how many fail alike), complete (false after Ctrl-C, aft
 could be opened).
 
 Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
+
+impl Format {
+    /// The same, for who wants to know all that is wrong: what is bad keeps nothing else from being opened.
+    pub fn for_verify(&self) -> Format {
+        Format { keep_damaged: true, allow_bad_shards: true, is_verified: true, ..self.clone() }
+    }
+}

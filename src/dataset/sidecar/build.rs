@@ -109,7 +109,7 @@ impl Builder {
         self.left_out.push((code, count, first.to_vec()));
     }
 
-    /// Notes that the shard is compressed as a whole, and how many bytes it has when it is decoded: values lie in these.
+    /// Notes how the shard is compressed as a whole, and how many bytes it decodes to: values lie in these.
     pub(in crate::dataset) fn decoded(&mut self, compression: Compression, bytes: u64) {
         self.decoded = Some((compression, bytes));
     }

@@ -7,13 +7,13 @@ use super::super::{Compression, FileId, FileTable};
 use super::dali;
 use super::header::BLOCK_BYTES;
 use super::keys::Grouper;
-use super::packed::{self, Stream};
+use super::packed::{self, Stored, Stream};
 use super::scan::{Entry, Sink, scan};
 use super::window::{Plain, Source};
 use super::{Damaged, TarOptions, TarProgress, is_plain};
 use crate::error::{Error, ErrorKind, Result};
 use std::cell::Cell;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -169,7 +169,7 @@ impl Job<'_> {
     fn scan_packed(&self, path: &Path, shard: &Shard, file: &OwnedFd, compression: Compression) -> Result<Indexed> {
         let meter = Meter::new(self, shard.size);
         let mut collector = Collector::new(None);
-        let mut stream = Stream::new(compression, Stored { file, at: 0, meter: &meter });
+        let mut stream = Stream::new(compression, Stored { file, at: 0, passed: |at| meter.passed(at) });
         let result = stream.as_mut().map_err(|error| error.clone()).and_then(|stream| scan(stream, &mut collector));
         // Behind the archive as well: the length of all is what it is read by, and the end is where checksums are.
         let len = match (stream, &result) {
@@ -272,22 +272,6 @@ impl<'a> Meter<'a> {
 
     fn add(&self, offset: u64) {
         self.job.bytes.fetch_add(offset - self.told.replace(offset), Ordering::Relaxed);
-    }
-}
-
-/// The bytes of a file from the first to the last.
-struct Stored<'a> {
-    file: &'a OwnedFd,
-    at: u64,
-    meter: &'a Meter<'a>,
-}
-
-impl Read for Stored<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let bytes = uringload_sys::file::read_at(self.file.as_fd(), into, self.at)?;
-        self.at += bytes as u64;
-        self.meter.passed(self.at);
-        Ok(bytes)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Archives that are compressed as a whole: which ones are, and what is in them from front to back.
 
 use super::super::Compression;
+use super::header::{BLOCK_BYTES, Block, Header};
 use super::window::Source;
 use crate::error::{Error, ErrorKind, Result};
 use std::io::{self, BufReader, Read};
@@ -10,33 +11,45 @@ use std::os::fd::{AsFd, OwnedFd};
 const READ_BYTES: usize = 256 << 10;
 /// Bytes of payloads that are decoded at once to get behind them.
 const PASSED_BYTES: usize = 64 << 10;
-/// Bytes that the beginnings of compressed files are told by.
-const MAGIC_BYTES: usize = 4;
 
 /// How a file is compressed that begins so; `None` where it is not, or in a way that is not undone here.
 fn compression_of(head: &[u8]) -> Option<Compression> {
     match *head {
         [0x1f, 0x8b, ..] => Some(Compression::Gzip),
-        [0x28, 0xb5, 0x2f, 0xfd] => Some(Compression::Zstd),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
         // A frame that is to be passed over, as some programs begin with.
-        [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Some(Compression::Zstd),
-        [b'B', b'Z', b'h', b'1'..=b'9'] => Some(Compression::Bzip2),
+        [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => Some(Compression::Bzip2),
         _ => None,
     }
 }
 
 /// How the archive in `file` is compressed, told by its first bytes: names may say anything.
 pub(super) fn detect(file: &OwnedFd) -> Result<Option<Compression>> {
-    let (mut head, mut have) = ([0; MAGIC_BYTES], 0);
-    while have < MAGIC_BYTES {
-        match uringload_sys::file::read_at(file.as_fd(), &mut head[have..], have as u64) {
-            Ok(0) => break,
-            Ok(bytes) => have += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::io("cannot read the beginning of", error).with_offset(0)),
-        }
+    let mut head: Block = [0; BLOCK_BYTES as usize];
+    let have = fill(&mut Stored { file, at: 0, passed: |_| {} }, &mut head);
+    let have = have.map_err(|error| Error::io("cannot read the beginning of", error).with_offset(0))?;
+    // The name of a first member may look like anything, such as BZh9.jpg; a checksum that is right does not.
+    if matches!(Header::parse(&head), Ok(Some(_))) {
+        return Ok(None);
     }
     Ok(compression_of(&head[..have]))
+}
+
+/// The bytes of a file from the first to the last; tells how far it has come.
+pub(super) struct Stored<'a, F> {
+    pub(super) file: &'a OwnedFd,
+    pub(super) at: u64,
+    pub(super) passed: F,
+}
+
+impl<F: FnMut(u64)> Read for Stored<'_, F> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let bytes = uringload_sys::file::read_at(self.file.as_fd(), into, self.at)?;
+        self.at += bytes as u64;
+        (self.passed)(self.at);
+        Ok(bytes)
+    }
 }
 
 /// The error of an archive that does not decode.

@@ -82,7 +82,7 @@ impl<'a, S: Source> Window<'a, S> {
         Ok(&self.bytes[at..self.bytes.len().min(at + len as usize)])
     }
 
-    /// `offset`, or how many bytes the archive has where they are fewer. Nothing in front of it is asked for afterwards.
+    /// `offset`, or how many bytes the archive has where they are fewer. Nothing in front of it may be asked for then.
     pub(super) fn reach(&mut self, offset: u64) -> Result<u64> {
         if offset <= self.end() { Ok(offset) } else { self.source.reach(offset) }
     }

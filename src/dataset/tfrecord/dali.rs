@@ -1,8 +1,9 @@
 //! The index that DALI's `tfrecord2idx` writes of a file: taken over where it can be believed.
 //!
 //! A text of a line for each record: `OFFSET BYTES`, of the frame and not of the payload. DALI asks for no name; beside
-//! `a.tfrecord` it is looked for as `a.tfrecord.idx` and `a.idx`. Nothing ties it to the file, so it is held against the
-//! file's size, its times, and some of its headers, and whatever does not fit means that the file is looked through.
+//! `a.tfrecord` it is looked for as `a.tfrecord.idx` and `a.idx`. Nothing ties it to the file, so it is held against
+//! the file's size, its times, and some of its headers, and whatever does not fit means that the file is looked
+//! through.
 
 use super::frame::{FRAME_BYTES, HEADER_BYTES, Header, length, read_at_least};
 use crate::error::Result;

@@ -109,18 +109,16 @@ pub(super) const SEQUENCE: &str = "it is a SequenceExample, whose feature lists 
 /// Whether a record can be nothing but a `SequenceExample`: features, and lists of them with names.
 pub(super) fn is_sequence(record: &[u8]) -> bool {
     let mut top = Fields::new(record, 0..record.len());
+    let is_text = |range: Range<usize>| std::str::from_utf8(&record[range]).is_ok();
     let is_map = |range: Range<usize>| {
         let mut entries = Fields::new(record, range);
         loop {
             match entries.next() {
                 Ok(None) => return true,
-                Ok(Some((1, Wire::Bytes(entry)))) => {
-                    let name = Fields::new(record, entry).next();
-                    if !matches!(name, Ok(Some((1, Wire::Bytes(name)))) if std::str::from_utf8(&record[name.clone()]).is_ok())
-                    {
-                        return false;
-                    }
-                }
+                Ok(Some((1, Wire::Bytes(entry)))) => match Fields::new(record, entry).next() {
+                    Ok(Some((1, Wire::Bytes(name)))) if is_text(name.clone()) => {}
+                    _ => return false,
+                },
                 _ => return false,
             }
         }

@@ -72,7 +72,7 @@ fn only_headers_are_read_between_long_records() {
 /// Between short records everything is read, once and in long pieces.
 #[test]
 fn everything_is_read_once_between_short_records() {
-    let file = Virtual::new((0..4000).map(|number| number));
+    let file = Virtual::new(0..4000);
     let read = file.scan();
     assert!(read <= file.size + file.size / 50, "{read} of {}", file.size);
 }
@@ -95,7 +95,8 @@ proptest! {
     fn no_record_panics(
         bytes in prop_oneof![
             vec(any::<u8>(), 0..80),
-            vec(prop_oneof![Just(0x0a_u8), Just(0x12), Just(0x1a), Just(0x08), Just(0x0d), 0..12_u8, b'a'..b'k'], 0..60),
+            // What messages are made of: tags, short lengths, names.
+            vec(prop_oneof![Just(0x0a_u8), Just(0x12), Just(0x1a), Just(8), Just(13), 0..12_u8, b'a'..b'k'], 0..60),
         ],
     ) {
         let record = Bytes::from(bytes);
