@@ -5,6 +5,7 @@ mod arrays;
 #[cfg(feature = "parquet")]
 mod arrow;
 mod beton;
+mod checks;
 mod classes;
 #[cfg(feature = "parquet")]
 mod columnar;
@@ -49,6 +50,8 @@ pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
 #[cfg(feature = "parquet")]
 pub use arrow::ArrowIpc;
 pub use beton::{Beton, BetonOptions};
+pub use checks::Check;
+pub(crate) use checks::{Checked, check_all};
 #[cfg(feature = "parquet")]
 pub use columnar::{ColumnarOptions, Nulls};
 pub use compression::Compression;
@@ -308,6 +311,25 @@ pub trait Dataset: Send + Sync + 'static {
     /// where samples are not stored in shards.
     fn shards(&self) -> &[u64] {
         &[]
+    }
+
+    /// Appends the sums and hashes that the format keeps of bytes of a file, beside what [`parse`](Dataset::parse) and
+    /// [`decode`](Units::decode) check of each sample. What cannot be computed is appended too, so that whoever asks
+    /// can tell of it.
+    ///
+    /// Unlike the others it may read the file's headers, and is called from any thread but the reactor's.
+    ///
+    /// # Errors
+    /// As opening the dataset, where the headers are not what they were.
+    fn checks(&self, _file: FileId, _out: &mut Vec<Check>) -> Result<()> {
+        Ok(())
+    }
+
+    /// What is wrong with the dataset beside its samples, each with its file: shards that cannot be had, indexes that
+    /// do not belong to their shards. The files are looked at afresh where an index was believed when the dataset was
+    /// opened, so that it may take as long as opening it without; never called from the reactor's thread.
+    fn faults(&self) -> Vec<Error> {
+        Vec::new()
     }
 
     /// Whether a sample has a value of field number `field`. Where it has none, and `parse` does not fail for it,

@@ -97,12 +97,17 @@ impl Data {
         Ok(self)
     }
 
-    /// Opens what the user named.
-    pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
-        let name = format.format.unwrap_or_else(|| match format.record_size {
+    /// The format that was asked for, or that the paths show.
+    pub fn format_of(paths: &[PathBuf], format: &Format) -> FormatName {
+        format.format.unwrap_or_else(|| match format.record_size {
             Some(_) => FormatName::Records,
             None => detect(paths, format),
-        });
+        })
+    }
+
+    /// Opens what the user named.
+    pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
+        let name = Data::format_of(paths, format);
         check_use(name, format)?;
         let bad_shards = if format.allow_bad_shards { BadShards::FailSamples } else { BadShards::Refuse };
         let kind = match name {
@@ -129,7 +134,9 @@ impl Data {
                 Kind::Records(Arc::new(Records::open(paths, &options)?))
             }
             FormatName::Mds => {
-                Kind::Mds(Arc::new(Mds::open(paths, &MdsOptions { bad_shards, ..MdsOptions::default() })?))
+                let verify_hashes = format.verify_hashes;
+                let options = MdsOptions { bad_shards, verify_hashes, ..MdsOptions::default() };
+                Kind::Mds(Arc::new(Mds::open(paths, &options)?))
             }
             FormatName::Litdata => {
                 let options = LitDataOptions { block_size: format.block_size, bad_shards, ..LitDataOptions::default() };
@@ -160,7 +167,7 @@ impl Data {
         let tar = Tar::open_with_progress(paths, &format.tar_options(), &|done| progress.tell(done));
         drop(progress);
         let tar = Arc::new(tar?);
-        tell(tar.fallbacks(), tar.damaged());
+        tell(format, tar.fallbacks(), tar.damaged());
         Ok(Kind::Tar(tar))
     }
 
@@ -286,7 +293,7 @@ pub fn detect_lines(paths: &[PathBuf]) -> Option<LineFormat> {
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Arrow, Csv, Folder, Hdf5, Jsonl, Litdata, Npy, Npz, Parquet};
+    use FormatName::{Arrow, Csv, Folder, Hdf5, Jsonl, Litdata, Mds, Npy, Npz, Parquet};
     use FormatName::{Records, Safetensors, Text, Tfrecord, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
     // Of HDF5, rows are what there is.
@@ -299,6 +306,12 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
     }
     if format.block_size.is_some() && name != Litdata {
         return Err(usage("--block-size is of use to litdata alone", "use --format litdata, or leave it away"));
+    }
+    if format.verify_hashes && name != Mds {
+        return Err(usage(
+            "--verify-hashes is of use to mds alone",
+            "use `uringload verify`, which checks what there is",
+        ));
     }
     if format.dtype.is_some() && !matches!(name, Folder | Records) {
         return Err(usage(
@@ -336,7 +349,7 @@ fn open_tfrecord(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
     let records = TfRecord::open_with_progress(paths, &format.tfrecord_options(), &|done| progress.tell(done));
     drop(progress);
     let records = Arc::new(records?);
-    tell(records.fallbacks(), records.damaged());
+    tell(format, records.fallbacks(), records.damaged());
     Ok(Kind::TfRecord(records))
 }
 
@@ -348,7 +361,14 @@ fn arrays(array_format: ArrayFormat, paths: &[PathBuf], format: &Format) -> Resu
         _ => ArraySamples::Files,
     };
     let options = ArrayOptions { samples, names: format.tensor.clone(), ..ArrayOptions::default() };
-    Ok(Kind::Arrays(Arc::new(Arrays::open(array_format, paths, &options)?)))
+    let opened = match Arrays::open(array_format, paths, &options) {
+        // Tensors of several types are no samples, and sound all the same: their files can be read as a whole.
+        Err(error) if format.is_verified && error.kind() == ErrorKind::InvalidArgument => {
+            Arrays::open(array_format, paths, &ArrayOptions { samples: ArraySamples::Files, ..options })
+        }
+        opened => opened,
+    };
+    Ok(Kind::Arrays(Arc::new(opened?)))
 }
 
 /// Opens files of lines; says on stderr what went otherwise than wished.
@@ -357,12 +377,15 @@ fn lines(line_format: LineFormat, paths: &[PathBuf], format: &Format) -> Result<
     let lines = Lines::open_with_progress(paths, &format.line_options(line_format), &|done| progress.tell(done));
     drop(progress);
     let lines = Arc::new(lines?);
-    tell(lines.fallbacks(), lines.damaged());
+    tell(format, lines.fallbacks(), lines.damaged());
     Ok(Kind::Lines(lines))
 }
 
-/// Says what went otherwise than wished when files were looked through.
-fn tell(fallbacks: &[Fallback], damaged: &[Error]) {
+/// Says what went otherwise than wished when files were looked through, unless that is asked for anyhow.
+fn tell(format: &Format, fallbacks: &[Fallback], damaged: &[Error]) {
+    if format.is_verified {
+        return;
+    }
     fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
     damaged.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
 }

@@ -17,6 +17,7 @@ mod looks;
 mod pack;
 mod ranks;
 mod state;
+mod verify;
 mod verify_order;
 mod tar;
 mod tfrecord;

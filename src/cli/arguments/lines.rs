@@ -2,15 +2,14 @@
 
 use clap::Args;
 use uringload::dataset::{DType, LineOptions};
-use uringload::{Error, ErrorKind};
 
 /// How lines become columns.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Dataset")]
 pub struct LineArguments {
-    /// Columns of parquet and arrow, or fields of lines, that are wanted, in this order: fields with a type behind a colon
-    /// or without (id:i64,text): i8 to u64, f32, f64, bool, or u8 for text [default: all columns; those of csv as text;
-    /// the line itself of jsonl].
+    /// Columns of parquet and arrow, or fields of lines, that are wanted, in this order: fields with a type behind a
+    /// colon or without (id:i64,text): i8 to u64, f32, f64, bool, or u8 for text [default: all columns; those of csv
+    /// as text; the line itself of jsonl].
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_column)]
     pub columns: Vec<TypedName>,
     /// What stands between the fields of csv: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
@@ -38,10 +37,12 @@ impl LineArguments {
     ///
     /// # Errors
     /// `InvalidArgument` where a type was named.
-    pub fn names(&self) -> Result<Vec<String>, Error> {
+    #[cfg(feature = "parquet")]
+    pub fn names(&self) -> Result<Vec<String>, uringload::Error> {
         if let Some(typed) = self.columns.iter().find(|column| column.dtype.is_some()) {
             let doing = format!("column {:?} has the type that its file says", typed.name);
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name it without a type"));
+            let error = uringload::Error::new(uringload::ErrorKind::InvalidArgument, doing);
+            return Err(error.with_remedy("name it without a type"));
         }
         Ok(self.columns.iter().map(|column| column.name.clone()).collect())
     }
