@@ -48,7 +48,8 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 /// Opening reads the footer of every file. Of text and bytes it must also know how long they are together in each row
 /// group, since that is the memory which the group is given. Footers tell it where the writer is of 2024 or later
 /// (parquet 2.10: `unencoded_byte_array_data_bytes`); where they do not and a column has a dictionary, the dictionary
-/// and the references to it are read and counted, once at every opening. They are short.
+/// and the references to it are read and counted, at every opening: they are short, unless nothing in them repeats,
+/// and then the footer is enough.
 ///
 /// Afterwards a row group is read and decoded as a whole, of which only the chunks of the wanted columns are read:
 /// [`Units`]. A shuffle of shards permutes row groups. Checksums of pages are compared where they are there.

@@ -140,6 +140,21 @@ fn memory_is_bounded_whatever_a_dictionary_repeats() {
     assert!(stored(&parquet, 0)[0].len < 1000);
 }
 
+/// Old files of images, which no footer tells the length of: they are not read to be opened.
+#[test]
+fn dictionaries_in_which_nothing_repeats_are_not_read() {
+    let name = "legacy-images.parquet";
+    let parquet = all(name);
+    let images = rows(&parquet);
+    assert!(images.iter().enumerate().all(|(row, image)| image["image"] == [row as u8; 100_000]));
+    let bound = parquet.units().unwrap().largest_decoded();
+    assert!((2_000_000..2_100_000).contains(&bound), "{bound}");
+    let span = stored(&parquet, 0)[0];
+    let (_folder, path) = changed(name, |bytes| bytes[(span.offset + span.len / 2) as usize] ^= 1);
+    let parquet = Parquet::open(&[&path], &ColumnarOptions::default()).unwrap();
+    assert!(samples(&parquet).iter().any(Result::is_err));
+}
+
 #[test]
 fn several_files_are_one_dataset() {
     let parquet = Parquet::open(&[data("split")], &ColumnarOptions::default()).unwrap();

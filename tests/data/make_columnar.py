@@ -147,11 +147,16 @@ def write_parquet(table):
 
 
 def write_dictionaries(prefix):
-    """A dictionary that becomes too large, so that strings follow one by one; and one that does not."""
+    """A dictionary that becomes too large, so that strings follow one by one; of old writers, others too."""
     random.seed(7)
     long = [random.randbytes(60).hex() for _ in range(40)]
     table = pa.table({"text": [long[row % 40 if row < 60 else 39] for row in range(100)]})
     pq.write_table(table, OUT / f"{prefix}overflow.parquet", dictionary_pagesize_limit=1000, write_batch_size=4, data_page_size=256)
+    if not prefix:
+        return
+    # Long and without repetition, and short when it is compressed.
+    table = pa.table({"image": [bytes([row]) * 100_000 for row in range(20)]})
+    pq.write_table(table, OUT / f"{prefix}images.parquet", compression="zstd")
     table = pa.table({"label": [label(row) for row in range(1000)]})
     pq.write_table(table, OUT / f"{prefix}labels.parquet")
 

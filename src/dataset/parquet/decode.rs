@@ -82,6 +82,9 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result
     let mut decoded = 0_u64;
     while at < end {
         let header = header_at(source, at, end)?;
+        if header.decoded > COUNTED_BYTES && header.dictionary_values >= to_i64(chunk.values)? {
+            return Ok(chunk.decoded);
+        }
         let is_plain = header.encoding.is_some_and(|encoding| !REFERRING.contains(&encoding));
         if is_plain {
             break;
@@ -106,6 +109,11 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result
         false => Ok(total),
     }
 }
+
+/// Bytes of a dictionary up to which it is read whatever it has. A longer one with as many strings as there are rows is
+/// what writers make of images: none repeats, so that rows take no more than their pages do. Where one does in spite of
+/// it, and others are of no use, decoding says that there is more than expected.
+const COUNTED_BYTES: i64 = 1 << 20;
 
 /// Encodings that refer to strings elsewhere: to a dictionary (by both of its names), or to the string before.
 const REFERRING: [i64; 3] = [2, 8, 7];
