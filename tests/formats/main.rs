@@ -138,6 +138,21 @@ fn rows(root: &TempDir) -> Vec<Made> {
     ]
 }
 
+#[cfg(feature = "parquet")]
+fn tables() -> Vec<Made> {
+    use uringload::dataset::{ArrowIpc, ColumnarOptions, Parquet};
+    let options = ColumnarOptions::default();
+    vec![
+        ("parquet", Arc::new(Parquet::open(&[data("same.parquet")], &options).expect("Parquet")), "x"),
+        ("arrow", Arc::new(ArrowIpc::open(&[data("same.arrow")], &options).expect("Arrow")), "x"),
+    ]
+}
+
+#[cfg(not(feature = "parquet"))]
+fn tables() -> Vec<Made> {
+    Vec::new()
+}
+
 /// The payload of each sample by its number, in the order in which they came.
 fn read(loader: Loader, column: &str) -> (Vec<u64>, BTreeMap<u64, Vec<u8>>) {
     let (mut order, mut samples) = (Vec::new(), BTreeMap::new());
@@ -160,7 +175,7 @@ fn read(loader: Loader, column: &str) -> (Vec<u64>, BTreeMap<u64, Vec<u8>>) {
 #[test]
 fn the_same_samples_are_the_same_bytes() {
     let root = tempfile::tempdir().expect("a folder");
-    let made = [files(&root), shards(&root), rows(&root)].concat();
+    let made = [files(&root), shards(&root), rows(&root), tables()].concat();
     let wanted: BTreeMap<u64, Vec<u8>> = (0..SAMPLES).map(|number| (number, payload(number))).collect();
     assert!(made.len() >= 21);
     for (name, dataset, column) in &made {
@@ -184,7 +199,7 @@ fn the_same_samples_are_the_same_bytes() {
 #[test]
 fn a_full_shuffle_is_that_of_every_format() {
     let root = tempfile::tempdir().expect("a folder");
-    let made = [files(&root), shards(&root), rows(&root)].concat();
+    let made = [files(&root), shards(&root), rows(&root), tables()].concat();
     let order = |(_, dataset, column): &Made| {
         let builder = Loader::builder(Arc::clone(dataset)).batch_size(16).shuffle(Shuffle::Full).seed(11);
         read(builder.build().expect("a loader"), column).0
