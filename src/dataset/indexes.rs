@@ -2,7 +2,7 @@
 //! files, in parallel. What opening them has to tell.
 
 use super::parallel::try_in_parallel;
-use super::sidecar::{Builder, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
+use super::sidecar::{Builder, EXTENSION, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::skipped::{SkipReason, Skips};
 use super::{Damaged, FileId, FileTable};
 use crate::config::{Cause, Fallback};
@@ -113,6 +113,12 @@ impl Pass<'_> {
             self.job.tell();
         }
     }
+}
+
+/// Whether a name is that of an index, our own or DALI's.
+pub(super) fn is_index(name: &[u8]) -> bool {
+    let extension = Path::new(OsStr::from_bytes(name)).extension();
+    extension.is_some_and(|ending| ending == EXTENSION || ending == "idx")
 }
 
 /// Finds the index of every file, or has `look` make it, in parallel. `format` is what files are understood as. What

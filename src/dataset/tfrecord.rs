@@ -12,6 +12,7 @@ mod units;
 
 use super::compression::Compression;
 use super::fingerprint::Fingerprint;
+use super::indexes::is_index;
 use super::paths::{Index, index, thread_count};
 use super::sidecar::Sidecar;
 use super::sizes::sum_of_runs;
@@ -25,7 +26,6 @@ use bytes::Bytes;
 use example::{Columns, Learned};
 use frame::{FOOTER_BYTES, Stream, masked};
 use protobuf::Fault;
-use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use units::Unit;
@@ -182,9 +182,9 @@ impl TfRecord {
         options: &TfRecordOptions,
         progress: &(dyn Fn(TfRecordProgress) + Sync),
     ) -> Result<TfRecord> {
-        let Index { files, mut skips, .. } = index(paths, thread_count(options.threads))?;
-        let named: HashSet<&Path> = paths.iter().map(AsRef::as_ref).collect();
-        let files = names::only_shards(&files, &named, &mut skips)?;
+        let index = index(paths, thread_count(options.threads))?;
+        let nothing = "no file has a name as TFRecord files have (.tfrecord, -00000-of-00010) in";
+        let Index { files, skips, .. } = index.only_shards(paths, names::is_shard, is_index, nothing)?;
         let threads = if options.threads == 0 { SCAN_THREADS } else { options.threads };
         let indexed = index::index_all(&files, options, threads, progress)?;
         TfRecord::new(files, skips, indexed, options)

@@ -1,6 +1,6 @@
 //! Headers of any bytes, and how little of an archive is read to index it.
 
-use super::super::Compression;
+use super::super::{Compression, SkipReason};
 use super::header::{Block, Header, Pax};
 use super::packed::Stream;
 use super::scan::{Entry, Sink, scan};
