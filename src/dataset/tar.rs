@@ -8,7 +8,6 @@ mod notes;
 mod packed;
 mod scan;
 mod units;
-mod window;
 
 use super::fingerprint::Fingerprint;
 use super::indexes::is_index;

@@ -4,9 +4,9 @@
 //! nonsense of it, version 1.1 has no names, and nothing ties it to the archive. So it is held against the archive's
 //! size, its times, and some of its headers, and whatever does not fit means that the archive is scanned instead.
 
+use super::super::window::Source;
 use super::header::{BLOCK_BYTES, Block, Header, Kind};
 use super::keys::Grouper;
-use super::window::Source;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -90,7 +90,7 @@ pub(super) fn understand(text: &str, size: u64, source: &mut impl Source) -> Res
 fn probe(members: &[(&str, u64, u64)], end: u64, size: u64, source: &mut impl Source) -> Result<(), String> {
     let mut block = |offset: u64| {
         let mut block: Block = [0; BLOCK_BYTES as usize];
-        let read = source.read_at(&mut block, offset).map_err(|error| error.to_string())?;
+        let read = source.read_at_least(&mut block, offset, BLOCK_BYTES as usize).map_err(|error| error.to_string())?;
         if read == block.len() { Ok(block) } else { Err("the archive is shorter than it says".to_owned()) }
     };
     let step = members.len().div_ceil(PROBES).max(1);

@@ -3,13 +3,13 @@
 use super::super::parallel::try_in_parallel;
 use super::super::sidecar::{Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::super::skipped::SkipReason;
+use super::super::window::{Plain, Source, Stored};
 use super::super::{Compression, FileId, FileTable};
 use super::dali;
 use super::header::BLOCK_BYTES;
 use super::keys::Grouper;
-use super::packed::{self, Stored, Stream};
+use super::packed::{self, Stream};
 use super::scan::{Entry, Sink, scan};
-use super::window::{Plain, Source};
 use super::{Damaged, TarOptions, TarProgress, is_plain};
 use crate::error::{Error, ErrorKind, Result};
 use std::cell::Cell;
@@ -104,7 +104,7 @@ impl Job<'_> {
         let mut refused = Vec::new();
         if !self.options.rebuild {
             match self.places.find(&path, &shard, &self.resident) {
-                Ok(sidecar) => match self.other_way(&sidecar, &path, &opened.file)? {
+                Ok(sidecar) => match self.other_way(&sidecar, &path, Plain { file: &opened.file, size: shard.size })? {
                     None => {
                         self.bytes.fetch_add(shard.size, Ordering::Relaxed);
                         return Ok(Indexed::new(sidecar, Origin::Sidecar));
@@ -114,7 +114,8 @@ impl Job<'_> {
                 Err(reasons) => refused = reasons,
             }
         }
-        let compression = packed::detect(&opened.file).map_err(|error| error.with_file(&path))?;
+        let compression =
+            packed::detect(Plain { file: &opened.file, size: shard.size }).map_err(|error| error.with_file(&path))?;
         let mut indexed = match compression {
             Some(compression) => self.scan_packed(&path, &shard, &opened.file, compression)?,
             None => self.index_plain(&path, &shard, &opened)?,
@@ -130,7 +131,7 @@ impl Job<'_> {
 
     /// What is wrong with the index of the shard if it says that the shard is compressed otherwise than it is. Where
     /// nothing hints at compression, no byte of the shard is read for it.
-    fn other_way(&self, sidecar: &Sidecar, path: &Path, file: &OwnedFd) -> Result<Option<String>> {
+    fn other_way(&self, sidecar: &Sidecar, path: &Path, file: Plain<'_>) -> Result<Option<String>> {
         let told = sidecar.decoded().map(|(compression, _)| compression);
         if told.is_none() && is_plain(path) {
             return Ok(None);

@@ -4,8 +4,9 @@ use super::super::compression::Compression;
 use super::super::parallel::try_in_parallel;
 use super::super::sidecar::{Builder, Kept, Member, Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::super::tar::{Damaged, Indexed, Origin, TarProgress};
+use super::super::window::{Plain, Source, Stored};
 use super::super::{FileId, FileTable};
-use super::frame::{HEADER_BYTES, compression, read_at_least, scan, scan_decoded};
+use super::frame::{HEADER_BYTES, Header, compression, scan, scan_decoded};
 use super::{TfRecordOptions, dali};
 use crate::config::{Cause, Fallback};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use uringload_sys::file::{Identity, OpenFlags, advise_random, read_at};
+use uringload_sys::file::{Identity, OpenFlags, advise_random};
 
 /// The index of a file, and DALI's index of it, if that was not used, with the reason.
 #[derive(Debug)]
@@ -104,11 +105,12 @@ impl Job<'_> {
                 Err(reasons) => refused = reasons,
             }
         }
-        // Without readahead, which would read the payloads that are passed over. Where that cannot be had, it does.
-        let _ = advise_random(opened.file.as_fd());
-        let mut file = match compression(&head(&opened.file)?) {
-            Ok(None) => self.plain(path, &shard, &opened.identity, &opened.file)?,
-            Ok(Some(compression)) => self.decoded(path, &shard, compression)?,
+        let mut plain = Plain { file: &opened.file, size: shard.size };
+        let mut head: Header = [0; HEADER_BYTES as usize];
+        let have = plain.read_at_least(&mut head, 0, HEADER_BYTES as usize)?;
+        let mut file = match compression(&head[..have]) {
+            Ok(None) => self.plain(path, &shard, &opened.identity, plain)?,
+            Ok(Some(compression)) => self.decoded(path, &shard, &opened.file, compression)?,
             // What is no file of records has none in front of the damage.
             Err(damage) => self.finish(path, &shard, Builder::new(1), Some(damage))?,
         };
@@ -121,10 +123,11 @@ impl Job<'_> {
     }
 
     /// Of a file that holds records as they are.
-    fn plain(&self, path: &Path, shard: &Shard, identity: &Identity, file: &OwnedFd) -> Result<File> {
-        let read = |into: &mut [u8], offset: u64| read_at(file.as_fd(), into, offset);
+    fn plain(&self, path: &Path, shard: &Shard, identity: &Identity, mut file: Plain<'_>) -> Result<File> {
+        // Without readahead, which would read the payloads that are passed over. Where that cannot be had, it does.
+        let _ = advise_random(file.file.as_fd());
         let mut records = Records::new();
-        let imported = if self.options.rebuild { None } else { dali::import(path, identity, &read) };
+        let imported = if self.options.rebuild { None } else { dali::import(path, identity, &mut file) };
         let foreign = match imported {
             Some((_, Ok(places))) => {
                 places.into_iter().for_each(|(offset, len)| records.push(offset, len));
@@ -137,7 +140,7 @@ impl Job<'_> {
             None => None,
         };
         let mut told = 0;
-        let result = scan(read, shard.size, |offset, len| {
+        let result = scan(&mut file, |offset, len| {
             records.push(offset, len);
             if offset - told >= TELL_BYTES {
                 self.bytes.fetch_add(offset - told, Ordering::Relaxed);
@@ -156,9 +159,10 @@ impl Job<'_> {
     }
 
     /// Of a file that is compressed as a whole.
-    fn decoded(&self, path: &Path, shard: &Shard, compression: Compression) -> Result<File> {
+    fn decoded(&self, path: &Path, shard: &Shard, file: &OwnedFd, compression: Compression) -> Result<File> {
         let mut records = Records::new();
-        let decoded = scan_decoded(path, compression, |offset, len| records.push(offset, len))
+        let stored = Stored { file, at: 0, passed: |_| {} };
+        let decoded = scan_decoded(stored, compression, |offset, len| records.push(offset, len))
             .map_err(|error| Error::io("cannot open", error))?;
         self.bytes.fetch_add(shard.size, Ordering::Relaxed);
         records.builder.decoded(compression, decoded.bytes);
@@ -211,13 +215,4 @@ impl Records {
         // Keys are told from the numbers of the samples.
         self.builder.push(b"", &mut [Member { column: self.column, offset, len }]);
     }
-}
-
-/// The first bytes of a file, as many as a header has.
-fn head(file: &OwnedFd) -> Result<Vec<u8>> {
-    let mut head = vec![0; HEADER_BYTES as usize];
-    let read = |into: &mut [u8], offset: u64| read_at(file.as_fd(), into, offset);
-    let have = read_at_least(&read, &mut head, 0, HEADER_BYTES as usize)?;
-    head.truncate(have);
-    Ok(head)
 }
