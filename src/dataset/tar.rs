@@ -4,15 +4,14 @@ mod dali;
 mod header;
 mod index;
 mod keys;
-mod notes;
 mod packed;
 mod scan;
 mod units;
 
 use super::fingerprint::Fingerprint;
-use super::indexes::is_index;
+use super::indexes::{Indexed, Notes, SCAN_THREADS, Wanted, index_all, is_index};
 use super::paths::{Index, index, thread_count};
-use super::sidecar::Sidecar;
+use super::sidecar::{Places, Sidecar};
 use super::sizes::sum_of_runs;
 use super::skipped::Skips;
 use super::{
@@ -21,16 +20,14 @@ use super::{
 use crate::config::Fallback;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use index::index_all;
+use index::Archives;
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use units::Packed;
 
 pub use super::indexes::{IndexProgress as TarProgress, IndexReport as TarReport};
-pub(super) use index::{Indexed, Origin};
 pub(crate) use keys::split as split_name;
-pub(super) use notes::Notes;
 
 /// What becomes of a sample that lacks a field which others have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,8 +156,14 @@ impl Tar {
         let index = index(paths, thread_count(options.threads))?;
         let nothing = "no file has a name that ends in .tar in";
         let Index { files, skips, .. } = index.only_shards(paths, is_shard, is_companion, nothing)?;
-        let threads = if options.threads == 0 { SCAN_THREADS } else { options.threads };
-        let indexed = index_all(&files, options, threads, progress)?;
+        let wanted = Wanted {
+            places: Places { cache: options.cache.clone() },
+            no_sidecars: options.no_sidecars,
+            rebuild: options.rebuild,
+            damaged: options.damaged,
+            threads: if options.threads == 0 { SCAN_THREADS } else { options.threads },
+        };
+        let indexed = index_all(&files, &wanted, progress, &Archives)?;
         Tar::new(files, skips, indexed, options)
     }
 
@@ -173,7 +176,7 @@ impl Tar {
     }
 
     fn new(files: FileTable, mut skips: Skips, indexed: Vec<Indexed>, options: &TarOptions) -> Result<Tar> {
-        let notes = notes::Notes::of(&files, &indexed, &mut skips);
+        let notes = Notes::of(&files, &indexed, &mut skips);
         let names = match &options.fields {
             Some(fields) => wanted(fields, &indexed)?,
             None => all_fields(&indexed),
@@ -207,13 +210,7 @@ impl Tar {
             shards.push(Shard { sidecar, fields, unit });
         }
         if end == 0 {
-            if let Some(damage) = notes.damaged.into_iter().next() {
-                return Err(damage);
-            }
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-            let error = Error::new(ErrorKind::Empty, "no archive has a sample in").with_file(place);
-            let left_out = skips.describe();
-            return Err(if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) });
+            return Err(notes.nothing(&files, &skips, "no archive has a sample in"));
         }
         let field = |name| Field { name, dtype: DType::U8, shape: Shape::Ragged };
         Ok(Tar {
@@ -475,10 +472,6 @@ impl Run {
         Some(offset - self.start)
     }
 }
-
-/// Shards that are looked through at once where the user does not say how many: most of the time each waits for a short
-/// read, of which a disk does as many at once with little more time for each.
-pub(super) const SCAN_THREADS: usize = 16;
 
 /// The file in which a packer notes what the shards beside it are made of.
 pub(crate) const MANIFEST_NAME: &str = "pack.json";

@@ -1,7 +1,7 @@
 //! One pass over a file: where its lines begin and end.
 
 use super::super::indexes::Pass;
-use super::super::window::{Plain, Source};
+use super::super::window::Source;
 use crate::error::{Error, ErrorKind, Result};
 use memchr::{memchr, memchr_iter, memchr2};
 
@@ -42,7 +42,7 @@ const READ_BYTES: u64 = 1 << 20;
 /// that is never closed; with offset, without the file.
 pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Result<()> {
     let mut scanner = Scanner::new(rule, LINE_BYTES_MAX);
-    let (size, mut file) = (pass.size, Plain { file: pass.file, size: pass.size });
+    let (size, mut file) = (pass.size, pass.plain());
     // Fits: it is at most READ_BYTES.
     let mut buffer = vec![0; READ_BYTES.min(size) as usize];
     let mut offset = 0;

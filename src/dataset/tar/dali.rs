@@ -4,41 +4,19 @@
 //! nonsense of it, version 1.1 has no names, and nothing ties it to the archive. So it is held against the archive's
 //! size, its times, and some of its headers, and whatever does not fit means that the archive is scanned instead.
 
+use super::super::indexes::Pass;
 use super::super::window::Source;
 use super::header::{BLOCK_BYTES, Block, Header, Kind};
 use super::keys::Grouper;
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::Path;
-use uringload_sys::file::Identity;
 
 /// Headers that are looked at, spread over the archive.
 const PROBES: usize = 16;
 
-/// What the index beside the archive at `path` says, if there is one; why it is not believed, if so.
-pub(super) fn import(path: &Path, archive: &Identity, source: &mut impl Source) -> Option<Result<Grouper, String>> {
-    let place = path.with_extension("idx");
-    if place == path || !place.is_file() {
-        return None;
-    }
-    Some(read(&place, archive).and_then(|text| understand(&text, archive.size, source)))
-}
-
-fn read(place: &Path, archive: &Identity) -> Result<String, String> {
-    use std::os::unix::fs::MetadataExt;
-    let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
-    if (metadata.mtime(), metadata.mtime_nsec()) < (archive.modified.0, archive.modified.1.into()) {
-        return Err("the archive has changed since".into());
-    }
+/// The samples of the index beside the archive, if there is one that is believed.
+pub(super) fn import(pass: &mut Pass<'_>, source: &mut impl Source) -> Option<Grouper> {
+    let size = pass.size;
     // A line is shorter than the two blocks that a member takes, unless it is nonsense.
-    let most = archive.size;
-    let mut text = String::new();
-    let file = File::open(place).map_err(|error| error.to_string())?;
-    file.take(most).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 >= most {
-        return Err("it is longer than the archive".into());
-    }
-    Ok(text)
+    pass.import(&[pass.path.with_extension("idx")], size, |text| understand(text, size, source))
 }
 
 /// Samples of the index `text` of an archive of `size` bytes.

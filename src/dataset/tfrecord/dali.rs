@@ -5,13 +5,10 @@
 //! the file's size, its times, and some of its headers, and whatever does not fit means that the file is looked
 //! through.
 
+use super::super::indexes::Pass;
 use super::super::window::Source;
 use super::frame::{FRAME_BYTES, HEADER_BYTES, Header, length};
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use uringload_sys::file::Identity;
+use std::path::PathBuf;
 
 /// Headers that are looked at, spread over the file.
 const PROBES: usize = 16;
@@ -22,34 +19,12 @@ const TEXT_BYTES_PER_BYTE: u64 = 3;
 /// Where the payload of a record lies: offset and length.
 pub(super) type Place = (u64, u64);
 
-/// What the index beside the file at `path` says, if there is one; why it is not believed, if so.
-pub(super) fn import(
-    path: &Path,
-    records: &Identity,
-    source: &mut impl Source,
-) -> Option<(PathBuf, Result<Vec<Place>, String>)> {
-    let mut appended = path.as_os_str().to_owned();
+/// The records of the index beside the file, if there is one that is believed.
+pub(super) fn import(pass: &mut Pass<'_>, source: &mut impl Source) -> Option<Vec<Place>> {
+    let (mut appended, size) = (pass.path.as_os_str().to_owned(), pass.size);
     appended.push(".idx");
-    let place = [PathBuf::from(appended), path.with_extension("idx")]
-        .into_iter()
-        .find(|place| place != path && place.is_file())?;
-    let understood = read(&place, records).and_then(|text| understand(&text, records.size, source));
-    Some((place, understood))
-}
-
-fn read(place: &Path, records: &Identity) -> Result<String, String> {
-    let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
-    if (metadata.mtime(), metadata.mtime_nsec()) < (records.modified.0, records.modified.1.into()) {
-        return Err("the file has changed since".into());
-    }
-    let most = records.size.saturating_mul(TEXT_BYTES_PER_BYTE);
-    let mut text = String::new();
-    let file = File::open(place).map_err(|error| error.to_string())?;
-    file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > most {
-        return Err("it is longer than that of such a file can be".into());
-    }
-    Ok(text)
+    let places = [PathBuf::from(appended), pass.path.with_extension("idx")];
+    pass.import(&places, size.saturating_mul(TEXT_BYTES_PER_BYTE), |text| understand(text, size, source))
 }
 
 /// Records of the index `text` of a file of `size` bytes.
