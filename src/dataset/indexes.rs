@@ -147,7 +147,7 @@ pub(super) struct Pass<'a> {
     pub(super) file: &'a OwnedFd,
     /// Its size in bytes.
     pub(super) size: u64,
-    modified: (i64, u32),
+    identity: &'a Identity,
     told: Cell<u64>,
     origin: Origin,
     /// An index of another program that is not believed, with the reason.
@@ -183,43 +183,52 @@ impl<'a> Pass<'a> {
         self.job.bytes.fetch_add(offset - self.told.replace(offset), Ordering::Relaxed);
     }
 
-    /// Takes over the index of another program, if there is one at one of `places` and it is believed: the file has not
-    /// changed since, it is a text of at most `most` bytes, and `understand` makes something of it or says why not.
-    pub(super) fn import<T>(
-        &mut self,
-        places: &[PathBuf],
-        most: u64,
-        understand: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Option<T> {
+    /// Takes over the index of another program, if `find` finds one that is believed.
+    pub(super) fn import<T>(&mut self, find: impl FnOnce(&Path, &Identity) -> Option<Foreign<T>>) -> Option<T> {
         if self.job.wanted.rebuild {
             return None;
         }
-        let place = places.iter().find(|place| **place != self.path && place.is_file())?;
-        match self.text(place, most).and_then(|text| understand(&text)) {
-            Ok(understood) => {
+        match find(self.path, self.identity)? {
+            (_, Ok(understood)) => {
                 self.origin = Origin::Foreign;
                 Some(understood)
             }
-            Err(reason) => {
-                self.foreign = Some((place.clone(), reason));
+            (place, Err(reason)) => {
+                self.foreign = Some((place, reason));
                 None
             }
         }
     }
+}
 
-    fn text(&self, place: &Path, most: u64) -> Result<String, String> {
-        let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
-        if (metadata.mtime(), metadata.mtime_nsec()) < (self.modified.0, self.modified.1.into()) {
-            return Err("the file has changed since".into());
-        }
-        let mut text = String::new();
-        let file = File::open(place).map_err(|error| error.to_string())?;
-        file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
-        if text.len() as u64 > most {
-            return Err("it is longer than that of such a file can be".into());
-        }
-        Ok(text)
+/// Where another program's index lies, and what it says or why it is not believed.
+pub(super) type Foreign<T> = (PathBuf, Result<T, String>);
+
+/// Another program's index of the file at `path`, if there is one at one of `places`. It is believed if the file has
+/// not changed since, and it is a text of at most `most` bytes of which `understand` makes something.
+pub(super) fn foreign<T>(
+    path: &Path,
+    identity: &Identity,
+    places: &[PathBuf],
+    most: u64,
+    understand: impl FnOnce(&str) -> Result<T, String>,
+) -> Option<Foreign<T>> {
+    let place = places.iter().find(|place| **place != path && place.is_file())?;
+    Some((place.clone(), foreign_text(place, identity, most).and_then(|text| understand(&text))))
+}
+
+fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, String> {
+    let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
+    if (metadata.mtime(), metadata.mtime_nsec()) < (identity.modified.0, identity.modified.1.into()) {
+        return Err("the file has changed since".into());
     }
+    let mut text = String::new();
+    let file = File::open(place).map_err(|error| error.to_string())?;
+    file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > most {
+        return Err("it is longer than that of such a file can be".into());
+    }
+    Ok(text)
 }
 
 /// Whether a name is that of an index, our own or DALI's.
@@ -287,7 +296,7 @@ impl Job<'_> {
             path,
             file: &opened.file,
             size: shard.size,
-            modified: shard.modified,
+            identity: &opened.identity,
             told: Cell::new(0),
             origin: Origin::Scan,
             foreign: None,

@@ -4,19 +4,21 @@
 //! nonsense of it, version 1.1 has no names, and nothing ties it to the archive. So it is held against the archive's
 //! size, its times, and some of its headers, and whatever does not fit means that the archive is scanned instead.
 
-use super::super::indexes::Pass;
+use super::super::indexes::{Foreign, foreign};
 use super::super::window::Source;
 use super::header::{BLOCK_BYTES, Block, Header, Kind};
 use super::keys::Grouper;
+use std::path::Path;
+use uringload_sys::file::Identity;
 
 /// Headers that are looked at, spread over the archive.
 const PROBES: usize = 16;
 
-/// The samples of the index beside the archive, if there is one that is believed.
-pub(super) fn import(pass: &mut Pass<'_>, source: &mut impl Source) -> Option<Grouper> {
-    let size = pass.size;
+/// What the index beside the archive at `path` says, if there is one; why it is not believed, if so.
+pub(super) fn import(path: &Path, archive: &Identity, source: &mut impl Source) -> Option<Foreign<Grouper>> {
+    let size = archive.size;
     // A line is shorter than the two blocks that a member takes, unless it is nonsense.
-    pass.import(&[pass.path.with_extension("idx")], size, |text| understand(text, size, source))
+    foreign(path, archive, &[path.with_extension("idx")], size, |text| understand(text, size, source))
 }
 
 /// Samples of the index `text` of an archive of `size` bytes.

@@ -42,7 +42,7 @@ impl Indexing for Archives {
 /// Looks through a plain archive, unless DALI has.
 fn look_through(pass: &mut Pass<'_>) -> Found {
     let mut archive = pass.headers();
-    if let Some(grouper) = dali::import(pass, &mut archive) {
+    if let Some(grouper) = pass.import(|path, identity| dali::import(path, identity, &mut archive)) {
         return Found { builder: grouper.builder, bytes_read: 0, damage: None };
     }
     let mut collector = Collector::new(Some(pass));

@@ -5,10 +5,11 @@
 //! the file's size, its times, and some of its headers, and whatever does not fit means that the file is looked
 //! through.
 
-use super::super::indexes::Pass;
+use super::super::indexes::{Foreign, foreign};
 use super::super::window::Source;
 use super::frame::{FRAME_BYTES, HEADER_BYTES, Header, length};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use uringload_sys::file::Identity;
 
 /// Headers that are looked at, spread over the file.
 const PROBES: usize = 16;
@@ -19,12 +20,13 @@ const TEXT_BYTES_PER_BYTE: u64 = 3;
 /// Where the payload of a record lies: offset and length.
 pub(super) type Place = (u64, u64);
 
-/// The records of the index beside the file, if there is one that is believed.
-pub(super) fn import(pass: &mut Pass<'_>, source: &mut impl Source) -> Option<Vec<Place>> {
-    let (mut appended, size) = (pass.path.as_os_str().to_owned(), pass.size);
+/// What the index beside the file at `path` says, if there is one; why it is not believed, if so.
+pub(super) fn import(path: &Path, records: &Identity, source: &mut impl Source) -> Option<Foreign<Vec<Place>>> {
+    let (mut appended, size) = (path.as_os_str().to_owned(), records.size);
     appended.push(".idx");
-    let places = [PathBuf::from(appended), pass.path.with_extension("idx")];
-    pass.import(&places, size.saturating_mul(TEXT_BYTES_PER_BYTE), |text| understand(text, size, source))
+    let places = [PathBuf::from(appended), path.with_extension("idx")];
+    let most = size.saturating_mul(TEXT_BYTES_PER_BYTE);
+    foreign(path, records, &places, most, |text| understand(text, size, source))
 }
 
 /// Records of the index `text` of a file of `size` bytes.

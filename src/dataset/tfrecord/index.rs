@@ -31,7 +31,7 @@ impl Indexing for Frames {
 /// Looks through a file that holds records as they are, unless DALI has.
 fn look_through(pass: &mut Pass<'_>) -> Found {
     let (mut records, mut file) = (Records::new(), pass.headers());
-    if let Some(places) = dali::import(pass, &mut file) {
+    if let Some(places) = pass.import(|path, identity| dali::import(path, identity, &mut file)) {
         places.into_iter().for_each(|(offset, len)| records.push(offset, len));
         return Found { builder: records.builder, bytes_read: 0, damage: None };
     }
