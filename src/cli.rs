@@ -3,6 +3,7 @@
 mod arguments;
 mod bench;
 mod cold;
+mod columnar;
 mod compare;
 mod consume;
 mod data;
@@ -19,6 +20,7 @@ mod pages;
 mod ranks;
 mod state;
 mod units;
+mod verify;
 mod verify_order;
 
 use arguments::{Arguments, Command};
@@ -36,6 +38,7 @@ pub fn run() -> ExitCode {
         Command::List(options) => list::run(&options),
         Command::Pack(options) => pack::run(&options),
         Command::State(command) => state::run(&command),
+        Command::Verify(options) => verify::run(&options),
         Command::VerifyOrder(options) => verify_order::run(&options),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { out } => pages::man(out.as_deref()),

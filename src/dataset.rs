@@ -2,8 +2,13 @@
 //! samples itself.
 
 mod arrays;
+#[cfg(feature = "parquet")]
+mod arrow;
 mod beton;
+mod checks;
 mod classes;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod compression;
 mod concat;
 mod files;
@@ -19,6 +24,8 @@ mod megatron;
 mod npy;
 mod npz;
 mod parallel;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod paths;
 mod patterns;
 mod records;
@@ -41,7 +48,13 @@ use bytes::Bytes;
 use std::fmt;
 
 pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
+#[cfg(feature = "parquet")]
+pub use arrow::ArrowIpc;
 pub use beton::{Beton, BetonOptions};
+pub use checks::Check;
+pub(crate) use checks::{Checked, check_all};
+#[cfg(feature = "parquet")]
+pub use columnar::{ColumnarOptions, Nulls};
 pub use compression::Compression;
 pub use concat::Concat;
 pub use files::{FileTable, Root};
@@ -51,6 +64,8 @@ pub use indexes::{IndexProgress, IndexReport};
 pub use lines::{LineFormat, LineOptions, Lines};
 pub use litdata::{LitData, LitDataOptions};
 pub use mds::{Mds, MdsOptions};
+#[cfg(feature = "parquet")]
+pub use parquet::Parquet;
 pub use records::{RecordOptions, Records, Tail};
 pub use shards::BadShards;
 pub use skipped::{SkipReason, Skipped};
@@ -297,6 +312,25 @@ pub trait Dataset: Send + Sync + 'static {
     /// where samples are not stored in shards.
     fn shards(&self) -> &[u64] {
         &[]
+    }
+
+    /// Appends the sums and hashes that the format keeps of bytes of a file, beside what [`parse`](Dataset::parse) and
+    /// [`decode`](Units::decode) check of each sample. What cannot be computed is appended too, so that whoever asks
+    /// can tell of it.
+    ///
+    /// Unlike the others it may read the file's headers, and is called from any thread but the reactor's.
+    ///
+    /// # Errors
+    /// As opening the dataset, where the headers are not what they were.
+    fn checks(&self, _file: FileId, _out: &mut Vec<Check>) -> Result<()> {
+        Ok(())
+    }
+
+    /// What is wrong with the dataset beside its samples, each with its file: shards that cannot be had, indexes that
+    /// do not belong to their shards. The files are looked at afresh where an index was believed when the dataset was
+    /// opened, so that it may take as long as opening it without; never called from the reactor's thread.
+    fn faults(&self) -> Vec<Error> {
+        Vec::new()
     }
 
     /// Whether a sample has a value of field number `field`. Where it has none, and `parse` does not fail for it,

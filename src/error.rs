@@ -137,6 +137,22 @@ impl Error {
         self.0.offset
     }
 
+    /// What went wrong and its cause, without file, offset and remedy: for those who say these elsewhere. The file is
+    /// called "it".
+    pub fn what(&self) -> String {
+        let inner = &*self.0;
+        let whole = inner.doing.strip_suffix(':').or_else(|| inner.doing.strip_suffix(", in"));
+        let mut what = match (whole, &inner.file) {
+            (Some(doing), _) => doing.to_owned(),
+            (None, Some(_)) => format!("{} it", inner.doing),
+            (None, None) => inner.doing.clone().into_owned(),
+        };
+        if let Some(source) = &inner.source {
+            what = format!("{what}: {source}");
+        }
+        what
+    }
+
     /// What the user can do about it.
     pub fn remedy(&self) -> Option<&str> {
         self.0.remedy.as_deref()
@@ -191,6 +207,12 @@ mod tests {
             error.to_string(),
             "cannot read \"a\\nb\" at byte 4096: Input/output error (os error 5) (check the disk)"
         );
+        assert_eq!(error.what(), "cannot read it: Input/output error (os error 5)");
+        assert_eq!(
+            Error::new(ErrorKind::Corrupt, "no index of this format:").with_file("a").what(),
+            "no index of this format"
+        );
+        assert_eq!(Error::new(ErrorKind::Corrupt, "a hash is wrong, in").with_file("a").what(), "a hash is wrong");
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(error.clone().offset(), Some(4096));
     }

@@ -23,6 +23,7 @@ pub mod reactor;
 pub mod loader;
 pub mod pack;
 pub mod raw;
+pub mod verify;
 
 pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;

@@ -5,6 +5,7 @@ mod failing;
 mod lines;
 mod pack;
 mod rows;
+mod verify;
 
 use super::failure::EXIT_CODES;
 use super::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
@@ -22,6 +23,7 @@ pub use failing::{Failing, OnErrorName};
 pub use lines::LineArguments;
 pub use pack::Pack;
 pub use rows::Rows;
+pub use verify::Verify;
 
 /// Keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
 #[derive(Debug, Parser)]
@@ -59,6 +61,8 @@ pub enum Command {
     /// Shows a saved state, or makes one of another place.
     #[command(subcommand)]
     State(StateCommand),
+    /// Checks every checksum and the structure of a dataset, reads every sample, and prints all that is bad.
+    Verify(Box<Verify>),
     /// Proves that no sample is lost or doubled, whatever the number of ranks; reads no sample.
     VerifyOrder(VerifyOrder),
     /// Prints a script that completes the arguments in a shell.
@@ -142,8 +146,8 @@ pub struct Doctor {
 /// Options of `index`.
 #[derive(Debug, Args)]
 pub struct Index {
-    /// Folders, files or patterns of tar archives, compressed (gzip, zstd, bzip2) or not, of TFRecord files, or of files
-    /// of lines (jsonl, csv, text).
+    /// Folders, files or patterns of tar archives, compressed (gzip, zstd, bzip2) or not, of TFRecord files, or of
+    /// files of lines (jsonl, csv, text).
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// What the files are: tar, tfrecord, jsonl, csv or text [default: what they show; else tar].
@@ -313,6 +317,9 @@ pub struct Format {
     /// Open a sharded dataset although shards cannot be had; what becomes of their samples, --on-error says.
     #[arg(long)]
     pub allow_bad_shards: bool,
+    /// Check the hashes that an mds dataset lists of its shards when it is opened: it reads all of them.
+    #[arg(long)]
+    pub verify_hashes: bool,
     /// Take the rows of arrays as samples, instead of files (npy, npz) or tensors (safetensors).
     #[arg(long)]
     pub rows: bool,
@@ -354,6 +361,9 @@ pub struct Format {
     /// Do not compare the checksums of TFRecord's records.
     #[arg(long)]
     pub no_crc: bool,
+    /// Whether opening writes no index, and leaves it to whoever asked to tell what is wrong.
+    #[arg(skip)]
+    pub is_verified: bool,
 }
 
 impl Format {
@@ -367,6 +377,7 @@ impl Format {
             dtype: None,
             block_size: None,
             allow_bad_shards: false,
+            verify_hashes: false,
             rows: false,
             tensor: Vec::new(),
             window_tokens: None,
@@ -380,6 +391,7 @@ impl Format {
             keep_damaged: false,
             whole_records: false,
             no_crc: false,
+            is_verified: false,
         }
     }
 
@@ -391,7 +403,13 @@ impl Format {
 
     /// How files of lines are opened.
     pub fn line_options(&self, format: LineFormat) -> LineOptions {
-        LineOptions { format, damaged: self.damaged(), cache: self.index_cache.clone(), ..self.lines.options() }
+        LineOptions {
+            format,
+            damaged: self.damaged(),
+            cache: self.index_cache.clone(),
+            no_sidecars: self.is_verified,
+            ..self.lines.options()
+        }
     }
 
     /// How archives are opened.
@@ -401,6 +419,7 @@ impl Format {
             missing: self.missing(),
             damaged: self.damaged(),
             cache: self.index_cache.clone(),
+            no_sidecars: self.is_verified,
             ..TarOptions::default()
         }
     }
@@ -414,6 +433,7 @@ impl Format {
             verify_crc: !self.no_crc,
             damaged: self.damaged(),
             cache: self.index_cache.clone(),
+            no_sidecars: self.is_verified,
             ..TfRecordOptions::default()
         }
     }
@@ -566,6 +586,10 @@ pub enum FormatName {
     Csv,
     /// Lines of text, each a sample.
     Text,
+    /// Parquet: every row is a sample.
+    Parquet,
+    /// Arrow IPC files and streams: every row is a sample.
+    Arrow,
 }
 
 impl FormatName {

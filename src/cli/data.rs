@@ -1,6 +1,7 @@
 //! From arguments to a dataset: what the user names, or a small real one made for the occasion.
 
 use super::arguments::{Chosen, Format, FormatName, TokenType};
+use super::columnar::{self, Columnar};
 use super::failure::Failure;
 use super::index::IndexProgress;
 use super::interrupt::{Interrupt, eprintln_quietly};
@@ -44,6 +45,7 @@ enum Kind {
     Tar(Arc<Tar>),
     Lines(Arc<Lines>),
     TfRecord(Arc<TfRecord>),
+    Columnar(Columnar),
     /// Several, each opened by itself.
     Mixture(Vec<Data>, Arc<Concat>),
 }
@@ -95,12 +97,17 @@ impl Data {
         Ok(self)
     }
 
-    /// Opens what the user named.
-    pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
-        let name = format.format.unwrap_or_else(|| match format.record_size {
+    /// The format that was asked for, or that the paths show.
+    pub fn format_of(paths: &[PathBuf], format: &Format) -> FormatName {
+        format.format.unwrap_or_else(|| match format.record_size {
             Some(_) => FormatName::Records,
             None => detect(paths, format),
-        });
+        })
+    }
+
+    /// Opens what the user named.
+    pub fn open(paths: &[PathBuf], format: &Format) -> Result<Data, Failure> {
+        let name = Data::format_of(paths, format);
         check_use(name, format)?;
         let bad_shards = if format.allow_bad_shards { BadShards::FailSamples } else { BadShards::Refuse };
         let kind = match name {
@@ -127,7 +134,9 @@ impl Data {
                 Kind::Records(Arc::new(Records::open(paths, &options)?))
             }
             FormatName::Mds => {
-                Kind::Mds(Arc::new(Mds::open(paths, &MdsOptions { bad_shards, ..MdsOptions::default() })?))
+                let verify_hashes = format.verify_hashes;
+                let options = MdsOptions { bad_shards, verify_hashes, ..MdsOptions::default() };
+                Kind::Mds(Arc::new(Mds::open(paths, &options)?))
             }
             FormatName::Litdata => {
                 let options = LitDataOptions { block_size: format.block_size, bad_shards, ..LitDataOptions::default() };
@@ -147,6 +156,7 @@ impl Data {
             FormatName::Csv => lines(LineFormat::Csv, paths, format)?,
             FormatName::Text => lines(LineFormat::Text, paths, format)?,
             FormatName::Tfrecord => open_tfrecord(paths, format)?,
+            FormatName::Parquet | FormatName::Arrow => Kind::Columnar(columnar::open(name, paths, format)?),
         };
         Ok(Data { dataset: kind.dataset(), encodings: kind.encodings(), kind })
     }
@@ -157,7 +167,7 @@ impl Data {
         let tar = Tar::open_with_progress(paths, &format.tar_options(), &|done| progress.tell(done));
         drop(progress);
         let tar = Arc::new(tar?);
-        tell(tar.fallbacks(), tar.damaged());
+        tell(format, tar.fallbacks(), tar.damaged());
         Ok(Kind::Tar(tar))
     }
 
@@ -175,6 +185,7 @@ impl Data {
             Kind::Tar(tar) => tar.skipped(),
             Kind::Lines(lines) => lines.skipped(),
             Kind::TfRecord(records) => records.skipped(),
+            Kind::Columnar(columnar) => &columnar.skipped,
         }
     }
 
@@ -227,6 +238,7 @@ impl Kind {
             Kind::Beton(beton) => beton.encodings(),
             Kind::Hdf5(hdf5) => hdf5.encodings(),
             Kind::TfRecord(records) => records.encodings(),
+            Kind::Columnar(columnar) => columnar.encodings.clone(),
             _ => Vec::new(),
         }
     }
@@ -244,6 +256,7 @@ impl Kind {
             Kind::Tar(tar) => Arc::clone(tar) as Arc<dyn Dataset>,
             Kind::Lines(lines) => Arc::clone(lines) as Arc<dyn Dataset>,
             Kind::TfRecord(records) => Arc::clone(records) as Arc<dyn Dataset>,
+            Kind::Columnar(columnar) => Arc::clone(&columnar.dataset),
             Kind::Mixture(_, concat) => Arc::clone(concat) as Arc<dyn Dataset>,
         }
     }
@@ -266,6 +279,8 @@ fn detect(paths: &[PathBuf], asked: &Format) -> FormatName {
         () if is_array(ArrayFormat::Safetensors) => FormatName::Safetensors,
         () if is_all(&|path| Hdf5::detect(path)) => FormatName::Hdf5,
         () if is_all(&|path| Tokens::detect(path)) => FormatName::Tokens,
+        () if is_all(&|path| columnar::is_parquet(path)) => FormatName::Parquet,
+        () if is_all(&|path| columnar::is_arrow(path)) => FormatName::Arrow,
         () => FormatName::Folder,
     }
 }
@@ -278,7 +293,8 @@ pub fn detect_lines(paths: &[PathBuf]) -> Option<LineFormat> {
 
 /// Refuses options that the format has no use for.
 fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
-    use FormatName::{Csv, Folder, Hdf5, Jsonl, Litdata, Npy, Npz, Records, Safetensors, Text, Tfrecord, Tokens};
+    use FormatName::{Arrow, Csv, Folder, Hdf5, Jsonl, Litdata, Mds, Npy, Npz, Parquet};
+    use FormatName::{Records, Safetensors, Text, Tfrecord, Tokens};
     let is_array = matches!(name, Npy | Npz | Safetensors);
     // Of HDF5, rows are what there is.
     if (format.rows || !format.tensor.is_empty()) && !is_array && name != Hdf5 {
@@ -291,16 +307,22 @@ fn check_use(name: FormatName, format: &Format) -> Result<(), Failure> {
     if format.block_size.is_some() && name != Litdata {
         return Err(usage("--block-size is of use to litdata alone", "use --format litdata, or leave it away"));
     }
+    if format.verify_hashes && name != Mds {
+        return Err(usage(
+            "--verify-hashes is of use to mds alone",
+            "use `uringload verify`, which checks what there is",
+        ));
+    }
     if format.dtype.is_some() && !matches!(name, Folder | Records) {
         return Err(usage(
             "--dtype is of use to folders and records alone",
             "leave it away: the files tell their type",
         ));
     }
-    if !format.lines.is_empty() && !matches!(name, Jsonl | Csv | Text) {
+    if !format.lines.is_empty() && !matches!(name, Jsonl | Csv | Text | Parquet | Arrow) {
         return Err(usage(
-            "--columns, --delimiter and --no-header are of use to lines alone",
-            "use --format jsonl, csv or text",
+            "--columns, --delimiter and --no-header are of use to lines and tables alone",
+            "use --format jsonl, csv, text, parquet or arrow",
         ));
     }
     if (format.lines.delimiter.is_some() || format.lines.no_header) && name != Csv {
@@ -327,7 +349,7 @@ fn open_tfrecord(paths: &[PathBuf], format: &Format) -> Result<Kind, Failure> {
     let records = TfRecord::open_with_progress(paths, &format.tfrecord_options(), &|done| progress.tell(done));
     drop(progress);
     let records = Arc::new(records?);
-    tell(records.fallbacks(), records.damaged());
+    tell(format, records.fallbacks(), records.damaged());
     Ok(Kind::TfRecord(records))
 }
 
@@ -339,7 +361,14 @@ fn arrays(array_format: ArrayFormat, paths: &[PathBuf], format: &Format) -> Resu
         _ => ArraySamples::Files,
     };
     let options = ArrayOptions { samples, names: format.tensor.clone(), ..ArrayOptions::default() };
-    Ok(Kind::Arrays(Arc::new(Arrays::open(array_format, paths, &options)?)))
+    let opened = match Arrays::open(array_format, paths, &options) {
+        // Tensors of several types are no samples, and sound all the same: their files can be read as a whole.
+        Err(error) if format.is_verified && error.kind() == ErrorKind::InvalidArgument => {
+            Arrays::open(array_format, paths, &ArrayOptions { samples: ArraySamples::Files, ..options })
+        }
+        opened => opened,
+    };
+    Ok(Kind::Arrays(Arc::new(opened?)))
 }
 
 /// Opens files of lines; says on stderr what went otherwise than wished.
@@ -348,12 +377,15 @@ fn lines(line_format: LineFormat, paths: &[PathBuf], format: &Format) -> Result<
     let lines = Lines::open_with_progress(paths, &format.line_options(line_format), &|done| progress.tell(done));
     drop(progress);
     let lines = Arc::new(lines?);
-    tell(lines.fallbacks(), lines.damaged());
+    tell(format, lines.fallbacks(), lines.damaged());
     Ok(Kind::Lines(lines))
 }
 
-/// Says what went otherwise than wished when files were looked through.
-fn tell(fallbacks: &[Fallback], damaged: &[Error]) {
+/// Says what went otherwise than wished when files were looked through, unless that is asked for anyhow.
+fn tell(format: &Format, fallbacks: &[Fallback], damaged: &[Error]) {
+    if format.is_verified {
+        return;
+    }
     fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
     damaged.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {error}")));
 }

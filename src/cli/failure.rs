@@ -7,7 +7,8 @@ use uringload::{Error, ErrorKind};
 /// The exit codes, as `--help` and the man page list them.
 pub const EXIT_CODES: &str = "Exit codes:
   0    done; doctor: the best route is open
-  1    failed; doctor: something is degraded; list: a sample could not be read
+  1    failed; doctor: something is degraded; list: a sample could not be read;
+       verify: something is bad
   2    the arguments cannot work
   130  interrupted (Ctrl-C, SIGTERM, SIGHUP); bench prints what it has measured so far
   141  stdout was closed (as by `| head`)";

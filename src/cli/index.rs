@@ -1,4 +1,5 @@
-//! `uringload index`: looks through archives, TFRecord files and files of lines ahead of time, and says what came of it.
+//! `uringload index`: looks through archives, TFRecord files and files of lines ahead of time, and says what came of
+//! it.
 
 use super::Done;
 use super::arguments::{FormatName, Index};

@@ -6,8 +6,8 @@ mod units;
 use super::fingerprint::Fingerprint;
 use super::headers::{Source, example, has_extension, head, map_files};
 use super::paths::{Index, index, index_list, thread_count};
-use super::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Units, Value};
-use super::{npy, npz, safetensors};
+use super::{Check, DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Units, Value};
+use super::{npy, npz, safetensors, zip};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -116,8 +116,8 @@ pub struct ArrayOptions {
 /// Opening reads the header of every file, by several threads, and checks all that the reference readers check: magic,
 /// version, lengths, types, shapes, and that arrays and file are equally long. Nothing is allocated by what a header
 /// claims. Objects (pickle), structures, encrypted members and those compressed otherwise than by deflate, Fortran
-/// order and big endian numbers are refused, each with what to do about it. Check sums of stored zip members are not
-/// looked at, those of deflated ones when they are inflated.
+/// order and big endian numbers are refused, each with what to do about it. Check sums of stored zip members are
+/// looked at by [`verify`](crate::verify) alone, those of deflated ones when they are inflated.
 ///
 /// # Deflated arrays
 /// No part of a deflated member of a `.npz` can be read by itself: the member is a unit (see [`Units`]), read and
@@ -142,6 +142,8 @@ pub struct Arrays {
     schema: Schema,
     skipped: Vec<Skipped>,
     fingerprint: OnceLock<u64>,
+    /// The arrays that are wanted; all, where none is named.
+    names: Vec<String>,
 }
 
 impl Arrays {
@@ -211,6 +213,7 @@ impl Arrays {
             schema: Schema { fields },
             skipped: skips.into_vec(),
             fingerprint: OnceLock::new(),
+            names: options.names.clone(),
         })
     }
 
@@ -346,6 +349,18 @@ impl Dataset for Arrays {
 
     fn plain_field(&self) -> Option<usize> {
         (self.schema.fields.len() == 1 && self.units().is_none()).then_some(0)
+    }
+
+    /// The CRC-32 of every member of a zip archive, also of those that are not wanted.
+    fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+        match self.format {
+            ArrayFormat::Npz => {
+                let name_of = |member: &str| member.strip_suffix(npz::SUFFIX).unwrap_or(member).to_owned();
+                let wanted = |member: &str| self.names.is_empty() || self.names.contains(&name_of(member));
+                zip::checks(&Source::open(&self.files, file)?, file, wanted, out)
+            }
+            ArrayFormat::Npy | ArrayFormat::Safetensors => Ok(()),
+        }
     }
 
     /// Every file is a shard, where it holds more than one sample by its nature.

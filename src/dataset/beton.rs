@@ -6,9 +6,10 @@ mod fields;
 mod table;
 
 use super::fingerprint::Fingerprint;
+use super::headers::{Source, u16_at, u64_at};
 use super::parallel::in_parallel;
 use super::paths::{index, thread_count};
-use super::shards::{OpenFile, stands_for};
+use super::shards::stands_for;
 use super::sizes::Largest;
 use super::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Shape, Span, Value};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,7 +18,7 @@ use fields::{Descriptor, Descriptors, Kind};
 use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
-use table::{Table, u16_at, u64_at};
+use table::Table;
 
 /// How [`Beton`] is opened.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +77,7 @@ impl Beton {
         let files = index(paths, thread_count(options.threads))?.files;
         let numbers: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
         let opened = in_parallel(&numbers, thread_count(options.threads), |&file| {
-            let file = OpenFile::open(files.path(file))?;
+            let file = Source::open(&files, file)?;
             let head = Head::read(&file)?;
             let fields = Descriptors::read(&file, head.fields)?;
             let table = Table::read(&file, &head, &fields)?;
@@ -121,7 +122,7 @@ impl Beton {
     /// pattern of them.
     pub fn detect(path: impl AsRef<Path>) -> bool {
         let is_named = |path: &Path| path.extension().is_some_and(|extension| extension == "beton");
-        let is_file = |path: &Path| OpenFile::open(path.to_path_buf()).is_ok_and(|file| Head::read(&file).is_ok());
+        let is_file = |path: &Path| Source::open_path(path.to_path_buf()).is_ok_and(|file| Head::read(&file).is_ok());
         stands_for(path.as_ref(), |path| match std::fs::read_dir(path) {
             Err(_) => is_named(path) && is_file(path),
             Ok(entries) => {
@@ -181,15 +182,14 @@ const VERSION: u16 = 2;
 const PAGE_BYTES_MIN: u64 = 1 << 21;
 
 impl Head {
-    fn read(file: &OpenFile) -> Result<Head> {
+    fn read(file: &Source) -> Result<Head> {
         let mut bytes = [0; HEAD_BYTES as usize];
-        file.read(&mut bytes, 0)?;
+        file.read(0, &mut bytes, "the head")?;
         let version = u16_at(&bytes, 0);
         if version != VERSION {
             let doing = format!("version {version} of the format, of which {VERSION} is known, of");
-            return Err(Error::new(ErrorKind::Unavailable, doing)
-                .with_file(&file.path)
-                .with_offset(0)
+            return Err(file
+                .unavailable(0, doing)
                 .with_remedy("is it a .beton file? if so, write it again with ffcv 1.0"));
         }
         let head = Head {
@@ -199,15 +199,15 @@ impl Head {
             allocations_at: u64_at(&bytes, 16),
         };
         if !head.page_bytes.is_power_of_two() || head.page_bytes < PAGE_BYTES_MIN {
-            return Err(file.corrupt(format!("pages of {} bytes in", head.page_bytes), 4));
+            return Err(file.corrupt(4, format!("pages of {} bytes in", head.page_bytes)));
         }
         if head.fields == 0 {
-            return Err(file.corrupt("there are no fields in", 2));
+            return Err(file.corrupt(2, "there are no fields in"));
         }
-        if head.allocations_at > file.size {
+        if head.allocations_at > file.size() {
             let doing = format!("the table of allocations begins at {}, behind the end of", head.allocations_at);
             return Err(Error::new(ErrorKind::Truncated, doing)
-                .with_file(&file.path)
+                .with_file(file.path())
                 .with_offset(16)
                 .with_remedy("copy the file again; if it was being written, wait for the end"));
         }

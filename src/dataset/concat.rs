@@ -3,7 +3,8 @@
 use super::fingerprint::Fingerprint;
 use super::sizes;
 use super::{
-    DType, Dataset, Field, FileId, FileTable, Origin, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
+    Check, DType, Dataset, Field, FileId, FileTable, Origin, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
+    Value,
 };
 use crate::config::SHARD_SAMPLES;
 use crate::error::{Error, ErrorKind, Result};
@@ -284,6 +285,18 @@ impl Dataset for Concat {
 
     fn shards(&self) -> &[u64] {
         &self.shards
+    }
+
+    fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+        let part = self.first_files.partition_point(|&first| first <= file.0) - 1;
+        let (first, own) = (self.first_files[part], out.len());
+        self.parts[part].checks(FileId(file.0 - first), out)?;
+        out[own..].iter_mut().for_each(|check| check.span.file.0 += first);
+        Ok(())
+    }
+
+    fn faults(&self) -> Vec<Error> {
+        self.parts.iter().flat_map(|part| part.faults()).collect()
     }
 
     fn origin(&self, id: SampleId) -> Origin {

@@ -7,11 +7,16 @@ use rustix::fs::Advice;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
+use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use uringload_sys::file::cachestat;
 
+/// Bytes that are passed over at once: enough for the rate of a disk with some threads.
+const PIECE_BYTES: u64 = 1 << 20;
 /// Bytes that show the format of a file.
 const HEAD_BYTES: u64 = 9;
 
@@ -30,11 +35,18 @@ impl Source {
         Ok(Source { file: open(&path)?, path, size: files.size(file) })
     }
 
-    /// Opens a file that lies beside a dataset.
+    /// Opens a file that no table has looked at. It must be a regular one: a FIFO would wait for somebody to write.
     pub(super) fn open_path(path: PathBuf) -> Result<Source> {
-        let file = open(&path)?;
-        let size = file.metadata().map_err(|error| Error::io("cannot take the size of", error).with_file(&path))?.len();
-        Ok(Source { file, path, size })
+        let metadata = std::fs::metadata(&path).map_err(|error| Error::io("cannot open", error).with_file(&path))?;
+        if !metadata.is_file() {
+            return Err(Error::new(ErrorKind::WrongFileType, "not a regular file:").with_file(path));
+        }
+        Ok(Source { file: open(&path)?, path, size: metadata.len() })
+    }
+
+    /// The file itself, for what reads it from one end to the other.
+    pub(super) fn into_file(self) -> File {
+        self.file
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -64,6 +76,34 @@ impl Source {
         let mut bytes = vec![0; len];
         self.read(offset, &mut bytes, what)?;
         Ok(bytes)
+    }
+
+    /// Calls `each` with the bytes of a range, piece by piece, until it returns false; whether it never did. Leaves the
+    /// page cache as it was, as far as the system tells and takes advice.
+    pub(super) fn pass(&self, range: Range<u64>, what: &str, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {
+        let (start, len) = (range.start, range.end.saturating_sub(range.start));
+        if range.end > self.size {
+            return Err(self.truncated(what));
+        }
+        // What cannot be told is taken as cached: pages that others need are worth more than those that nobody does.
+        let was_cached = cachestat(self.file.as_fd(), start, len).map_or(true, |stat| stat.cached > 0);
+        let advise = |offset, len, advice| rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
+        let _ = advise(0, 0, Advice::Sequential);
+        // Fits: it is at most a piece.
+        let mut piece = vec![0; PIECE_BYTES.min(len) as usize];
+        let mut at = start;
+        while at < range.end {
+            let part = &mut piece[..PIECE_BYTES.min(range.end - at) as usize];
+            self.read(at, part, what)?;
+            if !was_cached {
+                let _ = advise(at, part.len() as u64, Advice::DontNeed);
+            }
+            if !each(part) {
+                return Ok(false);
+            }
+            at += part.len() as u64;
+        }
+        Ok(true)
     }
 
     /// The file ends before `what` does.
@@ -170,5 +210,16 @@ mod tests {
         let bytes = [9, 1, 2, 3, 4, 5, 6, 7, 8];
         assert_eq!((u16_at(&bytes, 1), u32_at(&bytes, 1)), (0x0201, 0x0403_0201));
         assert_eq!(u64_at(&bytes, 1), 0x0807_0605_0403_0201);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [fifo, folder.path().to_path_buf()] {
+            assert_eq!(Source::open_path(path).unwrap_err().kind(), ErrorKind::WrongFileType);
+        }
     }
 }

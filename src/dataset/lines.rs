@@ -408,6 +408,11 @@ impl Dataset for Lines {
         self.format.name()
     }
 
+    /// What was damaged where it was looked through.
+    fn faults(&self) -> Vec<Error> {
+        self.damaged.clone()
+    }
+
     fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }

@@ -321,6 +321,11 @@ impl Dataset for LitData {
         (self.leaves.is_tokens() && !self.shards.has_units()).then_some(0)
     }
 
+    /// Chunks that cannot be had.
+    fn faults(&self) -> Vec<Error> {
+        self.shards.faults()
+    }
+
     /// Every chunk is a shard.
     fn shards(&self) -> &[u64] {
         self.shards.ends()

@@ -5,9 +5,10 @@
 mod columns;
 mod index;
 
+use super::checks::{self, Check};
 use super::fingerprint::Fingerprint;
 use super::shards::{self, BadShards, Listed, OpenFile, Shards, Table, Whole, find_indexes};
-use super::{Dataset, FileTable, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
+use super::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use columns::Columns;
@@ -19,6 +20,9 @@ use std::sync::OnceLock;
 pub struct MdsOptions {
     /// What becomes of shards that cannot be had.
     pub bad_shards: BadShards,
+    /// Whether opening reads all shards, to check the hashes that the index lists of them. A hash that cannot be
+    /// computed (see [`Check`]) is an error of its shard then; a shard of which none is listed is taken as it is.
+    pub verify_hashes: bool,
     /// Threads that open shards; 0 chooses by the machine.
     pub threads: usize,
 }
@@ -62,10 +66,13 @@ pub struct MdsOptions {
 /// A state is good for the same shards with compression and without.
 ///
 /// # What cannot be read
-/// Shards in JSON, CSV or TSV. Hashes are not checked here.
+/// Shards in JSON, CSV or TSV. Hashes are checked where that [is asked for](MdsOptions::verify_hashes), and by
+/// [`verify`](crate::verify); of a compressed shard those of the file as it is stored.
 #[derive(Debug)]
 pub struct Mds {
     shards: Shards,
+    /// Of each shard's file, in the order of shards: algorithm and hexadecimal digits.
+    hashes: Vec<Vec<(String, String)>>,
     columns: Columns,
     schema: Schema,
     fingerprint: OnceLock<u64>,
@@ -89,15 +96,22 @@ impl Mds {
         let Some(mut columns) = columns else {
             return Err(Error::new(ErrorKind::Empty, "the index lists no shard, in").with_file(place));
         };
-        let read = |file: &OpenFile<'_>, listed: &Listed, _| match &listed.zipped {
-            Some(zipped) => Whole::zipped(file, zipped, listed.items).map(Table::Whole),
-            None => read_table(file, listed.items, &columns),
+        let read = |file: &OpenFile<'_>, listed: &Listed, _| {
+            if let Some(source) = file.source().filter(|_| options.verify_hashes) {
+                let span = Span { file: FileId(0), offset: 0, len: file.size };
+                checks::require(source, &checks_of(&listed.hashes, span))?;
+            }
+            match &listed.zipped {
+                Some(zipped) => Whole::zipped(file, zipped, listed.items).map(Table::Whole),
+                None => read_table(file, listed.items, &columns),
+            }
         };
         let shards = Shards::open(&listings, options.threads, options.bad_shards, read)?;
         if columns.has_open_arrays() {
             shards.learn(options.bad_shards, |file, place| columns.learn(file, &place))?;
         }
-        Ok(Mds { schema: columns.schema(), shards, columns, fingerprint: OnceLock::new() })
+        let hashes = listings.into_iter().flat_map(|listing| listing.shards).map(|listed| listed.hashes).collect();
+        Ok(Mds { schema: columns.schema(), shards, hashes, columns, fingerprint: OnceLock::new() })
     }
 
     /// Whether `path` is a folder with an index of this format, such an index, or a pattern of them.
@@ -115,6 +129,15 @@ impl Mds {
     pub fn array_shape(header: &[u8]) -> Option<Vec<u64>> {
         columns::array_shape(header)
     }
+}
+
+/// The checks that hashes of a whole shard are.
+fn checks_of(hashes: &[(String, String)], span: Span) -> Vec<Check> {
+    let check = |(algorithm, expected): &(String, String)| {
+        let (algorithm, expected) = (algorithm.clone().into(), expected.clone());
+        Check { span, what: "the shard".into(), algorithm, expected }
+    };
+    hashes.iter().map(check).collect()
 }
 
 fn read_table(file: &OpenFile<'_>, samples: u64, columns: &Columns) -> Result<Table> {
@@ -201,6 +224,21 @@ impl Dataset for Mds {
 
     fn plain_field(&self) -> Option<usize> {
         (self.columns.is_plain() && !self.shards.has_units()).then_some(0)
+    }
+
+    /// The hashes that the index lists.
+    fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+        let span = Span { file, offset: 0, len: self.shards.files.size(file) };
+        // A shard that cannot be had is one of the faults.
+        if self.shards.is_good(file) {
+            out.extend(checks_of(&self.hashes[file.0 as usize], span));
+        }
+        Ok(())
+    }
+
+    /// Shards that cannot be had.
+    fn faults(&self) -> Vec<Error> {
+        self.shards.faults()
     }
 
     /// Every file is a shard.

@@ -43,6 +43,8 @@ pub(super) struct Listed {
     pub(super) samples: u64,
     /// Samples that its head tells of: others than `samples`, where those are cut differently.
     pub(super) items: u64,
+    /// Hashes of the file: algorithm and hexadecimal digits.
+    pub(super) hashes: Vec<(String, String)>,
     /// How its file is compressed, where it is as a whole.
     pub(super) zipped: Option<Zipped>,
     /// Why it cannot be read, where the index tells already.
@@ -326,6 +328,20 @@ impl Shards {
             Table::Frames(frames) => Some(frames.range(number)).map(|range| range.end - range.start),
             _ => self.span(id).map(|span| span.len),
         }
+    }
+
+    /// Whether the shard of that file can be had, as far as opening it told.
+    pub(super) fn is_good(&self, file: FileId) -> bool {
+        !matches!(self.tables[file.0 as usize], Table::Bad(_))
+    }
+
+    /// Why shards cannot be had, one for each of those.
+    pub(super) fn faults(&self) -> Vec<Error> {
+        let why = |table: &Table| match table {
+            Table::Bad(error) => Some(error.clone()),
+            _ => None,
+        };
+        self.tables.iter().filter_map(why).collect()
     }
 
     pub(super) fn key(&self, id: SampleId, out: &mut Vec<u8>) {

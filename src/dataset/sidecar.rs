@@ -242,11 +242,37 @@ impl Sidecar {
         Some(())
     }
 
+    /// In what it is another index than `other`, in words; every sample is compared.
+    pub(super) fn difference(&self, other: &Sidecar) -> Option<String> {
+        if self.len() != other.len() {
+            return Some(format!("it has {} samples instead of {}", self.len(), other.len()));
+        }
+        let (mut ours, mut theirs, mut key, mut other_key) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let differs = |index: &u64| {
+            let same_key =
+                self.key_into(*index, &mut key) && other.key_into(*index, &mut other_key) && key == other_key;
+            !same_key || !self.values(*index, &mut ours) || !other.values(*index, &mut theirs) || ours != theirs
+        };
+        (0..self.len()).find(differs).map(|index| format!("its sample {index} is another one"))
+    }
+
+    fn key_into(&self, index: u64, key: &mut Vec<u8>) -> bool {
+        key.clear();
+        self.key(index, key)
+    }
+
+    /// Name of the column, offset and length of each value of a sample, in the order of the names.
+    fn values<'a>(&'a self, index: u64, out: &mut Vec<(&'a str, u64, u64)>) -> bool {
+        out.clear();
+        let is_whole = self.sample(index, |column, offset, len| out.push((&self.columns()[column].name, offset, len)));
+        out.sort_unstable();
+        is_whole
+    }
+
     /// The error of a sample whose place in the index is damaged.
     pub(super) fn damage(&self, shard: &Path) -> Error {
-        let path = self.path.as_deref().unwrap_or(shard);
         Error::new(ErrorKind::Corrupt, "the index is damaged:")
-            .with_file(path)
+            .with_file(self.path().unwrap_or(shard))
             .with_remedy("delete it, or build it again with `uringload index --rebuild`")
     }
 

@@ -1,6 +1,7 @@
 //! WebDataset: tar archives whose neighbouring members of one name are a sample.
 
 mod dali;
+mod faults;
 mod header;
 mod index;
 mod keys;
@@ -119,6 +120,7 @@ pub struct Tar {
     report: TarReport,
     fallbacks: Vec<Fallback>,
     damaged: Vec<Error>,
+    cache: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -228,6 +230,7 @@ impl Tar {
             report: notes.report,
             fallbacks: notes.fallbacks,
             damaged: notes.damaged,
+            cache: options.cache.clone(),
         })
     }
 
@@ -435,6 +438,12 @@ impl Dataset for Tar {
 
     fn units(&self) -> Option<&dyn Units> {
         (!self.packed.is_empty()).then_some(self)
+    }
+
+    /// What is damaged of archives, those that do not end as archives do, and indexes that are not those of their
+    /// archives: all archives are looked through again, whatever their indexes say.
+    fn faults(&self) -> Vec<Error> {
+        faults::faults(&self.files, self.shards.iter().map(|shard| &shard.sidecar), self.cache.as_ref())
     }
 
     /// Every archive is a shard.

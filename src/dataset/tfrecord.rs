@@ -329,6 +329,11 @@ impl Dataset for TfRecord {
         "tfrecord"
     }
 
+    /// What was damaged where it was looked through.
+    fn faults(&self) -> Vec<Error> {
+        self.damaged.clone()
+    }
+
     fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }

@@ -2,7 +2,7 @@
 
 use super::fingerprint::Fingerprint;
 use super::sizes;
-use super::{Dataset, FileTable, Origin, Sample, SampleId, Schema, Span, UnitId, Units};
+use super::{Check, Dataset, FileId, FileTable, Origin, Sample, SampleId, Schema, Span, UnitId, Units};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::ops::Range;
@@ -45,6 +45,14 @@ macro_rules! through_to_dataset {
 
         fn plain_field(&self) -> Option<usize> {
             self.dataset.plain_field()
+        }
+
+        fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+            self.dataset.checks(file, out)
+        }
+
+        fn faults(&self) -> Vec<Error> {
+            self.dataset.faults()
         }
 
         fn origin(&self, id: SampleId) -> Origin {

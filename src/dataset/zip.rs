@@ -5,6 +5,7 @@
 
 use super::Compression;
 use super::headers::{Source, u16_at, u32_at, u64_at};
+use super::{Check, FileId, Span};
 use crate::error::Result;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -124,6 +125,26 @@ impl Read for Part<'_> {
         self.place.start += len as u64;
         Ok(len)
     }
+}
+
+/// The checks of an archive's stored members, which is the file of that number: of deflated ones those that are wanted
+/// are checked when they are inflated, and all others cannot be.
+pub(super) fn checks(source: &Source, file: FileId, wanted: impl Fn(&str) -> bool, out: &mut Vec<Check>) -> Result<()> {
+    for member in members(source)? {
+        let Range { start, end } = content(source, &member)?;
+        let is_plain = member.method == STORED && !member.is_encrypted();
+        if member.method == DEFLATED && wanted(&member.name) {
+            continue;
+        }
+        out.push(Check {
+            span: Span { file, offset: start, len: end - start },
+            what: format!("the member {:?}", member.name),
+            // The sum is of bytes that do not lie in the file so.
+            algorithm: if is_plain { "crc32".into() } else { "crc32 before compression or encryption".into() },
+            expected: format!("{:08x}", member.crc),
+        });
+    }
+    Ok(())
 }
 
 /// What the end of an archive says of its directory.

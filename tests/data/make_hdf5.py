@@ -38,6 +38,13 @@ def dataset(file, name, dtype, shape, **options):
     file.create_dataset(name, data=elements(dtype, shape), **options)
 
 
+def properties():
+    """Of a dataset that does not tell when it was made: the same bytes each time."""
+    created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    created.set_obj_track_times(False)
+    return created
+
+
 def types(file):
     for dtype in ["i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"]:
         dataset(file, f"numbers/{dtype[-2:]}", dtype, (5, 3))
@@ -45,7 +52,7 @@ def types(file):
     colours = h5py.enum_dtype({"red": 0, "green": 1, "blue": 2}, basetype="u1")
     file.create_dataset("numbers/enum", data=elements("u1", (5,)), dtype=colours)
     arrays = h5py.h5t.array_create(h5py.h5t.IEEE_F32LE, (2, 3))
-    arrays = h5py.h5d.create(file["numbers"].id, b"arrays", arrays, h5py.h5s.create_simple((5,)))
+    arrays = h5py.h5d.create(file["numbers"].id, b"arrays", arrays, h5py.h5s.create_simple((5,)), properties())
     h5py.Dataset(arrays)[...] = elements("<f4", (5, 2, 3))
     file.create_dataset("other/names", data=["a", "b", "c"])
     dataset(file, "other/short", "<i4", (4,))
@@ -65,6 +72,15 @@ def layouts(file):
     dataset(file, "zstd", "<i4", (11, 6, 4), chunks=(4, 6, 4), **hdf5plugin.Zstd())
     dataset(file, "bzip2", "<i4", (11, 6, 4), chunks=(4, 6, 4), **hdf5plugin.BZip2())
     dataset(file, "labels", "<i8", (11,))
+    # The other way around, as netCDF-4 has it: the checksum is shuffled and compressed too.
+    checked_first = properties()
+    checked_first.set_chunk((4, 6, 4))
+    checked_first.set_fletcher32()
+    checked_first.set_shuffle()
+    checked_first.set_deflate(4)
+    space = h5py.h5s.create_simple((11, 6, 4))
+    h5py.h5d.create(file.id, b"checked_first", h5py.h5t.STD_I32LE, space, checked_first)
+    file["checked_first"][...] = elements("<i4", (11, 6, 4))
 
 
 def indices(file):
@@ -78,7 +94,7 @@ def indices(file):
         dataset(file, f"extensible_1{suffix}", "<u2", shape, chunks=(4, 2), maxshape=(100, None), **filters)
         dataset(file, f"tree{suffix}", "<u2", shape, chunks=chunks, maxshape=(None, None), **filters)
     # Allocated at once and without filters: the chunks lie end to end.
-    early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    early = properties()
     early.set_chunk(chunks)
     early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     space = h5py.h5s.create_simple(shape, (50, 3))
@@ -109,7 +125,7 @@ def filled(file):
 
 def plain_edges(file):
     """Chunks over the end of the dataset do not go through the filters."""
-    created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    created = properties()
     created.set_chunk((4, 3))
     created.set_deflate(4)
     # h5py has no name for this option of its library: H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, which is 2.
@@ -155,7 +171,7 @@ def named_type(file):
 
 
 def compact(file):
-    created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    created = properties()
     created.set_layout(h5py.h5d.COMPACT)
     h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((4, 2)), created)
     file["x"][...] = elements("<i4", (4, 2))

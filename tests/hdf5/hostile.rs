@@ -124,11 +124,14 @@ fn any_byte_may_be_any_other() {
 }
 
 #[test]
-#[ignore = "slow: changes every byte of many files to five others"]
+#[ignore = "slow: changes every byte of many files"]
 fn every_byte_of_every_form_may_be_any_other() {
-    for name in ["small", "named_type", "compact", "filled", "user_block", "indices", "layouts", "types"] {
-        for form in ["earliest", "latest"] {
+    for form in ["earliest", "latest"] {
+        for name in ["small", "named_type", "compact", "filled", "user_block"] {
             changed(format!("{name}-{form}").leak(), 1, VALUES.len());
+        }
+        for name in ["indices", "layouts", "types"] {
+            changed(format!("{name}-{form}").leak(), 1, 1);
         }
     }
     changed("groups-latest", 3, 2);

@@ -101,7 +101,7 @@ fn every_layout_and_filter() {
     for form in ["earliest", "latest"] {
         let file = data(&format!("layouts-{form}.h5"));
         let all = open(&file, &[]).unwrap();
-        assert_eq!((all.len(), all.schema().fields.len()), (11, 13));
+        assert_eq!((all.len(), all.schema().fields.len()), (11, 14));
         assert_elements(&all, form);
         // As the tallest chunks have them.
         assert_eq!(all.shards(), [4, 8, 11]);
@@ -110,6 +110,7 @@ fn every_layout_and_filter() {
             ("all", "chunks of [4, 3, 4], shuffle, gzip, fletcher32"),
             ("bzip2", "chunks of [4, 6, 4], bz2"),
             ("checked", "chunks of [4, 6, 4], fletcher32"),
+            ("checked_first", "chunks of [4, 6, 4], fletcher32, shuffle, gzip"),
             ("chunked", "chunks of [4, 6, 4]"),
             ("contiguous", "contiguous"),
             ("gzip", "chunks of [4, 6, 4], shuffle, gzip"),

@@ -300,6 +300,34 @@ fn a_good_shard_beside_bad_ones_is_read() {
     assert_eq!(open(root.path()).unwrap().fingerprint(), mds.fingerprint(), "a state is good for the restored dataset");
 }
 
+#[cfg(feature = "hashes")]
+#[test]
+fn hashes_are_checked_where_that_is_asked_for() {
+    let strict = MdsOptions { verify_hashes: true, ..MdsOptions::default() };
+    let mut entries: Vec<Json> = (0..3).map(|n| entry(&format!("s{n}.mds"), &GOLDEN, 253, 2)).collect();
+    // From Python's hashlib.
+    let sha1 = "b535664f2b274ec34a1dab1da3dea3d666720409";
+    entries[0]["raw_data"]["hashes"] = json!({ "sha1": sha1 });
+    entries[1]["raw_data"]["hashes"] = json!({ "sha1": sha1.to_uppercase(), "md5": "0123" });
+    let mut other = golden();
+    other[252] = b'?';
+    let files =
+        [("index.json", &index(&entries)[..]), ("s0.mds", &golden()), ("s1.mds", &golden()), ("s2.mds", &other)];
+    let root = folder(&files);
+    assert_eq!(open(root.path()).unwrap().len(), 6, "they are not checked unasked");
+    let found = Mds::open(&[root.path()], &strict);
+    assert_error(found, ErrorKind::Corrupt, &["s1.mds", "md5", "\"0123\" was written down", "at byte 0"]);
+    put(root.path(), "s0.mds", &other);
+    let forgiving = MdsOptions { bad_shards: BadShards::FailSamples, ..strict.clone() };
+    let mds = Mds::open(&[root.path()], &forgiving).unwrap();
+    let failed: Vec<u64> = (0..6).filter(|&id| sample(&mds, id).is_err()).collect();
+    assert_eq!((failed, mds.faults().len()), (vec![0, 1, 2, 3], 2));
+    entries[1]["raw_data"]["hashes"] = json!({ "whirlpool": "00" });
+    put(root.path(), "s0.mds", &golden());
+    put(root.path(), "index.json", &index(&entries));
+    assert_error(Mds::open(&[root.path()], &strict), ErrorKind::Unavailable, &["whirlpool", "s1.mds"]);
+}
+
 #[test]
 fn several_datasets_are_one_row() {
     let shard = golden();

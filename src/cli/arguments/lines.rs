@@ -1,4 +1,4 @@
-//! Options of formats made of lines.
+//! Options of formats made of lines, and of the columns of tables.
 
 use clap::Args;
 use uringload::dataset::{DType, LineOptions};
@@ -7,8 +7,9 @@ use uringload::dataset::{DType, LineOptions};
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Dataset")]
 pub struct LineArguments {
-    /// Fields of lines that are wanted, in this order, each with a type behind a colon or without (id:i64,text): i8 to
-    /// u64, f32, f64, bool, or u8 for text [default: all columns of csv as text; the line itself of jsonl].
+    /// Columns of parquet and arrow, or fields of lines, that are wanted, in this order: fields with a type behind a
+    /// colon or without (id:i64,text): i8 to u64, f32, f64, bool, or u8 for text [default: all columns; those of csv
+    /// as text; the line itself of jsonl].
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_column)]
     pub columns: Vec<TypedName>,
     /// What stands between the fields of csv: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
@@ -30,6 +31,20 @@ impl LineArguments {
     /// Whether nothing was asked for.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty() && self.delimiter.is_none() && !self.no_header
+    }
+
+    /// Names of columns whose types are those of their files.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where a type was named.
+    #[cfg(feature = "parquet")]
+    pub fn names(&self) -> Result<Vec<String>, uringload::Error> {
+        if let Some(typed) = self.columns.iter().find(|column| column.dtype.is_some()) {
+            let doing = format!("column {:?} has the type that its file says", typed.name);
+            let error = uringload::Error::new(uringload::ErrorKind::InvalidArgument, doing);
+            return Err(error.with_remedy("name it without a type"));
+        }
+        Ok(self.columns.iter().map(|column| column.name.clone()).collect())
     }
 
     /// The same, for the library.

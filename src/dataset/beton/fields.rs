@@ -1,9 +1,8 @@
 //! What the head of a .beton says of its fields, and what columns they become.
 
 use super::HEAD_BYTES;
-use super::table::u64_at;
 use crate::dataset::fingerprint::Fingerprint;
-use crate::dataset::shards::OpenFile;
+use crate::dataset::headers::{Source, u64_at};
 use crate::dataset::{DType, Field, Schema, Shape};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -54,26 +53,26 @@ const ARGUMENT_BYTES: usize = 1024;
 const DIMS_MAX: usize = 32;
 
 impl Descriptors {
-    pub(super) fn read(file: &OpenFile, count: u16) -> Result<Descriptors> {
+    pub(super) fn read(file: &Source, count: u16) -> Result<Descriptors> {
         let end = HEAD_BYTES + u64::from(count) * DESCRIPTOR_BYTES as u64;
-        if end > file.size {
-            let doing = format!("the descriptions of {count} fields do not fit into the {} bytes of", file.size);
-            return Err(Error::new(ErrorKind::Truncated, doing).with_file(&file.path).with_offset(2));
+        if end > file.size() {
+            let doing = format!("the descriptions of {count} fields do not fit into the {} bytes of", file.size());
+            return Err(Error::new(ErrorKind::Truncated, doing).with_file(file.path()).with_offset(2));
         }
         let (mut all, mut at, mut images, mut alignment) = (Vec::new(), 0, 0, 1);
         for number in 0..u64::from(count) {
             let place = HEAD_BYTES + number * DESCRIPTOR_BYTES as u64;
             let mut bytes = [0; DESCRIPTOR_BYTES];
-            file.read(&mut bytes, place)?;
+            file.read(place, &mut bytes, "the descriptions of fields")?;
             let (name, arguments) = bytes[1..].split_at(NAME_BYTES);
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = String::from_utf8_lossy(name).into_owned();
             if all.iter().any(|field: &Descriptor| field.name == name) {
-                return Err(file.corrupt(format!("there are two fields {name:?} in"), place));
+                return Err(file.corrupt(place, format!("there are two fields {name:?} in")));
             }
             let kind = kind(bytes[0], arguments).map_err(|(kind, what)| {
                 Error::new(kind, format!("field {name:?} {what}, in"))
-                    .with_file(&file.path)
+                    .with_file(file.path())
                     .with_offset(place)
                     .with_remedy("write the file again with fields of FFCV's own")
             })?;

@@ -2,7 +2,7 @@
 
 use super::Head;
 use super::fields::{CHANNELS, Descriptor, Descriptors, Kind};
-use crate::dataset::shards::OpenFile;
+use crate::dataset::headers::{Source, u16_at, u64_at};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
@@ -40,12 +40,12 @@ const ALLOCATION_BYTES: usize = 24;
 const PIECE_BYTES: usize = ALLOCATION_BYTES << 14;
 
 impl Table {
-    pub(super) fn read(file: &OpenFile, head: &Head, fields: &Descriptors) -> Result<Table> {
+    pub(super) fn read(file: &Source, head: &Head, fields: &Descriptors) -> Result<Table> {
         let bytes = head.samples.checked_mul(fields.record_bytes);
         let end = bytes.and_then(|bytes| bytes.checked_add(fields.end)).filter(|&end| end <= head.allocations_at);
         let Some(end) = end else {
-            let doing = format!("a table of {} samples does not fit into the {} bytes of", head.samples, file.size);
-            return Err(Error::new(ErrorKind::Truncated, doing).with_file(&file.path).with_offset(8));
+            let doing = format!("a table of {} samples does not fit into the {} bytes of", head.samples, file.size());
+            return Err(Error::new(ErrorKind::Truncated, doing).with_file(file.path()).with_offset(8));
         };
         // `None` only beyond 2^63, where there is no file.
         let pages_at = end.checked_next_multiple_of(head.page_bytes).unwrap_or(u64::MAX);
@@ -56,11 +56,11 @@ impl Table {
         let mut records = Vec::new();
         records.try_reserve_exact((end - fields.end) as usize).map_err(|source| {
             Error::new(ErrorKind::MemoryLimit, "no memory for the table of samples of")
-                .with_file(&file.path)
+                .with_file(file.path())
                 .with_source(source)
         })?;
         records.resize((end - fields.end) as usize, 0);
-        file.read(&mut records, fields.end)?;
+        file.read(fields.end, &mut records, "the table of samples")?;
         let mut table = Table {
             records: records.into(),
             record_bytes: fields.record_bytes as usize,
@@ -119,7 +119,7 @@ impl Table {
     /// Checks what all samples say of a field, and finds the sizes of images.
     fn check(
         &mut self,
-        file: &OpenFile,
+        file: &Source,
         field: &Descriptor,
         records_at: u64,
         (pages, allocations): (&Pages, &[Allocation]),
@@ -130,7 +130,7 @@ impl Table {
             let at = self.at(field, number);
             let wrong = |what: String| {
                 let doing = format!("field {:?} of sample {number} {what}, in", field.name);
-                file.corrupt(doing, records_at + at as u64)
+                file.corrupt(records_at + at as u64, doing)
             };
             let is_jpeg = field.kind == Kind::Image && self.records[at] == JPEG;
             if field.kind == Kind::Image && !is_jpeg && self.records[at] != RAW {
@@ -187,28 +187,28 @@ impl Pages {
 }
 
 /// Reads the table of allocations: those that have a byte, by place; no two share one.
-fn read_allocations(file: &OpenFile, head: &Head, pages: &Pages, most: u64) -> Result<Vec<Allocation>> {
-    let bytes = file.size - head.allocations_at;
+fn read_allocations(file: &Source, head: &Head, pages: &Pages, most: u64) -> Result<Vec<Allocation>> {
+    let bytes = file.size() - head.allocations_at;
     let count = bytes / ALLOCATION_BYTES as u64;
     if !bytes.is_multiple_of(ALLOCATION_BYTES as u64) {
         let doing = format!("the table of allocations ends in {} bytes of", bytes % ALLOCATION_BYTES as u64);
-        return Err(Error::new(ErrorKind::Truncated, doing).with_file(&file.path).with_offset(file.size));
+        return Err(Error::new(ErrorKind::Truncated, doing).with_file(file.path()).with_offset(file.size()));
     }
     if count > most {
         let doing = format!("{count} allocations for {most} values in");
-        return Err(file.corrupt(doing, head.allocations_at));
+        return Err(file.corrupt(head.allocations_at, doing));
     }
     let mut allocations = Vec::new();
     let mut piece = vec![0; PIECE_BYTES.min(bytes as usize)];
     let mut at = head.allocations_at;
-    while at < file.size {
-        let len = piece.len().min((file.size - at) as usize);
-        file.read(&mut piece[..len], at)?;
+    while at < file.size() {
+        let len = piece.len().min((file.size() - at) as usize);
+        file.read(at, &mut piece[..len], "the table of allocations")?;
         for (number, entry) in piece[..len].chunks_exact(ALLOCATION_BYTES).enumerate() {
             let (sample, offset, len) = (u64_at(entry, 0), u64_at(entry, 8), u64_at(entry, 16));
             if sample >= head.samples || !pages.hold(offset, len) {
                 let doing = format!("{len} bytes at {offset} for sample {sample} were allocated outside of a page of");
-                return Err(file.corrupt(doing, at + (number * ALLOCATION_BYTES) as u64));
+                return Err(file.corrupt(at + (number * ALLOCATION_BYTES) as u64, doing));
             }
             if len > 0 {
                 allocations.push(Allocation { offset, sample, len });
@@ -220,18 +220,8 @@ fn read_allocations(file: &OpenFile, head: &Head, pages: &Pages, most: u64) -> R
     for pair in allocations.windows(2) {
         if pair[0].offset + pair[0].len > pair[1].offset {
             let doing = format!("samples {} and {} share bytes of", pair[0].sample, pair[1].sample);
-            return Err(file.corrupt(doing, pair[1].offset));
+            return Err(file.corrupt(pair[1].offset, doing));
         }
     }
     Ok(allocations)
-}
-
-/// The `u16` at a place that is inside of `bytes`.
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-/// The `u64` at a place that is inside of `bytes`.
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + 8].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }

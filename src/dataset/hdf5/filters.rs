@@ -311,3 +311,85 @@ fn cut_off() -> io::Error {
 fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, "it decodes to more than it should")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: [u16; 7] = [1, 2, 3, 307, 32000, 32004, 32015];
+
+    fn filters(ids: &[u16], element_bytes: u32) -> Filters {
+        Filters(ids.iter().map(|&id| Filter::of(id, Some(element_bytes)).unwrap()).collect())
+    }
+
+    #[test]
+    fn lzf_repeats_what_it_has_just_made() {
+        // Two literals; a match of 5 bytes from 2 back; one of 9 from 1 back, whose length takes a byte of its own.
+        let stored = [1, b'a', b'b', 3 << 5, 1, 7 << 5, 0, 0];
+        let mut out = [0; 16];
+        assert_eq!(lzf(&stored, &mut out).unwrap(), 16);
+        assert_eq!(&out, b"abababaaaaaaaaaa");
+        assert!(lzf(&stored, &mut out[..15]).is_err() && lzf(&stored[..7], &mut out).is_err());
+        assert!(lzf(&[0, b'a', 1 << 5, 1], &mut out).is_err(), "from before the beginning");
+    }
+
+    #[test]
+    fn lz4_has_blocks_of_which_some_are_plain() {
+        let text = b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaxyz";
+        let packed = lz4_flex::block::compress(&text[..32]);
+        let mut stored = [&35_u64.to_be_bytes()[..], &32_u32.to_be_bytes()].concat();
+        stored.extend([&(packed.len() as u32).to_be_bytes()[..], &packed, &3_u32.to_be_bytes(), b"xyz"].concat());
+        let mut out = [0; 35];
+        assert_eq!(lz4(&stored, &mut out).unwrap(), 35);
+        assert_eq!(&out, text);
+        assert!((0..stored.len()).all(|len| lz4(&stored[..len], &mut out).is_err()));
+        assert!(lz4(&stored, &mut out[..34]).is_err());
+    }
+
+    #[test]
+    fn a_filter_that_was_passed_over_is_not_undone() {
+        let (filters, mut scratch) = (filters(&[2, 3], 2), Scratch::default());
+        let content = [1, 2, 3, 4, 5, 6];
+        let mut out = [0; 6];
+        filters.undo(0b11, &content, &mut out, &mut scratch).unwrap();
+        assert_eq!(out, content);
+        filters.undo(0b10, &content, &mut out, &mut scratch).unwrap();
+        assert_eq!(out, [1, 4, 2, 5, 3, 6]);
+        let checked = [&content[..], &fletcher32(&content).to_le_bytes()].concat();
+        filters.undo(0, &checked, &mut out, &mut scratch).unwrap();
+        assert_eq!(out, [1, 4, 2, 5, 3, 6]);
+        assert_eq!(filters.undone(0, &checked, 6, &mut scratch).unwrap(), [1, 4, 2, 5, 3, 6]);
+        assert!(filters.undo(0b10, &checked, &mut out, &mut scratch).is_err(), "too long");
+    }
+
+    proptest! {
+        #[test]
+        fn shuffled_bytes_come_back(bytes in prop::collection::vec(any::<u8>(), 0..100), element_bytes in 1_usize..11) {
+            let elements = bytes.len() / element_bytes;
+            let mut stored: Vec<u8> = (0..element_bytes)
+                .flat_map(|byte| (0..elements).map(move |element| element * element_bytes + byte))
+                .map(|at| bytes[at])
+                .collect();
+            stored.extend(&bytes[elements * element_bytes..]);
+            let mut out = vec![0; bytes.len()];
+            unshuffle(&stored, &mut out, element_bytes);
+            prop_assert_eq!(out, bytes);
+        }
+
+        #[test]
+        fn any_bytes_are_undone_or_refused(
+            stored in prop::collection::vec(any::<u8>(), 0..60),
+            which in prop::collection::vec(prop::sample::select(ALL.to_vec()), 1..4),
+            element_bytes in 1_u32..10,
+            len in 0_usize..200,
+        ) {
+            let filters = filters(&which, element_bytes);
+            let (mut out, mut scratch) = (vec![0; len], Scratch::default());
+            let all = filters.undo(0, &stored, &mut out, &mut scratch);
+            let taken = filters.undone(0, &stored, len, &mut scratch);
+            prop_assert_eq!(all.is_ok(), taken.is_ok());
+            prop_assert!(taken.is_err() || taken.unwrap() == out);
+        }
+    }
+}

@@ -117,15 +117,15 @@ fn listed(root: &Path, chunk: Chunk, samples: u64, compression: Option<&str>) ->
     let Chunk { chunk_bytes: raw_bytes, chunk_size: items, filename: name, .. } = chunk;
     let raw_name = compression.map(|compression| name.replace(&format!(".{compression}"), ""));
     match raw_name.filter(|raw_name| *raw_name != name) {
-        None => Listed { name, bytes: raw_bytes, samples, items, zipped: None, refused: None },
+        None => Listed { name, bytes: raw_bytes, samples, items, hashes: Vec::new(), zipped: None, refused: None },
         Some(raw_name) if root.join(&raw_name).exists() => {
-            Listed { name: raw_name, bytes: raw_bytes, samples, items, zipped: None, refused: None }
+            Listed { name: raw_name, bytes: raw_bytes, samples, items, hashes: Vec::new(), zipped: None, refused: None }
         }
         Some(raw_name) => {
             // Of a file that cannot be had, opening it tells why.
             let bytes = std::fs::metadata(root.join(&name)).map_or(0, |metadata| metadata.len());
             let zipped = Some(Zipped { compression: Compression::Zstd, raw_name, raw_bytes });
-            Listed { name, bytes, samples, items, zipped, refused: None }
+            Listed { name, bytes, samples, items, hashes: Vec::new(), zipped, refused: None }
         }
     }
 }

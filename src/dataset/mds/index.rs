@@ -6,6 +6,7 @@ use crate::dataset::shards::{Listed, Listing, Zipped, folder_of, read_json};
 use crate::error::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What an index of this format has.
@@ -43,6 +44,8 @@ struct Shard {
 struct FileInfo {
     basename: String,
     bytes: u64,
+    #[serde(default)]
+    hashes: BTreeMap<String, String>,
 }
 
 /// The only version that mosaicml-streaming ever released.
@@ -61,7 +64,7 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
     }
     let mut shards = Vec::with_capacity(index.shards.len());
     for shard in index.shards {
-        let name = shard.raw_data.basename;
+        let name = shard.raw_data.basename.clone();
         if shard.version != VERSION {
             return Err(unknown(shard.version));
         }
@@ -85,21 +88,24 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
         }
         // A reader of the format puts the raw file beside the compressed one, or in its place.
         let zip = shard.zip_data.filter(|_| !root.join(&name).exists());
-        shards.push(listed(&root, name, shard.raw_data.bytes, shard.samples, zip, shard.compression.as_deref()));
+        shards.push(listed(&root, shard.raw_data, shard.samples, zip, shard.compression.as_deref()));
     }
     Ok(Listing { root, shards })
 }
 
-fn listed(
-    root: &Path,
-    raw_name: String,
-    raw_bytes: u64,
-    samples: u64,
-    zip: Option<FileInfo>,
-    compression: Option<&str>,
-) -> Listed {
+fn listed(root: &Path, raw: FileInfo, samples: u64, zip: Option<FileInfo>, compression: Option<&str>) -> Listed {
+    let FileInfo { basename: raw_name, bytes: raw_bytes, hashes } = raw;
     let Some(zip) = zip else {
-        return Listed { name: raw_name, bytes: raw_bytes, samples, items: samples, zipped: None, refused: None };
+        let hashes = hashes.into_iter().collect();
+        return Listed {
+            name: raw_name,
+            bytes: raw_bytes,
+            samples,
+            items: samples,
+            hashes,
+            zipped: None,
+            refused: None,
+        };
     };
     let found = compression.and_then(named);
     let refused = found.is_none().then(|| {
@@ -110,7 +116,8 @@ fn listed(
             .with_remedy(format!("decompress it to {raw_name:?} in the same folder; the index may stay as it is"))
     });
     let zipped = found.map(|compression| Zipped { compression, raw_name, raw_bytes });
-    Listed { name: zip.basename, bytes: zip.bytes, samples, items: samples, zipped, refused }
+    let hashes = zip.hashes.into_iter().collect();
+    Listed { name: zip.basename, bytes: zip.bytes, samples, items: samples, hashes, zipped, refused }
 }
 
 /// By the format's name, behind which a level may stand: "zstd:7".

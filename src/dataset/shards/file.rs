@@ -1,23 +1,23 @@
 //! What a shard's head is read from, a file or what one decodes to, and the table of offsets in it.
 
+use crate::dataset::headers::Source;
 use crate::error::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// A shard of which parts are read.
 pub(in crate::dataset) struct OpenFile<'a> {
-    source: Source<'a>,
+    content: Content<'a>,
     pub(in crate::dataset) path: PathBuf,
     /// Bytes of the file, or of what it decodes to.
     pub(in crate::dataset) size: u64,
 }
 
-enum Source<'a> {
-    File(File),
+enum Content<'a> {
+    File(Source),
     /// All bytes of the file, or of what it decodes to.
     Bytes {
         bytes: &'a [u8],
@@ -36,43 +36,43 @@ struct Stream<'a> {
 impl OpenFile<'static> {
     /// Opens a regular file: a FIFO would wait for somebody to write to it.
     pub(in crate::dataset) fn open(path: PathBuf) -> Result<OpenFile<'static>> {
-        let missing = |source: io::Error| {
-            let error = Error::io("cannot open the shard", source).with_file(&path);
-            match error.kind() {
-                ErrorKind::NotFound => error.with_remedy("bring the shard back, or make the index anew"),
-                _ => error,
-            }
-        };
-        let metadata = std::fs::metadata(&path).map_err(missing)?;
-        if !metadata.is_file() {
-            return Err(Error::new(ErrorKind::WrongFileType, "a shard is no regular file:").with_file(path));
-        }
-        let file = File::open(&path).map_err(missing)?;
-        Ok(OpenFile { source: Source::File(file), size: metadata.len(), path })
+        let source = Source::open_path(path.clone()).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => error.with_remedy("bring the shard back, or make the index anew"),
+            _ => error,
+        })?;
+        Ok(OpenFile { size: source.size(), content: Content::File(source), path })
     }
 }
 
 impl<'a> OpenFile<'a> {
     /// A file that was read.
     pub(super) fn stored(path: PathBuf, bytes: &'a [u8]) -> OpenFile<'a> {
-        OpenFile { source: Source::Bytes { bytes, decoded: false }, size: bytes.len() as u64, path }
+        OpenFile { content: Content::Bytes { bytes, decoded: false }, size: bytes.len() as u64, path }
     }
 
     /// All that a file decodes to.
     pub(super) fn decoded(path: PathBuf, bytes: &'a [u8]) -> OpenFile<'a> {
-        OpenFile { source: Source::Bytes { bytes, decoded: true }, size: bytes.len() as u64, path }
+        OpenFile { content: Content::Bytes { bytes, decoded: true }, size: bytes.len() as u64, path }
     }
 
     /// What a file decodes to, `size` bytes at most: only its beginning is wanted, and read in ascending order.
     pub(super) fn stream(path: PathBuf, size: u64, reader: Box<dyn Read + 'a>) -> OpenFile<'a> {
-        OpenFile { source: Source::Stream(RefCell::new(Stream { reader, at: 0 })), size, path }
+        OpenFile { content: Content::Stream(RefCell::new(Stream { reader, at: 0 })), size, path }
     }
 
     /// The file itself, for what reads it from `offset` on.
     pub(super) fn into_file(self) -> Option<File> {
-        match self.source {
-            Source::File(file) => Some(file),
-            Source::Bytes { .. } | Source::Stream(_) => None,
+        match self.content {
+            Content::File(source) => Some(source.into_file()),
+            Content::Bytes { .. } | Content::Stream(_) => None,
+        }
+    }
+
+    /// The file itself, where it is one that parts are read of.
+    pub(in crate::dataset) fn source(&self) -> Option<&Source> {
+        match &self.content {
+            Content::File(source) => Some(source),
+            Content::Bytes { .. } | Content::Stream(_) => None,
         }
     }
 
@@ -94,14 +94,14 @@ impl<'a> OpenFile<'a> {
             let doing = format!("{} bytes are to be read behind the end of", into.len());
             return Err(Error::new(ErrorKind::Truncated, doing).with_file(&self.path).with_offset(offset));
         }
-        match &self.source {
-            Source::File(file) => file.read_exact_at(into, offset).map_err(|source| self.unread(source, offset)),
+        match &self.content {
+            Content::File(source) => source.read(offset, into, "the shard"),
             // Fits: the end is not behind that of the slice.
-            Source::Bytes { bytes, .. } => {
+            Content::Bytes { bytes, .. } => {
                 into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
                 Ok(())
             }
-            Source::Stream(stream) => {
+            Content::Stream(stream) => {
                 let read = stream.borrow_mut().read(into, offset);
                 read.map_err(|source| match source.raw_os_error() {
                     Some(_) => self.unread(source, offset),
@@ -118,9 +118,9 @@ impl<'a> OpenFile<'a> {
     /// What is wrong at a place; of what a file decodes to it is said that the place is there.
     pub(in crate::dataset) fn corrupt(&self, doing: impl Into<Cow<'static, str>>, offset: u64) -> Error {
         let doing = doing.into();
-        let doing = match self.source {
-            Source::File(_) | Source::Bytes { decoded: false, .. } => doing,
-            Source::Bytes { decoded: true, .. } | Source::Stream(_) => decoded(doing),
+        let doing = match self.content {
+            Content::File(_) | Content::Bytes { decoded: false, .. } => doing,
+            Content::Bytes { decoded: true, .. } | Content::Stream(_) => decoded(doing),
         };
         Error::new(ErrorKind::Corrupt, doing).with_file(&self.path).with_offset(offset)
     }

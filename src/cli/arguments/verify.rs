@@ -1,0 +1,51 @@
+//! Options of `verify`, and what its output means.
+
+use super::super::units::parse_seconds;
+use super::{Format, Means};
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of `verify`.
+#[derive(Debug, Args)]
+#[command(after_long_help = VERIFY_HELP)]
+pub struct Verify {
+    /// Folders, files or patterns; several make one dataset.
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+    #[command(flatten)]
+    pub means: Means,
+    /// Give up a read, and the samples in it, after this time [default: wait].
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    pub timeout: Option<Duration>,
+    /// Stop after so many findings.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_findings: u64,
+    /// Print one object of JSON at the end, instead of lines.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `verify` does, and what its JSON has.
+const VERIFY_HELP: &str = "\
+What is checked: heads, tables and indexes of all files (archives are looked through afresh, and an index beside them
+that is not theirs is a finding); every sample, read once, by what its format has for each; hashes of whole files (mds)
+and check sums of members (npz). Nothing is written. A line is `FILE: byte N: WHAT (REMEDY)`, and the samples that fail
+for it.
+
+JSON: format (null where nothing could be opened), files, samples, samples_lost, bytes (of samples), checks and
+check_bytes (sums and hashes beside those of each sample), not_checked (algorithm, count, first: what cannot be computed
+here), left_out (what, count, first), findings (file, offset, kind, what, remedy; for samples also sample: the number of
+the first, key, samples: how many fail alike), complete (false after Ctrl-C, after --max-findings, and where nothing
+could be opened).
+
+Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
+
+impl Format {
+    /// The same, for who wants to know all that is wrong: what is bad keeps nothing else from being opened.
+    pub fn for_verify(&self) -> Format {
+        Format { keep_damaged: true, allow_bad_shards: true, is_verified: true, ..self.clone() }
+    }
+}

@@ -1,0 +1,97 @@
+//! `uringload verify`: all that is bad of a dataset, a line each.
+
+mod console;
+mod open;
+
+use super::Done;
+use super::arguments::Verify;
+use super::data::Data;
+use super::failure::Exit;
+use super::interrupt::Interrupt;
+use super::units;
+use console::Console;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::time::Instant;
+use uringload::config::Config;
+use uringload::verify::{Finding, Summary, Watch, verify};
+
+/// Opens what can be opened of the dataset, and verifies it.
+pub fn run(options: &Verify) -> Done {
+    let start = Instant::now();
+    let interrupt = Interrupt::install();
+    let console = Console::new(&interrupt, options.max_findings, options.json);
+    let (data, errors) = open::all_that_can_be(&options.paths, &options.format.for_verify(), &interrupt)?;
+    let mut summary = Summary { findings: errors.len() as u64, ..Summary::default() };
+    errors.into_iter().for_each(|error| console.found(&Finding { error, samples: None }));
+    if let Some(data) = &data {
+        let before = summary.findings;
+        let mut config = Config { timeout: options.timeout, ..Config::default() };
+        options.means.apply(&mut config);
+        summary = verify(&data.dataset, &config, &console)?;
+        summary.findings += before;
+    }
+    let findings = console.finish()?;
+    let text = match options.json {
+        true => format!("{:#}\n", as_json(data.as_ref(), &summary, findings)),
+        false => as_text(data.as_ref(), &summary, start),
+    };
+    console::print(&text)?;
+    Ok(match () {
+        () if interrupt.is_set() => Exit::Interrupted,
+        () if summary.findings > 0 => Exit::Degraded,
+        () => Exit::Done,
+    })
+}
+
+fn as_text(data: Option<&Data>, summary: &Summary, start: Instant) -> String {
+    let count = units::count;
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = match data {
+        None => write!(out, "nothing could be opened"),
+        Some(data) => {
+            let (format, files) = (data.dataset.format(), count(data.dataset.files().len() as u64));
+            let (samples, bytes) = (count(summary.samples), units::bytes(summary.sample_bytes as f64));
+            write!(out, "{format}: {files} files, {samples} good samples of {bytes}")
+        }
+    };
+    if summary.samples_lost > 0 {
+        let _ = write!(out, ", {} bad samples", count(summary.samples_lost));
+    }
+    let _ = write!(out, ", {} checks of files", count(summary.checks));
+    for unknown in &summary.not_checked {
+        let _ = write!(out, ", {} not checked ({})", count(unknown.count), unknown.algorithm);
+    }
+    let cut = if summary.is_complete { "" } else { "; it was not looked at to the end" };
+    let _ = writeln!(out, "; {} findings in {}{cut}", count(summary.findings), units::time(start.elapsed()));
+    for skipped in data.map(Data::skipped).unwrap_or_default() {
+        let (reason, first) = (skipped.reason.describe(), skipped.first.display());
+        let _ = writeln!(out, "left out: {} {reason}, the first {first}", count(skipped.count));
+    }
+    out
+}
+
+fn as_json(data: Option<&Data>, summary: &Summary, findings: Vec<Value>) -> Value {
+    let not_checked = summary.not_checked.iter().map(|unknown| {
+        json!({ "algorithm": unknown.algorithm, "count": unknown.count, "first": unknown.first.to_string_lossy() })
+    });
+    let left_out = data.map(Data::skipped).unwrap_or_default().iter().map(|skipped| {
+        json!({
+            "what": skipped.reason.describe(), "count": skipped.count, "first": skipped.first.to_string_lossy(),
+        })
+    });
+    json!({
+        "format": data.map(|data| data.dataset.format()),
+        "files": data.map_or(0, |data| data.dataset.files().len()),
+        "samples": summary.samples,
+        "samples_lost": summary.samples_lost,
+        "bytes": summary.sample_bytes,
+        "checks": summary.checks,
+        "check_bytes": summary.check_bytes,
+        "not_checked": not_checked.collect::<Vec<_>>(),
+        "left_out": left_out.collect::<Vec<_>>(),
+        "findings": findings,
+        "complete": summary.is_complete,
+    })
+}

@@ -1,0 +1,137 @@
+//! What a person sees while a dataset is verified: findings on stdout, as they come, and a line of progress on stderr.
+
+use super::super::failure::Failure;
+use super::super::interrupt::Interrupt;
+use super::super::units;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use uringload::verify::{Finding, Progress, Samples, Stage, Watch};
+
+/// See the module.
+pub struct Console<'a> {
+    interrupt: &'a Interrupt,
+    findings_max: u64,
+    findings: AtomicU64,
+    bar: ProgressBar,
+    /// What was found, where it is printed at the end.
+    kept: Option<Mutex<Vec<Value>>>,
+    /// Why nothing more can be printed.
+    failed: Mutex<Option<io::Error>>,
+}
+
+impl<'a> Console<'a> {
+    /// One that wants no more than so many findings, and keeps them if they are to be JSON.
+    pub fn new(interrupt: &'a Interrupt, findings_max: u64, is_json: bool) -> Console<'a> {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+        if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:30} {percent:>3} %  {msg}") {
+            bar.set_style(style);
+        }
+        let kept = is_json.then(Mutex::default);
+        Console { interrupt, findings_max, findings: AtomicU64::new(0), bar, kept, failed: Mutex::default() }
+    }
+
+    /// What was kept.
+    pub fn finish(self) -> Result<Vec<Value>, Failure> {
+        self.bar.finish_and_clear();
+        match self.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error.into()),
+            None => {
+                Ok(self.kept.map(|kept| kept.into_inner().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl Watch for Console<'_> {
+    fn found(&self, finding: &Finding) {
+        if self.findings.fetch_add(1, Ordering::Relaxed) >= self.findings_max {
+            return;
+        }
+        match &self.kept {
+            Some(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(as_json(finding)),
+            None => {
+                // Not through the line of progress.
+                if let Err(error) = self.bar.suspend(|| print(&as_line(finding))) {
+                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+            }
+        }
+    }
+
+    fn progress(&self, progress: Progress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let (name, unit) = match progress.stage {
+            Stage::Samples => ("samples", units::count(progress.done)),
+            Stage::Checks => ("checksums", units::bytes(progress.done as f64)),
+        };
+        self.bar.set_prefix(name);
+        self.bar.set_length(progress.total);
+        self.bar.set_position(progress.done);
+        self.bar.set_message(format!("{unit}  {} findings", units::count(self.findings.load(Ordering::Relaxed))));
+    }
+
+    fn is_over(&self) -> bool {
+        self.interrupt.is_set()
+            || self.findings.load(Ordering::Relaxed) >= self.findings_max
+            || self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+/// Writes to stdout at once.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// `FILE: byte N: WHAT (REMEDY); samples`.
+fn as_line(Finding { error, samples }: &Finding) -> String {
+    let mut line = String::new();
+    if let Some(file) = error.file() {
+        line += &format!("{}: ", readable(file));
+    }
+    if let Some(offset) = error.offset() {
+        line += &format!("byte {offset}: ");
+    }
+    line += &error.what();
+    if let Some(remedy) = error.remedy() {
+        line += &format!(" ({remedy})");
+    }
+    if let Some(Samples { first, key, count }) = samples {
+        let key = String::from_utf8_lossy(key);
+        line += &match count {
+            1 => format!("; sample {} ({key:?})", first.0),
+            _ => format!("; {} samples, the first {} ({key:?})", units::count(*count), first.0),
+        };
+    }
+    line.push('\n');
+    line
+}
+
+/// A path as it is, unless it would be more than a line.
+fn readable(path: &Path) -> String {
+    let plain = path.display().to_string();
+    if plain.contains(char::is_control) { format!("{path:?}") } else { plain }
+}
+
+fn as_json(Finding { error, samples }: &Finding) -> Value {
+    let mut value = json!({
+        "file": error.file().map(|file| file.to_string_lossy()),
+        "offset": error.offset(),
+        "kind": format!("{:?}", error.kind()),
+        "what": error.what(),
+        "remedy": error.remedy(),
+    });
+    if let Some(Samples { first, key, count }) = samples {
+        value["sample"] = first.0.into();
+        value["key"] = String::from_utf8_lossy(key).into();
+        value["samples"] = (*count).into();
+    }
+    value
+}

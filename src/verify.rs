@@ -1,0 +1,271 @@
+//! Checks all that can be checked of a dataset, and tells all that is bad of it: shards and indexes, every sample, and
+//! the sums and hashes of its files.
+
+use crate::batch::{Batch, FailedSample};
+use crate::config::{Batching, Config, OnError, Shuffle};
+use crate::dataset::{Checked, Dataset, SampleId, Span, check_all};
+use crate::error::{Error, Result};
+use crate::loader::Loader;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Who is told while a dataset is verified.
+pub trait Watch: Sync {
+    /// Something is bad. Called on the thread that verifies.
+    fn found(&self, finding: &Finding);
+
+    /// How far it has come; called on any thread, each time that some more was done.
+    fn progress(&self, _progress: Progress) {}
+
+    /// Whether to end here. Asked on any thread, several times a second at least.
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+/// Something that is bad.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What, in which file, at which byte, and what to do about it.
+    pub error: Error,
+    /// The samples that fail with this very error; `None` for what was not found by reading samples.
+    pub samples: Option<Samples>,
+}
+
+/// Samples that fail alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Samples {
+    /// The first of them.
+    pub first: SampleId,
+    /// What names it to a person.
+    pub key: Vec<u8>,
+    /// How many there are, most often one behind the other.
+    pub count: u64,
+}
+
+/// What is being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Samples are read.
+    Samples,
+    /// Sums and hashes of files are computed.
+    Checks,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: Stage,
+    /// Samples of [`Stage::Samples`], bytes of files of [`Stage::Checks`] that are done.
+    pub done: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// What was done, and what came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Samples that are good, as far as their format tells.
+    pub samples: u64,
+    /// Samples that cannot be had.
+    pub samples_lost: u64,
+    /// Bytes of the samples that are good.
+    pub sample_bytes: u64,
+    /// Sums and hashes that were computed, beside those that formats have for each sample.
+    pub checks: u64,
+    /// Bytes that were read for them.
+    pub check_bytes: u64,
+    /// Sums and hashes that the dataset has and nobody here can compute.
+    pub not_checked: Vec<NotChecked>,
+    /// How often [`Watch::found`] was called.
+    pub findings: u64,
+    /// Whether all was done: false where [`Watch::is_over`] ended it.
+    pub is_complete: bool,
+}
+
+/// Sums or hashes that could not be checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotChecked {
+    /// What the format calls the algorithm.
+    pub algorithm: String,
+    /// How many there are.
+    pub count: u64,
+    /// The file of the first of them.
+    pub first: PathBuf,
+}
+
+/// Samples of a batch at most.
+const BATCH_SAMPLES: u64 = 1024;
+/// Bytes of a batch, unless a single sample has more.
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// Verifies a dataset: tells its [`faults`](Dataset::faults), reads every sample once, in the order in which they lie,
+/// and does the [`checks`](Dataset::checks) that its format declares. Of `config` the means of reading count (engine,
+/// memory, timeout); order, batches and what becomes of errors are its own affair.
+///
+/// A dataset that is to be verified whatever shards it lacks is opened so that it takes them
+/// ([`BadShards::FailSamples`](crate::dataset::BadShards::FailSamples),
+/// [`Damaged::Keep`](crate::dataset::Damaged::Keep)).
+///
+/// # Errors
+/// As building a loader, and what ends one. What is bad in the dataset is no error but a [`Finding`].
+pub fn verify(dataset: &Arc<dyn Dataset>, config: &Config, watch: &dyn Watch) -> Result<Summary> {
+    let mut run = Run { dataset, watch, summary: Summary::default(), faults: HashSet::new(), open: None };
+    for error in dataset.faults() {
+        run.faults.insert(error.to_string());
+        run.found(&Finding { error, samples: None });
+    }
+    run.summary.is_complete = run.samples(config)? && run.checks();
+    Ok(run.summary)
+}
+
+struct Run<'a> {
+    dataset: &'a Arc<dyn Dataset>,
+    watch: &'a dyn Watch,
+    summary: Summary,
+    /// What was told before: samples that fail for it are counted, and it is not told again.
+    faults: HashSet<String>,
+    /// Of the last sample that failed, and its error in words: more may fail alike.
+    open: Option<(String, Finding)>,
+}
+
+impl Run<'_> {
+    fn found(&mut self, finding: &Finding) {
+        self.summary.findings += 1;
+        self.watch.found(finding);
+    }
+
+    /// Reads all samples; whether it came to the end.
+    fn samples(&mut self, config: &Config) -> Result<bool> {
+        let config = Config {
+            batch_size: batch_size(&**self.dataset),
+            batching: Batching::Samples,
+            epochs: Some(1),
+            shuffle: Shuffle::Off,
+            on_error: OnError::Skip,
+            max_failures: None,
+            engine: config.engine,
+            io: config.io,
+            queue_depth: config.queue_depth,
+            read_bytes: config.read_bytes,
+            io_threads: config.io_threads,
+            memory_limit: config.memory_limit,
+            coalesce_gap: config.coalesce_gap,
+            timeout: config.timeout,
+            quarantine: config.quarantine.clone(),
+            ..Config::default()
+        };
+        let mut loader = match Loader::builder(Arc::clone(self.dataset)).config(config).build() {
+            Ok(loader) => loader,
+            // None of the files can be opened.
+            Err(error) if error.file().is_some() => {
+                self.summary.samples_lost = self.dataset.len();
+                if self.faults.is_empty() {
+                    self.found(&Finding { error, samples: None });
+                }
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        };
+        loop {
+            if self.watch.is_over() {
+                self.tell_open();
+                return Ok(false);
+            }
+            match loader.try_next()? {
+                Some(batch) => self.batch(&batch),
+                None if loader.is_empty() => break,
+                None => wait(&loader)?,
+            }
+        }
+        self.tell_open();
+        Ok(true)
+    }
+
+    fn batch(&mut self, batch: &Batch) {
+        self.summary.samples += batch.len() as u64;
+        self.summary.sample_bytes += batch.bytes();
+        for failed in &batch.failed {
+            self.summary.samples_lost += 1;
+            self.failed(failed);
+        }
+        let done = self.summary.samples + self.summary.samples_lost;
+        self.watch.progress(Progress { stage: Stage::Samples, done, total: self.dataset.len() });
+    }
+
+    fn failed(&mut self, FailedSample { id, error, .. }: &FailedSample) {
+        let words = error.to_string();
+        match &mut self.open {
+            _ if self.faults.contains(&words) => {}
+            Some((open, Finding { samples: Some(samples), .. })) if *open == words => samples.count += 1,
+            _ => {
+                self.tell_open();
+                let mut key = Vec::new();
+                self.dataset.key(*id, &mut key);
+                let samples = Some(Samples { first: *id, key, count: 1 });
+                self.open = Some((words, Finding { error: self.placed(error, *id), samples }));
+            }
+        }
+    }
+
+    /// An error that names no file is about where its sample lies.
+    fn placed(&self, error: &Error, id: SampleId) -> Error {
+        let mut spans: Vec<Span> = Vec::new();
+        self.dataset.spans(id, &mut spans);
+        match (error.file(), spans.first()) {
+            (None, Some(span)) => {
+                error.clone().with_file(self.dataset.files().path(span.file)).with_offset(span.offset)
+            }
+            _ => error.clone(),
+        }
+    }
+
+    fn tell_open(&mut self) {
+        if let Some((_, finding)) = self.open.take() {
+            self.found(&finding);
+        }
+    }
+
+    /// Computes what the format has sums and hashes of; whether it came to the end.
+    fn checks(&mut self) -> bool {
+        let total = self.dataset.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
+        let (done, watch) = (AtomicU64::new(0), self.watch);
+        let passed = |bytes| {
+            // Some bytes are read for several checks.
+            let done = done.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes).min(total);
+            watch.progress(Progress { stage: Stage::Checks, done, total });
+            !watch.is_over()
+        };
+        let Checked { done, bytes, wrong, unknown, is_cut } = check_all(&**self.dataset, &passed);
+        (self.summary.checks, self.summary.check_bytes) = (done, bytes);
+        let not_checked = |(algorithm, count, first)| NotChecked { algorithm, count, first };
+        self.summary.not_checked = unknown.into_iter().map(not_checked).collect();
+        for error in wrong {
+            self.found(&Finding { error, samples: None });
+        }
+        !is_cut
+    }
+}
+
+fn batch_size(dataset: &dyn Dataset) -> u64 {
+    let mut samples = BATCH_SAMPLES.min(dataset.len()).max(1);
+    while samples > 1 && dataset.largest(samples) > BATCH_BYTES {
+        samples /= 2;
+    }
+    samples
+}
+
+/// Waits until the loader has something to say, or until it is time to ask whether to end.
+fn wait(loader: &Loader) -> Result<()> {
+    const BOUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let ready = loader.ready_fd()?;
+    match poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&BOUND)) {
+        // A signal is a reason to ask as well.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(Error::io("cannot wait for a batch", error.into())),
+    }
+}

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Writes tests/data/columnar: small Parquet and Arrow files by pyarrow, which the tests read.
+
+Needs pyarrow; the tests do not. Run it in a scratch environment and check in what changes:
+
+    python3 -m venv .venv && .venv/bin/pip install pyarrow && .venv/bin/python tests/data/make_columnar.py
+
+The files called legacy are by a version before 19, which the script must be run with as well (pyarrow<19).
+
+rows.json has the bytes that each value of the files called types is to be delivered as, in hexadecimal; by its own
+reckoning, not by that of the files.
+"""
+
+import datetime
+import decimal
+import json
+import pathlib
+import random
+import struct
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import ipc
+
+OUT = pathlib.Path(__file__).parent / "columnar"
+ROWS = 10
+
+
+def pack(form, *numbers):
+    return struct.pack("<" + form * len(numbers), *numbers)
+
+
+def text(row):
+    return "" if row == 3 else f"row {row} " * (row % 4 + 1)
+
+
+def label(row):
+    return ["cat", "dog", "a longer label"][row % 3]
+
+
+def big(row, bits):
+    return (-1) ** row * (10**20 + row) % 2**bits
+
+
+def columns():
+    """Name, type, value of a row, its bytes; of types that Parquet stores otherwise, its bytes there."""
+    for bits, form in [(8, "b"), (16, "h"), (32, "i"), (64, "q")]:
+        low = -(2 ** (bits - 1))
+        yield f"i{bits}", pa.type_for_alias(f"int{bits}"), lambda row, low=low: low + row, lambda row, low=low, form=form: pack(form, low + row)
+        high = 2**bits - 1
+        yield f"u{bits}", pa.type_for_alias(f"uint{bits}"), lambda row, high=high: high - row, lambda row, high=high, form=form: pack(form.upper(), high - row)
+    yield "bool", pa.bool_(), lambda row: row % 3 == 0, lambda row: bytes([row % 3 == 0])
+    yield "f16", pa.float16(), lambda row: row / 2, lambda row: pack("e", row / 2)
+    yield "f32", pa.float32(), lambda row: row / 2, lambda row: pack("f", row / 2)
+    yield "f64", pa.float64(), lambda row: row / 3, lambda row: pack("d", row / 3)
+    yield "fixed_binary", pa.binary(3), lambda row: bytes([row] * 3), lambda row: bytes([row] * 3)
+    for name, kind in [("binary", pa.binary()), ("large_binary", pa.large_binary()), ("binary_view", pa.binary_view())]:
+        yield name, kind, lambda row: bytes([row]) * row, lambda row: bytes([row]) * row
+    for name, kind in [("string", pa.string()), ("large_string", pa.large_string()), ("string_view", pa.string_view())]:
+        yield name, kind, text, lambda row: text(row).encode()
+    yield "list", pa.list_(pa.int32()), lambda row: list(range(row % 4)), lambda row: pack("i", *range(row % 4))
+    yield "large_list", pa.large_list(pa.float32()), lambda row: [row] * (row % 3), lambda row: pack("f", *[row] * (row % 3))
+    yield "fixed_list", pa.list_(pa.float32(), 3), lambda row: [row, 1, 2], lambda row: pack("f", row, 1, 2)
+    yield "bools", pa.list_(pa.bool_()), lambda row: [True, False] * (row % 3), lambda row: bytes([1, 0] * (row % 3))
+    yield "date32", pa.date32(), lambda row: datetime.date.fromordinal(719163 + row), lambda row: pack("i", row)
+    yield "date64", pa.date64(), lambda row: datetime.date.fromordinal(719163 + row), lambda row: pack("q", row * 86400000), lambda row: pack("i", row)
+    yield "time32", pa.time32("ms"), lambda row: datetime.time(0, 0, row), lambda row: pack("i", 1000 * row)
+    yield "time64", pa.time64("us"), lambda row: datetime.time(0, 0, row), lambda row: pack("q", 1000000 * row)
+    yield "timestamp", pa.timestamp("us", "UTC"), lambda row: row * 1000, lambda row: pack("q", row * 1000)
+    yield "duration", pa.duration("ns"), lambda row: row, lambda row: pack("q", row)
+    yield "decimal_10", pa.decimal128(10, 2), lambda row: decimal.Decimal(-row).scaleb(-2), lambda row: (-row).to_bytes(16, "little", signed=True), lambda row: pack("q", -row)
+    yield "decimal_30", pa.decimal128(30, 2), lambda row: decimal.Decimal(-(10**25) - row).scaleb(-2, decimal.Context(prec=50)), lambda row: (-(10**25) - row).to_bytes(16, "little", signed=True)
+    yield "decimal_50", pa.decimal256(50, 3), lambda row: decimal.Decimal(10**45 + row).scaleb(-3, decimal.Context(prec=60)), lambda row: (10**45 + row).to_bytes(32, "little", signed=True)
+    yield "label", pa.dictionary(pa.int8(), pa.string()), label, lambda row: label(row).encode()
+    yield "number_label", pa.dictionary(pa.uint16(), pa.int64()), lambda row: row % 2 + 5, lambda row: pack("q", row % 2 + 5)
+    yield "image", pa.struct([("bytes", pa.binary()), ("path", pa.string())]), lambda row: {"bytes": bytes([255 - row]) * (20 + row), "path": f"{row}.jpg"}, None
+
+
+def types():
+    arrays, expected = {}, {"arrow": {}, "parquet": {}}
+    for name, kind, value, as_bytes, *others in columns():
+        values = [value(row) for row in range(ROWS)]
+        if pa.types.is_dictionary(kind):
+            arrays[name] = pa.array(values, kind.value_type).dictionary_encode().cast(kind)
+        else:
+            arrays[name] = pa.array(values, kind)
+        if name == "image":
+            for form in expected.values():
+                form["image.bytes"] = [value["bytes"].hex() for value in values]
+                form["image.path"] = [value["path"].encode().hex() for value in values]
+            continue
+        expected["arrow"][name] = [as_bytes(row).hex() for row in range(ROWS)]
+        expected["parquet"][name] = [(others or [as_bytes])[0](row).hex() for row in range(ROWS)]
+    (OUT / "rows.json").write_text(json.dumps(expected, indent=0) + "\n")
+    return pa.table(arrays)
+
+
+def without_views(table):
+    """Parquet knows no views; their columns come as what they are views of."""
+    kinds = {pa.binary_view(): pa.binary(), pa.string_view(): pa.string()}
+    for number, field in enumerate(table.schema):
+        if field.type in kinds:
+            table = table.set_column(number, field.name, table.column(number).cast(kinds[field.type]))
+    return table
+
+
+def write_parquet(table):
+    table = without_views(table)
+    for codec in ["none", "snappy", "gzip", "zstd", "brotli", "lz4"]:
+        for version in ["1.0", "2.0"]:
+            pq.write_table(
+                table,
+                OUT / f"types-{codec}-v{version[0]}.parquet",
+                row_group_size=4,
+                compression=codec,
+                data_page_version=version,
+                use_dictionary=codec in ["snappy", "zstd", "none"],
+                write_page_checksum=True,
+                store_decimal_as_integer=codec == "gzip",
+                write_page_index=codec == "zstd",
+            )
+    # Two files of one dataset, and one that does not belong to them.
+    small = table.select(["i32", "string"])
+    (OUT / "split").mkdir(exist_ok=True)
+    pq.write_table(small.slice(0, 6), OUT / "split" / "a.parquet", row_group_size=4)
+    pq.write_table(small.slice(6), OUT / "split" / "b.parquet")
+    pq.write_table(table.select(["i64", "string"]), OUT / "other.parquet")
+    for encoding in ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"]:
+        pq.write_table(
+            table.select(["string"]),
+            OUT / f"{encoding.lower()}.parquet",
+            use_dictionary=False,
+            column_encoding={"string": encoding},
+            data_page_size=32,
+            write_batch_size=2,
+        )
+    pq.write_table(table.select(["string", "i64"]), OUT / "with_one_more.parquet")
+    integers = table.select(["i32", "i64"])
+    pq.write_table(
+        integers,
+        OUT / "delta_integers.parquet",
+        use_dictionary=False,
+        column_encoding={"i32": "DELTA_BINARY_PACKED", "i64": "BYTE_STREAM_SPLIT"},
+    )
+    write_dictionaries("")
+
+
+def write_dictionaries(prefix):
+    """A dictionary that becomes too large, so that strings follow one by one; of old writers, others too."""
+    random.seed(7)
+    long = [random.randbytes(60).hex() for _ in range(40)]
+    table = pa.table({"text": [long[row % 40 if row < 60 else 39] for row in range(100)]})
+    pq.write_table(table, OUT / f"{prefix}overflow.parquet", dictionary_pagesize_limit=1000, write_batch_size=4, data_page_size=256)
+    if not prefix:
+        return
+    # Long and without repetition, and short when it is compressed.
+    table = pa.table({"image": [bytes([row]) * 100_000 for row in range(20)]})
+    pq.write_table(table, OUT / f"{prefix}images.parquet", compression="zstd")
+    table = pa.table({"label": [label(row) for row in range(1000)]})
+    pq.write_table(table, OUT / f"{prefix}labels.parquet")
+
+
+def write_nulls():
+    table = pa.table(
+        {
+            "number": pa.array([1, None, 3, 4], pa.int32()),
+            "text": pa.array(["a", "b", None, ""], pa.string()),
+            "list": pa.array([[1], [2, None], None, []], pa.list_(pa.int16())),
+            "image": pa.array([{"bytes": b"x"}, None, {"bytes": None}, {"bytes": b"yz"}], pa.struct([("bytes", pa.binary())])),
+            "label": pa.array(["a", None, "b", "a"]).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, OUT / "nulls.parquet")
+    with ipc.new_file(OUT / "nulls.arrow", table.schema) as writer:
+        writer.write_table(table)
+    required = pa.schema([pa.field("number", pa.int32(), nullable=False), pa.field("text", pa.string(), nullable=False)])
+    pq.write_table(pa.table({"number": [1, 2], "text": ["a", "b"]}, schema=required), OUT / "required.parquet")
+
+
+def write_odd():
+    pairs = pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int32()))
+    lists = pa.array([[[1], []], [[2]]], pa.list_(pa.list_(pa.int32())))
+    structs = pa.array([[{"a": 1}], []], pa.list_(pa.struct([("a", pa.int32())])))
+    words = pa.array([["a"], []], pa.list_(pa.string()))
+    table = pa.table({"id": [1, 2], "map": pairs, "lists": lists, "structs": structs, "words": words})
+    pq.write_table(table, OUT / "odd.parquet")
+    with ipc.new_file(OUT / "odd.arrow", table.schema) as writer:
+        writer.write_table(table)
+    with ipc.new_file(OUT / "empty.arrow", table.schema) as writer:
+        pass
+    pq.write_table(table.slice(0, 0), OUT / "empty.parquet")
+
+
+def write_arrow(table):
+    for codec in [None, "lz4", "zstd"]:
+        options = ipc.IpcWriteOptions(compression=codec)
+        for kind, new in [("file", ipc.new_file), ("stream", ipc.new_stream)]:
+            with new(OUT / f"types-{kind}-{codec or 'none'}.arrow", table.schema, options=options) as writer:
+                writer.write_table(table, max_chunksize=4)
+    (OUT / "split-arrow").mkdir(exist_ok=True)
+    small = table.select(["i32", "string"])
+    for name, part in [("a", small.slice(0, 6)), ("b", small.slice(6))]:
+        # A slice is written with what is cut away of it.
+        with ipc.new_stream(OUT / "split-arrow" / f"{name}.arrow", part.schema) as writer:
+            writer.write_table(part, max_chunksize=4)
+    with ipc.new_file(OUT / "other.arrow", table.select(["i64", "string"]).schema) as writer:
+        writer.write_table(table.select(["i64", "string"]))
+    # A dictionary that grows, and one that is replaced.
+    parts = [pa.array(words).dictionary_encode() for words in [["a", "bb"], ["a", "bb", "ccc", "a"], ["dddd", "e"]]]
+    schema = pa.schema([("word", parts[0].type)])
+    options = ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    with ipc.new_stream(OUT / "dictionaries.arrow", schema, options=options) as writer:
+        for part in parts:
+            writer.write_batch(pa.record_batch([part], schema=schema))
+
+
+if __name__ == "__main__":
+    OUT.mkdir(exist_ok=True)
+    if int(pa.__version__.split(".")[0]) < 19:
+        # Footers of these versions do not tell how long strings are.
+        sys.exit(write_dictionaries("legacy-"))
+    table = types()
+    write_parquet(table)
+    write_nulls()
+    write_odd()
+    write_arrow(table)
