@@ -40,6 +40,7 @@ mod tokens;
 mod units;
 mod view;
 mod walk;
+mod window;
 mod zip;
 
 use crate::error::{Error, ErrorKind, Result};

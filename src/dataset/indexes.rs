@@ -1,20 +1,24 @@
-//! The indexes of a dataset's files: those that lie beside them, and those that have to be made by looking through the
-//! files, in parallel. What opening them has to tell.
+//! The indexes of a dataset's files: those that lie beside them, those that other programs wrote, and those that have
+//! to be made by looking through the files, in parallel. What opening them has to tell.
 
 use super::parallel::try_in_parallel;
-use super::sidecar::{Builder, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
+use super::sidecar::{Builder, EXTENSION, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::skipped::{SkipReason, Skips};
+use super::window::Plain;
 use super::{Damaged, FileId, FileTable};
 use crate::config::{Cause, Fallback};
 use crate::error::{Error, ErrorKind, Result};
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use uringload_sys::file::{Identity, OpenFlags};
+use uringload_sys::file::{Identity, OpenFlags, advise_random};
 
 /// How far looking through the shards has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +38,7 @@ pub struct IndexProgress {
 pub struct IndexReport {
     /// Shards whose index lay there.
     pub current: u64,
-    /// Shards whose index was taken over from another program's (of archives, DALI's).
+    /// Shards whose index was taken over from another program's (DALI's).
     pub imported: u64,
     /// Shards that were looked through.
     pub scanned: u64,
@@ -48,15 +52,15 @@ pub struct IndexReport {
 
 /// A step down that several shards share: how many, the first of them, and why there.
 #[derive(Default)]
-pub(super) struct StepDown<'a>(u64, Option<(PathBuf, &'a dyn Display, Option<i32>)>);
+struct StepDown<'a>(u64, Option<(PathBuf, &'a dyn Display, Option<i32>)>);
 
 impl<'a> StepDown<'a> {
-    pub(super) fn add(&mut self, path: PathBuf, reason: &'a dyn Display, errno: Option<i32>) {
+    fn add(&mut self, path: PathBuf, reason: &'a dyn Display, errno: Option<i32>) {
         self.0 += 1;
         self.1.get_or_insert((path, reason, errno));
     }
 
-    pub(super) fn into_fallback(self, cause: Cause, got: String) -> Option<Fallback> {
+    fn into_fallback(self, cause: Cause, got: String) -> Option<Fallback> {
         let (path, reason, errno) = self.1?;
         let others = match self.0 - 1 {
             0 => String::new(),
@@ -67,6 +71,10 @@ impl<'a> StepDown<'a> {
         Some(fallback)
     }
 }
+
+/// Files that are looked through at once where headers are all that is read of them and the user does not say how many:
+/// most of the time each waits for a short read, of which a disk does as many at once with little more time for each.
+pub(super) const SCAN_THREADS: usize = 16;
 
 /// How the indexes of files are to be had.
 #[derive(Clone, Debug)]
@@ -80,43 +88,156 @@ pub(super) struct Wanted {
     pub(super) threads: usize,
 }
 
+/// A format whose files are looked through.
+pub(super) trait Indexing: Sync {
+    /// What files are understood as: an index that was made by another rule is none.
+    fn name(&self) -> &'static str;
+
+    /// Why the index that lies there is none of the file all the same.
+    ///
+    /// # Errors
+    /// Where that cannot be told; without the file.
+    fn refuses(&self, _pass: &Pass<'_>, _index: &Sidecar) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Looks through a file.
+    ///
+    /// # Errors
+    /// What is no damage of the file, and refused also with [`Damaged::Keep`]; without the file.
+    fn look(&self, pass: &mut Pass<'_>) -> Result<Found>;
+}
+
+/// What a look through a file has found.
+pub(super) struct Found {
+    pub(super) builder: Builder,
+    /// Bytes that were read for it.
+    pub(super) bytes_read: u64,
+    /// Why it ends before the file does, without the file.
+    pub(super) damage: Option<Error>,
+}
+
 /// The index of one file, and where it comes from.
 #[derive(Debug)]
 pub(super) struct Indexed {
     pub(super) sidecar: Sidecar,
-    is_new: bool,
+    origin: Origin,
     bytes_read: u64,
     refused: Vec<(PathBuf, String)>,
+    foreign: Option<(PathBuf, String)>,
     kept: Option<Kept>,
-    damage: Option<Error>,
+    /// Why the file cannot be read to its end.
+    pub(super) damage: Option<Error>,
+}
+
+/// Where an index comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Sidecar,
+    /// Another program's index.
+    Foreign,
+    Scan,
 }
 
 /// One look through a file from its beginning to its end.
 pub(super) struct Pass<'a> {
     job: &'a Job<'a>,
+    pub(super) path: &'a Path,
     /// The open file.
     pub(super) file: &'a OwnedFd,
     /// Its size in bytes.
     pub(super) size: u64,
-    told: u64,
+    identity: &'a Identity,
+    told: Cell<u64>,
+    origin: Origin,
+    /// An index of another program that is not believed, with the reason.
+    foreign: Option<(PathBuf, String)>,
 }
 
 /// Bytes of a file between two reports of progress.
 const TELL_BYTES: u64 = 64 << 20;
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    /// The file as it is.
+    pub(super) fn plain(&self) -> Plain<'a> {
+        Plain { file: self.file, size: self.size }
+    }
+
+    /// The file, of which the headers alone are looked at.
+    pub(super) fn headers(&self) -> Plain<'a> {
+        // Without readahead, which would read the payloads that are passed over. Where that cannot be had, it does.
+        let _ = advise_random(self.file.as_fd());
+        self.plain()
+    }
+
     /// The look has come to this byte.
-    pub(super) fn passed(&mut self, offset: u64) {
-        if offset.saturating_sub(self.told) >= TELL_BYTES {
-            self.job.bytes.fetch_add(offset - self.told, Ordering::Relaxed);
-            self.told = offset;
+    pub(super) fn passed(&self, offset: u64) {
+        let offset = offset.min(self.size);
+        if offset.saturating_sub(self.told.get()) >= TELL_BYTES {
+            self.add(offset);
             self.job.tell();
+        }
+    }
+
+    fn add(&self, offset: u64) {
+        self.job.bytes.fetch_add(offset - self.told.replace(offset), Ordering::Relaxed);
+    }
+
+    /// Takes over the index of another program, if `find` finds one that is believed.
+    pub(super) fn import<T>(&mut self, find: impl FnOnce(&Path, &Identity) -> Option<Foreign<T>>) -> Option<T> {
+        if self.job.wanted.rebuild {
+            return None;
+        }
+        match find(self.path, self.identity)? {
+            (_, Ok(understood)) => {
+                self.origin = Origin::Foreign;
+                Some(understood)
+            }
+            (place, Err(reason)) => {
+                self.foreign = Some((place, reason));
+                None
+            }
         }
     }
 }
 
-/// Finds the index of every file, or has `look` make it, in parallel. `format` is what files are understood as. What
-/// `look` returns beside the samples is the damage behind them, without the file.
+/// Where another program's index lies, and what it says or why it is not believed.
+pub(super) type Foreign<T> = (PathBuf, Result<T, String>);
+
+/// Another program's index of the file at `path`, if there is one at one of `places`. It is believed if the file has
+/// not changed since, and it is a text of at most `most` bytes of which `understand` makes something.
+pub(super) fn foreign<T>(
+    path: &Path,
+    identity: &Identity,
+    places: &[PathBuf],
+    most: u64,
+    understand: impl FnOnce(&str) -> Result<T, String>,
+) -> Option<Foreign<T>> {
+    let place = places.iter().find(|place| **place != path && place.is_file())?;
+    Some((place.clone(), foreign_text(place, identity, most).and_then(|text| understand(&text))))
+}
+
+fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, String> {
+    let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
+    if (metadata.mtime(), metadata.mtime_nsec()) < (identity.modified.0, identity.modified.1.into()) {
+        return Err("the file has changed since".into());
+    }
+    let mut text = String::new();
+    let file = File::open(place).map_err(|error| error.to_string())?;
+    file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > most {
+        return Err("it is longer than that of such a file can be".into());
+    }
+    Ok(text)
+}
+
+/// Whether a name is that of an index, our own or DALI's.
+pub(super) fn is_index(name: &[u8]) -> bool {
+    let extension = Path::new(OsStr::from_bytes(name)).extension();
+    extension.is_some_and(|ending| ending == EXTENSION || ending == "idx")
+}
+
+/// Finds the index of every file, or has it made, in parallel.
 ///
 /// # Errors
 /// That of the first file, in order, which has one and may not.
@@ -124,8 +245,7 @@ pub(super) fn index_all(
     files: &FileTable,
     wanted: &Wanted,
     progress: &(dyn Fn(IndexProgress) + Sync),
-    format: &'static str,
-    look: impl Fn(&mut Pass<'_>) -> (Builder, Option<Error>) + Sync,
+    format: &dyn Indexing,
 ) -> Result<Vec<Indexed>> {
     let job = Job {
         files,
@@ -138,7 +258,8 @@ pub(super) fn index_all(
     // Fits: a table has fewer than 2^32 files.
     let all: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
     try_in_parallel(&all, wanted.threads, |&file| {
-        let indexed = job.index(file, format, &look);
+        let path = files.path(file);
+        let indexed = job.index(&path, format).map_err(|error| error.with_file(&path));
         job.shards.fetch_add(1, Ordering::Relaxed);
         job.tell();
         indexed
@@ -165,51 +286,54 @@ impl Job<'_> {
         });
     }
 
-    fn index(
-        &self,
-        id: FileId,
-        format: &'static str,
-        look: &dyn Fn(&mut Pass<'_>) -> (Builder, Option<Error>),
-    ) -> Result<Indexed> {
-        let path = self.files.path(id);
-        let failed = |error: io::Error| Error::io("cannot open", error).with_file(&path);
+    fn index(&self, path: &Path, format: &dyn Indexing) -> Result<Indexed> {
+        let failed = |error: io::Error| Error::io("cannot open", error);
         let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
         let opened = opened.map_err(failed)?;
-        let shard = Shard::new(format, &path, &opened.identity);
+        let shard = Shard::new(format.name(), path, &opened.identity);
+        let mut pass = Pass {
+            job: self,
+            path,
+            file: &opened.file,
+            size: shard.size,
+            identity: &opened.identity,
+            told: Cell::new(0),
+            origin: Origin::Scan,
+            foreign: None,
+        };
         let mut refused = Vec::new();
         if !self.wanted.rebuild {
-            match self.wanted.places.find(&path, &shard, &self.resident) {
-                Ok(sidecar) => {
-                    self.bytes.fetch_add(shard.size, Ordering::Relaxed);
-                    let (refused, kept, damage) = (Vec::new(), None, None);
-                    return Ok(Indexed { sidecar, is_new: false, bytes_read: 0, refused, kept, damage });
-                }
+            match self.wanted.places.find(path, &shard, &self.resident) {
+                Ok(sidecar) => match format.refuses(&pass, &sidecar)? {
+                    None => {
+                        pass.add(shard.size);
+                        let (origin, foreign, kept, damage) = (Origin::Sidecar, None, None, None);
+                        return Ok(Indexed { sidecar, origin, bytes_read: 0, refused, foreign, kept, damage });
+                    }
+                    Some(reason) => refused.extend(sidecar.path().map(|place| (place.to_path_buf(), reason))),
+                },
                 Err(reasons) => refused = reasons,
             }
         }
-        let mut pass = Pass { job: self, file: &opened.file, size: shard.size, told: 0 };
-        let (builder, damage) = look(&mut pass);
-        self.bytes.fetch_add(shard.size.saturating_sub(pass.told), Ordering::Relaxed);
-        let damage = damage.map(|error| error.with_file(&path));
-        if let Some(error) = &damage
-            && (self.wanted.damaged == Damaged::Error || error.kind() == ErrorKind::Io)
-        {
+        let found = format.look(&mut pass);
+        pass.add(shard.size);
+        let Found { builder, bytes_read, damage } = found?;
+        let damage = damage.map(|error| error.with_file(path));
+        if let Some(error) = damage.as_ref().filter(|_| self.wanted.damaged == Damaged::Error) {
             return Err(error.clone());
         }
         // Before the index is put anywhere: it would bear the marks of the file that was there before.
         if Identity::of(opened.file.as_fd()).map_err(failed)? != opened.identity {
             return Err(Error::new(ErrorKind::Corrupt, "the file changed while it was looked through:")
-                .with_file(&path)
                 .with_remedy("wait until it is written"));
         }
-        let bytes_read = shard.size;
-        self.finish(&path, &shard, builder, damage).map(|indexed| Indexed { refused, bytes_read, ..indexed })
+        let is_kept = damage.is_none() && !self.wanted.no_sidecars;
+        let (sidecar, kept) = self.finish(path, &shard, builder.finish(&shard), is_kept)?;
+        Ok(Indexed { sidecar, origin: pass.origin, bytes_read, refused, foreign: pass.foreign, kept, damage })
     }
 
-    /// Makes the sidecar and puts it to disk, unless it is that of a part of a damaged file.
-    fn finish(&self, path: &Path, shard: &Shard, builder: Builder, damage: Option<Error>) -> Result<Indexed> {
-        let image = builder.finish(shard);
-        let is_kept = damage.is_none() && !self.wanted.no_sidecars;
+    /// Puts a sidecar to disk, if it `is_kept`, and opens it.
+    fn finish(&self, path: &Path, shard: &Shard, image: Vec<u8>, is_kept: bool) -> Result<(Sidecar, Option<Kept>)> {
         let kept = is_kept.then(|| self.wanted.places.keep(path, &image));
         let written = match &kept {
             // Opened as any other, so that a large one is mapped.
@@ -220,10 +344,10 @@ impl Job<'_> {
             Some(sidecar) => sidecar,
             None => Sidecar::from_image(image, shard).map_err(|reason| {
                 // Nothing that a file holds can lead here.
-                Error::new(ErrorKind::Internal, format!("made an index that is none ({reason}) of")).with_file(path)
+                Error::new(ErrorKind::Internal, format!("made an index that is none ({reason}) of"))
             })?,
         };
-        Ok(Indexed { sidecar, is_new: true, bytes_read: 0, refused: Vec::new(), kept, damage })
+        Ok((sidecar, kept))
     }
 }
 
@@ -239,15 +363,18 @@ impl Notes {
     /// What the files have to tell; adds what they left out to `skips`.
     pub(super) fn of(files: &FileTable, indexed: &[Indexed], skips: &mut Skips) -> Notes {
         let mut notes = Notes::default();
-        let (mut cached, mut in_memory) = (StepDown::default(), StepDown::default());
+        let (mut cached, mut in_memory, mut foreign) = (StepDown::default(), StepDown::default(), StepDown::default());
         let mut cache = PathBuf::new();
         let folder_of = |path: &Path| path.parent().unwrap_or(Path::new(".")).to_path_buf();
         for (number, indexed) in indexed.iter().enumerate() {
             // Fits: a table has fewer than 2^32 files.
             let path = files.path(FileId(number as u32));
             let report = &mut notes.report;
-            report.scanned += u64::from(indexed.is_new);
-            report.current += u64::from(!indexed.is_new);
+            match indexed.origin {
+                Origin::Sidecar => report.current += 1,
+                Origin::Foreign => report.imported += 1,
+                Origin::Scan => report.scanned += 1,
+            }
             report.bytes_read = report.bytes_read.saturating_add(indexed.bytes_read);
             report.refused.extend(indexed.refused.iter().cloned());
             match &indexed.kept {
@@ -259,6 +386,9 @@ impl Notes {
                 }
                 Some(Kept::Nowhere(error)) => in_memory.add(folder_of(&path), error, error.raw_os_error()),
                 None => {}
+            }
+            if let Some((place, reason)) = &indexed.foreign {
+                foreign.add(place.clone(), reason, None);
             }
             for (code, count, first) in indexed.sidecar.left_out() {
                 let Some(reason) = SkipReason::of_code(*code) else { continue };
@@ -274,6 +404,17 @@ impl Notes {
         notes
             .fallbacks
             .extend(in_memory.into_fallback(Cause::IndexPlace, "indexes in memory, made at each start".into()));
+        notes.fallbacks.extend(foreign.into_fallback(Cause::ForeignIndex, "a look through the files".into()));
         notes
+    }
+
+    /// The error of files that have no sample: the damage that there is, else `doing`.
+    pub(super) fn nothing(self, files: &FileTable, skips: &Skips, doing: &'static str) -> Error {
+        self.damaged.into_iter().next().unwrap_or_else(|| {
+            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let error = Error::new(ErrorKind::Empty, doing).with_file(place);
+            let left_out = skips.describe();
+            if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) }
+        })
     }
 }

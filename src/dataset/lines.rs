@@ -8,7 +8,7 @@ mod scan;
 mod values;
 
 use super::fingerprint::Fingerprint;
-use super::indexes::{IndexProgress, IndexReport, Notes, Wanted, index_all};
+use super::indexes::{Found, IndexProgress, IndexReport, Indexing, Notes, Pass, Wanted, index_all};
 use super::paths::{Index, index, thread_count};
 use super::sidecar::{Builder, Member, Places, Sidecar};
 use super::sizes::sum_of_runs;
@@ -185,11 +185,7 @@ impl Lines {
             damaged: options.damaged,
             threads,
         };
-        let indexed = index_all(&files, &wanted, progress, kind, |pass| {
-            let mut collector = Collector::new();
-            let damage = scan(pass, rule, &mut collector).err();
-            (collector.finish(), damage)
-        })?;
+        let indexed = index_all(&files, &wanted, progress, &Looking { rule, kind })?;
         let notes = Notes::of(&files, &indexed, &mut skips);
         let indexes: Vec<Sidecar> = indexed.into_iter().map(|indexed| indexed.sidecar).collect();
         let source = Indexes { files: &files, indexes: &indexes, threads };
@@ -200,13 +196,7 @@ impl Lines {
         };
         let (ends, bytes) = source.count(&content)?;
         if ends.last().is_none_or(|&end| end == 0) {
-            if let Some(damage) = notes.damaged.into_iter().next() {
-                return Err(damage);
-            }
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-            let error = Error::new(ErrorKind::Empty, "no file has a line that is a sample in").with_file(place);
-            let left_out = skips.describe();
-            return Err(if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) });
+            return Err(notes.nothing(&files, &skips, "no file has a line that is a sample in"));
         }
         let schema = content.schema(options.format);
         Ok(Lines {
@@ -354,6 +344,27 @@ impl Content {
             }
         };
         Schema { fields }
+    }
+}
+
+/// How files are looked through, and what their indexes are those of.
+struct Looking {
+    rule: Rule,
+    kind: &'static str,
+}
+
+impl Indexing for Looking {
+    fn name(&self) -> &'static str {
+        self.kind
+    }
+
+    fn look(&self, pass: &mut Pass<'_>) -> Result<Found> {
+        let mut collector = Collector::new();
+        let damage = match scan(pass, self.rule, &mut collector) {
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+            scanned => scanned.err(),
+        };
+        Ok(Found { builder: collector.finish(), bytes_read: pass.size, damage })
     }
 }
 

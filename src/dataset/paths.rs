@@ -7,6 +7,7 @@ use super::{FileId, FileTable, too_many_files};
 use crate::error::{Error, ErrorKind, Result};
 use rustix::fs::FileType;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -73,16 +74,48 @@ impl Index {
     /// Keeps the files whose names `keep` takes. The others are counted as of another format, where `count` takes their
     /// names.
     pub(super) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> Index {
+        self.sort_out(SkipReason::OtherFormat, |files, file| keep(files.name(file)), count)
+    }
+
+    /// Keeps the files that are shards by their names, and those that are among `named`. The others are counted as no
+    /// shards, but for those whose names `is_companion` takes.
+    ///
+    /// # Errors
+    /// `Empty` where there is no shard: `nothing`.
+    pub(super) fn only_shards<P: AsRef<Path>>(
+        self,
+        named: &[P],
+        is_shard: impl Fn(&[u8]) -> bool,
+        is_companion: impl Fn(&[u8]) -> bool,
+        nothing: &'static str,
+    ) -> Result<Index> {
+        let named: HashSet<&Path> = named.iter().map(AsRef::as_ref).collect();
+        let keep = |files: &FileTable, file| is_shard(files.name(file)) || named.contains(&*files.path(file));
+        let index = self.sort_out(SkipReason::NoShard, keep, |name| !is_companion(name));
+        if index.files.is_empty() {
+            let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let error = Error::new(ErrorKind::Empty, nothing).with_file(place);
+            return Err(error.with_remedy("name the files themselves, or another format"));
+        }
+        Ok(index)
+    }
+
+    fn sort_out(
+        self,
+        reason: SkipReason,
+        keep: impl Fn(&FileTable, FileId) -> bool,
+        count: impl Fn(&[u8]) -> bool,
+    ) -> Index {
         let Index { files: all, mut skips, has_single_files } = self;
         let mut files = FileTable::new();
         for (root, place) in all.roots().iter().enumerate() {
             files.push_root(&place.path);
             for file in all.files_of(root).map(FileId) {
                 let name = all.name(file);
-                if keep(name) {
+                if keep(&all, file) {
                     files.push(name, all.size(file)).expect("what fits into a table fits into another");
                 } else if count(name) {
-                    skips.add(SkipReason::OtherFormat, &all.path(file));
+                    skips.add(reason, &all.path(file));
                 }
             }
         }

@@ -5,35 +5,30 @@ mod faults;
 mod header;
 mod index;
 mod keys;
-mod notes;
 mod packed;
 mod scan;
 mod units;
-mod window;
 
 use super::fingerprint::Fingerprint;
+use super::indexes::{Indexed, Notes, SCAN_THREADS, Wanted, index_all, is_index};
 use super::paths::{Index, index, thread_count};
-use super::sidecar::Sidecar;
+use super::sidecar::{Places, Sidecar};
 use super::sizes::sum_of_runs;
-use super::skipped::{SkipReason, Skips};
+use super::skipped::Skips;
 use super::{
     DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
 };
 use crate::config::Fallback;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use index::index_all;
+use index::Archives;
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use units::Packed;
 
 pub use super::indexes::{IndexProgress as TarProgress, IndexReport as TarReport};
-pub(super) use index::{Indexed, Origin};
 pub(crate) use keys::split as split_name;
-pub(super) use notes::Notes;
 
 /// What becomes of a sample that lacks a field which others have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,25 +155,30 @@ impl Tar {
         options: &TarOptions,
         progress: &(dyn Fn(TarProgress) + Sync),
     ) -> Result<Tar> {
-        let Index { files, mut skips, .. } = index(paths, thread_count(options.threads))?;
-        let named: HashSet<&Path> = paths.iter().map(AsRef::as_ref).collect();
-        let files = only_shards(&files, &named, &mut skips)?;
-        let threads = if options.threads == 0 { SCAN_THREADS } else { options.threads };
-        let indexed = index_all(&files, options, threads, progress)?;
+        let index = index(paths, thread_count(options.threads))?;
+        let nothing = "no file has a name that ends in .tar in";
+        let Index { files, skips, .. } = index.only_shards(paths, is_shard, is_companion, nothing)?;
+        let wanted = Wanted {
+            places: Places { cache: options.cache.clone() },
+            no_sidecars: options.no_sidecars,
+            rebuild: options.rebuild,
+            damaged: options.damaged,
+            threads: if options.threads == 0 { SCAN_THREADS } else { options.threads },
+        };
+        let indexed = index_all(&files, &wanted, progress, &Archives)?;
         Tar::new(files, skips, indexed, options)
     }
 
     /// Whether a folder of these files is one of shards: all have names of archives, compressed or not, or of their
     /// indexes.
     pub fn is_made_of(files: &FileTable) -> bool {
-        let name = |file: u32| Path::new(OsStr::from_bytes(files.name(FileId(file))));
-        let count = files.len() as u32;
-        (0..count).any(|file| is_shard(name(file)))
-            && (0..count).all(|file| is_shard(name(file)) || is_index(name(file)))
+        // Fits: a table has fewer than 2^32 files.
+        let mut names = (0..files.len() as u32).map(|file| files.name(FileId(file)));
+        names.clone().any(is_shard) && names.all(|name| is_shard(name) || is_companion(name))
     }
 
     fn new(files: FileTable, mut skips: Skips, indexed: Vec<Indexed>, options: &TarOptions) -> Result<Tar> {
-        let notes = notes::Notes::of(&files, &indexed, &mut skips);
+        let notes = Notes::of(&files, &indexed, &mut skips);
         let names = match &options.fields {
             Some(fields) => wanted(fields, &indexed)?,
             None => all_fields(&indexed),
@@ -212,13 +212,7 @@ impl Tar {
             shards.push(Shard { sidecar, fields, unit });
         }
         if end == 0 {
-            if let Some(damage) = notes.damaged.into_iter().next() {
-                return Err(damage);
-            }
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-            let error = Error::new(ErrorKind::Empty, "no archive has a sample in").with_file(place);
-            let left_out = skips.describe();
-            return Err(if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) });
+            return Err(notes.nothing(&files, &skips, "no archive has a sample in"));
         }
         let field = |name| Field { name, dtype: DType::U8, shape: Shape::Ragged };
         Ok(Tar {
@@ -488,34 +482,6 @@ impl Run {
     }
 }
 
-/// Shards that are looked through at once where the user does not say how many: most of the time each waits for a short
-/// read, of which a disk does as many at once with little more time for each.
-pub(super) const SCAN_THREADS: usize = 16;
-
-/// The files that are shards, counting the others.
-fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> Result<FileTable> {
-    let mut shards = FileTable::new();
-    for (number, root) in files.roots().iter().enumerate() {
-        shards.push_root(&root.path);
-        for file in files.files_of(number).map(FileId) {
-            let path = files.path(file);
-            if is_shard(&path) || named.contains(&*path) {
-                shards.push(files.name(file), files.size(file)).ok_or_else(|| super::too_many_files(&path))?;
-            } else if !is_index(&path) {
-                skips.add(SkipReason::NoShard, &path);
-            }
-        }
-    }
-    if shards.is_empty() {
-        let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-        return Err(Error::new(ErrorKind::Empty, "no file has a name that ends in .tar in")
-            .with_file(place)
-            .with_remedy("name the archives themselves, or another format"));
-    }
-    shards.shrink_to_fit();
-    Ok(shards)
-}
-
 /// The file in which a packer notes what the shards beside it are made of.
 pub(crate) const MANIFEST_NAME: &str = "pack.json";
 
@@ -523,8 +489,8 @@ pub(crate) const MANIFEST_NAME: &str = "pack.json";
 const ENDINGS: [&str; 10] =
     [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
 
-fn is_shard(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().as_bytes().to_ascii_lowercase();
+fn is_shard(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
     ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
 
@@ -533,10 +499,9 @@ fn is_plain(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tar"))
 }
 
-/// Whether a name is that of our own index or of DALI's, or of what a packer notes beside its shards.
-fn is_index(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == super::sidecar::EXTENSION || ending == "idx")
-        || path.file_name().is_some_and(|name| name == MANIFEST_NAME)
+/// Whether a name is that of an index, or of what a packer notes beside its shards.
+fn is_companion(name: &[u8]) -> bool {
+    is_index(name) || name.rsplit(|&byte| byte == b'/').next() == Some(MANIFEST_NAME.as_bytes())
 }
 
 /// The fields of all shards, in the order in which they first come.

@@ -12,11 +12,12 @@ mod units;
 
 use super::compression::Compression;
 use super::fingerprint::Fingerprint;
+use super::indexes::{Indexed, Notes, SCAN_THREADS, Wanted, index_all, is_index};
 use super::paths::{Index, index, thread_count};
-use super::sidecar::Sidecar;
+use super::sidecar::{Places, Sidecar};
 use super::sizes::sum_of_runs;
 use super::skipped::Skips;
-use super::tar::{Damaged, Indexed, Missing, Notes, SCAN_THREADS, TarProgress, TarReport};
+use super::tar::{Damaged, Missing};
 use super::units::{UnitId, Units};
 use super::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use crate::config::Fallback;
@@ -24,17 +25,13 @@ use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use example::{Columns, Learned};
 use frame::{FOOTER_BYTES, Stream, masked};
+use index::Frames;
 use protobuf::Fault;
-use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use units::Unit;
 
-/// How the indexes of the files were come by.
-pub type TfRecordReport = TarReport;
-
-/// How far looking through the files has come.
-pub type TfRecordProgress = TarProgress;
+pub use super::indexes::{IndexProgress as TfRecordProgress, IndexReport as TfRecordReport};
 
 /// What records are taken for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,11 +179,17 @@ impl TfRecord {
         options: &TfRecordOptions,
         progress: &(dyn Fn(TfRecordProgress) + Sync),
     ) -> Result<TfRecord> {
-        let Index { files, mut skips, .. } = index(paths, thread_count(options.threads))?;
-        let named: HashSet<&Path> = paths.iter().map(AsRef::as_ref).collect();
-        let files = names::only_shards(&files, &named, &mut skips)?;
-        let threads = if options.threads == 0 { SCAN_THREADS } else { options.threads };
-        let indexed = index::index_all(&files, options, threads, progress)?;
+        let index = index(paths, thread_count(options.threads))?;
+        let nothing = "no file has a name as TFRecord files have (.tfrecord, -00000-of-00010) in";
+        let Index { files, skips, .. } = index.only_shards(paths, names::is_shard, is_index, nothing)?;
+        let wanted = Wanted {
+            places: Places { cache: options.cache.clone() },
+            no_sidecars: options.no_sidecars,
+            rebuild: options.rebuild,
+            damaged: options.damaged,
+            threads: if options.threads == 0 { SCAN_THREADS } else { options.threads },
+        };
+        let indexed = index_all(&files, &wanted, progress, &Frames)?;
         TfRecord::new(files, skips, indexed, options)
     }
 
@@ -196,16 +199,8 @@ impl TfRecord {
         names::are_shards(files)
     }
 
-    fn new(
-        files: FileTable,
-        mut skips: Skips,
-        indexed: Vec<index::File>,
-        options: &TfRecordOptions,
-    ) -> Result<TfRecord> {
-        let foreign = index::not_imported(&indexed);
-        let indexed: Vec<Indexed> = indexed.into_iter().map(|file| file.indexed).collect();
-        let mut notes = Notes::of(&files, &indexed, &mut skips);
-        notes.fallbacks.extend(foreign);
+    fn new(files: FileTable, mut skips: Skips, indexed: Vec<Indexed>, options: &TfRecordOptions) -> Result<TfRecord> {
+        let notes = Notes::of(&files, &indexed, &mut skips);
         let (mut shards, mut ends, mut units) = (Vec::new(), Vec::new(), Vec::new());
         let (mut end, mut bytes, mut first) = (0_u64, 0_u64, None);
         for (number, indexed) in indexed.into_iter().enumerate() {
@@ -230,13 +225,7 @@ impl TfRecord {
             shards.push(Shard { sidecar, unit });
         }
         let Some((file, compression)) = first else {
-            if let Some(damage) = notes.damaged.into_iter().next() {
-                return Err(damage);
-            }
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-            let error = Error::new(ErrorKind::Empty, "no file has a record in").with_file(place);
-            let left_out = skips.describe();
-            return Err(if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) });
+            return Err(notes.nothing(&files, &skips, "no file has a record in"));
         };
         let path = files.path(file);
         let columns = columns(&path, compression, options).map_err(|error| error.with_file(&path))?;

@@ -1,10 +1,9 @@
 //! One pass over a file: where its lines begin and end.
 
 use super::super::indexes::Pass;
+use super::super::window::Source;
 use crate::error::{Error, ErrorKind, Result};
 use memchr::{memchr, memchr_iter, memchr2};
-use std::io;
-use std::os::fd::AsFd;
 
 /// What a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,36 +42,23 @@ const READ_BYTES: u64 = 1 << 20;
 /// that is never closed; with offset, without the file.
 pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Result<()> {
     let mut scanner = Scanner::new(rule, LINE_BYTES_MAX);
-    let size = pass.size;
+    let (size, mut file) = (pass.size, pass.plain());
     // Fits: it is at most READ_BYTES.
     let mut buffer = vec![0; READ_BYTES.min(size) as usize];
     let mut offset = 0;
     while offset < size {
         // Fits: it is at most READ_BYTES.
         let len = READ_BYTES.min(size - offset) as usize;
-        fill(pass, &mut buffer[..len], offset)?;
+        let have = file.read_at_least(&mut buffer[..len], offset, len)?;
+        if have < len {
+            let doing = "the file became shorter while it was looked through:";
+            return Err(Error::new(ErrorKind::Truncated, doing).with_offset(offset + have as u64));
+        }
         scanner.feed(&buffer[..len], sink)?;
         offset += len as u64;
         pass.passed(offset);
     }
     scanner.finish(sink)
-}
-
-fn fill(pass: &Pass<'_>, into: &mut [u8], offset: u64) -> Result<()> {
-    let mut have = 0;
-    while have < into.len() {
-        let at = offset + have as u64;
-        match uringload_sys::file::read_at(pass.file.as_fd(), &mut into[have..], at) {
-            Ok(0) => {
-                let doing = "the file became shorter while it was looked through:";
-                return Err(Error::new(ErrorKind::Truncated, doing).with_offset(at));
-            }
-            Ok(bytes) => have += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::io("cannot look for lines in", error).with_offset(at)),
-        }
-    }
-    Ok(())
 }
 
 /// What stands in front of the first line of some files and is no part of it: the byte order mark of UTF-8.

@@ -4,11 +4,10 @@
 //! nonsense of it, version 1.1 has no names, and nothing ties it to the archive. So it is held against the archive's
 //! size, its times, and some of its headers, and whatever does not fit means that the archive is scanned instead.
 
+use super::super::indexes::{Foreign, foreign};
+use super::super::window::Source;
 use super::header::{BLOCK_BYTES, Block, Header, Kind};
 use super::keys::Grouper;
-use super::window::Source;
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::Path;
 use uringload_sys::file::Identity;
 
@@ -16,29 +15,10 @@ use uringload_sys::file::Identity;
 const PROBES: usize = 16;
 
 /// What the index beside the archive at `path` says, if there is one; why it is not believed, if so.
-pub(super) fn import(path: &Path, archive: &Identity, source: &mut impl Source) -> Option<Result<Grouper, String>> {
-    let place = path.with_extension("idx");
-    if place == path || !place.is_file() {
-        return None;
-    }
-    Some(read(&place, archive).and_then(|text| understand(&text, archive.size, source)))
-}
-
-fn read(place: &Path, archive: &Identity) -> Result<String, String> {
-    use std::os::unix::fs::MetadataExt;
-    let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
-    if (metadata.mtime(), metadata.mtime_nsec()) < (archive.modified.0, archive.modified.1.into()) {
-        return Err("the archive has changed since".into());
-    }
+pub(super) fn import(path: &Path, archive: &Identity, source: &mut impl Source) -> Option<Foreign<Grouper>> {
+    let size = archive.size;
     // A line is shorter than the two blocks that a member takes, unless it is nonsense.
-    let most = archive.size;
-    let mut text = String::new();
-    let file = File::open(place).map_err(|error| error.to_string())?;
-    file.take(most).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 >= most {
-        return Err("it is longer than the archive".into());
-    }
-    Ok(text)
+    foreign(path, archive, &[path.with_extension("idx")], size, |text| understand(text, size, source))
 }
 
 /// Samples of the index `text` of an archive of `size` bytes.
@@ -90,7 +70,7 @@ pub(super) fn understand(text: &str, size: u64, source: &mut impl Source) -> Res
 fn probe(members: &[(&str, u64, u64)], end: u64, size: u64, source: &mut impl Source) -> Result<(), String> {
     let mut block = |offset: u64| {
         let mut block: Block = [0; BLOCK_BYTES as usize];
-        let read = source.read_at(&mut block, offset).map_err(|error| error.to_string())?;
+        let read = source.read_at_least(&mut block, offset, BLOCK_BYTES as usize).map_err(|error| error.to_string())?;
         if read == block.len() { Ok(block) } else { Err("the archive is shorter than it says".to_owned()) }
     };
     let step = members.len().div_ceil(PROBES).max(1);

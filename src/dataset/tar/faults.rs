@@ -1,12 +1,13 @@
 //! What is wrong with archives and with their indexes: archives are looked through afresh, and indexes held against
 //! what is found.
 
+use super::super::indexes::{Indexed, SCAN_THREADS, Wanted, index_all};
 use super::super::sidecar::{Places, RESIDENT_BYTES, Shard, Sidecar};
 use super::super::skipped::SkipReason;
+use super::super::window::Plain;
 use super::super::{FileId, FileTable};
-use super::index::{Indexed, index_all};
-use super::window::Plain;
-use super::{Damaged, SCAN_THREADS, TarOptions, dali};
+use super::index::Archives;
+use super::{Damaged, dali};
 use crate::error::{Error, ErrorKind, Result};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,13 @@ pub(super) fn faults<'a>(
     in_use: impl Iterator<Item = &'a Sidecar>,
     cache: Option<&PathBuf>,
 ) -> Vec<Error> {
-    let afresh = TarOptions { rebuild: true, no_sidecars: true, damaged: Damaged::Keep, ..TarOptions::default() };
-    let indexed = match index_all(files, &afresh, SCAN_THREADS, &|_| {}) {
+    let places = Places { cache: cache.cloned() };
+    let (damaged, threads) = (Damaged::Keep, SCAN_THREADS);
+    let afresh = Wanted { places: Places::default(), no_sidecars: true, rebuild: true, damaged, threads };
+    let indexed = match index_all(files, &afresh, &|_| {}, &Archives) {
         Ok(indexed) => indexed,
         Err(error) => return vec![error],
     };
-    let places = Places { cache: cache.cloned() };
     let mut faults = Vec::new();
     for ((number, indexed), in_use) in indexed.into_iter().enumerate().zip(in_use) {
         // Fits: a table has fewer than 2^32 files.
@@ -84,11 +86,10 @@ fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, f
     }
     let mut plain = Plain { file: &file, size: identity.size };
     if found.decoded().is_none()
-        && let Some(Err(reason)) = dali::import(path, &identity, &mut plain)
+        && let Some((place, Err(reason))) = dali::import(path, &identity, &mut plain)
     {
         let error = Error::new(ErrorKind::Corrupt, format!("DALI's index cannot be used, {reason}:"));
-        faults
-            .push(error.with_file(path.with_extension("idx")).with_remedy("write it again with wds2idx, or delete it"));
+        faults.push(error.with_file(place).with_remedy("write it again with wds2idx, or delete it"));
     }
     if faults.len() == before
         && let Some(difference) = in_use.difference(found)

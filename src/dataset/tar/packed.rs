@@ -1,11 +1,10 @@
 //! Archives that are compressed as a whole: which ones are, and what is in them from front to back.
 
 use super::super::Compression;
+use super::super::window::{Plain, Source};
 use super::header::{BLOCK_BYTES, Block, Header};
-use super::window::Source;
 use crate::error::{Error, ErrorKind, Result};
 use std::io::{self, BufReader, Read};
-use std::os::fd::{AsFd, OwnedFd};
 
 /// Bytes of a file that are read at once.
 const READ_BYTES: usize = 256 << 10;
@@ -24,32 +23,15 @@ fn compression_of(head: &[u8]) -> Option<Compression> {
     }
 }
 
-/// How the archive in `file` is compressed, told by its first bytes: names may say anything.
-pub(super) fn detect(file: &OwnedFd) -> Result<Option<Compression>> {
+/// How an archive is compressed, told by its first bytes: names may say anything.
+pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
     let mut head: Block = [0; BLOCK_BYTES as usize];
-    let have = fill(&mut Stored { file, at: 0, passed: |_| {} }, &mut head);
-    let have = have.map_err(|error| Error::io("cannot read the beginning of", error).with_offset(0))?;
+    let have = file.read_at_least(&mut head, 0, BLOCK_BYTES as usize)?;
     // The name of a first member may look like anything, such as BZh9.jpg; a checksum that is right does not.
     if matches!(Header::parse(&head), Ok(Some(_))) {
         return Ok(None);
     }
     Ok(compression_of(&head[..have]))
-}
-
-/// The bytes of a file from the first to the last; tells how far it has come.
-pub(super) struct Stored<'a, F> {
-    pub(super) file: &'a OwnedFd,
-    pub(super) at: u64,
-    pub(super) passed: F,
-}
-
-impl<F: FnMut(u64)> Read for Stored<'_, F> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let bytes = uringload_sys::file::read_at(self.file.as_fd(), into, self.at)?;
-        self.at += bytes as u64;
-        (self.passed)(self.at);
-        Ok(bytes)
-    }
 }
 
 /// The error of an archive that does not decode.

@@ -1,8 +1,8 @@
 //! One pass over the headers of an archive, past the payloads.
 
 use super::super::skipped::SkipReason;
+use super::super::window::{Source, Window};
 use super::header::{BLOCK_BYTES, Block, Header, Kind, Pax};
-use super::window::{Source, Window};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A file with its bytes in an archive.
@@ -52,7 +52,7 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
     let mut offset = 0;
     let mut zeros = 0;
     loop {
-        let bytes = scan.window.block(offset)?;
+        let bytes = scan.window.bytes(offset, BLOCK_BYTES)?;
         let Ok(block) = Block::try_from(bytes) else {
             match bytes.len() {
                 0 if offset == 0 => {

@@ -1,30 +1,13 @@
 //! Headers of any bytes, and how little of an archive is read to index it.
 
-use super::super::Compression;
+use super::super::window::Source;
+use super::super::{Compression, SkipReason};
 use super::header::{Block, Header, Pax};
 use super::packed::Stream;
 use super::scan::{Entry, Sink, scan};
-use super::window::Source;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
-
-impl Source for &[u8] {
-    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
-        let rest = &self[(offset as usize).min(self.len())..];
-        let len = rest.len().min(into.len());
-        into[..len].copy_from_slice(&rest[..len]);
-        Ok(len)
-    }
-
-    fn reach(&mut self, offset: u64) -> Result<u64> {
-        Ok(offset.min(self.len() as u64))
-    }
-
-    fn size_max(&self) -> u64 {
-        self.len() as u64
-    }
-}
 
 /// What a scan told of.
 #[derive(Debug, Default, PartialEq)]

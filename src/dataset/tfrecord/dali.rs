@@ -5,11 +5,9 @@
 //! the file's size, its times, and some of its headers, and whatever does not fit means that the file is looked
 //! through.
 
-use super::frame::{FRAME_BYTES, HEADER_BYTES, Header, length, read_at_least};
-use crate::error::Result;
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use super::super::indexes::{Foreign, foreign};
+use super::super::window::Source;
+use super::frame::{FRAME_BYTES, HEADER_BYTES, Header, length};
 use std::path::{Path, PathBuf};
 use uringload_sys::file::Identity;
 
@@ -23,41 +21,16 @@ const TEXT_BYTES_PER_BYTE: u64 = 3;
 pub(super) type Place = (u64, u64);
 
 /// What the index beside the file at `path` says, if there is one; why it is not believed, if so.
-pub(super) fn import(
-    path: &Path,
-    records: &Identity,
-    source: &impl Fn(&mut [u8], u64) -> io::Result<usize>,
-) -> Option<(PathBuf, Result<Vec<Place>, String>)> {
-    let mut appended = path.as_os_str().to_owned();
+pub(super) fn import(path: &Path, records: &Identity, source: &mut impl Source) -> Option<Foreign<Vec<Place>>> {
+    let (mut appended, size) = (path.as_os_str().to_owned(), records.size);
     appended.push(".idx");
-    let place = [PathBuf::from(appended), path.with_extension("idx")]
-        .into_iter()
-        .find(|place| place != path && place.is_file())?;
-    let understood = read(&place, records).and_then(|text| understand(&text, records.size, source));
-    Some((place, understood))
-}
-
-fn read(place: &Path, records: &Identity) -> Result<String, String> {
-    let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
-    if (metadata.mtime(), metadata.mtime_nsec()) < (records.modified.0, records.modified.1.into()) {
-        return Err("the file has changed since".into());
-    }
-    let most = records.size.saturating_mul(TEXT_BYTES_PER_BYTE);
-    let mut text = String::new();
-    let file = File::open(place).map_err(|error| error.to_string())?;
-    file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > most {
-        return Err("it is longer than that of such a file can be".into());
-    }
-    Ok(text)
+    let places = [PathBuf::from(appended), path.with_extension("idx")];
+    let most = size.saturating_mul(TEXT_BYTES_PER_BYTE);
+    foreign(path, records, &places, most, |text| understand(text, size, source))
 }
 
 /// Records of the index `text` of a file of `size` bytes.
-pub(super) fn understand(
-    text: &str,
-    size: u64,
-    source: &impl Fn(&mut [u8], u64) -> io::Result<usize>,
-) -> Result<Vec<Place>, String> {
+fn understand(text: &str, size: u64, source: &mut impl Source) -> Result<Vec<Place>, String> {
     let (mut places, mut end) = (Vec::new(), 0);
     for (number, line) in text.lines().enumerate() {
         let words = line
@@ -80,14 +53,14 @@ pub(super) fn understand(
 }
 
 /// Looks at some records' headers.
-fn probe(places: &[Place], source: &impl Fn(&mut [u8], u64) -> io::Result<usize>) -> Result<(), String> {
+fn probe(places: &[Place], source: &mut impl Source) -> Result<(), String> {
     let step = places.len().div_ceil(PROBES).max(1);
     for &(offset, len) in places.iter().step_by(step).chain(places.last()) {
         let mut header: Header = [0; HEADER_BYTES as usize];
         // Fits: the place was made by adding as much.
         let start = offset - HEADER_BYTES;
         let read =
-            read_at_least(source, &mut header, start, HEADER_BYTES as usize).map_err(|error| error.to_string())?;
+            source.read_at_least(&mut header, start, HEADER_BYTES as usize).map_err(|error| error.to_string())?;
         if read < header.len() || length(&header) != Ok(len) {
             return Err(format!("no record of {len} bytes lies at {start}"));
         }
@@ -98,7 +71,6 @@ fn probe(places: &[Place], source: &impl Fn(&mut [u8], u64) -> io::Result<usize>
 #[cfg(test)]
 mod tests {
     use super::super::frame::masked;
-    use super::super::tests::in_memory;
     use super::*;
     use proptest::prelude::*;
 
@@ -118,7 +90,7 @@ mod tests {
     fn what_fits_is_believed_and_nothing_else() {
         let file = file();
         let good = "0 21\n21 16\n37 21\n";
-        let of = |text: &str| understand(text, file.len() as u64, &in_memory(&file));
+        let of = |text: &str| understand(text, file.len() as u64, &mut &file[..]);
         assert_eq!(of(good), Ok(vec![(12, 5), (33, 0), (49, 5)]));
         assert_eq!(of(&good.replace('\n', "\r\n")), of(good));
         for (bad, words) in [
@@ -144,7 +116,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in "([0-9]{1,2} [0-9]{1,2}\n){0,4}") {
             let file = file();
-            if let Ok(places) = understand(&text, file.len() as u64, &in_memory(&file)) {
+            if let Ok(places) = understand(&text, file.len() as u64, &mut &file[..]) {
                 prop_assert_eq!(places, vec![(12, 5), (33, 0), (49, 5)]);
             }
         }

@@ -4,6 +4,7 @@
 
 use super::super::compression::Compression;
 use super::super::headers::{u32_at, u64_at};
+use super::super::window::{Source, Window};
 use crate::error::{Error, ErrorKind, Result};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -56,104 +57,32 @@ pub(super) fn compression(head: &[u8]) -> Result<Option<Compression>> {
     }
 }
 
-/// Tells `each` of the offset and length of every record's payload in a file of `size` bytes, and then how far it has
-/// come; `read` reads what lies at an offset, at least a byte where there is one. Returns the bytes that were read.
+/// Tells `each` of the offset and length of every record's payload in a file. Returns the bytes that were read.
 ///
 /// # Errors
 /// `Corrupt` and `Truncated` with the offset of the record, without the file; `Io`.
-pub(super) fn scan(
-    read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
-    size: u64,
-    mut each: impl FnMut(u64, u64),
-) -> Result<u64> {
-    let mut window = Window { read, size, start: 0, bytes: Vec::new(), bytes_read: 0, worth: 0 };
+pub(super) fn scan(file: &mut impl Source, mut each: impl FnMut(u64, u64)) -> Result<u64> {
+    let size = file.size_max();
+    let mut window = Window::new(file);
     let (mut offset, mut number) = (0, 0_u64);
     while offset < size {
         let left = size - offset;
         if left < HEADER_BYTES {
             return Err(Damage::header(number, left).at(offset));
         }
-        let len = length(&window.header(offset)?).map_err(|checks| Damage::length(number, checks).at(offset))?;
+        let header = window.bytes(offset, HEADER_BYTES)?.first_chunk().ok_or_else(|| {
+            Error::new(ErrorKind::Truncated, "the file became shorter while it was looked through:").with_offset(offset)
+        })?;
+        let len = length(header).map_err(|checks| Damage::length(number, checks).at(offset))?;
         if left.checked_sub(FRAME_BYTES).is_none_or(|most| len > most) {
             return Err(Damage::record(number, len, left - HEADER_BYTES).at(offset));
         }
         each(offset + HEADER_BYTES, len);
-        if len >= WORTH_BYTES {
-            window.worth += len;
-        }
+        window.passed_over(len);
         offset += FRAME_BYTES + len;
         number += 1;
     }
-    Ok(window.bytes_read)
-}
-
-/// What a short read ends at: the page of the header, which the kernel reads in any case.
-const PAGE_BYTES: u64 = 4096;
-/// A long read: enough for the rate of a disk with some threads at once.
-const LONG_BYTES: u64 = 512 << 10;
-/// A payload from this length on is worth a read of its own behind it: a device that reads 2.5 GB/s passes over as much
-/// in the time that a read costs it.
-const WORTH_BYTES: u64 = 32 << 10;
-
-/// The piece of a file that is in memory while its headers are looked at: short where payloads are worth passing over,
-/// long where they are not.
-struct Window<R> {
-    read: R,
-    size: u64,
-    start: u64,
-    bytes: Vec<u8>,
-    bytes_read: u64,
-    /// Bytes of payloads so far that were worth passing over.
-    worth: u64,
-}
-
-impl<R: Fn(&mut [u8], u64) -> io::Result<usize>> Window<R> {
-    /// The header at `offset`, which lies in the file.
-    fn header(&mut self, offset: u64) -> Result<Header> {
-        let end = self.start + self.bytes.len() as u64;
-        if offset < self.start || offset + HEADER_BYTES > end {
-            self.fill(offset)?;
-        }
-        // Fits: the window holds it.
-        let at = (offset - self.start) as usize;
-        let header = self.bytes.get(at..).and_then(<[u8]>::first_chunk);
-        header.copied().ok_or_else(|| {
-            Error::new(ErrorKind::Truncated, "the file became shorter while it was looked through:").with_offset(offset)
-        })
-    }
-
-    fn fill(&mut self, offset: u64) -> Result<()> {
-        // Reading everything is faster unless most of it is payload that is worth passing over.
-        let is_short = self.worth >= offset / 2;
-        let page_end = (offset + HEADER_BYTES).next_multiple_of(PAGE_BYTES);
-        let end = if is_short { page_end } else { page_end.max(offset + LONG_BYTES) }.min(self.size);
-        self.start = offset;
-        // Bounded by the constants above.
-        self.bytes.resize((end - offset) as usize, 0);
-        let have = read_at_least(&self.read, &mut self.bytes, offset, HEADER_BYTES as usize)?;
-        self.bytes.truncate(have);
-        self.bytes_read += have as u64;
-        Ok(())
-    }
-}
-
-/// Reads from `offset` on until there are `least` bytes or the file ends; returns how many there are.
-pub(super) fn read_at_least(
-    read: &impl Fn(&mut [u8], u64) -> io::Result<usize>,
-    into: &mut [u8],
-    offset: u64,
-    least: usize,
-) -> Result<usize> {
-    let mut have = 0;
-    while have < least.min(into.len()) {
-        match read(&mut into[have..], offset + have as u64) {
-            Ok(0) => break,
-            Ok(bytes) => have += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::io("cannot read the headers of", error).with_offset(offset)),
-        }
-    }
-    Ok(have)
+    Ok(window.bytes_read())
 }
 
 /// What a pass over a compressed file has found.
@@ -165,16 +94,16 @@ pub(super) struct Decoded {
     pub(super) damage: Option<Error>,
 }
 
-/// Tells `each` of the offset and length of every record's payload in what the file at `path` decodes to.
+/// Tells `each` of the offset and length of every record's payload in what `stored` decodes to.
 ///
 /// # Errors
-/// What the system says of opening the file.
+/// What the decoder says of its memory, and the system of what stands behind its stream.
 pub(super) fn scan_decoded(
-    path: &Path,
+    stored: impl Read,
     compression: Compression,
     mut each: impl FnMut(u64, u64),
 ) -> io::Result<Decoded> {
-    let mut stored = BufReader::with_capacity(PIECE_BYTES, File::open(path)?);
+    let mut stored = BufReader::with_capacity(PIECE_BYTES, stored);
     let mut stream = Stream::new(&mut stored, Some(compression))?;
     let mut scratch = vec![0; PIECE_BYTES];
     let damage = loop {

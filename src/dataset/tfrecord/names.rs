@@ -1,43 +1,11 @@
 //! Which files are TFRecord's: by name, and by what they begin with.
 
-use super::super::skipped::{SkipReason, Skips};
-use super::super::{FileId, FileTable, sidecar, too_many_files};
+use super::super::indexes::is_index;
+use super::super::{FileId, FileTable};
 use super::frame::{HEADER_BYTES, Header, compression, length};
-use crate::error::{Error, ErrorKind, Result};
-use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// The files that hold records: those that were named, and those whose names say so. The others are counted, but for
-/// indexes.
-pub(super) fn only_shards(files: &FileTable, named: &HashSet<&Path>, skips: &mut Skips) -> Result<FileTable> {
-    let mut shards = FileTable::new();
-    for (number, root) in files.roots().iter().enumerate() {
-        shards.push_root(&root.path);
-        for file in files.files_of(number).map(FileId) {
-            let path = files.path(file);
-            if is_shard(files.name(file)) || named.contains(&*path) {
-                shards.push(files.name(file), files.size(file)).ok_or_else(|| too_many_files(&path))?;
-            } else if !is_index(files.name(file)) {
-                skips.add(SkipReason::NoShard, &path);
-            }
-        }
-    }
-    if shards.is_empty() {
-        let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-        return Err(Error::new(
-            ErrorKind::Empty,
-            "no file has a name as TFRecord files have (.tfrecord, -00000-of-00010) in",
-        )
-        .with_file(place)
-        .with_remedy("name the files themselves, or another format"));
-    }
-    shards.shrink_to_fit();
-    Ok(shards)
-}
 
 /// Whether a folder of these files is one of TFRecord: all are named as such, as their indexes, or as what TensorFlow
 /// Datasets puts beside them, and the first that is not empty begins with a record.
@@ -51,7 +19,7 @@ pub(super) fn are_shards(files: &FileTable) -> bool {
 
 /// Whether a name is one that TFRecord files are given. `-00000-of-00010`, which TensorFlow puts behind a name, is
 /// enough: the first record tells what is none.
-fn is_shard(name: &[u8]) -> bool {
+pub(super) fn is_shard(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     let plain = [&b".gz"[..], b".gzip", b".zlib"].into_iter().find_map(|ending| name.strip_suffix(ending));
     let plain = plain.unwrap_or(&name);
@@ -66,12 +34,6 @@ fn is_numbered(name: &[u8]) -> bool {
     };
     let of = without_number(name).and_then(|end| name[..end].strip_suffix(b"-of-"));
     of.and_then(|name| without_number(name).and_then(|end| name[..end].strip_suffix(b"-"))).is_some()
-}
-
-/// Whether a name is that of our own index or of DALI's.
-fn is_index(name: &[u8]) -> bool {
-    let extension = Path::new(OsStr::from_bytes(name)).extension();
-    extension.is_some_and(|ending| ending == sidecar::EXTENSION || ending == "idx")
 }
 
 /// Whether a name is that of a file which TensorFlow Datasets puts beside its records.

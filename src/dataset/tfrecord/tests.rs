@@ -1,23 +1,14 @@
 //! How little of a file is read to index it, and columns of examples of any bytes.
 
 use super::super::tar::Missing;
+use super::super::window::Source;
 use super::super::{Sample, Value};
 use super::example::{Columns, Learned};
 use super::frame::{FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked, scan};
+use crate::error::Result;
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::io;
-
-/// A file whose bytes lie in memory.
-pub(super) fn in_memory(bytes: &[u8]) -> impl Fn(&mut [u8], u64) -> io::Result<usize> {
-    move |into, offset| {
-        let rest = &bytes[(offset as usize).min(bytes.len())..];
-        let len = rest.len().min(into.len());
-        into[..len].copy_from_slice(&rest[..len]);
-        Ok(len)
-    }
-}
 
 /// A file whose payloads are made up when they are read.
 struct Virtual {
@@ -36,7 +27,17 @@ impl Virtual {
         Virtual { frames, size }
     }
 
-    fn read(&self, into: &mut [u8], offset: u64) -> usize {
+    /// Bytes that are read to find all frames.
+    fn scan(&mut self) -> u64 {
+        let mut found = Vec::new();
+        let read = scan(self, |offset, len| found.push((offset, len)));
+        assert!(found.into_iter().eq(self.frames.iter().map(|&(at, len)| (at + HEADER_BYTES, len))));
+        read.unwrap()
+    }
+}
+
+impl Source for Virtual {
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
         let end = (offset + into.len() as u64).min(self.size);
         into.fill(0xaa);
         let first = self.frames.partition_point(|&(at, _)| at + HEADER_BYTES <= offset);
@@ -47,22 +48,22 @@ impl Virtual {
             into[(part.start - offset) as usize..(part.end - offset) as usize]
                 .copy_from_slice(&header[(part.start - at) as usize..(part.end - at) as usize]);
         }
-        (end - offset) as usize
+        Ok((end - offset) as usize)
     }
 
-    /// Bytes that are read to find all frames.
-    fn scan(&self) -> u64 {
-        let mut found = Vec::new();
-        let read = scan(|into, offset| Ok(self.read(into, offset)), self.size, |offset, len| found.push((offset, len)));
-        assert!(found.into_iter().eq(self.frames.iter().map(|&(at, len)| (at + HEADER_BYTES, len))));
-        read.unwrap()
+    fn reach(&mut self, offset: u64) -> Result<u64> {
+        Ok(offset.min(self.size))
+    }
+
+    fn size_max(&self) -> u64 {
+        self.size
     }
 }
 
 /// 200 MB of images: only the pages that headers lie in are read.
 #[test]
 fn only_headers_are_read_between_long_records() {
-    let file = Virtual::new((0..1800).map(|number| 110_000 + number * 7));
+    let mut file = Virtual::new((0..1800).map(|number| 110_000 + number * 7));
     assert!(file.size > 200_000_000);
     let read = file.scan();
     println!("{read} of {} bytes read, {:.2} %", file.size, 100.0 * read as f64 / file.size as f64);
@@ -72,7 +73,7 @@ fn only_headers_are_read_between_long_records() {
 /// Between short records everything is read, once and in long pieces.
 #[test]
 fn everything_is_read_once_between_short_records() {
-    let file = Virtual::new(0..4000);
+    let mut file = Virtual::new(0..4000);
     let read = file.scan();
     assert!(read <= file.size + file.size / 50, "{read} of {}", file.size);
 }
@@ -131,7 +132,7 @@ proptest! {
         }
         file.truncate(len.index(file.len()) + 1);
         let mut found = Vec::new();
-        let _ = scan(in_memory(&file), file.len() as u64, |offset, len| found.push((offset, len)));
+        let _ = scan(&mut &file[..], |offset, len| found.push((offset, len)));
         for (offset, len) in found {
             prop_assert!(offset + len + FOOTER_BYTES <= file.len() as u64);
         }

@@ -1,15 +1,26 @@
-//! The piece of an archive that is in memory while its headers are looked at: short where payloads are worth passing
-//! over, long where they are not.
+//! Files that are looked through: the piece of one that is in memory while its headers are looked at, short where
+//! payloads are worth passing over and long where they are not.
 
-use super::header::BLOCK_BYTES;
 use crate::error::{Error, Result};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Something with bytes at offsets, which is looked at from front to back.
 pub(super) trait Source {
     /// Reads up to `into.len()` bytes at `offset`; none where nothing lies there any more.
     fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Reads from `offset` on until there are `least` bytes or nothing comes any more; returns how many there are.
+    fn read_at_least(&mut self, into: &mut [u8], offset: u64, least: usize) -> Result<usize> {
+        let mut have = 0;
+        while have < least.min(into.len()) {
+            match self.read_at(&mut into[have..], offset + have as u64)? {
+                0 => break,
+                bytes => have += bytes,
+            }
+        }
+        Ok(have)
+    }
 
     /// `offset`, or how many bytes there are where they are fewer. What lies in front of it may not be read afterwards.
     fn reach(&mut self, offset: u64) -> Result<u64>;
@@ -18,7 +29,7 @@ pub(super) trait Source {
     fn size_max(&self) -> u64;
 }
 
-/// An archive whose bytes lie in a file as they are.
+/// A file whose bytes are taken as they are.
 pub(super) struct Plain<'a> {
     pub(super) file: &'a OwnedFd,
     pub(super) size: u64,
@@ -30,7 +41,7 @@ impl Source for Plain<'_> {
             match uringload_sys::file::read_at(self.file.as_fd(), into, offset) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("cannot read the headers of", error).with_offset(offset)),
+                Err(error) => return Err(Error::io("cannot look through", error).with_offset(offset)),
             }
         }
     }
@@ -41,6 +52,22 @@ impl Source for Plain<'_> {
 
     fn size_max(&self) -> u64 {
         self.size
+    }
+}
+
+/// The bytes of a file from the first to the last; tells how far it has come.
+pub(super) struct Stored<'a, F> {
+    pub(super) file: &'a OwnedFd,
+    pub(super) at: u64,
+    pub(super) passed: F,
+}
+
+impl<F: FnMut(u64)> Read for Stored<'_, F> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let bytes = uringload_sys::file::read_at(self.file.as_fd(), into, self.at)?;
+        self.at += bytes as u64;
+        (self.passed)(self.at);
+        Ok(bytes)
     }
 }
 
@@ -67,12 +94,7 @@ impl<'a, S: Source> Window<'a, S> {
         Window { source, start: 0, bytes: Vec::new(), bytes_read: 0, worth: 0 }
     }
 
-    /// The block at `offset`; fewer bytes where the archive ends within it, none where it ends before it.
-    pub(super) fn block(&mut self, offset: u64) -> Result<&[u8]> {
-        self.bytes(offset, BLOCK_BYTES)
-    }
-
-    /// The `len` bytes at `offset`, which are few; fewer where the archive ends within them.
+    /// The `len` bytes at `offset`, which are few; fewer where the file ends within them, none where it ends before.
     pub(super) fn bytes(&mut self, offset: u64, len: u64) -> Result<&[u8]> {
         if offset < self.start || offset + len > self.end() {
             self.fill(offset, len)?;
@@ -82,7 +104,7 @@ impl<'a, S: Source> Window<'a, S> {
         Ok(&self.bytes[at..self.bytes.len().min(at + len as usize)])
     }
 
-    /// `offset`, or how many bytes the archive has where they are fewer. Nothing in front of it may be asked for then.
+    /// `offset`, or how many bytes the file has where they are fewer. Nothing in front of it may be asked for then.
     pub(super) fn reach(&mut self, offset: u64) -> Result<u64> {
         if offset <= self.end() { Ok(offset) } else { self.source.reach(offset) }
     }
@@ -112,19 +134,31 @@ impl<'a, S: Source> Window<'a, S> {
         // Fits: within the window.
         self.bytes.drain(..kept.map_or(self.bytes.len(), |kept| kept as usize));
         self.start = offset;
-        let mut have = self.bytes.len();
+        let have = self.bytes.len();
         // Bounded: by the constants above, and what the caller has bounded.
         self.bytes.resize(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).max(have), 0);
-        while have < len as usize && have < self.bytes.len() {
-            match self.source.read_at(&mut self.bytes[have..], offset + have as u64)? {
-                0 => break,
-                bytes => {
-                    have += bytes;
-                    self.bytes_read += bytes as u64;
-                }
-            }
-        }
-        self.bytes.truncate(have);
+        let least = (len as usize).saturating_sub(have);
+        let read = self.source.read_at_least(&mut self.bytes[have..], offset + have as u64, least)?;
+        self.bytes_read += read as u64;
+        self.bytes.truncate(have + read);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Source for &[u8] {
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
+        let rest = &self[(offset as usize).min(self.len())..];
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn reach(&mut self, offset: u64) -> Result<u64> {
+        Ok(offset.min(self.len() as u64))
+    }
+
+    fn size_max(&self) -> u64 {
+        self.len() as u64
     }
 }
