@@ -197,6 +197,45 @@ def arrays():
             put("megatron", name, both(data, read("arrays", name.replace(".idx", ".bin"))))
 
 
+def betons():
+    """Two samples of every kind of field, in the parts that fuzz_targets/beton.rs puts in their places."""
+    page = 2 << 20
+
+    def array(dtype, *shape):
+        text = ('[["", "%s"]]' % dtype).encode()
+        return struct.pack("<33Q", *shape, *[0] * (32 - len(shape)), len(text)) + text
+
+    # Name, number, arguments, format of the record, values of both samples; bytes stand for a place of them.
+    fields = (
+        ("image", 2, b"", "<BHHQ", ((1, 2, 1, b"raw..."), (0, 2, 1, b"jpeg"))),
+        ("raw", 3, b"", "<QQ", ((b"bytes", 5), (b"", 0))),
+        ("text", 5, b"", "<QQ", ((b"{}\0", 3), (b"[1]\0", 4))),
+        ("vector", 4, array("<f4", 2), "<Q", ((bytes(8),), (b"12345678",))),
+        ("label", 1, b"", "<q", ((-1,), (7,))),
+        ("score", 0, b"", "<d", ((0.5,), (-1.5,))),
+    )
+    for name, chosen in (("all", fields), ("images", fields[:1]), ("numbers", fields[3:])):
+        values, allocations, records = b"", b"", b""
+        for sample in range(2):
+            record = b""
+            for _, number, _, form, given in chosen:
+                # Structures are packed, and all else is a multiple of 8.
+                record += bytes(0 if number in (2, 3, 5) else -len(record) % 8)
+                places = []
+                for value in given[sample]:
+                    if isinstance(value, bytes):
+                        place, values = page + len(values), values + value
+                        allocations += struct.pack("<QQQ", sample, place, len(value)) if value else b""
+                        value = place
+                    places.append(value)
+                record += struct.pack(form, *places)
+            records += record + bytes(-len(record) % 8 if len(chosen) != 1 else 0)
+        head = struct.pack("<HHIQQ", 2, len(chosen), page, 2, 2 * page)
+        for title, number, arguments, _, _ in chosen:
+            head += struct.pack("<B16s1024s", number, title.encode(), arguments)
+        put("beton", name, both(head + records, both(values, allocations)))
+
+
 def states():
     for name in os.listdir(GOLDEN):
         if name.startswith("state"):
@@ -206,5 +245,5 @@ def states():
 
 
 if __name__ == "__main__":
-    for write in (archives, packed_archives, shards, arrays, records, lines, patterns, hdf5, states, sidecars):
+    for write in (archives, packed_archives, shards, betons, arrays, records, lines, patterns, hdf5, states, sidecars):
         write()

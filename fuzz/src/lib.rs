@@ -138,8 +138,12 @@ pub fn adopt(sidecar: &mut [u8], path: &Path) {
     sidecar[header_bytes - 4..header_bytes].copy_from_slice(&check.to_le_bytes());
 }
 
-/// An error is an answer, unless it says that we are wrong.
+/// An error is an answer, unless it says that we are wrong. With SHOW in the environment it is printed: whether a seed
+/// is understood shows no other way.
 pub fn check(error: &Error) {
+    if std::env::var_os("SHOW").is_some() {
+        eprintln!("{error:?}");
+    }
     assert_ne!(error.kind(), ErrorKind::Internal, "{error}");
     assert_eq!(error.to_string().lines().count(), 1, "{error:?}");
 }
