@@ -21,12 +21,13 @@ const DECODED_MAX: u64 = 16 << 20;
 /// Decoded units that are kept, of which no sample needs more at a time than it has columns.
 const UNITS_KEPT: usize = 4;
 
-/// A folder of this process, in memory where there is such.
+/// A folder of this process, in memory where there is such and no other place is asked for. It stays behind.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let shm = Path::new("/dev/shm");
-        let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+        let is_free = std::env::var_os("TMPDIR").is_none() && shm.is_dir();
+        let base = if is_free { shm.to_owned() } else { std::env::temp_dir() };
         let folder = base.join(format!("uringload-fuzz-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder to write to");
