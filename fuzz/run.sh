@@ -10,6 +10,10 @@ cd "$(dirname "$0")"
 export RUSTC_BOOTSTRAP=1
 seconds=${1:-60}
 shift || true
+# Each process leaves a folder behind.
+if [ -d /dev/shm ]; then TMPDIR=$(mktemp -d -p /dev/shm); else TMPDIR=$(mktemp -d); fi
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(cargo fuzz list)

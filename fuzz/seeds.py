@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
 """Writes the first inputs of each fuzz target to fuzz/corpus, from what the reference writers made for the tests.
 
-usage: fuzz/seeds.py
+usage: fuzz/seeds.py [URINGLOAD]
+
+URINGLOAD, the built program, makes the indexes that files have beside them; without it those that are there stay.
 
 What a fuzzer finds beside these stays on the machine; inputs that broke something become tests.
 """
 
+import gzip
 import io
+import json
 import os
+import shutil
 import struct
+import subprocess
+import sys
 import tarfile
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "../tests/data")
@@ -41,7 +49,8 @@ def archive(form, names):
             member.size = len(name)
             tar.addfile(member, io.BytesIO(name.encode()))
     # Blocks of zeros behind the end are of no use to a fuzzer.
-    return out.getvalue().rstrip(b"\0") + bytes(1024)
+    used = out.getvalue().rstrip(b"\0")
+    return used + bytes(-len(used) % 512 + 1024)
 
 
 def archives():
@@ -52,10 +61,130 @@ def archives():
     put("dali", "two.idx", b"v1.2 2\njpg 512 5 a.jpg cls 1536 5 a.cls\njpg 2560 9 dir/b.jpg cls 3584 9 dir/b.cls\n")
 
 
+def packed_archives():
+    """The first byte says how the harness compresses what follows: "g", "z", or not at all."""
+    two = archive(tarfile.USTAR_FORMAT, ("a.jpg", "a.cls", "dir/b.jpg", "dir/b.cls"))
+    put("tar_zip", "in_gzip", b"g" + two)
+    put("tar_zip", "in_zstd", b"z" + two)
+    for name in os.listdir(os.path.join(DATA, "tar")):
+        put("tar_zip", name, b"-" + read("tar", name))
+
+
 def shards():
-    index = read("mds", "index.json").replace(b"0/shard", b"shard")
-    put("mds", "raw", both(index, read("mds", "0", "shard.00000.mds")))
-    put("litdata", "raw", both(read("litdata", "index.json"), read("litdata", "chunk-0-0.bin")))
+    one_mds(["mds", "0"], "mds", "raw", b"")
+    one_mds(["mds-zip", "raw"], "mds", "small", b"")
+    for kind in ("br", "bz2", "gz", "snappy", "zstd"):
+        one_mds(["mds-zip", kind], "mds_zip", kind, b"-")
+    one_mds(["mds-zip", "zstd"], "mds_zip", "in_zstd", b"z", read("mds-zip", "raw", "shard.00000.mds"))
+    one_mds(["mds-zip", "gz"], "mds_zip", "in_gzip", b"g", read("mds-zip", "raw", "shard.00000.mds"))
+    one_chunk(["litdata"], "litdata", "raw", b"")
+    one_chunk(["litdata-tokens"], "litdata", "tokens", b"")
+    one_chunk(["litdata-zip", "raw"], "litdata", "small", b"")
+    for level in ("batch", "chunk", "sample", "sample-count", "tokens"):
+        one_chunk(["litdata-zip", level], "litdata_zip", level, b"-")
+    one_chunk(["litdata-zip", "chunk"], "litdata_zip", "in_zstd", b"z", read("litdata-zip", "raw", "chunk-0-0.bin"))
+
+
+def one_mds(folder, target, name, how, raw=None):
+    """The index of the first shard alone, and that; `$raw` and `$zip` stand for lengths: see `with_lengths`."""
+    index = json.loads(read(*folder, "index.json"))
+    index["shards"] = index["shards"][:1]
+    shard = index["shards"][0]
+    stored = shard["raw_data"] if shard["zip_data"] is None else shard["zip_data"]
+    content = read(*folder, stored["basename"]) if raw is None else raw
+    if shard["zip_data"] is None:
+        stored["bytes"] = "$raw"
+    else:
+        stored["bytes"] = "$zip"
+        if raw is not None:
+            shard["raw_data"]["bytes"] = "$raw"
+    put(target, name, both(unquoted(index), how + content))
+
+
+def one_chunk(folder, target, name, how, raw=None):
+    index = json.loads(read(*folder, "index.json"))
+    index["chunks"] = index["chunks"][:1]
+    chunk = index["chunks"][0]
+    content = read(*folder, chunk["filename"]) if raw is None else raw
+    # A compressed one that the harness does not make itself is told by its level.
+    chunk["filename"] = chunk["filename"].replace(":7", "")
+    if index["config"]["compression"] is not None:
+        index["config"]["compression"] = "zstd"
+    if raw is not None:
+        chunk["chunk_bytes"] = "$raw"
+    put(target, name, both(unquoted(index), how + content))
+
+
+def unquoted(index):
+    return json.dumps(index).replace('"$raw"', "$raw").replace('"$zip"', "$zip").encode()
+
+
+def records():
+    raw = read("tfrecord", "bytes", "raw.tfrecord")
+    train = read("tfrecord", "examples", "train.tfrecord-00000-of-00002")
+    put("tfrecord", "raw", b"-" + raw)
+    put("tfrecord", "examples", b"-" + train)
+    put("tfrecord", "sequence", b"-" + read("tfrecord", "sequence", "steps.tfrecord"))
+    put("tfrecord", "gzip", b"-" + read("tfrecord", "gzip", "train.tfrecord.gz"))
+    put("tfrecord", "zlib", b"-" + read("tfrecord", "zlib", "train.tfrecord"))
+    put("tfrecord", "in_gzip", b"g" + train)
+    put("tfrecord", "in_zlib", b"l" + raw)
+    put("tfrecord_dali", "raw.idx", read("tfrecord", "bytes", "raw.tfrecord.idx"))
+    payloads = []
+    while train:
+        (size,) = struct.unpack_from("<Q", train)
+        payloads.append(train[12 : 12 + size])
+        train = train[16 + size :]
+    put("example", "two", both(payloads[1], payloads[2]))
+    put("example", "first", both(payloads[0], payloads[4]))
+    put("example", "sequence", both(read("tfrecord", "sequence", "steps.tfrecord")[12:-4], b""))
+
+
+def lines():
+    for name in os.listdir(os.path.join(DATA, "lines")):
+        data = read("lines", name)
+        if name.endswith(".jsonl"):
+            put("jsonl", name, data)
+            put("text", name, data)
+        if name.endswith((".csv", ".tsv")):
+            put("csv", name, {"semicolon.csv": b";", "excel.tsv": b"\t"}.get(name, b",") + data)
+    put("csv", "open", b'|a|"b\n')
+    put("text", "ends", b"\xef\xbb\xbfone\r\n\n\r\r\ntwo")
+
+
+def patterns():
+    texts = ("{a,b}{0..1}", "b{0,1}", "b{00..01}", "b[0-9]", "**", "?{,b}", "*{[ab],}*", "{9..1}", "{a,{b,c}}", "[")
+    for number, text in enumerate(texts):
+        put("patterns", str(number), text.encode())
+
+
+def hdf5():
+    for name in os.listdir(os.path.join(DATA, "hdf5")):
+        data = read("hdf5", name)
+        if len(data) <= 20000:
+            put("hdf5", name, data)
+
+
+def sidecars():
+    """As the harness has the files: see fuzz_targets/sidecar.rs."""
+    if len(sys.argv) < 2:
+        return
+    two = archive(tarfile.USTAR_FORMAT, ("a.jpg", "a.cls", "dir/b.jpg", "dir/b.cls"))
+    whole = (
+        ("a.tar", two),
+        ("a.tar.gz", gzip.compress(two, mtime=0)),
+        ("a.tfrecord", read("tfrecord", "bytes", "raw.tfrecord")),
+        ("a.txt", b"one\ntwo\n\nthree\n"),
+    )
+    for number, (name, data) in enumerate(whole):
+        folder = tempfile.mkdtemp()
+        path = os.path.join(folder, name)
+        with open(path, "wb") as file:
+            file.write(data)
+        subprocess.run([sys.argv[1], "index", path], check=True, stdout=subprocess.DEVNULL)
+        with open(path + ".uidx", "rb") as file:
+            put("sidecar", name, bytes([number]) + file.read())
+        shutil.rmtree(folder)
 
 
 def arrays():
@@ -68,6 +197,45 @@ def arrays():
             put("megatron", name, both(data, read("arrays", name.replace(".idx", ".bin"))))
 
 
+def betons():
+    """Two samples of every kind of field, in the parts that fuzz_targets/beton.rs puts in their places."""
+    page = 2 << 20
+
+    def array(dtype, *shape):
+        text = ('[["", "%s"]]' % dtype).encode()
+        return struct.pack("<33Q", *shape, *[0] * (32 - len(shape)), len(text)) + text
+
+    # Name, number, arguments, format of the record, values of both samples; bytes stand for a place of them.
+    fields = (
+        ("image", 2, b"", "<BHHQ", ((1, 2, 1, b"raw..."), (0, 2, 1, b"jpeg"))),
+        ("raw", 3, b"", "<QQ", ((b"bytes", 5), (b"", 0))),
+        ("text", 5, b"", "<QQ", ((b"{}\0", 3), (b"[1]\0", 4))),
+        ("vector", 4, array("<f4", 2), "<Q", ((bytes(8),), (b"12345678",))),
+        ("label", 1, b"", "<q", ((-1,), (7,))),
+        ("score", 0, b"", "<d", ((0.5,), (-1.5,))),
+    )
+    for name, chosen in (("all", fields), ("images", fields[:1]), ("numbers", fields[3:])):
+        values, allocations, records = b"", b"", b""
+        for sample in range(2):
+            record = b""
+            for _, number, _, form, given in chosen:
+                # Structures are packed, and all else is a multiple of 8.
+                record += bytes(0 if number in (2, 3, 5) else -len(record) % 8)
+                places = []
+                for value in given[sample]:
+                    if isinstance(value, bytes):
+                        place, values = page + len(values), values + value
+                        allocations += struct.pack("<QQQ", sample, place, len(value)) if value else b""
+                        value = place
+                    places.append(value)
+                record += struct.pack(form, *places)
+            records += record + bytes(-len(record) % 8 if len(chosen) != 1 else 0)
+        head = struct.pack("<HHIQQ", 2, len(chosen), page, 2, 2 * page)
+        for title, number, arguments, _, _ in chosen:
+            head += struct.pack("<B16s1024s", number, title.encode(), arguments)
+        put("beton", name, both(head + records, both(values, allocations)))
+
+
 def states():
     for name in os.listdir(GOLDEN):
         if name.startswith("state"):
@@ -77,5 +245,5 @@ def states():
 
 
 if __name__ == "__main__":
-    for write in (archives, shards, arrays, states):
+    for write in (archives, packed_archives, shards, betons, arrays, records, lines, patterns, hdf5, states, sidecars):
         write()

@@ -1,7 +1,7 @@
 //! What went wrong: what was being done, to which file, at which byte, what to do about it, and the cause.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -162,21 +162,41 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &*self.0;
-        f.write_str(&inner.doing)?;
+        let mut line = OneLine(f);
+        line.write_str(&inner.doing)?;
         if let Some(file) = &inner.file {
-            // Debug escapes newlines and bytes that are not UTF-8, so a message is always one readable line.
-            write!(f, " {file:?}")?;
+            // Debug escapes bytes that are not UTF-8 too.
+            write!(line, " {file:?}")?;
         }
         if let Some(offset) = inner.offset {
-            write!(f, " at byte {offset}")?;
+            write!(line, " at byte {offset}")?;
         }
         if let Some(source) = &inner.source {
-            write!(f, ": {source}")?;
+            write!(line, ": {source}")?;
         }
         if let Some(remedy) = &inner.remedy {
-            write!(f, " ({remedy})")?;
+            write!(line, " ({remedy})")?;
         }
         Ok(())
+    }
+}
+
+/// Escapes newlines and all else that steers a terminal: names of columns in a message are whatever a file says.
+struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some(at) = rest.find(char::is_control) {
+            let (plain, tail) = rest.split_at(at);
+            let mut chars = tail.chars();
+            self.0.write_str(plain)?;
+            for part in chars.next().into_iter().flat_map(char::escape_debug) {
+                self.0.write_char(part)?;
+            }
+            rest = chars.as_str();
+        }
+        self.0.write_str(rest)
     }
 }
 
@@ -196,6 +216,16 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_a_file_made_up_steer_no_terminal() {
+        let cause = std::io::Error::other("in\r\x1b[2Jside");
+        let error = Error::new(ErrorKind::Corrupt, "no column \"a\nb\" in").with_source(cause);
+        let error = error.with_remedy("there are: \n, \u{85}, ü\t");
+        let line = "no column \"a\\nb\" in: in\\r\\u{1b}[2Jside (there are: \\n, \\u{85}, ü\\t)";
+        assert_eq!(error.to_string(), line);
+        assert_eq!(format!("{error:?}"), format!("Corrupt: {line}"));
+    }
 
     #[test]
     fn message_names_everything_on_one_line() {

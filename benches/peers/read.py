@@ -21,6 +21,11 @@ BATCH = 64
 BUFFER = 1000
 
 
+def pairs(rows):
+    """A batch; litdata's payloads are views, which no process can send to another."""
+    return [(bytes(row["jpg"]), row["cls"]) for row in rows]
+
+
 def tar(folder, workers):
     import webdataset
 
@@ -34,8 +39,7 @@ def mds(folder, workers):
     from torch.utils.data import DataLoader
 
     dataset = StreamingDataset(local=os.path.join(folder, "data"), shuffle=True, batch_size=BATCH)
-    rows = DataLoader(dataset, batch_size=BATCH, num_workers=workers, collate_fn=list)
-    return ([(row["jpg"], row["cls"]) for row in batch] for batch in rows)
+    return DataLoader(dataset, batch_size=BATCH, num_workers=workers, collate_fn=pairs)
 
 
 def tfrecord(folder, workers):
@@ -56,8 +60,7 @@ def litdata(folder, workers):
     from litdata import StreamingDataLoader, StreamingDataset
 
     dataset = StreamingDataset(folder, shuffle=True, seed=1)
-    rows = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, collate_fn=list)
-    return ([(row["jpg"], row["cls"]) for row in batch] for batch in rows)
+    return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, collate_fn=pairs)
 
 
 FORMATS = {reader.__name__: reader for reader in (tar, mds, tfrecord, litdata)}

@@ -1,10 +1,25 @@
-//! FFCV's .beton.
+//! FFCV's .beton: its head and records, one page and the allocations, each at the place where a whole file has it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use uringload::dataset::{Beton, BetonOptions};
-use uringload_fuzz::{files, walk};
+use uringload_fuzz::{files, two, walk};
+
+/// The shortest page that there is.
+const PAGE: u64 = 2 << 20;
 
 fuzz_target!(|data: &[u8]| {
-    walk(Beton::open(&[files(&[("a.beton", data)]).join("a.beton")], &BetonOptions { threads: 1 }));
+    let (head, rest) = two(data);
+    let path = files(&[("a.beton", head)]).join("a.beton");
+    if !rest.is_empty() {
+        let (page, allocations) = two(rest);
+        // The holes between them take no memory.
+        let file = File::options().write(true).open(&path).expect("the file is there");
+        file.write_all_at(page, PAGE).expect("there is room");
+        file.write_all_at(allocations, 2 * PAGE).expect("there is room");
+    }
+    Beton::detect(&path);
+    walk(Beton::open(&[path], &BetonOptions { threads: 1 }));
 });

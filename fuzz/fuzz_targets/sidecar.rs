@@ -1,14 +1,44 @@
-//! The index beside an archive, which must never be believed where it lies.
+//! The index beside a file, which must never be believed where it lies, with right checksums: that of a plain archive,
+//! of a compressed one, of TFRecord and of lines. The first byte of the input says which.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Tar, TarOptions};
-use uringload_fuzz::{files, walk};
+use std::fs;
+use uringload::dataset::{LineOptions, Lines, Missing, Tar, TarOptions, TfRecord, TfRecordContent, TfRecordOptions};
+use uringload_fuzz::{adopt, files, gzip, walk};
 
 const ARCHIVE: &[u8] = include_bytes!("../corpus/tar/two.tar");
+const RECORDS: &[u8] = include_bytes!("../../tests/data/tfrecord/bytes/raw.tfrecord");
+const LINES: &[u8] = b"one\ntwo\n\nthree\n";
 
 fuzz_target!(|data: &[u8]| {
-    let folder = files(&[("a.tar", ARCHIVE), ("a.tar.uidx", data)]);
-    let options = TarOptions { threads: 1, ..TarOptions::default() };
-    walk(Tar::open(&[folder.join("a.tar")], &options));
+    let Some((which, data)) = data.split_first() else { return };
+    let zip;
+    let (name, content) = match which % 4 {
+        0 => ("a.tar", ARCHIVE),
+        1 => {
+            zip = gzip(ARCHIVE);
+            ("a.tar.gz", &zip[..])
+        }
+        2 => ("a.tfrecord", RECORDS),
+        _ => ("a.txt", LINES),
+    };
+    let folder = files(&[(name, content)]);
+    let path = folder.join(name);
+    let mut sidecar = data.to_vec();
+    adopt(&mut sidecar, &path);
+    fs::write(folder.join(format!("{name}.uidx")), &sidecar).expect("a file");
+    match which % 4 {
+        0 | 1 => {
+            let options =
+                TarOptions { missing: Missing::Empty, no_sidecars: true, threads: 1, ..TarOptions::default() };
+            walk(Tar::open(&[path], &options));
+        }
+        2 => {
+            let content = TfRecordContent::Bytes;
+            let options = TfRecordOptions { content, no_sidecars: true, threads: 1, ..TfRecordOptions::default() };
+            walk(TfRecord::open(&[path], &options));
+        }
+        _ => walk(Lines::open(&[path], &LineOptions { no_sidecars: true, threads: 1, ..LineOptions::default() })),
+    }
 });

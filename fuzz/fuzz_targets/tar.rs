@@ -2,10 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Tar, TarOptions};
+use uringload::dataset::{Damaged, Missing, Tar, TarOptions};
 use uringload_fuzz::{files, walk};
 
 fuzz_target!(|data: &[u8]| {
-    let options = TarOptions { no_sidecars: true, threads: 1, ..TarOptions::default() };
-    walk(Tar::open(&[files(&[("a.tar", data)]).join("a.tar")], &options));
+    let path = files(&[("a.tar", data)]).join("a.tar");
+    for (damaged, missing) in [(Damaged::Error, Missing::Error), (Damaged::Keep, Missing::Empty)] {
+        let options = TarOptions { damaged, missing, no_sidecars: true, threads: 1, ..TarOptions::default() };
+        walk(Tar::open(&[&path], &options));
+    }
 });

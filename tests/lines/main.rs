@@ -156,6 +156,8 @@ fn options_that_contradict_each_other_are_refused() {
     refused(&columns(LineFormat::Jsonl, &["a", "a"]), "asked for twice");
     refused(&columns(LineFormat::Csv, &["a:f16"]), "cannot be had as f16");
     refused(&columns(LineFormat::Csv, &["c"]), "the columns are: a, b");
+    let names = open(b"\"two\nlines\",\"\x1b[2J\"\n1,2\n", &columns(LineFormat::Csv, &["c"]));
+    assert_error(names, ErrorKind::InvalidArgument, &["the columns are: two\\nlines, \\u{1b}[2J"]);
     let typed = |format, name: &str| LineOptions { dtypes: vec![(name.into(), DType::I64)], ..quiet(format) };
     refused(&typed(LineFormat::Jsonl, "a"), "not asked for");
     refused(&typed(LineFormat::Csv, "c"), "no column is called \"c\"");

@@ -58,6 +58,11 @@ fn numbers_and_truths_by_type() {
     for (line, words) in [
         ("x,1,1,1,", "field \"i\" is \"x\" and no i64"),
         (",1,1,1,", "field \"i\" is \"\" and no i64"),
+        // A value may have a gigabyte.
+        (
+            "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy,1,1,1,",
+            "field \"i\" is \"yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy...\" and no i64",
+        ),
         ("1,1,2,1,", "field \"b\" is \"2\" and no bool"),
         ("1,1,1,65536,", "field \"u\" is \"65536\" and no u16"),
         ("1,1,1,1", "a row has 4 fields, where the header has 5"),

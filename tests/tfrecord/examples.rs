@@ -206,6 +206,8 @@ fn which_records_are_examples() {
     }
     let bytes = TfRecordOptions { content: TfRecordContent::Bytes, ..asked(&["label"]) };
     assert_error(open(&[label(1)], &bytes), ErrorKind::InvalidArgument, &["have no features"]);
+    let torn = features(&[("a\n\x1bb", integers(&[1]))]);
+    assert_error(open(&[torn], &asked(&["c"])), ErrorKind::InvalidArgument, &["there are: a\\n\\u{1b}b"]);
 }
 
 /// A first record that is damaged does not decide, and neither does it keep the others from being read.

@@ -1,7 +1,7 @@
 //! Fields of a row of comma separated values become values. The parser is csv-core's.
 
 use super::super::Value;
-use super::values::{Column, Kind, Room, Wrong, number, truth};
+use super::values::{Column, Kind, Room, Wrong, number, shortened, truth};
 use bytes::Bytes;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder, Terminator};
 use std::fmt;
@@ -139,7 +139,8 @@ fn value(row: &Bytes, column: &Column, field: FieldText<'_>, room: &mut Room) ->
         })),
     };
     parsed.ok_or_else(|| {
-        let doing = format!("field {:?} is {:?} and no {}, in", column.name, trimmed(), column.field().dtype);
+        let (name, dtype) = (&column.name, column.field().dtype);
+        let doing = format!("field {name:?} is {:?} and no {dtype}, in", shortened(trimmed()));
         Wrong { doing, at, remedy: "leave its type away: without one it is text" }
     })
 }

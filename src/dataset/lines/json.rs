@@ -1,7 +1,7 @@
 //! Fields of a line of JSON become values. The parser is serde_json's; only what was asked for is looked into.
 
 use super::super::{DType, Value};
-use super::values::{Column, Kind, Room, Scratch, Wrong, number, put_number, truth, type_of};
+use super::values::{Column, Kind, Room, Scratch, Wrong, number, put_number, shortened, truth, type_of};
 use bytes::{Bytes, BytesMut};
 use memchr::memchr;
 use serde::Deserializer as _;
@@ -113,15 +113,6 @@ fn wanted(kind: Kind) -> String {
         Kind::Number(dtype) => format!("a number ({dtype})"),
         Kind::Numbers(dtype) => format!("an array of numbers ({dtype})"),
         Kind::Bool => "true or false".into(),
-    }
-}
-
-/// Text for a message.
-fn shortened(text: &str) -> String {
-    const CHARS_TOLD: usize = 40;
-    match text.char_indices().nth(CHARS_TOLD) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

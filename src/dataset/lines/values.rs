@@ -132,3 +132,12 @@ pub(super) struct Scratch {
     /// Where each column's value lies in the line.
     pub(super) places: Vec<Option<Range<usize>>>,
 }
+
+/// Text for a message: a value may have as many bytes as a line.
+pub(super) fn shortened(text: &str) -> String {
+    const CHARS_TOLD: usize = 40;
+    match text.char_indices().nth(CHARS_TOLD) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}

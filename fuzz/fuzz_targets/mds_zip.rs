@@ -1,0 +1,19 @@
+//! MDS: an index.json and a shard that is compressed as a whole.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uringload::dataset::{BadShards, Mds, MdsOptions};
+use uringload_fuzz::{compressed, files, two, walk, with_lengths};
+
+fuzz_target!(|data: &[u8]| {
+    let (index, shard) = two(data);
+    let zip = compressed(shard);
+    let index = with_lengths(index, shard.len().saturating_sub(1), zip.len());
+    let names = ["zstd", "gz", "br", "bz2", "snappy"].map(|end| format!("shard.00000.mds.{end}"));
+    let mut all: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &zip[..])).collect();
+    all.push(("index.json", &index));
+    let folder = files(&all);
+    for bad_shards in [BadShards::Refuse, BadShards::FailSamples] {
+        walk(Mds::open(&[folder], &MdsOptions { bad_shards, threads: 1 }));
+    }
+});

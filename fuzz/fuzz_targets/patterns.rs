@@ -1,0 +1,40 @@
+//! Braces and wildcards, as a user may type them.
+#![no_main]
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use uringload::dataset::Folder;
+use uringload_fuzz::{files, walk};
+
+/// Longer ones say nothing else.
+const PATTERN_BYTES_MAX: usize = 200;
+
+fuzz_target!(|data: &[u8]| -> Corpus {
+    // Without a dot there is no way out of the folder; braces could make two of one.
+    if data.contains(&b'.') && !is_range(data) || data.len() > PATTERN_BYTES_MAX || data.starts_with(b"/") {
+        return Corpus::Reject;
+    }
+    let folder = files(&[("a", b"1"), ("b0", b"2"), ("b1", b"3"), ("ab", b"4"), ("[", b"5"), ("{a,b}", b"6")]);
+    walk(Folder::open(&[folder.join(OsStr::from_bytes(data))]));
+    Corpus::Keep
+});
+
+/// Whether all dots stand in pairs between digits, letters or signs of a range such as `{1..9}`, without a comma that
+/// could set one of them apart.
+fn is_range(data: &[u8]) -> bool {
+    let mut rest = data;
+    while let Some(at) = rest.iter().position(|&byte| byte == b'.') {
+        let before = at.checked_sub(1).map(|before| rest[before]);
+        let after = rest.get(at + 2);
+        let is_dots = rest.get(at + 1) == Some(&b'.');
+        if !is_dots || !before.is_some_and(|byte| byte.is_ascii_alphanumeric()) {
+            return false;
+        }
+        if !after.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
+            return false;
+        }
+        rest = &rest[at + 2..];
+    }
+    true
+}

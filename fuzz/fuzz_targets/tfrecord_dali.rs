@@ -1,0 +1,19 @@
+//! DALI's index beside a file of TFRecord.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uringload::dataset::{TfRecord, TfRecordContent, TfRecordOptions};
+use uringload_fuzz::{files, walk};
+
+const RECORDS: &[u8] = include_bytes!("../../tests/data/tfrecord/bytes/raw.tfrecord");
+
+fuzz_target!(|data: &[u8]| {
+    let folder = files(&[("a.tfrecord", RECORDS), ("a.idx", data)]);
+    let options = TfRecordOptions {
+        content: TfRecordContent::Bytes,
+        no_sidecars: true,
+        threads: 1,
+        ..TfRecordOptions::default()
+    };
+    walk(TfRecord::open(&[folder.join("a.tfrecord")], &options));
+});
