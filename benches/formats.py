@@ -18,6 +18,7 @@ import argparse
 import datetime
 import glob
 import json
+import mmap
 import os
 import resource
 import shutil
@@ -78,6 +79,8 @@ def ours(binary, data, name):
         spent, _ = timed(command)
         result = json.load(out)
     result["process_cpu_s"] = spent["cpu_s"]
+    # Where it lies on this machine is nobody's business.
+    del result["dataset"]["roots"]
     result["samples_per_s"] = result["samples"] / result["wall_s"]
     # The raw read that comes before is of the same process: its CPU time is not the loader's.
     result["cpu_s_per_sample"] = result["cpu_s"] / result["samples"]
@@ -120,29 +123,35 @@ def folder_bytes(folder):
                if os.path.isfile(path))
 
 
-def write_rate(path, size):
-    """Bytes a second of plain large writes to one file, synced at the end."""
-    chunk = memoryview(os.urandom(WRITE_CHUNK))
+def write_rate(path, size, flags):
+    """Bytes a second of plain large writes to one file, one at a time, synced at the end."""
+    # What is mapped begins at a page, as direct writes want it.
+    chunk = mmap.mmap(-1, WRITE_CHUNK)
+    chunk.write(os.urandom(WRITE_CHUNK))
     start = time.perf_counter()
-    with open(path, "wb", buffering=0) as file:
-        for _ in range(size // WRITE_CHUNK):
-            file.write(chunk)
-        os.fsync(file.fileno())
-    return size // WRITE_CHUNK * WRITE_CHUNK / (time.perf_counter() - start)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o644)
+    for _ in range(size // WRITE_CHUNK):
+        os.write(file, chunk)
+    os.fsync(file)
+    os.close(file)
+    rate = size // WRITE_CHUNK * WRITE_CHUNK / (time.perf_counter() - start)
+    os.remove(path)
+    return rate
 
 
-def pack(binary, data):
-    """Packing the archives anew, and plain writes of as many bytes."""
+def pack(binary, data, rounds):
+    """Packing the archives anew from the disk, and plain writes of as many bytes, in turns."""
     folder, target = os.path.join(data, "tar"), os.path.join(data, "packed")
-    shutil.rmtree(target, ignore_errors=True)
-    drop_caches(folder)
-    packed, _ = timed([binary, "pack", folder, target, "--shard-size", "64MiB"])
-    size = folder_bytes(target)
-    shutil.rmtree(target)
-    plain = os.path.join(data, "plain.part")
-    rate = write_rate(plain, size)
-    os.remove(plain)
-    return {**packed, "bytes": size, "plain_bytes_per_s": rate}
+    plain, done = os.path.join(data, "plain.part"), []
+    for _ in range(rounds):
+        shutil.rmtree(target, ignore_errors=True)
+        drop_caches(folder)
+        packed, _ = timed([binary, "pack", folder, target, "--shard-size", "64MiB"])
+        size = folder_bytes(target)
+        shutil.rmtree(target)
+        rates = {"direct": write_rate(plain, size, os.O_DIRECT), "buffered": write_rate(plain, size, 0)}
+        done.append({**packed, "bytes": size, "bytes_per_s": size / packed["wall_s"], "plain_bytes_per_s": rates})
+    return done
 
 
 def format_lines(runs, peers, name):
@@ -184,19 +193,23 @@ def token_lines(runs):
            report.at_least(share, 0.9))
 
 
-def rest_lines(indexed, packed):
+def rest_lines(indexed, packed, runs):
     built = indexed["built"]
     share = built["read_bytes"] / indexed["bytes"]
+    rate = indexed["bytes"] / built["wall_s"]
+    of_disk = rate / report.median(report.values(runs["records"], "raw_read_bytes_per_s"))
     yield ("index of the archives", f"{built['wall_s']:.2f} s, {100 * share:.1f} % of the bytes read, "
-           f"{indexed['bytes'] / built['wall_s'] / 1e6:.0f} MB of archives a second", "≤ 5 % or 0.8 of the disk",
-           report.at_most(share, 0.05))
+           f"{rate / 1e6:.0f} MB of archives a second, {of_disk:.2f} of raw reads", "≤ 5 % or ≥ 0.8 of the disk",
+           "PASS" if share <= 0.05 else report.at_least(of_disk, 0.8))
     start = report.median(indexed["start_s"]) * 1e3
     yield ("start with the index there, ms (whole `inspect` process)", f"{start:.0f}", "≤ 20",
            report.at_most(start, 20))
-    rate = packed["bytes"] / packed["wall_s"]
-    share = rate / packed["plain_bytes_per_s"]
-    yield ("pack, of plain writes of as many bytes", f"{rate / 1e6:.0f} MB/s, {share:.2f}", "≥ 0.7",
-           report.at_least(share, 0.7))
+    plain = {way: [one["plain_bytes_per_s"][way] for one in packed] for way in packed[0]["plain_bytes_per_s"]}
+    way = max(plain, key=lambda way: report.median(plain[way]))
+    share, low, high = report.ratio(report.values(packed, "bytes_per_s"), plain[way])
+    yield (f"pack (from a cold disk to the same), of plain {way} writes of as many bytes",
+           f"{report.median(report.values(packed, 'bytes_per_s')) / 1e6:.0f} MB/s, {share:.2f} ({low:.2f} to {high:.2f})",
+           "≥ 0.7", report.at_least(share, 0.7))
 
 
 def main():
@@ -231,20 +244,25 @@ def main():
                 peers.setdefault(name, []).append(done)
             print(f"formats: round {number + 1} {who:6} {name:8} {done['samples_per_s']:8.0f} samples/s "
                   f"{done['cpu_s_per_sample'] * 1e6:6.1f} CPU us/sample", file=sys.stderr, flush=True)
-    packed = pack(binary, data)
+    packed = pack(binary, data, args.rounds)
     result = {"version": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
               "command": " ".join(["benches/formats.py", *sys.argv[1:]]), "rounds": args.rounds,
               "machine": machine.facts(data), "runs": runs, "peers": peers,
               "workers": {name: tried for name, (_, tried) in best.items()}, "index": indexed, "pack": packed,
               "versions": versions(python)}
     name = f"{result['date'][:10]}-formats-{machine.short_name(result['machine'])}"
-    lines = [line for name_ in FORMATS for line in format_lines(runs, peers, name_)]
-    lines += [*token_lines(runs), *rest_lines(indexed, packed)]
+    report.save(args.out, name, result, markdown(result))
+
+
+def markdown(result):
+    runs = result["runs"]
+    lines = [line for name in FORMATS for line in format_lines(runs, result["peers"], name)]
+    lines += [*token_lines(runs), *rest_lines(result["index"], result["pack"], runs)]
     out = [f"# Formats, {result['date'][:10]}", "", machine.describe(result["machine"]),
-           f"- `{result['command']}`: medians of {args.rounds} interleaved rounds, 90 % intervals by bootstrap",
+           f"- `{result['command']}`: medians of {result['rounds']} interleaved rounds, 90 % intervals by bootstrap",
            f"- {', '.join(f'{package} {version}' for package, version in result['versions'].items())}", "",
            *report.table(lines)]
-    report.save(args.out, name, result, "\n".join(out))
+    return "\n".join(out)
 
 
 def versions(python):
