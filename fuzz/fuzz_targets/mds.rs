@@ -11,6 +11,6 @@ fuzz_target!(|data: &[u8]| {
     let folder = files(&[("index.json", &index), ("shard.00000.mds", shard)]);
     Mds::detect(folder);
     for bad_shards in [BadShards::Refuse, BadShards::FailSamples] {
-        walk(Mds::open(&[folder], &MdsOptions { bad_shards, threads: 1 }));
+        walk(Mds::open(&[folder], &MdsOptions { bad_shards, threads: 1, ..MdsOptions::default() }));
     }
 });

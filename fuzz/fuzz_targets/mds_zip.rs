@@ -14,6 +14,6 @@ fuzz_target!(|data: &[u8]| {
     all.push(("index.json", &index));
     let folder = files(&all);
     for bad_shards in [BadShards::Refuse, BadShards::FailSamples] {
-        walk(Mds::open(&[folder], &MdsOptions { bad_shards, threads: 1 }));
+        walk(Mds::open(&[folder], &MdsOptions { bad_shards, threads: 1, ..MdsOptions::default() }));
     }
 });
