@@ -354,6 +354,14 @@ pub struct Origin {
     pub id: SampleId,
 }
 
+/// Which of several sequences, one behind the other, has element `id`, and the element's number there: `ends` has where
+/// each ends. Empty ones end where they begin, so that the search passes over them.
+fn locate(ends: &[u64], id: u64) -> (usize, u64) {
+    let part = ends.partition_point(|&end| end <= id);
+    let start = if part == 0 { 0 } else { ends[part - 1] };
+    (part, id - start)
+}
+
 /// A [`FileTable`] is full.
 fn too_many_files(root: &std::path::Path) -> Error {
     Error::new(ErrorKind::InvalidArgument, "a dataset has at most 4294967295 files; too many are in").with_file(root)

@@ -139,9 +139,8 @@ impl Beton {
 
     /// The file of a sample, and the sample's number there.
     fn locate(&self, id: SampleId) -> (usize, usize) {
-        let file = self.ends.partition_point(|&end| end <= id.0);
-        let start = if file == 0 { 0 } else { self.ends[file - 1] };
-        (file, (id.0 - start) as usize)
+        let (file, number) = super::locate(&self.ends, id.0);
+        (file, number as usize)
     }
 
     /// Bytes of all spans of a sample.

@@ -299,10 +299,9 @@ impl Table {
 
     /// The group of a row, and the row's number there.
     pub(super) fn locate(&self, id: SampleId) -> (UnitId, u64) {
-        let group = self.ends.partition_point(|&end| end <= id.0);
-        let start = if group == 0 { 0 } else { self.ends[group - 1] };
+        let (group, number) = super::locate(&self.ends, id.0);
         // `new` has compared the number of groups.
-        (UnitId(group as u32), id.0 - start)
+        (UnitId(group as u32), number)
     }
 
     pub(super) fn largest_decoded(&self) -> u64 {

@@ -90,10 +90,8 @@ impl Concat {
 
     /// Which dataset has the sample (an index into [`parts`](Concat::parts)), and its number there.
     pub fn locate(&self, id: SampleId) -> (usize, SampleId) {
-        // Datasets without a sample end where they begin, so that the search passes over them.
-        let part = self.ends.partition_point(|&end| end <= id.0);
-        let start = if part == 0 { 0 } else { self.ends[part - 1] };
-        (part, SampleId(id.0 - start))
+        let (part, number) = super::locate(&self.ends, id.0);
+        (part, SampleId(number))
     }
 
     /// The dataset that has the sample, and its number there.

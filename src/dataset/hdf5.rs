@@ -216,9 +216,7 @@ impl Hdf5 {
 
     /// The file of a sample, and the sample's row there.
     fn locate(&self, id: SampleId) -> (usize, u64) {
-        let file = self.ends.partition_point(|&end| end <= id.0);
-        let start = if file == 0 { 0 } else { self.ends[file - 1] };
-        (file, id.0 - start)
+        super::locate(&self.ends, id.0)
     }
 
     /// The bands of a unit, which file they are of, and which of them it is.

@@ -126,10 +126,8 @@ impl Records {
 
     /// The file that a record lies in, and its number there, from 0.
     pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        // Files without a record end where they begin, so that the search passes over them.
-        let file = self.ends.partition_point(|&end| end <= id.0);
-        let start = if file == 0 { 0 } else { self.ends[file - 1] };
-        (FileId(file as u32), id.0 - start)
+        let (file, number) = super::locate(&self.ends, id.0);
+        (FileId(file as u32), number)
     }
 }
 

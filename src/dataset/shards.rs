@@ -196,10 +196,7 @@ impl Shards {
 
     /// The shard of a sample, and the sample's number there.
     fn locate(&self, id: SampleId) -> (usize, u64) {
-        // Shards without a sample end where they begin, so that the search passes over them.
-        let shard = self.ends.partition_point(|&end| end <= id.0);
-        let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
-        (shard, id.0 - start)
+        super::locate(&self.ends, id.0)
     }
 
     /// Where a sample lies; `None` if its shard is bad.

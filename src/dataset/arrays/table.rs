@@ -333,10 +333,7 @@ impl Table {
         if self.samples == ArraySamples::Files {
             return (id as usize, 0);
         }
-        // Files without a sample end where they begin, so that the search passes over them.
-        let file = self.ends.partition_point(|&end| end <= id);
-        let start = if file == 0 { 0 } else { self.ends[file - 1] };
-        (file, id - start)
+        super::super::locate(&self.ends, id)
     }
 
     /// Where the values of a sample lie: first byte and length of each column's.
