@@ -1,7 +1,8 @@
-//! What uringload calls: the kernel. Every `unsafe` of the library and the binary lives in this crate, behind types
-//! that cannot be misused from safe code.
+//! What uringload calls: the kernel, and the driver of a GPU. Every `unsafe` of the library and the binary lives in
+//! this crate, behind types that cannot be misused from safe code.
 //!
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
+//! - [`cuda`]: the driver of a GPU, loaded at run time.
 //! - [`copy`]: many pieces into one block.
 //! - [`event`]: a descriptor for poll loops.
 //! - [`ring`]: an io_uring that owns every part in flight.
@@ -14,6 +15,7 @@
 pub mod arena;
 pub mod block;
 pub mod copy;
+pub mod cuda;
 pub mod event;
 pub mod file;
 pub mod ring;

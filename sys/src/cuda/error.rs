@@ -1,0 +1,104 @@
+//! What the driver answers.
+
+use super::table::Code;
+use std::fmt;
+
+/// A call that failed (`CUresult` of `cuda.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaError {
+    /// The driver's number for it.
+    pub code: i32,
+    /// The function that said so.
+    pub call: &'static str,
+}
+
+pub(crate) const NOT_READY: Code = 600;
+pub(crate) const STUB_LIBRARY: Code = 34;
+pub(crate) const NO_DEVICE: Code = 100;
+const INVALID_VALUE: Code = 1;
+const OUT_OF_MEMORY: Code = 2;
+const DEINITIALIZED: Code = 4;
+const DEVICE_UNAVAILABLE: Code = 46;
+const INVALID_CONTEXT: Code = 201;
+const ECC_UNCORRECTABLE: Code = 214;
+const NVLINK_UNCORRECTABLE: Code = 220;
+const CONTEXT_IS_DESTROYED: Code = 709;
+const UNKNOWN: Code = 999;
+
+impl CudaError {
+    /// Whether the device has no memory left.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code == OUT_OF_MEMORY
+    }
+
+    /// Whether nothing that follows can succeed in this process: the device is gone, its context is destroyed, or what
+    /// ran there failed (such errors are kept and told by every later call).
+    pub fn is_fatal(&self) -> bool {
+        matches!(
+            self.code,
+            DEINITIALIZED | DEVICE_UNAVAILABLE | INVALID_CONTEXT | ECC_UNCORRECTABLE | NVLINK_UNCORRECTABLE | 700
+                ..=719 | UNKNOWN
+        )
+    }
+
+    /// Whether the context was destroyed, by `cuDevicePrimaryCtxReset` or the end of the process.
+    pub fn is_destroyed_context(&self) -> bool {
+        matches!(self.code, CONTEXT_IS_DESTROYED | INVALID_CONTEXT | DEINITIALIZED)
+    }
+
+    /// A call that was not made because its arguments cannot be right.
+    pub(crate) fn invalid(call: &'static str) -> CudaError {
+        CudaError { code: INVALID_VALUE, call }
+    }
+
+    /// The name in `cuda.h`, for the codes that a loader can meet.
+    pub fn name(&self) -> &'static str {
+        match self.code {
+            INVALID_VALUE => "CUDA_ERROR_INVALID_VALUE",
+            OUT_OF_MEMORY => "CUDA_ERROR_OUT_OF_MEMORY",
+            3 => "CUDA_ERROR_NOT_INITIALIZED",
+            DEINITIALIZED => "CUDA_ERROR_DEINITIALIZED",
+            STUB_LIBRARY => "CUDA_ERROR_STUB_LIBRARY",
+            DEVICE_UNAVAILABLE => "CUDA_ERROR_DEVICE_UNAVAILABLE",
+            NO_DEVICE => "CUDA_ERROR_NO_DEVICE",
+            101 => "CUDA_ERROR_INVALID_DEVICE",
+            200 => "CUDA_ERROR_INVALID_IMAGE",
+            INVALID_CONTEXT => "CUDA_ERROR_INVALID_CONTEXT",
+            209 => "CUDA_ERROR_NO_BINARY_FOR_GPU",
+            ECC_UNCORRECTABLE => "CUDA_ERROR_ECC_UNCORRECTABLE",
+            218 => "CUDA_ERROR_INVALID_PTX",
+            NVLINK_UNCORRECTABLE => "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+            222 => "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+            304 => "CUDA_ERROR_OPERATING_SYSTEM",
+            400 => "CUDA_ERROR_INVALID_HANDLE",
+            500 => "CUDA_ERROR_NOT_FOUND",
+            NOT_READY => "CUDA_ERROR_NOT_READY",
+            700 => "CUDA_ERROR_ILLEGAL_ADDRESS",
+            701 => "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+            702 => "CUDA_ERROR_LAUNCH_TIMEOUT",
+            CONTEXT_IS_DESTROYED => "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+            712 => "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+            713 => "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+            716 => "CUDA_ERROR_MISALIGNED_ADDRESS",
+            719 => "CUDA_ERROR_LAUNCH_FAILED",
+            801 => "CUDA_ERROR_NOT_SUPPORTED",
+            803 => "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+            804 => "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+            UNKNOWN => "CUDA_ERROR_UNKNOWN",
+            _ => "CUDA error",
+        }
+    }
+}
+
+impl fmt::Display for CudaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.call, self.name(), self.code)
+    }
+}
+
+impl std::error::Error for CudaError {}
+
+/// The result of `call`.
+pub(crate) fn check(call: &'static str, code: Code) -> Result<(), CudaError> {
+    if code == 0 { Ok(()) } else { Err(CudaError { code, call }) }
+}

@@ -1,0 +1,648 @@
+//! What runs on the device: the kernels of `sys/kernels`, and the tables that they read.
+//!
+//! A table is a list of rows that was uploaded before. Its rows name addresses; each is checked here against the memory
+//! that it must lie in, so that no kernel reads or writes anything else.
+
+use super::context::Context;
+use super::copies::Uploaded;
+use super::error::{CudaError, check};
+use super::memory::DeviceMemory;
+use super::stream::Stream;
+use super::table::Handle;
+use std::ffi::{CStr, CString, c_uint, c_void};
+use std::fmt;
+use std::ops::Range;
+
+/// PTX for compute capability 7.0, which every driver from CUDA 12.0 on compiles for its device.
+const PTX: &str = concat!(include_str!("../../kernels/kernels.ptx"), "\0");
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+
+/// Bytes that a block of threads moves at a time.
+const CHUNK_BYTES: u64 = 16 << 10;
+
+/// The largest grid in y.
+const GRID_Y_MAX: u64 = 65_535;
+
+/// The largest grid in x that is of use: kernels go over their work in steps of the grid.
+const GRID_X_MAX: u64 = 1 << 20;
+
+/// A range of a device's memory.
+#[derive(Clone)]
+pub struct Span {
+    memory: DeviceMemory,
+    start: usize,
+    len: usize,
+}
+
+impl Span {
+    /// The bytes `range` of `memory`; `None` where they lie outside.
+    pub fn new(memory: &DeviceMemory, range: Range<usize>) -> Option<Span> {
+        let is_inside = range.start <= range.end && range.end <= memory.len();
+        is_inside.then(|| Span { memory: memory.clone(), start: range.start, len: range.len() })
+    }
+
+    /// A range of it; `None` where that lies outside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Span> {
+        let is_inside = range.start <= range.end && range.end <= self.len;
+        is_inside.then(|| Span { memory: self.memory.clone(), start: self.start + range.start, len: range.len() })
+    }
+
+    /// The memory that it is a range of.
+    pub fn memory(&self) -> &DeviceMemory {
+        &self.memory
+    }
+
+    /// Where it starts in its memory, in bytes.
+    pub fn offset(&self) -> usize {
+        self.start
+    }
+
+    /// Address of the first byte.
+    pub fn address(&self) -> u64 {
+        self.memory.address() + self.start as u64
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies its bytes to the host and waits for that; see [`DeviceMemory::read`].
+    ///
+    /// # Errors
+    /// Where `to` is of another length; what the driver says.
+    pub fn read(&self, to: &mut [u8]) -> Result<(), CudaError> {
+        self.memory.read(self.start..self.start + self.len, to)
+    }
+
+    fn holds(&self, address: u64, len: u64) -> bool {
+        let start = self.address();
+        address >= start && address.checked_add(len).is_some_and(|end| end <= start + self.len as u64)
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Span({:#x}, {} bytes)", self.address(), self.len)
+    }
+}
+
+/// A row of a kernel's table: little-endian words.
+trait Encoded: Sized {
+    const BYTES: usize;
+    /// Address and length of the bytes that the kernel reads.
+    fn reads(&self) -> (u64, u64);
+    fn decode(bytes: &[u8]) -> Self;
+}
+
+/// Bytes that go from one place to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Address on the device.
+    pub source: u64,
+    /// First byte in the target.
+    pub target: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Bytes that become one row of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Address on the device.
+    pub source: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// An image of unsigned bytes, rows of pixels of interleaved channels, and what is wanted of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Image {
+    /// Address on the device.
+    pub source: u64,
+    /// Pixels from top to bottom.
+    pub height: u32,
+    /// Pixels from left to right.
+    pub width: u32,
+    /// The box that is wanted, in pixels: left, top, width, height.
+    pub crop: [f32; 4],
+    /// Whether left and right are exchanged.
+    pub flip: bool,
+}
+
+impl Piece {
+    /// Bytes of a row.
+    pub const BYTES: usize = 24;
+
+    /// Appends the row to a table.
+    pub fn encode(&self, table: &mut Vec<u8>) {
+        for word in [self.source, self.target, self.len] {
+            table.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+impl Row {
+    /// Bytes of a row.
+    pub const BYTES: usize = 16;
+
+    /// Appends the row to a table.
+    pub fn encode(&self, table: &mut Vec<u8>) {
+        for word in [self.source, self.len] {
+            table.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+impl Image {
+    /// Bytes of a row.
+    pub const BYTES: usize = 40;
+
+    /// Appends the row to a table.
+    pub fn encode(&self, table: &mut Vec<u8>) {
+        table.extend_from_slice(&self.source.to_le_bytes());
+        table.extend_from_slice(&self.height.to_le_bytes());
+        table.extend_from_slice(&self.width.to_le_bytes());
+        self.crop.iter().for_each(|edge| table.extend_from_slice(&edge.to_le_bytes()));
+        table.extend_from_slice(&u32::from(self.flip).to_le_bytes());
+        table.extend_from_slice(&0u32.to_le_bytes());
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+impl Encoded for Piece {
+    const BYTES: usize = Piece::BYTES;
+
+    fn reads(&self) -> (u64, u64) {
+        (self.source, self.len)
+    }
+
+    fn decode(bytes: &[u8]) -> Piece {
+        Piece { source: word(bytes, 0), target: word(bytes, 8), len: word(bytes, 16) }
+    }
+}
+
+impl Encoded for Row {
+    const BYTES: usize = Row::BYTES;
+
+    fn reads(&self) -> (u64, u64) {
+        (self.source, self.len)
+    }
+
+    fn decode(bytes: &[u8]) -> Row {
+        Row { source: word(bytes, 0), len: word(bytes, 8) }
+    }
+}
+
+/// An element that fills memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// The element, little endian, in the low bytes.
+    pub pattern: u64,
+    /// Its bytes: 1, 2, 4 or 8.
+    pub size: u32,
+}
+
+/// Type of tokens as they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenType {
+    /// 2 bytes.
+    U16,
+    /// 4 bytes.
+    U32,
+}
+
+/// How rows of tokens become rows of `i64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// As they are stored.
+    pub stored: TokenType,
+    /// Elements of each row.
+    pub seq_len: u64,
+    /// What stands behind the last token.
+    pub pad_id: i64,
+    /// What stands in labels where there is no next token.
+    pub ignore: i64,
+}
+
+/// Type of pixels as they are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PixelType {
+    /// Unsigned bytes.
+    U8,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 half precision.
+    F16,
+    /// The upper half of a single-precision number.
+    BF16,
+}
+
+impl PixelType {
+    /// Bytes of a pixel's channel.
+    pub fn size(self) -> u64 {
+        match self {
+            PixelType::U8 => 1,
+            PixelType::F16 | PixelType::BF16 => 2,
+            PixelType::F32 => 4,
+        }
+    }
+}
+
+/// How images become a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Images {
+    /// As they are wanted.
+    pub pixel: PixelType,
+    /// Channels of the images, 1 to 4.
+    pub channels: u32,
+    /// Pixels from top to bottom, as they are wanted.
+    pub height: u32,
+    /// Pixels from left to right, as they are wanted.
+    pub width: u32,
+    /// Whether the channels of a pixel lie together (NHWC), or each channel is a plane (NCHW).
+    pub channels_last: bool,
+    /// What each channel is multiplied with.
+    pub scale: [f32; 4],
+    /// What is added to each channel then.
+    pub bias: [f32; 4],
+}
+
+macro_rules! kernels {
+    ($($field:ident = $name:literal,)*) => {
+        /// The functions of the module.
+        struct Functions { $($field: Handle,)* }
+
+        impl Functions {
+            fn find(context: &Context, module: Handle) -> Result<Functions, CudaError> {
+                Ok(Functions { $($field: function(context, module, $name)?,)* })
+            }
+        }
+    };
+}
+
+kernels! {
+    gather = c"ur_gather",
+    fill = c"ur_fill",
+    pad = c"ur_pad",
+    tokens_u16 = c"ur_tokens_u16",
+    tokens_u32 = c"ur_tokens_u32",
+    images_u8 = c"ur_images_u8",
+    images_f32 = c"ur_images_f32",
+    images_f16 = c"ur_images_f16",
+    images_bf16 = c"ur_images_bf16",
+    burn = c"ur_burn",
+}
+
+/// The kernels, loaded for one device.
+pub struct Kernels {
+    context: Context,
+    module: Handle,
+    functions: Functions,
+}
+
+// SAFETY: a module and its functions are handles that any thread may pass to the driver, which is thread-safe; nothing
+// here is changed after it was made.
+unsafe impl Send for Kernels {}
+// SAFETY: as for Send.
+unsafe impl Sync for Kernels {}
+
+/// One parameter of a kernel, passed by value.
+#[derive(Clone, Copy)]
+enum Parameter {
+    U64(u64),
+    I64(i64),
+    U32(u32),
+    F32(f32),
+}
+
+impl Kernels {
+    /// Has the driver compile the kernels for the device; it keeps the result in a cache on disk.
+    ///
+    /// # Errors
+    /// Where the driver does not take the PTX; what else it says.
+    pub fn new(context: &Context) -> Result<Kernels, CudaError> {
+        let _current = context.enter()?;
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the image is PTX that ends with a zero, and lives for ever; the pointer is to a handle that lives
+        // until the call returns; the context is current.
+        let loaded = unsafe { (context.table().cuModuleLoadData)(&raw mut module, PTX.as_ptr().cast()) };
+        check("cuModuleLoadData", loaded)?;
+        let functions = match Functions::find(context, module) {
+            Ok(functions) => functions,
+            Err(error) => {
+                // SAFETY: the module was loaded above and nothing of it is used.
+                let _ = unsafe { (context.table().cuModuleUnload)(module) };
+                return Err(error);
+            }
+        };
+        Ok(Kernels { context: context.clone(), module, functions })
+    }
+
+    /// Copies the pieces in bytes `rows` of `table` from `from` into `to`. Bytes that no piece covers stay.
+    ///
+    /// # Errors
+    /// Invalid value for a piece that lies outside; what the driver says.
+    pub fn gather(
+        &self,
+        stream: &Stream,
+        (table, rows): (&Uploaded, Range<usize>),
+        from: &Span,
+        to: &Span,
+    ) -> Result<(), CudaError> {
+        let (table, pieces) = decode::<Piece>(table, rows, from)?;
+        let fits = |piece: &Piece| piece.target.checked_add(piece.len).is_some_and(|end| end <= to.len() as u64);
+        if !pieces.iter().all(fits) {
+            return Err(CudaError::invalid("ur_gather"));
+        }
+        let longest = pieces.iter().map(|piece| piece.len).max().unwrap_or(0);
+        let grid = (longest.div_ceil(CHUNK_BYTES), pieces.len() as u64);
+        let parameters = [Parameter::U64(to.address()), Parameter::U64(table), count(pieces.len())?];
+        self.launch(self.functions.gather, stream, grid, &parameters)
+    }
+
+    /// Fills `to`.
+    ///
+    /// # Errors
+    /// Invalid value for a size that does not divide the span's length; what the driver says.
+    pub fn fill(&self, stream: &Stream, to: &Span, fill: Fill) -> Result<(), CudaError> {
+        let bytes = to.len() as u64;
+        fill.check(bytes)?;
+        let parameters = [
+            Parameter::U64(to.address()),
+            Parameter::U64(bytes),
+            Parameter::U64(fill.pattern),
+            Parameter::U32(fill.size),
+        ];
+        self.launch(self.functions.fill, stream, (bytes.div_ceil(CHUNK_BYTES), 1), &parameters)
+    }
+
+    /// Makes each of the rows in bytes `rows` of `table` a row of `row_bytes` bytes of `to`, filled up behind its
+    /// bytes.
+    ///
+    /// # Errors
+    /// Invalid value for a row that lies outside or is longer than that; what the driver says.
+    pub fn pad(
+        &self,
+        stream: &Stream,
+        (table, rows): (&Uploaded, Range<usize>),
+        from: &Span,
+        to: &Span,
+        (row_bytes, fill): (u64, Fill),
+    ) -> Result<(), CudaError> {
+        let (table, rows) = decode::<Row>(table, rows, from)?;
+        fill.check(row_bytes)?;
+        let is_right = |row: &Row| row.len <= row_bytes && row.len.is_multiple_of(u64::from(fill.size));
+        if !rows.iter().all(is_right) || !fits(rows.len(), row_bytes, to) {
+            return Err(CudaError::invalid("ur_pad"));
+        }
+        let parameters = [
+            Parameter::U64(to.address()),
+            Parameter::U64(table),
+            count(rows.len())?,
+            Parameter::U64(row_bytes),
+            Parameter::U64(fill.pattern),
+            Parameter::U32(fill.size),
+        ];
+        self.launch(self.functions.pad, stream, (row_bytes.div_ceil(CHUNK_BYTES), rows.len() as u64), &parameters)
+    }
+
+    /// Makes each of the rows in bytes `rows` of `table` a row of `i64` of `ids`, and of `labels` the same one token
+    /// on.
+    ///
+    /// # Errors
+    /// Invalid value for rows that lie outside; what the driver says.
+    pub fn tokens(
+        &self,
+        stream: &Stream,
+        (table, rows): (&Uploaded, Range<usize>),
+        from: &Span,
+        (ids, labels): (&Span, Option<&Span>),
+        tokens: Tokens,
+    ) -> Result<(), CudaError> {
+        let (table, rows) = decode::<Row>(table, rows, from)?;
+        let (function, size) = match tokens.stored {
+            TokenType::U16 => (self.functions.tokens_u16, 2),
+            TokenType::U32 => (self.functions.tokens_u32, 4),
+        };
+        let row_bytes = tokens.seq_len.saturating_mul(8);
+        let is_right = |row: &Row| row.len.is_multiple_of(size) && row.source.is_multiple_of(size);
+        let all_fit =
+            fits(rows.len(), row_bytes, ids) && labels.is_none_or(|labels| fits(rows.len(), row_bytes, labels));
+        if !rows.iter().all(is_right) || !all_fit {
+            return Err(CudaError::invalid("ur_tokens"));
+        }
+        let parameters = [
+            Parameter::U64(ids.address()),
+            Parameter::U64(labels.map_or(0, Span::address)),
+            Parameter::U64(table),
+            count(rows.len())?,
+            Parameter::U64(tokens.seq_len),
+            Parameter::I64(tokens.pad_id),
+            Parameter::I64(tokens.ignore),
+        ];
+        self.launch(function, stream, (row_bytes.div_ceil(CHUNK_BYTES), rows.len() as u64), &parameters)
+    }
+
+    /// Makes each of the images in bytes `rows` of `table` a picture of `to`.
+    ///
+    /// # Errors
+    /// Invalid value for images or boxes that lie outside; what the driver says.
+    pub fn images(
+        &self,
+        stream: &Stream,
+        (table, rows): (&Uploaded, Range<usize>),
+        from: &Span,
+        to: &Span,
+        images: &Images,
+    ) -> Result<(), CudaError> {
+        let invalid = CudaError::invalid("ur_images");
+        if !(1..=4).contains(&images.channels) || images.height == 0 || images.width == 0 {
+            return Err(invalid);
+        }
+        let (table, pictures) = decode_images(table, rows, from, images.channels)?;
+        let pixels = u64::from(images.height).saturating_mul(images.width.into());
+        let picture_bytes = pixels.saturating_mul(u64::from(images.channels) * images.pixel.size());
+        if !fits(pictures, picture_bytes, to) {
+            return Err(invalid);
+        }
+        let function = match images.pixel {
+            PixelType::U8 => self.functions.images_u8,
+            PixelType::F32 => self.functions.images_f32,
+            PixelType::F16 => self.functions.images_f16,
+            PixelType::BF16 => self.functions.images_bf16,
+        };
+        let mut parameters = vec![
+            Parameter::U64(to.address()),
+            Parameter::U64(table),
+            count(pictures)?,
+            Parameter::U32(images.channels),
+            Parameter::U32(images.height),
+            Parameter::U32(images.width),
+            Parameter::U32(images.channels_last.into()),
+        ];
+        parameters.extend(images.scale.iter().chain(&images.bias).map(|&factor| Parameter::F32(factor)));
+        // Some 8 pixels a thread.
+        let grid = (pixels.div_ceil(u64::from(THREADS) * 8), pictures as u64);
+        self.launch(function, stream, grid, &parameters)
+    }
+
+    /// Keeps the device busy: `rounds` of arithmetic over the floats in `floats`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn burn(&self, stream: &Stream, floats: &Span, rounds: u32) -> Result<(), CudaError> {
+        let floats_count = floats.len() as u64 / 4;
+        let parameters = [Parameter::U64(floats.address()), Parameter::U64(floats_count), Parameter::U32(rounds)];
+        self.launch(self.functions.burn, stream, (floats_count.div_ceil(THREADS.into()), 1), &parameters)
+    }
+
+    fn launch(
+        &self,
+        function: Handle,
+        stream: &Stream,
+        (x, y): (u64, u64),
+        parameters: &[Parameter],
+    ) -> Result<(), CudaError> {
+        if x == 0 || y == 0 {
+            return Ok(());
+        }
+        let (x, y) = (x.min(GRID_X_MAX) as c_uint, y.min(GRID_Y_MAX) as c_uint);
+        let _current = self.context.enter()?;
+        let mut pointers: Vec<*mut c_void> = parameters.iter().map(Parameter::pointer).collect();
+        let table = self.context.table();
+        // SAFETY: the function is one of this context's module, and gets as many parameters, of the types and in the
+        // order, as its definition in `sys/kernels` has; the driver copies them before the call returns. Every address
+        // among them, and in the table that one of them leads to, was checked by the caller in this file.
+        let launched = unsafe {
+            (table.cuLaunchKernel)(
+                function,
+                x,
+                y,
+                1,
+                THREADS,
+                1,
+                1,
+                0,
+                stream.raw(),
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("cuLaunchKernel", launched)
+    }
+}
+
+impl Parameter {
+    fn pointer(&self) -> *mut c_void {
+        let pointer: *const c_void = match self {
+            Parameter::U64(value) => (&raw const *value).cast(),
+            Parameter::I64(value) => (&raw const *value).cast(),
+            Parameter::U32(value) => (&raw const *value).cast(),
+            Parameter::F32(value) => (&raw const *value).cast(),
+        };
+        pointer.cast_mut()
+    }
+}
+
+impl Fill {
+    fn check(self, bytes: u64) -> Result<(), CudaError> {
+        let is_right = matches!(self.size, 1 | 2 | 4 | 8) && bytes.is_multiple_of(self.size.into());
+        if is_right { Ok(()) } else { Err(CudaError::invalid("ur_fill")) }
+    }
+}
+
+fn count(rows: usize) -> Result<Parameter, CudaError> {
+    u32::try_from(rows).map(Parameter::U32).map_err(|_| CudaError::invalid("cuLaunchKernel"))
+}
+
+/// Whether so many rows of so many bytes fit into a span.
+fn fits(rows: usize, row_bytes: u64, to: &Span) -> bool {
+    (rows as u64).checked_mul(row_bytes).is_some_and(|bytes| bytes <= to.len() as u64)
+}
+
+/// The address of a table's rows, and the rows, all of which read inside `from`.
+fn decode<T: Encoded>(table: &Uploaded, rows: Range<usize>, from: &Span) -> Result<(u64, Vec<T>), CudaError> {
+    let invalid = CudaError::invalid("cuLaunchKernel");
+    let bytes = table.bytes.get(rows.clone()).ok_or(invalid)?;
+    let address = table.to.slice(rows).ok_or(invalid)?.address();
+    if !bytes.len().is_multiple_of(T::BYTES) || !address.is_multiple_of(8) {
+        return Err(invalid);
+    }
+    let rows: Vec<T> = bytes.chunks_exact(T::BYTES).map(T::decode).collect();
+    let is_inside = |row: &T| {
+        let (address, len) = row.reads();
+        len == 0 || from.holds(address, len)
+    };
+    if rows.iter().all(is_inside) { Ok((address, rows)) } else { Err(invalid) }
+}
+
+/// As `decode`; returns how many images there are.
+fn decode_images(table: &Uploaded, rows: Range<usize>, from: &Span, channels: u32) -> Result<(u64, usize), CudaError> {
+    /// An image with as many channels as the others have.
+    struct Sized(Image);
+    let invalid = CudaError::invalid("ur_images");
+    let bytes = table.bytes.get(rows.clone()).ok_or(invalid)?;
+    let address = table.to.slice(rows).ok_or(invalid)?.address();
+    if !bytes.len().is_multiple_of(Image::BYTES) || !address.is_multiple_of(8) {
+        return Err(invalid);
+    }
+    let half = |bytes: &[u8], at: usize| (word(bytes, at) & 0xffff_ffff) as u32;
+    let decode = |row: &[u8]| {
+        Sized(Image {
+            source: word(row, 0),
+            height: half(row, 8),
+            width: half(row, 12),
+            crop: [16, 20, 24, 28].map(|at| f32::from_bits(half(row, at))),
+            flip: half(row, 32) != 0,
+        })
+    };
+    let is_right = |Sized(image): Sized| {
+        let bytes =
+            u64::from(image.height).checked_mul(image.width.into()).and_then(|n| n.checked_mul(channels.into()));
+        let [x, y, width, height] = image.crop;
+        let is_box = |start: f32, len: f32, all: u32| start >= 0.0 && len > 0.0 && start + len <= all as f32;
+        bytes.is_some_and(|bytes| from.holds(image.source, bytes))
+            && is_box(x, width, image.width)
+            && is_box(y, height, image.height)
+    };
+    if bytes.chunks_exact(Image::BYTES).map(decode).all(is_right) {
+        Ok((address, bytes.len() / Image::BYTES))
+    } else {
+        Err(invalid)
+    }
+}
+
+fn function(context: &Context, module: Handle, name: &CStr) -> Result<Handle, CudaError> {
+    let mut function = std::ptr::null_mut();
+    let name: CString = name.into();
+    // SAFETY: the pointer is to a handle that lives until the call returns; the module was loaded; the name ends with a
+    // zero.
+    let found = unsafe { (context.table().cuModuleGetFunction)(&raw mut function, module, name.as_ptr()) };
+    check("cuModuleGetFunction", found)?;
+    Ok(function)
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        let Ok(_current) = self.context.enter() else { return };
+        // SAFETY: loaded by `new` and unloaded once. The driver waits for kernels of it that run.
+        let _ = unsafe { (self.context.table().cuModuleUnload)(self.module) };
+    }
+}
+
+impl fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernels").field("context", &self.context).finish()
+    }
+}

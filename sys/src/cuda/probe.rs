@@ -1,0 +1,214 @@
+//! Whether there is a driver, found out without a panic and without calling anything that might not be there.
+
+use super::context::DeviceInfo;
+use super::error::{self, CudaError, check};
+use super::table::{RawDevice, Table};
+use libloading::Library;
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the system's loader finds where a driver is installed. The plain `libcuda.so` may be a stub of the toolkit,
+/// made to link against, so it is not looked for.
+const LIBRARY: &str = "libcuda.so.1";
+
+/// The oldest driver that takes our PTX: CUDA 12.0, as 1000 * major + 10 * minor.
+pub const OLDEST_VERSION: i32 = 12000;
+
+/// Why CUDA cannot be used. `Display` says what was found; [`remedy`](ProbeError::remedy) what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// No such library, with what the system's loader says.
+    NoLibrary(String),
+    /// The library is the toolkit's stub.
+    Stub,
+    /// The library lacks a function.
+    MissingSymbol(&'static str),
+    /// The driver is older than CUDA 12.0: its version.
+    TooOld(i32),
+    /// The driver does not start.
+    Init(CudaError),
+    /// The driver has no device.
+    NoDevice,
+    /// There is no device of this number: asked for, and how many there are.
+    NoSuchDevice(u32, u32),
+}
+
+impl ProbeError {
+    /// What the user can do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            ProbeError::NoLibrary(_) => "install the NVIDIA driver, or start the container with --gpus all",
+            ProbeError::Stub => "take the toolkit's stubs folder out of LD_LIBRARY_PATH",
+            ProbeError::MissingSymbol(_) | ProbeError::TooOld(_) => {
+                "install a driver for CUDA 12.0 or later (525.60.13)"
+            }
+            ProbeError::Init(error) if error.code == 803 => "restart the machine: the driver was updated under it",
+            ProbeError::Init(_) => "see nvidia-smi and the kernel's log: the driver does not start",
+            ProbeError::NoDevice => "see CUDA_VISIBLE_DEVICES and nvidia-smi: the driver shows no device",
+            ProbeError::NoSuchDevice(..) => "name one of the devices that doctor lists, from 0",
+        }
+    }
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = |v: i32| (v / 1000, v % 1000 / 10);
+        match self {
+            ProbeError::NoLibrary(said) => write!(f, "no CUDA driver ({said})"),
+            ProbeError::Stub => f.write_str("the CUDA driver that was found is the toolkit's stub"),
+            ProbeError::MissingSymbol(name) => write!(f, "the CUDA driver has no {name}"),
+            ProbeError::TooOld(v) => write!(f, "the driver is for CUDA {}.{}", version(*v).0, version(*v).1),
+            ProbeError::Init(error) => write!(f, "the CUDA driver does not start ({error})"),
+            ProbeError::NoDevice => f.write_str("the CUDA driver has no device"),
+            ProbeError::NoSuchDevice(index, count) => write!(f, "there is no device cuda:{index}, of {count}"),
+        }
+    }
+}
+
+impl std::error::Error for ProbeError {}
+
+/// A driver that starts, is new enough, and has a device.
+#[derive(Clone)]
+pub struct Driver {
+    pub(super) table: Arc<Table>,
+    version: i32,
+    devices: u32,
+}
+
+impl Driver {
+    /// Loads `library`, or `libcuda.so.1` from where the system's loader finds it, and starts it.
+    ///
+    /// # Errors
+    /// Which step failed.
+    pub fn open(library: Option<&Path>) -> Result<Driver, ProbeError> {
+        let name = library.unwrap_or(Path::new(LIBRARY));
+        // SAFETY: loading runs the library's initialisers. It is the system's driver or what the caller names; both are
+        // trusted with the process, as every driver is.
+        let library = unsafe { Library::new(name) }.map_err(|error| {
+            // What the system's loader says is the source of what libloading says.
+            let said = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            ProbeError::NoLibrary(said)
+        })?;
+        let table = Table::load(library).map_err(ProbeError::MissingSymbol)?;
+        // SAFETY: `cuInit` takes flags, which must be 0.
+        let started = check("cuInit", unsafe { (table.cuInit)(0) });
+        started.map_err(|error| match error.code {
+            error::STUB_LIBRARY => ProbeError::Stub,
+            error::NO_DEVICE => ProbeError::NoDevice,
+            _ => ProbeError::Init(error),
+        })?;
+        let mut version = 0;
+        // SAFETY: the pointer is to an int that lives until the call returns.
+        let asked = unsafe { (table.cuDriverGetVersion)(&raw mut version) };
+        check("cuDriverGetVersion", asked).map_err(ProbeError::Init)?;
+        if version < OLDEST_VERSION {
+            return Err(ProbeError::TooOld(version));
+        }
+        let mut devices = 0;
+        // SAFETY: as above.
+        let asked = unsafe { (table.cuDeviceGetCount)(&raw mut devices) };
+        check("cuDeviceGetCount", asked).map_err(ProbeError::Init)?;
+        match u32::try_from(devices) {
+            Ok(devices) if devices > 0 => Ok(Driver { table: Arc::new(table), version, devices }),
+            _ => Err(ProbeError::NoDevice),
+        }
+    }
+
+    /// The CUDA version that the driver is for, as 1000 * major + 10 * minor.
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// Number of devices.
+    pub fn devices(&self) -> u32 {
+        self.devices
+    }
+
+    /// What the driver says of device `index`.
+    ///
+    /// # Errors
+    /// `NoSuchDevice`; `Init` for what the driver says.
+    pub fn info(&self, index: u32) -> Result<DeviceInfo, ProbeError> {
+        let device = self.device(index)?;
+        self.read_info(index, device).map_err(ProbeError::Init)
+    }
+
+    pub(super) fn device(&self, index: u32) -> Result<RawDevice, ProbeError> {
+        if index >= self.devices {
+            return Err(ProbeError::NoSuchDevice(index, self.devices));
+        }
+        let mut device = 0;
+        // SAFETY: the pointer is to an int that lives until the call returns; the index is that of a device.
+        let found = unsafe { (self.table.cuDeviceGet)(&raw mut device, index as c_int) };
+        check("cuDeviceGet", found).map_err(ProbeError::Init)?;
+        Ok(device)
+    }
+
+    pub(super) fn attribute(&self, device: RawDevice, attribute: c_int) -> Result<c_int, CudaError> {
+        let mut value = 0;
+        // SAFETY: the pointer is to an int that lives until the call returns; `device` came from `cuDeviceGet`.
+        let asked = unsafe { (self.table.cuDeviceGetAttribute)(&raw mut value, attribute, device) };
+        check("cuDeviceGetAttribute", asked)?;
+        Ok(value)
+    }
+
+    fn read_info(&self, index: u32, device: RawDevice) -> Result<DeviceInfo, CudaError> {
+        const MULTIPROCESSORS: c_int = 16;
+        const MAJOR: c_int = 75;
+        const MINOR: c_int = 76;
+        let mut bytes = 0;
+        // SAFETY: the pointer is to a `size_t` that lives until the call returns.
+        let asked = unsafe { (self.table.cuDeviceTotalMem_v2)(&raw mut bytes, device) };
+        check("cuDeviceTotalMem", asked)?;
+        let mut name = [0; 128];
+        // SAFETY: the buffer has the length that is told, and gets a string that ends in it.
+        let asked = unsafe { (self.table.cuDeviceGetName)(name.as_mut_ptr(), name.len() as c_int, device) };
+        check("cuDeviceGetName", asked)?;
+        let mut bus = [0; 32];
+        // SAFETY: as above.
+        let asked = unsafe { (self.table.cuDeviceGetPCIBusId)(bus.as_mut_ptr(), bus.len() as c_int, device) };
+        check("cuDeviceGetPCIBusId", asked)?;
+        Ok(DeviceInfo {
+            index,
+            name: text(&mut name),
+            memory_bytes: bytes as u64,
+            compute: (self.attribute(device, MAJOR)? as u32, self.attribute(device, MINOR)? as u32),
+            multiprocessors: self.attribute(device, MULTIPROCESSORS)? as u32,
+            pci: text(&mut bus).to_lowercase(),
+        })
+    }
+}
+
+/// The string that a C function wrote to a buffer.
+fn text(buffer: &mut [std::ffi::c_char]) -> String {
+    if let Some(last) = buffer.last_mut() {
+        *last = 0;
+    }
+    // SAFETY: the buffer ends with a zero, written above, so the string ends within it.
+    unsafe { CStr::from_ptr(buffer.as_ptr()) }.to_string_lossy().into_owned()
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("version", &self.version).field("devices", &self.devices).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_driver_is_an_error_that_says_what_to_do() {
+        let absent = Driver::open(Some(Path::new("/nonexistent/libcuda.so.1"))).unwrap_err();
+        assert!(matches!(&absent, ProbeError::NoLibrary(said) if said.contains("nonexistent")), "{absent}");
+        // A library that is there and is none of CUDA's.
+        let other = Driver::open(Some(Path::new("libc.so.6"))).unwrap_err();
+        assert_eq!(other, ProbeError::MissingSymbol("cuInit"));
+        assert!(other.remedy().contains("12.0"));
+        assert_eq!(ProbeError::TooOld(11040).to_string(), "the driver is for CUDA 11.4");
+    }
+}

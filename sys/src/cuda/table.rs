@@ -1,0 +1,92 @@
+//! The functions of `libcuda.so.1` that are called, by the names that they have in the library (CUDA 12.0's `cuda.h`
+//! maps the plain names to these).
+
+use libloading::Library;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
+
+/// `CUresult`: 0 is success.
+pub(crate) type Code = c_int;
+/// `CUdevice`.
+pub(crate) type RawDevice = c_int;
+/// `CUdeviceptr`.
+pub(crate) type Address = u64;
+/// `CUcontext`, `CUstream`, `CUevent`, `CUmodule`, `CUfunction`: opaque.
+pub(crate) type Handle = *mut c_void;
+
+macro_rules! table {
+    ($($name:ident($($arg:ty),*);)* ; optional $($maybe:ident($($maybe_arg:ty),*);)*) => {
+        /// The functions. What is optional was added later than the oldest driver that is supported.
+        #[allow(non_snake_case, reason = "the names that the driver's documentation has")]
+        pub(crate) struct Table {
+            $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> Code,)*
+            $(pub(crate) $maybe: Option<unsafe extern "C" fn($($maybe_arg),*) -> Code>,)*
+            /// Never unloaded: the driver has threads of its own.
+            _library: ManuallyDrop<Library>,
+        }
+
+        impl Table {
+            /// Every function, or the name of the first one that the library lacks.
+            pub(crate) fn load(library: Library) -> Result<Table, &'static str> {
+                Ok(Table {
+                    $($name: {
+                        // SAFETY: the type is that of `cuda.h` for this name, on every 64-bit Linux.
+                        let found = unsafe { library.get(concat!(stringify!($name), "\0")) };
+                        *found.map_err(|_| stringify!($name))?
+                    },)*
+                    $($maybe: {
+                        // SAFETY: as above.
+                        let found = unsafe { library.get(concat!(stringify!($maybe), "\0")) };
+                        found.ok().map(|found| *found)
+                    },)*
+                    _library: ManuallyDrop::new(library),
+                })
+            }
+        }
+    };
+}
+
+table! {
+    cuInit(c_uint);
+    cuDriverGetVersion(*mut c_int);
+    cuDeviceGetCount(*mut c_int);
+    cuDeviceGet(*mut RawDevice, c_int);
+    cuDeviceGetName(*mut c_char, c_int, RawDevice);
+    cuDeviceGetAttribute(*mut c_int, c_int, RawDevice);
+    cuDeviceTotalMem_v2(*mut usize, RawDevice);
+    cuDeviceGetPCIBusId(*mut c_char, c_int, RawDevice);
+    cuDevicePrimaryCtxRetain(*mut Handle, RawDevice);
+    cuDevicePrimaryCtxRelease_v2(RawDevice);
+    cuCtxPushCurrent_v2(Handle);
+    cuCtxPopCurrent_v2(*mut Handle);
+    cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuMemAlloc_v2(*mut Address, usize);
+    cuMemFree_v2(Address);
+    cuMemHostRegister_v2(*mut c_void, usize, c_uint);
+    cuMemHostUnregister(*mut c_void);
+    cuMemHostGetDevicePointer_v2(*mut Address, *mut c_void, c_uint);
+    cuMemcpyHtoDAsync_v2(Address, *const c_void, usize, Handle);
+    cuMemcpyDtoDAsync_v2(Address, Address, usize, Handle);
+    cuMemcpyDtoH_v2(*mut c_void, Address, usize);
+    cuStreamCreateWithPriority(*mut Handle, c_uint, c_int);
+    cuStreamDestroy_v2(Handle);
+    cuStreamQuery(Handle);
+    cuStreamSynchronize(Handle);
+    cuStreamWaitEvent(Handle, Handle, c_uint);
+    cuStreamGetCtx(Handle, *mut Handle);
+    cuEventCreate(*mut Handle, c_uint);
+    cuEventRecord(Handle, Handle);
+    cuEventQuery(Handle);
+    cuEventSynchronize(Handle);
+    cuEventElapsedTime(*mut f32, Handle, Handle);
+    cuEventDestroy_v2(Handle);
+    cuModuleLoadData(*mut Handle, *const c_void);
+    cuModuleUnload(Handle);
+    cuModuleGetFunction(*mut Handle, Handle, *const c_char);
+    cuLaunchKernel(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
+    ; optional
+    cuStreamWriteValue32_v2(Handle, Address, u32, c_uint);
+}
