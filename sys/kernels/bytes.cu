@@ -114,7 +114,7 @@ INLINE u64 repeated(u64 pattern, u32 size) {
 // Grid: y over pieces, x over chunks of 16 KiB of a piece.
 KERNEL ur_gather(u64 to, u64 pieces, u32 n) {
     for (u64 index = blockIdx.y; index < n; index += gridDim.y) {
-        Piece piece = load<Piece>(pieces + index * sizeof(Piece));
+        Piece piece = record<Piece>(pieces, index);
         Span(to + piece.to, piece.len, piece.from, piece.len, 0).write(blockIdx.x, gridDim.x);
     }
 }
@@ -128,7 +128,7 @@ KERNEL ur_fill(u64 to, u64 bytes, u64 pattern, u32 size) {
 KERNEL ur_pad(u64 to, u64 rows, u32 n, u64 row_bytes, u64 pattern, u32 size) {
     pattern = repeated(pattern, size);
     for (u64 index = blockIdx.y; index < n; index += gridDim.y) {
-        Row row = load<Row>(rows + index * sizeof(Row));
+        Row row = record<Row>(rows, index);
         Span(to + index * row_bytes, row_bytes, row.from, row.len, pattern).write(blockIdx.x, gridDim.x);
     }
 }
