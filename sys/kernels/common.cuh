@@ -47,14 +47,23 @@ struct Image {
     u32 reserved;
 };
 
+// A record of a table.
 template <typename T>
-INLINE T load(u64 address) {
-    return *reinterpret_cast<const T *>(address);
+INLINE T record(u64 table, u64 index) {
+    return reinterpret_cast<const T *>(table)[index];
 }
 
+// Of a source, which no kernel writes. By intrinsics, because of an address that is a number the compiler does not know
+// that it is one of global memory, and would have the device find out at each access.
+template <typename T>
+INLINE T load(u64 address) {
+    return __ldg(reinterpret_cast<const T *>(address));
+}
+
+// To a destination.
 template <typename T>
 INLINE void store(u64 address, T value) {
-    *reinterpret_cast<T *>(address) = value;
+    __stwb(reinterpret_cast<T *>(address), value);
 }
 
 template <typename T>

@@ -236,7 +236,7 @@ INLINE void write_images(const Layout &layout, u64 images, u32 n) {
     bool aligned = layout.to % VECTOR_BYTES == 0 && layout.width % Element<TYPE>::PER_VECTOR == 0;
     u64 at = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     for (u64 index = blockIdx.y; index < n; index += gridDim.y) {
-        Job<TYPE, CHANNELS> job(layout, load<Image>(images + index * sizeof(Image)), index);
+        Job<TYPE, CHANNELS> job(layout, record<Image>(images, index), index);
         bool plain = job.is_plain();
         if (plain && aligned) {
             job.write_vectors(at, step);
