@@ -3,6 +3,7 @@
 //!
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
 //! - [`cuda`]: the driver of a GPU, loaded at run time.
+//! - [`dlpack`]: tensors lent to others.
 //! - [`copy`]: many pieces into one block.
 //! - [`event`]: a descriptor for poll loops.
 //! - [`ring`]: an io_uring that owns every part in flight.
@@ -16,6 +17,7 @@ pub mod arena;
 pub mod block;
 pub mod copy;
 pub mod cuda;
+pub mod dlpack;
 pub mod event;
 pub mod file;
 pub mod ring;
