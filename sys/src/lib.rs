@@ -3,6 +3,7 @@
 //!
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
 //! - [`copy`]: many pieces into one block.
+//! - [`cufile`]: GPUDirect Storage, where it is there.
 //! - [`event`]: a descriptor for poll loops.
 //! - [`ring`]: an io_uring that owns every part in flight.
 //! - [`mod@file`]: opening files and asking the kernel about them.
@@ -14,6 +15,7 @@
 pub mod arena;
 pub mod block;
 pub mod copy;
+pub mod cufile;
 pub mod event;
 pub mod file;
 pub mod ring;
