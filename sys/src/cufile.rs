@@ -2,8 +2,8 @@
 //!
 //! [`Cufile::open`] does everything that can hang on a thread of its own and comes back within its bound. Then a
 //! [`FileHandle`] is a file that cuFile knows, a [`RegisteredBuffer`] is memory that it may write to, and
-//! [`Cufile::read`] moves bytes from the one into the other. Much of a system has to be looked at before: where it
-//! lacks its share cuFile hangs, crashes, or copies through the host without a word.
+//! [`Cufile::read`] moves bytes from the one into the other. [`guards`] are what has to be looked at before: on a system
+//! that lacks its share cuFile hangs, crashes, or copies through the host without a word.
 //!
 //! The functions are those that have been in every cuFile since 1.0. Neither the batch API is used (in compatibility
 //! mode it ignores the offset into the buffer) nor the stream API (its arguments must outlive a stream that others own).
@@ -13,6 +13,7 @@ mod buffer;
 mod configuration;
 mod environment;
 mod error;
+pub mod guards;
 mod handle;
 mod properties;
 mod stdin;
