@@ -2,11 +2,12 @@
 //!
 //! [`Cufile::open`] does everything that can hang on a thread of its own and comes back within its bound. Then a
 //! [`FileHandle`] is a file that cuFile knows, a [`RegisteredBuffer`] is memory that it may write to, and
-//! [`Cufile::read`] moves bytes from the one into the other. [`guards`] are what has to be looked at before: on a system
-//! that lacks its share cuFile hangs, crashes, or copies through the host without a word.
+//! [`Cufile::read`] moves bytes from the one into the other. [`guards`] are what has to be looked at before: on a
+//! system that lacks its share cuFile hangs, crashes, or copies through the host without a word.
 //!
 //! The functions are those that have been in every cuFile since 1.0. Neither the batch API is used (in compatibility
-//! mode it ignores the offset into the buffer) nor the stream API (its arguments must outlive a stream that others own).
+//! mode it ignores the offset into the buffer) nor the stream API (its arguments must outlive a stream that others
+//! own).
 
 mod abi;
 mod buffer;
@@ -125,7 +126,8 @@ impl Cufile {
         !self.driver.is_ours
     }
 
-    /// Whether standard input was closed, and `/dev/null` was opened in its place before cuFile could take descriptor 0.
+    /// Whether standard input was closed, and `/dev/null` was opened in its place before cuFile could take descriptor
+    /// 0.
     pub fn standard_input_was_closed(&self) -> bool {
         self.driver.standard_input.was_closed
     }
@@ -229,8 +231,8 @@ impl Drop for Driver {
         let close = self.table.driver_close;
         let (done, closed) = mpsc::channel();
         let started = thread::Builder::new().name("uringload-cufile".into()).spawn(move || {
-            // SAFETY: no handle and no buffer of this driver is left, because each shares the driver, so no call into it
-            // is under way. The library is never unloaded.
+            // SAFETY: no handle and no buffer of this driver is left, because each shares the driver, so no call into
+            // it is under way. The library is never unloaded.
             let status = unsafe { close() };
             // Why it would not close helps nobody any more.
             let _ = done.send(CufileError::check(status));

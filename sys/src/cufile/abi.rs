@@ -47,8 +47,8 @@ pub(super) type GetVersion = unsafe extern "C" fn(*mut c_int) -> Status;
 pub(super) type UseCount = unsafe extern "C" fn() -> c_long;
 pub(super) type GetBarSize = unsafe extern "C" fn(c_int, *mut usize) -> Status;
 
-/// Bytes given to `cuFileDriverGetProperties`. `CUfileDrvProps_t` of 1.20 is 56 bytes long and has grown over time: what
-/// a later library adds must find room.
+/// Bytes given to `cuFileDriverGetProperties`. `CUfileDrvProps_t` of 1.20 is 56 bytes long and has grown over time:
+/// what a later library adds must find room.
 pub(super) const PROPERTIES_BYTES: usize = 256;
 
 /// Where the fields of `CUfileDrvProps_t` begin.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// A range of a device's memory, which lives as long as the value.
 ///
 /// # Safety
-/// `address` and `len` always give the same range. From the first call until the value is dropped the range is allocated,
-/// wherever the value is moved and on whatever thread it is dropped. No Rust reference points to its bytes while the
-/// value lives: they are written to by a device, at any time, as far as Rust can see.
+/// `address` and `len` always give the same range. From the first call until the value is dropped the range is
+/// allocated, wherever the value is moved and on whatever thread it is dropped. No Rust reference points to its bytes
+/// while the value lives: they are written to by a device, at any time, as far as Rust can see.
 pub unsafe trait DeviceRange: Send + Sync + 'static {
     /// The first address, as the device counts them.
     fn address(&self) -> u64;
@@ -74,8 +74,8 @@ impl<R: DeviceRange> RegisteredBuffer<R> {
 impl<R: DeviceRange> Drop for RegisteredBuffer<R> {
     fn drop(&mut self) {
         let base = self.range.address() as *const c_void;
-        // SAFETY: the range was registered by `new` and is deregistered only here; no read into it is under way, because
-        // a read borrows the buffer.
+        // SAFETY: the range was registered by `new` and is deregistered only here; no read into it is under way,
+        // because a read borrows the buffer.
         let status = unsafe { (self.driver.table.buf_deregister)(base) };
         self.driver.standard_input.restore();
         // What could not be deregistered is never freed, which leaks it instead of giving cuFile memory of others.

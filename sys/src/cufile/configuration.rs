@@ -28,7 +28,8 @@ pub enum Configuration {
         /// `use_pci_p2pdma`: whether cuFile may go without nvidia-fs.
         p2pdma: bool,
     },
-    /// By whatever the environment says, or `/etc/cufile.json`: for a user who has set [`VARIABLE`]. Nothing is made or changed.
+    /// By whatever the environment says, or `/etc/cufile.json`: for a user who has set [`VARIABLE`]. Nothing is made or
+    /// changed.
     Environment,
 }
 

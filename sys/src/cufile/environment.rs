@@ -1,13 +1,13 @@
 //! One variable in the environment of a process that has other threads.
 //!
-//! `setenv(3)` is not sound there: where the list of variables has grown before, glibc before 2.41 moves it with `realloc`
-//! while another thread's `getenv(3)`, in C or through `std::env`, may be walking along it. So the list is not changed
-//! in place. A copy with the variable in it takes its place in one store, and neither the copy nor the list before it
-//! is ever freed: whoever walks along one of them walks along valid memory to its end. Taking the variable away again is
-//! the same thing once more.
+//! `setenv(3)` is not sound there: where the list of variables has grown before, glibc before 2.41 moves it with
+//! `realloc` while another thread's `getenv(3)`, in C or through `std::env`, may be walking along it. So the list is
+//! not changed in place. A copy with the variable in it takes its place in one store, and neither the copy nor the list
+//! before it is ever freed: whoever walks along one of them walks along valid memory to its end. Taking the variable
+//! away again is the same thing once more.
 //!
-//! What is left is a thread that *changes* the environment at the same moment. It must not do so while other threads use
-//! it, which is the contract of `setenv(3)` and of `std::env::set_var`; this module uses it for some microseconds.
+//! What is left is a thread that *changes* the environment at the same moment. It must not do so while other threads
+//! use it, which is the contract of `setenv(3)` and of `std::env::set_var`; this module uses it for some microseconds.
 
 use super::abi::environ;
 use super::configuration::VARIABLE;

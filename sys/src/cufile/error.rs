@@ -191,8 +191,8 @@ const PATH: &str = "read this file by the pinned path; GPUDirect needs ext4 (dat
 const PINNED: &str = "register less memory; nvidia-smi -q -d MEMORY shows BAR1";
 const BATCH: &str = "the batch API is not used here: report it";
 
-/// `CUFILEOP_STATUS_ENTRIES` of cufile.h 1.20.0.107; 5021 and 5032 are not in it. What was seen beyond the header's words
-/// is said where it is known: 5027 without udev's data, 5036 where BAR1 is full.
+/// `CUFILEOP_STATUS_ENTRIES` of cufile.h 1.20.0.107; 5021 and 5032 are not in it. What was seen beyond the header's
+/// words is said where it is known: 5027 without udev's data, 5036 where BAR1 is full.
 const TABLE: [Entry; 47] = [
     Entry(5001, "DRIVER_NOT_INITIALIZED", "nvidia-fs is not loaded and compatibility mode is not allowed", LOAD),
     Entry(5002, "DRIVER_INVALID_PROPS", "a property of cufile.json is invalid", "mend cufile.json"),

@@ -1,4 +1,5 @@
-//! What GPUDirect Storage needs of a system, read from `/proc`, `/sys`, `/run`, `/dev` and `/boot`. Nothing is judged here.
+//! What GPUDirect Storage needs of a system, read from `/proc`, `/sys`, `/run`, `/dev` and `/boot`. Nothing is judged
+//! here.
 //!
 //! Everything is read below a root folder, so that a test can make a system up.
 

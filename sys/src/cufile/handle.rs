@@ -18,8 +18,8 @@ pub struct FileHandle {
     driver: Arc<Driver>,
 }
 
-// SAFETY: `raw` is a name that only cuFile looks into, and cuFile may be called from any thread. The functions that take
-// it either borrow the handle, or are `drop`.
+// SAFETY: `raw` is a name that only cuFile looks into, and cuFile may be called from any thread. The functions that
+// take it either borrow the handle, or are `drop`.
 unsafe impl Send for FileHandle {}
 // SAFETY: as for Send; `cuFileRead` may be called on one handle by several threads at once.
 unsafe impl Sync for FileHandle {}

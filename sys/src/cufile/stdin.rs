@@ -35,8 +35,8 @@ impl StandardInput {
         if rustix::io::fcntl_getfd(io::stdin().as_fd()).is_ok() {
             return false;
         }
-        // The system gives the lowest number that is free: 0, unless another thread has opened a file there by now, which
-        // must not be closed behind its back.
+        // The system gives the lowest number that is free: 0, unless another thread has opened a file there by now,
+        // which must not be closed behind its back.
         match rustix::io::dup(&self.saved) {
             Ok(fd) => keep_if_standard_input(fd),
             Err(_) => false,
