@@ -63,7 +63,8 @@ struct Turn;
 
 impl Turn {
     fn take() -> Option<Turn> {
-        (!OPENING.swap(true, Ordering::AcqRel)).then_some(Turn)
+        // Not `then_some`, which would make one in any case, and drop it: that would end the turn of another.
+        (!OPENING.swap(true, Ordering::AcqRel)).then(|| Turn)
     }
 }
 
@@ -97,6 +98,8 @@ impl Cufile {
         let (done, opened) = mpsc::sync_channel(0);
         let (log_known, log) = mpsc::channel();
         let started = thread::Builder::new().name("uringload-cufile".into()).spawn(move || {
+            // In this order, so that after a panic the turn is over when the other end hears of it.
+            let (done, turn) = (done, turn);
             let result = open_here(&options, attach, &log_known);
             // Where nobody waits any more, a driver that is open after all is closed as it drops, and then it is the
             // turn of the next.

@@ -3,6 +3,7 @@
 use super::abi;
 use super::error::OpenError;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::error::Error as _;
 use std::ffi::{CStr, OsStr};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ impl Table {
         for path in named.into_iter().chain(placed) {
             match open(path.as_os_str()) {
                 Ok(library) => return Table::of(&library, &path.to_string_lossy()),
-                Err(error) => said = error.to_string(),
+                // What the loader said is the cause of the crate's own error, which names the function only.
+                Err(error) => said = error.source().map_or_else(|| error.to_string(), ToString::to_string),
             }
         }
         Err(OpenError::Absent(said))
