@@ -75,8 +75,8 @@ pub fn open(
         }
         let whose = if cufile.is_shared() { "whoever opened cuFile first" } else { VARIABLE };
         return Err(Box::new(step.with_reason(format!(
-            "the configuration of {whose} allows compatibility mode, in which cuFile may copy through the host and does \
-             not say so"
+            "the configuration of {whose} allows compatibility mode, in which cuFile may copy through the host \
+             without a word"
         ))));
     }
     let closed = cufile.standard_input_was_closed();
