@@ -186,18 +186,21 @@ fn inode(fd: c_int) -> u64 {
 }
 
 /// Sets a [`Knob`], by its number.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn mock_cufile_set(knob: u32, value: i64) {
     VALUES[knob as usize].store(value, Ordering::SeqCst);
 }
 
 /// The value of a [`Knob`], by its number.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn mock_cufile_get(knob: u32) -> i64 {
     VALUES[knob as usize].load(Ordering::SeqCst)
 }
 
 /// As in cufile.h.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverOpen() -> Status {
     let configuration = std::env::var_os("CUFILE_ENV_PATH_JSON");
@@ -223,6 +226,7 @@ fn write_log(json: &str) {
 }
 
 /// As in cufile.h: the version that counts uses.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverClose_v2() -> Status {
     hang(Knob::CloseHangs);
@@ -231,12 +235,14 @@ pub extern "C" fn cuFileDriverClose_v2() -> Status {
 }
 
 /// As in the ABI before counting: not to be called where there is a second version.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverClose() -> Status {
     status(5030)
 }
 
 /// As in cufile.h.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileUseCount() -> c_long {
     value(Knob::Uses) as c_long
@@ -325,6 +331,7 @@ pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descript
 }
 
 /// As in cufile.h.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileHandleDeregister(handle: *mut c_void) {
     if let Some((fd, was)) = with(|registered| registered.files.remove(&(handle as usize))) {
@@ -337,6 +344,7 @@ pub extern "C" fn cuFileHandleDeregister(handle: *mut c_void) {
 }
 
 /// As in cufile.h.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufRegister(base: *const c_void, length: usize, _flags: c_int) -> Status {
     if value(Knob::BufferError) != 0 {
@@ -359,6 +367,7 @@ pub extern "C" fn cuFileBufRegister(base: *const c_void, length: usize, _flags: 
 }
 
 /// As in cufile.h.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufDeregister(base: *const c_void) -> Status {
     if value(Knob::BufferEndError) != 0 {
@@ -481,6 +490,7 @@ pub unsafe extern "C" fn cuFileBatchIOGetStatus(
 }
 
 /// As in cufile.h.
+// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBatchIODestroy(batch: *mut c_void) {
     with(|registered| registered.batches.remove(&(batch as usize)));
