@@ -5,6 +5,7 @@
 //! - [`cuda`]: the driver of a GPU, loaded at run time.
 //! - [`dlpack`]: tensors lent to others.
 //! - [`copy`]: many pieces into one block.
+//! - [`cufile`]: GPUDirect Storage, where it is there.
 //! - [`event`]: a descriptor for poll loops.
 //! - [`ring`]: an io_uring that owns every part in flight.
 //! - [`mod@file`]: opening files and asking the kernel about them.
@@ -18,6 +19,7 @@ pub mod block;
 pub mod copy;
 pub mod cuda;
 pub mod dlpack;
+pub mod cufile;
 pub mod event;
 pub mod file;
 pub mod ring;
