@@ -71,7 +71,7 @@ pub(crate) fn into_python<'py>(
     py: Python<'py>,
     batch: Batch,
     listed: &[Listed],
-    owns_views: bool,
+    ownership: Ownership,
 ) -> PyResult<(Bound<'py, PyList>, Meta)> {
     let Batch { cursor, next, ids, padding, columns, failed, .. } = batch;
     let meta = Meta {
@@ -83,7 +83,7 @@ pub(crate) fn into_python<'py>(
         is_last: next.epoch != cursor.epoch,
     };
     let kind = |index: usize| listed.get(index).copied().unwrap_or(Listed::Tensors);
-    let mut shared = Shared::find(columns.iter().enumerate().map(|(index, column)| (column, kind(index))), owns_views);
+    let mut shared = Shared::find(columns.iter().enumerate().map(|(index, column)| (column, kind(index))), ownership);
     let list = PyList::empty(py);
     let samples = meta.ids.len();
     for (index, column) in columns.into_iter().enumerate() {
@@ -92,30 +92,43 @@ pub(crate) fn into_python<'py>(
     Ok((list, meta))
 }
 
+/// Whose memory the values of a dataset's batches are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ownership {
+    /// Whether samples are cut from units, which the loader keeps for later batches.
+    pub(crate) has_units: bool,
+    /// Whether single slices are of the memory that their batch was read into, or heap memory of their own.
+    pub(crate) owns_views: bool,
+}
+
 /// Which values of a batch must be copied, in the order of the columns and of the samples in them.
 ///
 /// # What is not copied is the batch's alone
-/// Values that the library lays end to end (dense, ragged, padded, packed) lie in a block that this very batch was read
-/// into, or gathered into, or on a heap allocation of their own: what is cut from a unit, which later batches have as
-/// well, is always gathered (`Collation` never moves it, and `end_to_end` accepts nothing but the batch's own blocks).
-/// Single slices may be anything that a parser gave; `owns_views` tells for which formats they are slices of the
-/// batch's blocks or heap memory of their own. A block has been leased to this batch and is not looked at by the
-/// reactor until its last lease is dropped. So what remains are two values of one batch that overlap (a sample that
-/// comes twice, windows of tokens): they are found here by address.
+/// - Values that the library lays end to end (dense, ragged, padded, packed) lie in a block that this very batch was
+///   read into, in one that it was gathered into, on a heap allocation of their own, or in a unit. A block was leased
+///   to this batch, and the reactor looks at it again when its last lease was dropped. Where there are units, nothing
+///   but a value whose `Bytes` is the only one of its memory is taken as it is.
+/// - Single slices may be anything that a parser gave; `owns_views` tells for which formats they are slices of what the
+///   batch has read, or heap memory of their own.
+///
+/// What remains are two values of one batch that overlap (a sample that comes twice, windows of tokens): they are found
+/// here by address.
 struct Shared(std::vec::IntoIter<bool>);
 
 impl Shared {
-    fn find<'a>(columns: impl Iterator<Item = (&'a Column, Listed)>, owns_views: bool) -> Shared {
+    fn find<'a>(columns: impl Iterator<Item = (&'a Column, Listed)>, ownership: Ownership) -> Shared {
         // Address, length, and whether it is shared for another reason than its place.
         let mut values: Vec<(usize, usize, bool)> = Vec::new();
         for (column, listed) in columns {
-            let one = |bytes: &Bytes| (bytes.as_ptr().addr(), bytes.len(), false);
+            let Ownership { has_units, owns_views } = ownership;
+            let one = |bytes: &Bytes| (bytes.as_ptr().addr(), bytes.len(), has_units && !bytes.is_unique());
             match &column.data {
                 Data::Dense { bytes, .. } => values.push(one(bytes)),
                 Data::Ragged { values: bytes, .. } | Data::Padded { values: bytes, .. } => values.push(one(bytes)),
                 Data::Packed(packed) => values.push(one(&packed.values)),
                 Data::Views(views) if listed == Listed::Tensors => {
-                    values.extend(views.iter().map(|view| (view.as_ptr().addr(), view.len(), !owns_views)));
+                    values
+                        .extend(views.iter().map(|view| (view.as_ptr().addr(), view.len(), has_units || !owns_views)));
                 }
                 _ => {}
             }

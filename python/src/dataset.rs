@@ -1,5 +1,6 @@
 //! A dataset, opened, as Python has it.
 
+use crate::batch::Ownership;
 use crate::errors::{raised, refused};
 use crate::formats::{Opened, Wishes};
 use crate::wait;
@@ -20,8 +21,8 @@ pub(crate) struct Dataset {
     classes: Vec<std::ffi::OsString>,
     skipped: Vec<(String, u64, PathBuf)>,
     remarks: Vec<String>,
-    /// Whether a value of ragged columns lies in memory that nothing but its batch has: see `batch`.
-    pub(crate) owns_views: bool,
+    /// Whose memory the values of a batch are.
+    pub(crate) ownership: Ownership,
 }
 
 /// Formats whose ragged values are slices of what their batch read, or heap memory of their own, and nothing else.
@@ -37,9 +38,10 @@ impl Dataset {
     fn open(py: Python<'_>, paths: Vec<PathBuf>, wishes: Wishes) -> PyResult<Dataset> {
         let opened = wait::for_work(py, move || wishes.open(&paths))?;
         let Opened { dataset, encodings, skipped, remarks, classes } = opened.map_err(|error| raised(py, &error))?;
-        let owns_views = dataset.units().is_none() && OWN_VIEWS.contains(&dataset.format());
+        let owns_views = OWN_VIEWS.contains(&dataset.format());
+        let ownership = Ownership { has_units: dataset.units().is_some(), owns_views };
         let skipped = skipped.iter().map(|it| (it.reason.describe().to_owned(), it.count, it.first.clone())).collect();
-        Ok(Dataset { dataset, encodings, classes, skipped, remarks, owns_views })
+        Ok(Dataset { dataset, encodings, classes, skipped, remarks, ownership })
     }
 
     /// The samples that are left without those of lists: files that a quarantine made, or numbers, one a line.
@@ -153,7 +155,7 @@ impl Dataset {
             classes: self.classes.clone(),
             skipped: self.skipped.clone(),
             remarks: Vec::new(),
-            owns_views: self.owns_views,
+            ownership: self.ownership,
         }
     }
 }

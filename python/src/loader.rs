@@ -1,6 +1,6 @@
 //! A running loader, as Python has it. Where epochs begin and end, and what they are told, is Python's part.
 
-use crate::batch::{self, Listed, Meta};
+use crate::batch::{self, Listed, Meta, Ownership};
 use crate::dataset::Dataset;
 use crate::errors::{raised, refused};
 use crate::options::Options;
@@ -28,7 +28,7 @@ pub(crate) struct Loader {
     /// Readable when a batch may be ready; made when somebody waits for the first time.
     ready: OnceLock<OwnedFd>,
     listed: Vec<Listed>,
-    owns_views: bool,
+    ownership: Ownership,
     memory_limit: u64,
 }
 
@@ -53,7 +53,7 @@ impl Loader {
         text: Vec<String>,
         binary: Vec<String>,
     ) -> PyResult<Loader> {
-        let owns_views = dataset.owns_views;
+        let ownership = dataset.ownership;
         let dataset = Arc::clone(&dataset.dataset);
         let listed = listed(py, &*dataset, &text, &binary)?;
         let build = move || -> Result<uringload::Loader, Error> {
@@ -72,7 +72,7 @@ impl Loader {
         let inner = py.detach(build).map_err(|error| raised(py, &error))?;
         let (stats, memory_limit) = (inner.stats(), inner.memory_limit());
         let ready = OnceLock::new();
-        Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, listed, owns_views, memory_limit })
+        Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, listed, ownership, memory_limit })
     }
 
     /// The next batch: its columns and the rest. None at the end, and when the loader was closed. Waits without the
@@ -80,7 +80,7 @@ impl Loader {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
         loop {
             match self.look(py)? {
-                Some(Some(batch)) => return Ok(Some(batch::into_python(py, batch, &self.listed, self.owns_views)?)),
+                Some(Some(batch)) => return Ok(Some(batch::into_python(py, batch, &self.listed, self.ownership)?)),
                 Some(None) => return Ok(None),
                 None => self.wait(py)?,
             }
@@ -90,7 +90,7 @@ impl Loader {
     /// The next batch if it is ready, else None.
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
         match self.look(py)? {
-            Some(Some(batch)) => Ok(Some(batch::into_python(py, batch, &self.listed, self.owns_views)?)),
+            Some(Some(batch)) => Ok(Some(batch::into_python(py, batch, &self.listed, self.ownership)?)),
             Some(None) | None => Ok(None),
         }
     }

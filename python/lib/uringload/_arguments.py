@@ -118,10 +118,12 @@ def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
     """Warns of each argument that means nothing here, once, and returns the others."""
     others = {}
     for name, value in given.items():
+        # What says nothing but PyTorch's default.
+        default = True if name == "in_order" else False
         if name not in IGNORED:
             others[name] = value
-        elif value is not None and value is not False and not (name == "in_order" and value is True):
-            warnings.warn(f"{name} is ignored: {IGNORED[name]}", IgnoredArgumentWarning, stacklevel=4)
+        elif value is not None and value is not default:
+            warnings.warn(f"{name} is ignored: {IGNORED[name]}", IgnoredArgumentWarning, stacklevel=3)
     return others
 
 
