@@ -87,7 +87,8 @@ def test_forms(folder: pathlib.Path) -> None:
         assert isinstance(ragged, Ragged) and ragged.offsets.dtype == np.int64
         pieces = [ragged.values[start:end] for start, end in zip(ragged.offsets, ragged.offsets[1:])]
         assert all((piece == whole).all() for piece, whole in zip(pieces, plain["data"]))
-    with DataLoader(folder, collate={"data": "padded"}, pad_value=7, max_length=5000, pad_multiple=64, **given) as loader:
+    padding = {"pad_value": 7, "max_length": 5000, "pad_multiple": 64}
+    with DataLoader(folder, collate={"data": "padded"}, **padding, **given) as loader:
         batch = next(iter(loader))
         padded = batch["data"]
         assert isinstance(padded, Padded) and padded.values.shape == (16, 5056)
