@@ -5,10 +5,10 @@ use crate::errors::{raised, refused};
 use crate::formats::{Opened, Wishes};
 use crate::wait;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::Arc;
-use uringload::dataset::{self, DType, SampleId, Shape};
+use uringload::dataset::{self, SampleId, Shape};
 
 /// Name, type, shape and encoding of a column.
 type Described = (String, &'static str, Option<Vec<u64>>, Option<String>);
@@ -134,16 +134,6 @@ impl Dataset {
         let mut key = Vec::new();
         self.dataset.key(SampleId(index), &mut key);
         Ok(PyBytes::new(py, &key))
-    }
-
-    /// The types of elements, by name, with their bytes.
-    #[staticmethod]
-    fn dtypes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-        let sizes = PyDict::new(py);
-        for dtype in DType::ALL {
-            sizes.set_item(dtype.name(), dtype.size())?;
-        }
-        Ok(sizes)
     }
 }
 

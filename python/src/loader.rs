@@ -100,15 +100,6 @@ impl Loader {
         self.lock().as_ref().map(|loader| loader.state().to_json())
     }
 
-    /// What the epoch of the last batch gave this rank: epoch, first position, samples and their sum, and the same of
-    /// those that were lost. None when the loader was closed.
-    fn digest(&self) -> Option<(u64, u64, u64, String, u64, String)> {
-        let digest = self.lock().as_ref()?.digest();
-        let (delivered, lost) = (digest.delivered, digest.lost);
-        let (sum, lost_sum) = (format!("{:016x}", delivered.sum), format!("{:016x}", lost.sum));
-        Some((digest.epoch, digest.since, delivered.samples, sum, lost.samples, lost_sum))
-    }
-
     /// What it measures of itself.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats::dictionary(py, &self.stats.snapshot())

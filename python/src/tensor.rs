@@ -17,6 +17,12 @@ use uringload::dataset::DType;
 /// columns, batches or the dataset could have. What is left of other holders are clones of the same block that other
 /// tensors of the batch keep for other ranges of it; a block's drop does not look at its bytes. This module reads them
 /// only in `tobytes`, with the interpreter's lock, as any consumer may.
+///
+/// Python writes through an address, in C: no reference of Rust to the bytes is alive then, for `Bytes` keeps a pointer
+/// and makes a reference only while it is looked at. The memory itself can be written to: it is a mapping that the
+/// kernel has read into, by the same address, or a heap allocation, and never a constant of the program (values that
+/// lie in one are not in a batch's blocks, so that they are gathered, and formats that have such are not among those
+/// of `OWN_VIEWS`).
 #[pyclass(frozen)]
 pub(crate) struct Tensor {
     bytes: Bytes,

@@ -113,9 +113,34 @@ def test_text_is_known_where_the_format_says_so(tmp_path: pathlib.Path) -> None:
         assert batch["id"].tolist() == list(range(5)) and batch["ok"].tolist() == [row["ok"] for row in rows]
         batch["ok"][:] = False
         batch["id"] += 1
+    with DataLoader(path, **{**given, "batch_size": 1}) as loader:
+        for turn in range(2):
+            seen = []
+            for batch in loader:
+                seen += batch["ok"].tolist()
+                batch["ok"][:] = not batch["ok"][0]
+            assert seen == [row["ok"] for row in rows], f"turn {turn}: a constant was written to"
     with DataLoader(path, binary="text", **given) as loader:
         batch = next(iter(loader))
         assert batch["text"][1] == rows[1]["text"].encode() and batch["ok"].tolist() == [row["ok"] for row in rows]
+
+
+def test_tables_have_text_too(tmp_path: pathlib.Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="skipped: pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    names = [f"name {index} ü" for index in range(300)]
+    columns = {"name": names, "number": list(range(300)), "share": [index / 7 for index in range(300)]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=70)
+    with DataLoader(tmp_path / "a.parquet", batch_size=11, output="numpy") as loader:
+        for _ in range(2):
+            seen: list[str] = []
+            for batch in loader:
+                assert batch["number"].tolist() == list(range(len(seen), len(seen) + len(batch.ids)))
+                assert batch["share"].tolist() == [number / 7 for number in batch["number"]]
+                seen += batch["name"]
+                batch["number"][:] = -1
+                batch["share"][:] = -1
+            assert seen == names
 
 
 def test_packing(tmp_path: pathlib.Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import operator
 import os
-import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -101,6 +99,8 @@ def size(name: str, value: Any) -> int:
     """Bytes: a number, or a text such as "8GiB", "512 MB"."""
     if not isinstance(value, str):
         return integer(name, value)
+    import re
+
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     scale = _UNITS.get(match[2].lower()) if match else None
     if match is None or scale is None:
@@ -116,6 +116,8 @@ def choice(name: str, value: Any, known: Sequence[str]) -> str:
 
 def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
     """Warns of each argument that means nothing here, once, and returns the others."""
+    import warnings
+
     others = {}
     for name, value in given.items():
         # What says nothing but PyTorch's default.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable
 from typing import Any, final
 
 from . import _arguments as arguments
+from . import _log
 from . import _uringload as native
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-
-_log = logging.getLogger("uringload")
 
 #: Words in the name of an encoding that say that bytes are text.
 _TEXT = frozenset({"str", "text", "string", "utf8", "json", "jsonfield", "txt", "transcript", "cls", "jsn"})
@@ -173,5 +171,5 @@ def _open(paths: list[str], exclude: list[str], wishes: dict[str, Any]) -> Datas
 
 
 def _is_text(encoding: str | None) -> bool:
-    words = (encoding or "").lower().replace("_", " ").replace(".", " ").replace("(", " ").replace(")", " ").split()
+    words = "".join(char if char.isalnum() else " " for char in (encoding or "").lower()).split()
     return any(word in _TEXT for word in words)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
-import logging
 import os
 import sys
 import threading
@@ -14,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from . import _arguments as arguments
-from . import _order, _ranks, _settings
+from . import _log, _order, _ranks, _settings
 from . import _uringload as native
 from ._dataset import WISHES, Dataset, Paths
 from ._output import OUTPUTS, Raw, converter
 from ._report import Route, Stats, Verdict, table
 from .errors import Error, mistyped, refused
 
-_log = logging.getLogger("uringload")
 _process = os.getpid
 
 _open_loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
@@ -351,6 +348,8 @@ class DataLoader:
         A small dictionary of plain values, for `json.dumps`. All but ``delivered`` is the same on every rank, and any
         rank's state serves all of them, also where there are more or fewer.
         """
+        import json
+
         with self._lock:
             self._check()
             text = self._state
@@ -365,6 +364,8 @@ class DataLoader:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Has the next pass go on from a state. It must be of this dataset and this order; what differs is said."""
+        import json
+
         if not isinstance(state_dict, Mapping):
             raise mistyped(f"state_dict is a {type(state_dict).__name__}", "give what state_dict() returned")
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any, NamedTuple
 
 
@@ -55,6 +54,8 @@ class Stats(dict[str, Any]):
 
 def table(rows: list[tuple[str, str]], caption: str = "") -> str:
     """A small table of HTML."""
+    from html import escape
+
     head = f"<caption>{escape(caption)}</caption>" if caption else ""
     body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     return f"<table>{head}{body}</table>"
