@@ -147,6 +147,18 @@ def test_a_saved_end_of_an_epoch_is_the_beginning_of_the_next(records: pathlib.P
         assert numbers(next(iter(loader))) == expected
 
 
+def test_samples_are_read_by_number(records: pathlib.Path) -> None:
+    with DataLoader(**of_records(records, shuffle=True, rank=1, world_size=2, drop_last=True)) as loader:
+        batches = iter(loader)
+        first = next(batches).ids
+        assert numbers(loader.read([5, -1, 5])) == [5, RECORDS - 1, 5]
+        with pytest.raises(IndexError, match="no sample 1000"):
+            loader.read([RECORDS])
+        with pytest.raises(uringload.InvalidArgumentError, match="no samples"):
+            loader.read([])
+        assert len([*batches]) == 14 and loader.state_dict()["delivered"]["samples"] == 15 * 32 and len(first) == 32
+
+
 def test_it_pickles_as_its_configuration(records: pathlib.Path) -> None:
     with DataLoader(**of_records(records, shuffle=True)) as loader:
         batches = iter(loader)

@@ -325,6 +325,45 @@ def test_an_exception_in_a_transform_comes_in_its_place(records: pathlib.Path, t
         assert loader.epoch == 1
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_transform_that_stops_does_not_end_the_pass(records: pathlib.Path, threads: int) -> None:
+    def stops(batch: object) -> object:
+        return next(iter([]))
+
+    with DataLoader(**of_records(records, batch_transform=stops, num_threads=threads)) as loader:
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            list(loader)
+
+
+def test_ctrl_c_in_a_transform_loses_nothing(records: pathlib.Path) -> None:
+    code = """
+        import os, signal, sys, threading, time
+        import uringload
+
+        def slow(batch):
+            time.sleep(0.02)
+            return batch.ids[0]
+
+        loader = uringload.DataLoader(sys.argv[1], record_bytes=256, batch_size=20, output="dlpack", num_threads=1,
+                                      batch_transform=slow)
+        batches, seen, interrupts = iter(loader), [], 0
+        for delay in (0.1, 0.3, 0.5):
+            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+        while True:
+            try:
+                for first in batches:
+                    seen.append(first)
+                break
+            except KeyboardInterrupt:
+                interrupts += 1
+        print(interrupts, len(seen), len(set(seen)))
+    """
+    done = run(code, str(records), timeout=30)
+    interrupts, seen, different = map(int, done.stdout.split())
+    # One that comes between the wait and the list takes a number along.
+    assert interrupts == 3 and seen == different and seen >= 47, done.stdout + done.stderr
+
+
 def test_bad_samples(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     for index in range(20):
         (tmp_path / f"{index:02}.bin").write_bytes(bytes([index]) * 100)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from . import _arguments as arguments
 from . import _log, _order, _ranks, _settings
 from . import _uringload as native
 from ._dataset import WISHES, Dataset, Paths
-from ._output import OUTPUTS, Raw, converter
+from ._output import OUTPUTS, Batch, Raw, converter
 from ._report import Route, Stats, Verdict, table
-from .errors import Error, mistyped, refused
+from .errors import Error, InternalError, StarvedError, mistyped, refused
 
 _process = os.getpid
 
@@ -340,6 +341,36 @@ class DataLoader:
         if self._closed:
             raise refused("the DataLoader was closed", "make another one")
 
+    def read(self, indices: Iterable[int]) -> Batch:
+        """The samples of these numbers as one batch, outside of any pass: for a look at some of them.
+
+        It opens what reads anew for each call, in any process, which takes about a millisecond.
+        """
+        count, wanted = len(self.dataset), []
+        for index in indices:
+            number = operator.index(index)
+            if not -count <= number < count:
+                raise IndexError(f"there is no sample {number} among {count}")
+            wanted.append(number % count)
+        if not wanted:
+            raise refused("no samples were asked for", "name at least one")
+        alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False}
+        reading = native.Loader(
+            self.dataset._native,
+            {**self._options, **alone, "packing": None, "buckets": None},
+            epochs=1,
+            order=(wanted, "by number"),
+            text=self._text,
+            binary=self._binary,
+        )
+        try:
+            raw = reading.next()
+        finally:
+            reading.close()
+        if raw is None:
+            raise InternalError("no batch came: this is a bug of uringload (please report it)")
+        return self._convert(raw)
+
     # States.
 
     def state_dict(self) -> dict[str, Any]:
@@ -531,6 +562,11 @@ class _Pass:
             before = loader._state
             try:
                 raw = self._take(loader, wait=not pending)
+            except StarvedError:
+                # It stands beside the batches. What holds the memory is worked on here, so that it comes free.
+                if not pending:
+                    raise
+                break
             except Error as error:
                 pending.append((failed(error), loader._state))
                 continue
@@ -543,9 +579,19 @@ class _Pass:
             pending.append((pool.submit(raw), None if native_loader is None else native_loader.state()))
         if not pending:
             raise StopIteration
-        future, state = pending.popleft()
-        # Where it raises, the state stays before the batch, so that going on from it tries the batch again.
-        made = future.result()
+        future, state = pending[0]
+        try:
+            made = future.result()
+        except BaseException as error:
+            # The state stays before the batch, so that going on from it tries the batch again. What ended only the wait
+            # (Ctrl-C) has not taken the batch.
+            if future.done() and not future.cancelled() and future.exception() is error:
+                pending.popleft()
+            if isinstance(error, StopIteration):
+                # As with generators: it would end the pass, and nobody would know.
+                raise RuntimeError("a transform raised StopIteration") from error
+            raise
+        pending.popleft()
         loader._state = state
         return made
 

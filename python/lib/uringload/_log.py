@@ -1,4 +1,4 @@
-"""The log, "uringload", which is imported when there is something to say: it takes as long as all else here together."""
+"""The log, "uringload", imported when there is something to say: it takes as long as all else here together."""
 
 from __future__ import annotations
 

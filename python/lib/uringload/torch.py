@@ -12,7 +12,6 @@ from typing import Any
 import torch.utils.data
 
 from . import _arguments as arguments
-from . import _uringload as native
 from ._dataset import WISHES, Paths
 from ._dataset import Dataset as Index
 from ._loader import DataLoader
@@ -119,29 +118,5 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        count = len(self.dataset)
-        wanted = []
-        for index in indices:
-            number = index + count if index < 0 else index
-            if not 0 <= number < count:
-                raise IndexError(f"sample {index} of {count}")
-            wanted.append(int(number))
-        if not wanted:
-            return []
-        loader = self._loader
-        reading = native.Loader(
-            self.dataset._native,
-            {**loader._options, "batch_size": len(wanted)},
-            epochs=1,
-            order=(wanted, "by number"),
-            text=loader._text,
-            binary=loader._binary,
-        )
-        try:
-            raw = reading.next()
-        finally:
-            reading.close()
-        if raw is None:
-            raise refused("no sample came", "this is a bug of uringload: please report it")
-        samples = list(loader._convert(raw).samples())
+        samples = list(self._loader.read(indices).samples())
         return samples if self._transform is None else [self._transform(sample) for sample in samples]
