@@ -11,6 +11,7 @@ pub mod stats;
 pub mod queue;
 pub mod dataset;
 pub mod sampler;
+pub mod transform;
 pub mod collate;
 pub mod plan;
 pub mod pool;

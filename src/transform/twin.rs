@@ -1,0 +1,134 @@
+//! What the kernels of `sys/kernels` compute, in safe Rust and byte by byte as their comments say it: the oracle that
+//! they are held against, what a mock driver runs in their place, and what a loader without a GPU applies.
+//!
+//! Inputs are slices of raw memory, so that nothing has to be aligned, and numbers are little endian. Integers are
+//! exact. So are floats: each operation rounds once to nearest even, and which operations there are is part of the
+//! definition. A source that a kernel could not read without leaving its memory is a panic here.
+
+mod float;
+mod images;
+
+pub use float::{bf16_bits, f16_bits};
+pub use images::{CHANNELS_MAX, IMAGE_RECORD_BYTES, ImageLayout, ImageParams, images};
+
+/// `ur_burn` multiplies by this, and adds [`BURN_ADD`], which keeps any number finite and off the denormals.
+const BURN_MULTIPLY: f32 = 0.999;
+/// See [`BURN_MULTIPLY`].
+const BURN_ADD: f32 = 0.001;
+
+/// `ur_gather`: each piece comes to its place, `(at, piece)` to `to[at..][..piece.len()]`. Places do not overlap, and
+/// what no piece covers stays.
+///
+/// # Panics
+/// If a piece does not lie within `to`.
+pub fn gather<'a>(to: &mut [u8], pieces: impl IntoIterator<Item = (usize, &'a [u8])>) {
+    for (at, piece) in pieces {
+        to[at..][..piece.len()].copy_from_slice(piece);
+    }
+}
+
+/// `ur_fill`: `to` becomes elements of `size` bytes, which are the low bytes of `pattern`.
+///
+/// # Panics
+/// If `size` is not 1, 2, 4 or 8.
+pub fn fill(to: &mut [u8], pattern: u64, size: u32) {
+    fill_from(to, 0, pattern, size);
+}
+
+/// `ur_pad`: row i of `to`, which is `row_bytes` long, is the bytes of `rows[i]`, as many as fit, and elements of
+/// `size` bytes behind them, the low bytes of `pattern`. Elements lie at multiples of `size` of the row, so that one
+/// is cut at its front where a row ends within it.
+///
+/// # Panics
+/// If `size` is not 1, 2, 4 or 8, and if `to` is shorter than the rows.
+pub fn pad<'a>(to: &mut [u8], rows: impl IntoIterator<Item = &'a [u8]>, row_bytes: usize, pattern: u64, size: u32) {
+    let mut rest = to;
+    for row in rows {
+        let (to, behind) = rest.split_at_mut(row_bytes);
+        let kept = row.len().min(row_bytes);
+        to[..kept].copy_from_slice(&row[..kept]);
+        fill_from(&mut to[kept..], kept, pattern, size);
+        rest = behind;
+    }
+}
+
+/// `ur_tokens_u16`: rows of tokens become rows of `seq_len` 64-bit integers. With t tokens in row i, element j of it is
+/// token j in `ids`, or `pad_id` from t on, and token j + 1 in `labels`, or `ignore` from t - 1 on: of a row of
+/// `seq_len + 1` tokens every label is there. Bytes behind the last whole token of a row are not looked at.
+///
+/// # Panics
+/// If `ids` or `labels` is shorter than the rows.
+pub fn tokens_u16<'a>(
+    ids: &mut [u8],
+    labels: Option<&mut [u8]>,
+    rows: impl IntoIterator<Item = &'a [u8]>,
+    seq_len: usize,
+    pad_id: i64,
+    ignore: i64,
+) {
+    tokens(ids, labels, rows, seq_len, (pad_id, ignore), |token: &[u8; 2]| i64::from(u16::from_le_bytes(*token)));
+}
+
+/// `ur_tokens_u32`: as [`tokens_u16`], of tokens of 4 bytes.
+///
+/// # Panics
+/// As [`tokens_u16`].
+pub fn tokens_u32<'a>(
+    ids: &mut [u8],
+    labels: Option<&mut [u8]>,
+    rows: impl IntoIterator<Item = &'a [u8]>,
+    seq_len: usize,
+    pad_id: i64,
+    ignore: i64,
+) {
+    tokens(ids, labels, rows, seq_len, (pad_id, ignore), |token: &[u8; 4]| i64::from(u32::from_le_bytes(*token)));
+}
+
+/// `ur_burn`: each single-precision number of `floats` becomes `0.999 x + 0.001`, `rounds` times. Bytes behind the last
+/// whole number stay.
+pub fn burn(floats: &mut [u8], rounds: u32) {
+    for float in floats.as_chunks_mut::<4>().0 {
+        let mut value = f32::from_le_bytes(*float);
+        for _ in 0..rounds {
+            value = value.mul_add(BURN_MULTIPLY, BURN_ADD);
+        }
+        *float = value.to_le_bytes();
+    }
+}
+
+/// Fills `to`, which starts at byte `at` of a row of elements.
+fn fill_from(to: &mut [u8], at: usize, pattern: u64, size: u32) {
+    assert!(matches!(size, 1 | 2 | 4 | 8), "no element has {size} bytes");
+    let element = &pattern.to_le_bytes()[..size as usize];
+    for (byte, from) in to.iter_mut().zip(element.iter().cycle().skip(at % element.len())) {
+        *byte = *from;
+    }
+}
+
+/// Rows of tokens of `N` bytes.
+fn tokens<'a, const N: usize>(
+    ids: &mut [u8],
+    mut labels: Option<&mut [u8]>,
+    rows: impl IntoIterator<Item = &'a [u8]>,
+    seq_len: usize,
+    (pad_id, ignore): (i64, i64),
+    token: impl Fn(&[u8; N]) -> i64,
+) {
+    let write = |to: &mut [u8], row: usize, tokens: &[[u8; N]], behind: i64| {
+        let (to, rest) = to[row * seq_len * 8..][..seq_len * 8].as_chunks_mut::<8>();
+        debug_assert!(rest.is_empty());
+        for (index, element) in to.iter_mut().enumerate() {
+            *element = tokens.get(index).map_or(behind, &token).to_le_bytes();
+        }
+    };
+    for (row, bytes) in rows.into_iter().enumerate() {
+        let tokens = bytes.as_chunks::<N>().0;
+        write(ids, row, tokens, pad_id);
+        if let Some(labels) = labels.as_deref_mut() {
+            write(labels, row, tokens.get(1..).unwrap_or_default(), ignore);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
