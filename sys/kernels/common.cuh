@@ -1,0 +1,74 @@
+// What the kernels share: the records of their tables, and how work is dealt out to a grid.
+//
+// All of them loop over the grid that they are given, so that any grid of up to two dimensions is right, and blocks have
+// up to BLOCK_THREADS threads in one dimension. Which grid is fast each kernel says. They are compiled for compute
+// capability 7.0 without a header of CUDA (build.py), and as plain C++ to be tested without a GPU (emulate.h). What they
+// compute is defined by their twins in src/transform/twin.rs, to the bit: therefore floats are computed by intrinsics,
+// which are not contracted. No byte is read that is not of a source: an aligned word that sticks out is read by bytes.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define BLOCK_THREADS 256
+#define KERNEL extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+#define INLINE __device__ __forceinline__
+
+// Bytes of the widest access.
+#define VECTOR_BYTES 16
+// Vectors that a block writes between two looks at the grid: 16 KiB.
+#define CHUNK_VECTORS 1024
+// Vectors that a thread has in flight, which hides the latency of memory.
+#define IN_FLIGHT 4
+
+// Addresses are of the device; `to` is a byte offset in the destination, lengths are bytes.
+struct Piece {
+    u64 from;
+    u64 to;
+    u64 len;
+};
+
+struct Row {
+    u64 from;
+    u64 len;
+};
+
+// Pixels are [height, width, channels] bytes; the box is in pixels of the source.
+struct Image {
+    u64 from;
+    u32 height, width;
+    float x, y, w, h;
+    u32 flip;
+    u32 reserved;
+};
+
+template <typename T>
+INLINE T load(u64 address) {
+    return *reinterpret_cast<const T *>(address);
+}
+
+template <typename T>
+INLINE void store(u64 address, T value) {
+    *reinterpret_cast<T *>(address) = value;
+}
+
+template <typename T>
+INLINE T smaller(T a, T b) {
+    return a < b ? a : b;
+}
+
+// The block's number in a grid whose second dimension has no meaning, and how many there are.
+INLINE u64 flat_block() { return u64(blockIdx.y) * gridDim.x + blockIdx.x; }
+INLINE u64 flat_blocks() { return u64(gridDim.y) * gridDim.x; }
+
+#ifdef __CUDACC_RTC__
+// The bits of the half-precision number nearest to `value`, the even one of two that are as near.
+INLINE u32 half_bits(float value) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#endif

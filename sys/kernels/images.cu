@@ -1,0 +1,269 @@
+// Pixels to tensors: cut, resized, mirrored and scaled in one pass. Destinations are aligned to their element.
+//
+// Two ways. By vectors where no pixel is resampled and the vectors of every row lie at aligned addresses: a thread reads
+// the pixels of 16 bytes of output of each channel, which neighbours read next to it, and writes whole vectors. By
+// pixels everywhere else: neighbouring threads write neighbouring elements.
+#include "common.cuh"
+
+enum Type { U8, F32, F16, BF16 };
+
+// An element and how vectors are made of it.
+template <Type TYPE>
+struct Element {
+    enum : u32 { BYTES = TYPE == U8 ? 1 : TYPE == F32 ? 4 : 2, PER_VECTOR = VECTOR_BYTES / BYTES };
+
+    static INLINE u32 bits(float value) {
+        if (TYPE == U8) return smaller(__float2uint_rn(value), 255u);
+        if (TYPE == F16) return half_bits(value);
+        u32 bits = __float_as_uint(value);
+        // Devices of 7.0 have no instruction for it. Scale and bias are finite, so this is no NaN.
+        if (TYPE == BF16) return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        return bits;
+    }
+
+    static INLINE void write(u64 address, float value) {
+        u32 bits = Element::bits(value);
+        if (BYTES == 1) store(address, u8(bits));
+        if (BYTES == 2) store(address, u16(bits));
+        if (BYTES == 4) store(address, bits);
+    }
+
+    static INLINE void write_vector(u64 address, const float (&values)[PER_VECTOR]) {
+        u32 words[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (u32 index = 0; index < PER_VECTOR; index++)
+            words[index * BYTES / 4] |= bits(values[index]) << (index * BYTES % 4 * 8);
+        store(address, make_uint4(words[0], words[1], words[2], words[3]));
+    }
+};
+
+// What the images of a batch have in common.
+struct Layout {
+    u64 to;
+    u32 height, width, channels_last;
+    float scale[4], bias[4];
+
+    INLINE float scaled(float value, u32 channel) const { return __fmaf_rn(value, scale[channel], bias[channel]); }
+};
+
+// The two pixels of an axis that an output pixel lies between, and how far it lies from the first to the second.
+struct Taps {
+    i64 first, second;
+    float fraction;
+};
+
+// One axis of an image and of its output.
+struct Axis {
+    i64 whole, last;
+    float part, ratio, edge;
+
+    INLINE Axis(float start, float extent, u32 count, u32 len) {
+        float floored = floorf(start);
+        whole = __float2int_rd(start);
+        last = i64(len) - 1;
+        part = __fsub_rn(start, floored);
+        ratio = __fdiv_rn(extent, __uint2float_rn(count));
+        edge = __fsub_rn(extent, 1.0f);
+    }
+
+    INLINE i64 clamped(i64 at) const {
+        at = smaller(at, last);
+        return at < 0 ? 0 : at;
+    }
+
+    INLINE Taps taps(u32 index) const {
+        float centre = __fsub_rn(__fmul_rn(__fadd_rn(__uint2float_rn(index), 0.5f), ratio), 0.5f);
+        float inside = __fadd_rn(fmaxf(fminf(centre, edge), 0.0f), part);
+        float first = floorf(inside);
+        i64 at = whole + __float2int_rd(inside);
+        return {clamped(at), clamped(at + 1), __fsub_rn(inside, first)};
+    }
+
+    // Whether the box has a pixel of the image for each of the output.
+    INLINE bool is_plain(float extent, u32 count) const {
+        return extent == __uint2float_rn(count) && part == 0.0f && whole >= 0 && whole + count <= last + 1;
+    }
+};
+
+INLINE float between(float first, float second, float fraction) {
+    return __fmaf_rn(fraction, __fsub_rn(second, first), first);
+}
+
+// The number 0 to 255 in byte `index` of a word. It comes to lie in the mantissa of 2^23, which is then taken away: two
+// quick operations in the place of a slow conversion.
+INLINE float byte_value(u32 word, u32 index) {
+    return __fsub_rn(__uint_as_float(__byte_perm(word, 0x4b000000, 0x7650 | index)), 8388608.0f);
+}
+
+// The aligned word at `address`; what of it lies outside of the bytes from `low` to `high` is not read.
+INLINE u32 guarded_word(u64 address, u64 low, u64 high) {
+    if (address >= low && address + 4 <= high) return load<u32>(address);
+    u32 word = 0;
+#pragma unroll
+    for (u32 index = 0; index < 4; index++) {
+        u64 at = address + index;
+        if (at >= low && at < high) word |= u32(load<u8>(at)) << (index * 8);
+    }
+    return word;
+}
+
+// WORDS words from any address on, all of whose bytes lie between `low` and `high`.
+template <u32 WORDS>
+INLINE void load_words(u32 (&words)[WORDS], u64 address, u64 low, u64 high) {
+    u32 bits = u32(address % 4 * 8);
+    u64 base = address - address % 4;
+    u32 raw[WORDS + 1];
+    raw[0] = guarded_word(base, low, high);
+#pragma unroll
+    for (u32 index = 1; index < WORDS; index++) raw[index] = load<u32>(base + index * 4);
+    raw[WORDS] = bits ? guarded_word(base + WORDS * 4, low, high) : 0;
+#pragma unroll
+    for (u32 index = 0; index < WORDS; index++) words[index] = __funnelshift_r(raw[index], raw[index + 1], bits);
+}
+
+// How many times `by` goes into `at`, and what is left; in 32 bits where they suffice, which is several times as quick.
+INLINE u64 divided(u64 at, u32 by, u32 &rest) {
+    u64 times = at >> 32 ? at / by : u32(at) / by;
+    rest = u32(at - times * by);
+    return times;
+}
+
+// One image and its place in the output.
+template <Type TYPE, u32 CHANNELS>
+struct Job {
+    enum : u32 { PIXELS = Element<TYPE>::PER_VECTOR, BYTES = Element<TYPE>::BYTES };
+    const Layout &layout;
+    Image image;
+    Axis rows, columns;
+    // Of the output image.
+    u64 to;
+
+    INLINE Job(const Layout &layout, const Image &image, u64 index)
+        : layout(layout),
+          image(image),
+          rows(image.y, image.h, layout.height, image.height),
+          columns(image.x, image.w, layout.width, image.width),
+          to(layout.to + index * layout.height * layout.width * CHANNELS * BYTES) {}
+
+    INLINE bool is_plain() const { return rows.is_plain(image.h, layout.height) && columns.is_plain(image.w, layout.width); }
+
+    INLINE u64 source(i64 row, i64 column) const {
+        return image.from + (u64(row) * image.width + u64(column)) * CHANNELS;
+    }
+
+    // Every `step`-th vector of pixels from `at` on.
+    INLINE void write_vectors(u64 at, u64 step) const {
+        u32 per_row = layout.width / PIXELS;
+        u64 end = source(image.height, 0);
+        for (; at < u64(layout.height) * per_row; at += step) {
+            u32 vector;
+            u64 row = divided(at, per_row, vector);
+            u32 column = vector * PIXELS;
+            u32 mirrored = image.flip ? layout.width - PIXELS - column : column;
+            u32 words[PIXELS * CHANNELS / 4];
+            load_words(words, source(rows.whole + row, columns.whole + mirrored), image.from, end);
+            if (layout.channels_last) {
+                write_pixels(words, to + (row * layout.width + column) * (CHANNELS * BYTES));
+            } else {
+                write_planes(words, to + (row * layout.width + column) * BYTES);
+            }
+        }
+    }
+
+    // The pixels' value of that channel, mirrored where the image is.
+    INLINE float value(const u32 (&words)[PIXELS * CHANNELS / 4], u32 pixel, u32 channel) const {
+        u32 plain = pixel * CHANNELS + channel, mirrored = (PIXELS - 1 - pixel) * CHANNELS + channel;
+        float a = byte_value(words[plain / 4], plain % 4), b = byte_value(words[mirrored / 4], mirrored % 4);
+        return layout.scaled(image.flip ? b : a, channel);
+    }
+
+    INLINE void write_planes(const u32 (&words)[PIXELS * CHANNELS / 4], u64 to) const {
+        u64 plane_bytes = u64(layout.height) * layout.width * BYTES;
+#pragma unroll
+        for (u32 channel = 0; channel < CHANNELS; channel++) {
+            float values[PIXELS];
+#pragma unroll
+            for (u32 pixel = 0; pixel < PIXELS; pixel++) values[pixel] = value(words, pixel, channel);
+            Element<TYPE>::write_vector(to + channel * plane_bytes, values);
+        }
+    }
+
+    INLINE void write_pixels(const u32 (&words)[PIXELS * CHANNELS / 4], u64 to) const {
+#pragma unroll
+        for (u32 vector = 0; vector < CHANNELS; vector++) {
+            float values[PIXELS];
+#pragma unroll
+            for (u32 index = 0; index < PIXELS; index++) {
+                u32 element = vector * PIXELS + index;
+                values[index] = value(words, element / CHANNELS, element % CHANNELS);
+            }
+            Element<TYPE>::write_vector(to + vector * VECTOR_BYTES, values);
+        }
+    }
+
+    // Every `step`-th pixel from `at` on. Where none is resampled, only one of four is read.
+    INLINE void write_each_pixel(u64 at, u64 step, bool plain) const {
+        u64 pixels = u64(layout.height) * layout.width;
+        u64 pixel_bytes = layout.channels_last ? u64(CHANNELS * BYTES) : u64(BYTES);
+        u64 channel_bytes = layout.channels_last ? u64(BYTES) : pixels * BYTES;
+        bool empty = image.height == 0 || image.width == 0;
+        for (; at < pixels; at += step) {
+            u32 column;
+            u32 row = u32(divided(at, layout.width, column));
+            Taps y = rows.taps(row), x = columns.taps(image.flip ? layout.width - 1 - column : column);
+            u64 corner = source(y.first, x.first);
+            u64 below = source(y.second, x.first) - corner, beside = u64(x.second - x.first) * CHANNELS;
+#pragma unroll
+            for (u32 channel = 0; channel < CHANNELS; channel++) {
+                u64 from = corner + channel;
+                float value = empty ? 0.0f : __uint2float_rn(load<u8>(from));
+                if (!plain && !empty) {
+                    float upper = between(value, __uint2float_rn(load<u8>(from + beside)), x.fraction);
+                    float left = __uint2float_rn(load<u8>(from + below));
+                    float right = __uint2float_rn(load<u8>(from + below + beside));
+                    value = between(upper, between(left, right, x.fraction), y.fraction);
+                }
+                Element<TYPE>::write(to + at * pixel_bytes + channel * channel_bytes, layout.scaled(value, channel));
+            }
+        }
+    }
+};
+
+template <Type TYPE, u32 CHANNELS>
+INLINE void write_images(const Layout &layout, u64 images, u32 n) {
+    bool aligned = layout.to % VECTOR_BYTES == 0 && layout.width % Element<TYPE>::PER_VECTOR == 0;
+    u64 at = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    for (u64 index = blockIdx.y; index < n; index += gridDim.y) {
+        Job<TYPE, CHANNELS> job(layout, load<Image>(images + index * sizeof(Image)), index);
+        bool plain = job.is_plain();
+        if (plain && aligned) {
+            job.write_vectors(at, step);
+        } else {
+            job.write_each_pixel(at, step, plain);
+        }
+    }
+}
+
+template <Type TYPE>
+INLINE void write_images(const Layout &layout, u64 images, u32 n, u32 channels) {
+    switch (channels) {
+        case 1: return write_images<TYPE, 1>(layout, images, n);
+        case 2: return write_images<TYPE, 2>(layout, images, n);
+        case 3: return write_images<TYPE, 3>(layout, images, n);
+        case 4: return write_images<TYPE, 4>(layout, images, n);
+    }
+}
+
+// Grid of all: y over images, x over a block's vectors (or pixels, where they are resampled) of an image.
+#define IMAGES(NAME, TYPE)                                                                                            \
+    KERNEL NAME(u64 to, u64 images, u32 n, u32 channels, u32 height, u32 width, u32 channels_last, float scale0,      \
+                float scale1, float scale2, float scale3, float bias0, float bias1, float bias2, float bias3) {       \
+        Layout layout = {to, height, width, channels_last, {scale0, scale1, scale2, scale3},                          \
+                         {bias0, bias1, bias2, bias3}};                                                               \
+        write_images<TYPE>(layout, images, n, channels);                                                              \
+    }
+
+IMAGES(ur_images_u8, U8)
+IMAGES(ur_images_f32, F32)
+IMAGES(ur_images_f16, F16)
+IMAGES(ur_images_bf16, BF16)

@@ -1,0 +1,60 @@
+//! The PTX of the kernels is of their source: it carries the hashes that `sys/kernels/build.py` made it with.
+
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
+}
+
+/// The number in the PTX's comment `// name: ...`.
+fn told<'a>(ptx: &'a str, name: &str) -> &'a str {
+    let lines = ptx.lines().take_while(|line| line.starts_with("// "));
+    let found = lines.filter_map(|line| line.strip_prefix("// ")?.strip_prefix(name)?.strip_prefix(": ")).next();
+    found.unwrap_or_else(|| panic!("the PTX tells no hash of {name}"))
+}
+
+fn hex(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn ptx_and_source_agree() {
+    let ptx = fs::read_to_string(folder().join("kernels.ptx")).expect("the PTX is there");
+    let files = fs::read_dir(folder()).expect("the sources are there").map(|entry| entry.expect("readable").path());
+    let mut sources: Vec<PathBuf> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "cu" || extension == "cuh"))
+        .collect();
+    sources.sort();
+    assert!(sources.len() > 1, "no sources in {:?}", folder());
+    let mut digest = Sha256::new();
+    for path in &sources {
+        let content = fs::read(path).expect("a source is readable");
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a plain name");
+        digest.update(format!("{name}\n{}\n", content.len()));
+        digest.update(content);
+    }
+    let remedy = "run sys/kernels/build.py and commit what it writes";
+    assert_eq!(told(&ptx, "sources"), hex(digest), "a source changed without the PTX: {remedy}");
+    let body = ptx.lines().take(2).map(|line| line.len() + 1).sum();
+    let digest = Sha256::new().chain_update(&ptx[body..]);
+    assert_eq!(told(&ptx, "body"), hex(digest), "the PTX was changed by hand: {remedy}");
+}
+
+/// What a launcher asks for by name, and what the oldest driver that is meant to take it does take.
+#[test]
+fn ptx_is_what_a_driver_of_cuda_12_0_takes() {
+    let ptx = fs::read_to_string(folder().join("kernels.ptx")).expect("the PTX is there");
+    for line in [".version 8.0", ".target sm_70", ".address_size 64"] {
+        assert!(ptx.lines().any(|other| other == line), "no {line:?}");
+    }
+    let entries = ptx.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.strip_suffix('('));
+    let mut entries: Vec<&str> = entries.collect();
+    entries.sort_unstable();
+    let images = ["ur_images_bf16", "ur_images_f16", "ur_images_f32", "ur_images_u8"];
+    let rest = [&["ur_burn", "ur_fill", "ur_gather"][..], &images, &["ur_pad", "ur_tokens_u16", "ur_tokens_u32"]];
+    assert_eq!(entries, rest.concat());
+    // A device needs no more than what it gets: nothing is linked and nothing is printed.
+    assert!(!ptx.contains(".extern") && !ptx.contains("vprintf"));
+}
