@@ -176,7 +176,14 @@ impl State {
     }
 
     pub fn event(&mut self, event: usize) -> Result<&mut Event, Code> {
-        self.events.get_mut(&event).ok_or(INVALID_HANDLE)
+        let unknown = self.unknown();
+        self.events.get_mut(&event).ok_or(unknown)
+    }
+
+    /// What the driver says of a handle that it does not know: one of a context that was destroyed, or none.
+    pub fn unknown(&self) -> Code {
+        let is_destroyed = |device: &Device| device.poison == Some(CONTEXT_IS_DESTROYED);
+        if self.devices.values().any(is_destroyed) { CONTEXT_IS_DESTROYED } else { INVALID_HANDLE }
     }
 
     pub fn next_handle(&mut self) -> usize {

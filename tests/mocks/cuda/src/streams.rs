@@ -62,7 +62,8 @@ impl State {
     /// The stream that a handle means.
     pub fn stream(&mut self, handle: usize) -> Result<usize, Code> {
         if handle > PER_THREAD {
-            return self.streams.get(&handle).filter(|stream| stream.is_alive()).map(|_| handle).ok_or(INVALID_HANDLE);
+            let found = self.streams.get(&handle).filter(|stream| stream.is_alive());
+            return found.map(|_| handle).ok_or(self.unknown());
         }
         let device = self.current()?;
         let thread = (handle == PER_THREAD).then(|| std::thread::current().id());
