@@ -9,7 +9,7 @@ use crate::sampler::{Cursor, Digest};
 use bytes::Bytes;
 use std::ops::Range;
 
-pub(crate) use columns::{Samples, index_column, key_column};
+pub(crate) use columns::{Pieces, Samples, index_column, key_column};
 pub use packed::{Packed, Segment};
 
 /// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.
@@ -32,6 +32,17 @@ pub struct Batch {
     pub digest: Digest,
     /// Of the samples in `failed`: with `digest`, it adds up to what was planned.
     pub lost: Digest,
+    /// What the columns' values are put together of, where that is done elsewhere.
+    pub(crate) deferred: Option<Box<Deferred>>,
+}
+
+/// A batch whose columns have no values yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Deferred {
+    /// The memory that was read, of which most pieces are slices.
+    pub(crate) blocks: Vec<Bytes>,
+    /// By column; `None` for integers and views, which are there.
+    pub(crate) columns: Vec<Option<Pieces>>,
 }
 
 /// A sample that could not be had.

@@ -27,6 +27,8 @@ pub struct Collation {
     plain_field: Option<usize>,
     key: bool,
     index: bool,
+    /// Values are put together elsewhere, on a device.
+    deferred: bool,
 }
 
 /// The form of one column.
@@ -109,7 +111,18 @@ impl Collation {
         if config.index_column && i64::try_from(dataset.len()).is_err() {
             return Err(refused("the dataset has more samples than an index column can number", "go without it"));
         }
-        Ok(Collation { forms, plain_field, key: config.key_column, index: config.index_column })
+        Ok(Collation { forms, plain_field, key: config.key_column, index: config.index_column, deferred: false })
+    }
+
+    /// The same forms, of columns whose values are put together elsewhere: nothing is gathered on the host.
+    #[must_use]
+    pub(crate) fn deferred(self) -> Collation {
+        Collation { deferred: true, ..self }
+    }
+
+    /// Whether values are put together elsewhere.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.deferred
     }
 
     /// One form for each field of the schema.
@@ -137,6 +150,7 @@ impl Collation {
     pub fn gather(&self, coalesce_gap: u64) -> Gather {
         let form = |field: usize| self.forms.get(field).copied().unwrap_or(Form::Views);
         match self.plain_field.map(form) {
+            _ if self.deferred => Gather::Nowhere,
             Some(Form::Views) => Gather::Nowhere,
             Some(Form::Dense { .. } | Form::Ragged { .. }) if coalesce_gap == 0 => Gather::InPlace,
             None if self.forms.iter().all(|form| *form == Form::Views) => Gather::Nowhere,
@@ -147,6 +161,8 @@ impl Collation {
     /// Whether values that are read one behind the other, in multiples of `sector` bytes, are a tensor as they lie.
     pub(crate) fn lies_end_to_end(&self, sector: u64) -> bool {
         match self.plain_field.and_then(|field| self.forms.get(field)) {
+            // A device's copy does not care where they lie.
+            _ if self.deferred => false,
             Some(Form::Dense { value_bytes }) => value_bytes.is_multiple_of(sector),
             _ => false,
         }
@@ -206,6 +222,18 @@ impl Collation {
             Form::Packed { seq_len, pad } => rows.saturating_mul(seq_len.saturating_mul(pad.size())),
         };
         aligned_sum(self.forms.iter().map(column))
+    }
+
+    /// Bytes of each field's column in a batch of `samples` samples in `rows` rows, at most; what stays in views is
+    /// counted as if it were put end to end.
+    pub(crate) fn column_bounds(&self, dataset: &dyn Dataset, samples: u64, rows: u64) -> Vec<u64> {
+        let column = |form: &Form| match *form {
+            Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
+            Form::Views | Form::Ragged { .. } => dataset.largest(samples),
+            Form::Padded(padded) => samples.saturating_mul(padded.bytes(dataset.largest(1) / padded.pad.size())),
+            Form::Packed { seq_len, pad } => rows.saturating_mul(seq_len.saturating_mul(pad.size())),
+        };
+        self.forms.iter().map(column).collect()
     }
 
     /// Whether a column's length is that of the longest value of the dataset, so that a bound of it would save memory.

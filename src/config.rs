@@ -1,6 +1,7 @@
 //! What was asked ([`Config`]) and what was really got ([`Route`], with a [`Fallback`] for every step down).
 
 mod collation;
+mod device;
 mod errors;
 mod fallback;
 mod order;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use collation::{Collate, PadValue, Padding};
+pub use device::{Device, DeviceKind, DeviceRoute};
 pub use errors::{MaxFailures, OnError};
 pub use fallback::{Cause, Fallback};
 pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, SHARD_SAMPLES, Shuffle, WINDOW_SAMPLES};
@@ -183,6 +185,8 @@ pub struct Route {
     pub registered_buffers: bool,
     /// What backs the arena's memory, in words.
     pub backing: Cow<'static, str>,
+    /// The GPUs that batches go to, in turn; none where they stay on the host.
+    pub devices: Vec<DeviceRoute>,
     /// Every step down, in the order in which it was taken; empty on the best route.
     pub fallbacks: Vec<Fallback>,
 }
@@ -198,7 +202,8 @@ impl fmt::Display for Route {
         if self.registered_buffers {
             f.write_str(", registered buffers")?;
         }
-        write!(f, ", {}", self.backing)
+        write!(f, ", {}", self.backing)?;
+        self.devices.iter().try_for_each(|device| write!(f, " -> {device}"))
     }
 }
 
@@ -216,6 +221,7 @@ mod tests {
             read_bytes: 512 << 10,
             registered_buffers: true,
             backing: "transparent huge pages".into(),
+            devices: Vec::new(),
             fallbacks: Vec::new(),
         };
         assert_eq!(

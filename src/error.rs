@@ -40,6 +40,8 @@ pub enum ErrorKind {
     StateMismatch,
     /// The system failed to read: what the disk or the file system reported.
     Io,
+    /// A GPU failed, or its driver did.
+    Device,
     /// A thread of the loader ended without being asked to: a bug of this library.
     Internal,
 }

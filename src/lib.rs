@@ -21,6 +21,7 @@ pub mod quarantine;
 pub mod engine;
 pub mod stage;
 pub mod reactor;
+pub mod device;
 pub mod loader;
 pub mod pack;
 pub mod raw;

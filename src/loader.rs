@@ -7,6 +7,7 @@ mod run;
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::Route;
+use crate::device::DeviceBatch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::{Missing, Receiver};
 use crate::sampler::{Cursor, EpochDigest};
@@ -21,7 +22,46 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use builder::Builder;
+pub use builder::{Builder, DeviceBuilder};
+
+/// A loader whose batches lie on a device.
+pub type DeviceLoader = Loader<DeviceBatch>;
+
+/// What a loader hands out.
+pub trait Delivered: sealed::Sealed + Send + 'static {
+    /// What the host knows of it.
+    fn host(&self) -> &Batch;
+
+    /// Bytes of its columns.
+    fn bytes(&self) -> u64;
+}
+
+mod sealed {
+    /// What a loader can hand out is this library's.
+    pub trait Sealed {}
+    impl Sealed for crate::batch::Batch {}
+    impl Sealed for crate::device::DeviceBatch {}
+}
+
+impl Delivered for Batch {
+    fn host(&self) -> &Batch {
+        self
+    }
+
+    fn bytes(&self) -> u64 {
+        Batch::bytes(self)
+    }
+}
+
+impl Delivered for DeviceBatch {
+    fn host(&self) -> &Batch {
+        &self.host
+    }
+
+    fn bytes(&self) -> u64 {
+        DeviceBatch::bytes(self)
+    }
+}
 
 /// What is told of samples that cannot be had.
 type OnFailed = Arc<dyn Fn(&FailedSample) + Send + Sync>;
@@ -40,11 +80,12 @@ const JOIN_BOUND: Duration = Duration::from_secs(10);
 ///
 /// A child that was forked from its process cannot use it: there it yields an error and then `None`, and its drop does
 /// nothing. Batches are not for the child either: it does not inherit their memory (`MADV_DONTFORK`, see `madvise(2)`).
-pub struct Loader {
+pub struct Loader<T: Delivered = Batch> {
     /// `None` once the loader is being dropped.
-    batches: Option<Receiver<Result<Batch>>>,
-    thread: Option<JoinHandle<()>>,
-    /// Set by the reactor's thread when it ends as it should.
+    batches: Option<Receiver<Result<T>>>,
+    /// The one that hands batches over first.
+    threads: Vec<JoinHandle<()>>,
+    /// Set by the thread that hands batches over when it ends as it should.
     ended_well: Arc<AtomicBool>,
     route: Arc<Mutex<Route>>,
     stats: Arc<Stats>,
@@ -58,7 +99,7 @@ pub struct Loader {
     process: u32,
 }
 
-impl Loader {
+impl<T: Delivered> Loader<T> {
     /// How the bytes are read just now, and every step down from the best way with its reason.
     pub fn route(&self) -> Route {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -116,7 +157,7 @@ impl Loader {
     ///
     /// # Errors
     /// The error that stands in the place of the batch.
-    pub fn try_next(&mut self) -> Result<Option<Batch>> {
+    pub fn try_next(&mut self) -> Result<Option<T>> {
         if self.finished {
             return Ok(None);
         }
@@ -182,13 +223,14 @@ impl Loader {
     }
 
     /// Books what came from the reactor.
-    fn hand_out(&mut self, received: Option<Result<Batch>>) -> Option<Result<Batch>> {
+    fn hand_out(&mut self, received: Option<Result<T>>) -> Option<Result<T>> {
         self.end_wait(matches!(received, Some(Ok(_))));
         match &received {
             Some(Ok(batch)) => {
                 self.stats.count.batches.add(1);
-                self.stats.count.samples.add(batch.len() as u64);
                 self.stats.count.bytes_delivered.add(batch.bytes());
+                let batch = batch.host();
+                self.stats.count.samples.add(batch.len() as u64);
                 self.book.hand_out(batch);
                 self.batches_left = self.batches_left.map(|left| left.saturating_sub(1));
                 if let Some(told) = &self.on_failed {
@@ -214,10 +256,10 @@ fn internal() -> Error {
         .with_remedy("please report it with the message that the thread printed")
 }
 
-impl Iterator for Loader {
-    type Item = Result<Batch>;
+impl<T: Delivered> Iterator for Loader<T> {
+    type Item = Result<T>;
 
-    fn next(&mut self) -> Option<Result<Batch>> {
+    fn next(&mut self) -> Option<Result<T>> {
         if self.finished {
             return None;
         }
@@ -232,10 +274,10 @@ impl Iterator for Loader {
     }
 }
 
-impl futures_core::Stream for Loader {
-    type Item = Result<Batch>;
+impl<T: Delivered> futures_core::Stream for Loader<T> {
+    type Item = Result<T>;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Batch>>> {
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
         let loader = self.get_mut();
         if loader.finished {
             return Poll::Ready(None);
@@ -257,23 +299,24 @@ impl futures_core::Stream for Loader {
     }
 }
 
-impl Drop for Loader {
+impl<T: Delivered> Drop for Loader<T> {
     fn drop(&mut self) {
         if self.is_forked() {
             // What another thread held at the fork is held for ever here, so nothing that threads share is touched.
-            std::mem::forget((self.batches.take(), self.thread.take()));
+            std::mem::forget((self.batches.take(), std::mem::take(&mut self.threads)));
             return;
         }
-        // The reactor sees that nobody receives any more and ends.
+        // Each thread sees that nobody receives any more and ends.
         self.batches = None;
-        let Some(thread) = self.thread.take() else { return };
         let start = Instant::now();
-        while !thread.is_finished() && start.elapsed() < JOIN_BOUND {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        if thread.is_finished() {
-            // A panic there was reported to the consumer by `hand_out`.
-            let _ = thread.join();
+        for thread in self.threads.drain(..) {
+            while !thread.is_finished() && start.elapsed() < JOIN_BOUND {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            if thread.is_finished() {
+                // A panic there was reported to the consumer by `hand_out`.
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ mod bell;
 mod parker;
 mod primitives;
 
-use parker::Parker;
+pub(crate) use parker::Parker;
 use primitives::{ArrayQueue, AtomicBool, Ordering, fence};
 use std::fmt;
 use std::io;

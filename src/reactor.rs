@@ -48,6 +48,7 @@ const PENDING_BATCHES: usize = 256;
 const REPAIRS: u32 = 1 << 31;
 
 pub use failures::Failures;
+pub use pending::EarlyBlock;
 pub use units::Decoder;
 
 /// What the reactor is told once.
@@ -101,6 +102,10 @@ pub struct Reactor {
     pool: Pool,
     /// Where samples are cut from units.
     decoder: Option<Decoder>,
+    /// Who is told of blocks before their batch is complete; a hint, which is dropped where there is no room.
+    early: Option<Sender<EarlyBlock>>,
+    /// Batches planned so far.
+    planned: u64,
     out: Sender<Result<Batch>>,
     bell: Arc<Bell>,
     stats: Arc<Stats>,
@@ -153,6 +158,8 @@ impl Reactor {
             planner,
             pool,
             decoder: None,
+            early: None,
+            planned: 0,
             out,
             bell,
             stats,
@@ -185,6 +192,14 @@ impl Reactor {
     #[must_use]
     pub fn with_decoder(self, decoder: Option<Decoder>) -> Reactor {
         Reactor { decoder, ..self }
+    }
+
+    /// Tells `early` of each block as soon as it was read well, if it has room. Only where values are put together
+    /// elsewhere: such blocks stay as they were read.
+    #[must_use]
+    pub fn with_early(self, early: Option<Sender<EarlyBlock>>) -> Reactor {
+        debug_assert!(early.is_none() || self.planner.collation().is_deferred());
+        Reactor { early, ..self }
     }
 
     /// Allows the batches of `epoch` to be planned.
@@ -275,7 +290,7 @@ impl Reactor {
         let is_ready = self.pending.front().is_some_and(|front| self.is_done(front)) && !self.repair.is_busy();
         if self.blocked.queue || !is_ready {
             self.wait(engine)?;
-            self.settle();
+            self.settle()?;
         }
         Ok(Turn::Running)
     }
@@ -356,7 +371,9 @@ impl Reactor {
                 return None;
             }
             self.unissued += plan.reads.len();
-            self.spare_plans.extend(pending.begin(plan));
+            let number = self.planned;
+            self.planned += u64::from(plan.load.is_none());
+            self.spare_plans.extend(pending.begin(plan, number));
             self.pending.push_back(pending);
         }
         None
@@ -519,7 +536,7 @@ impl Reactor {
     }
 
     /// Books what the engine has done.
-    fn settle(&mut self) {
+    fn settle(&mut self) -> Result<()> {
         let mut done = std::mem::take(&mut self.done);
         let alignment = self.planner.layout().alignment;
         let dataset = Arc::clone(self.planner.dataset());
@@ -545,7 +562,8 @@ impl Reactor {
                 self.depth.done(latency);
             }
             match verdict {
-                Verdict::Complete | Verdict::Failed => {}
+                Verdict::Complete => self.tell_early(tag)?,
+                Verdict::Failed => {}
                 Verdict::Short(read) => {
                     self.stats.count.short_reads.add(1);
                     self.stats.count.retries.add(1);
@@ -558,5 +576,20 @@ impl Reactor {
             }
         }
         self.done = done;
+        Ok(())
+    }
+
+    /// A read is complete: where it was the last one of its block, the block may go on before its batch.
+    fn tell_early(&mut self, tag: u64) -> Result<()> {
+        let (number, index) = ((tag >> 32) as u32, tag as u32 as usize);
+        let Some(early) = self.early.as_ref().filter(|_| number & REPAIRS == 0) else { return Ok(()) };
+        let place = (number.wrapping_sub(self.first) & !REPAIRS) as usize;
+        if let Some(block) =
+            self.pending.get_mut(place).map(|pending| pending.take_early(index, &self.pool)).transpose()?
+        {
+            // Where there is no room the block goes with its batch.
+            let _ = block.map(|block| early.try_send(block));
+        }
+        Ok(())
     }
 }

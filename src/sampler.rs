@@ -18,6 +18,8 @@ use crate::dataset::{Dataset, SampleId};
 use crate::error::Result;
 use std::sync::Arc;
 
+pub(crate) use feistel::below;
+
 pub use digest::{Digest, EpochDigest, epoch_digest};
 pub use mixed::{Mixed, Stopping};
 pub use random::sample_rng;

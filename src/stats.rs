@@ -131,6 +131,14 @@ counters! {
     units_decoded,
     /// Bytes that they were decoded to.
     bytes_decoded,
+    /// Bytes that were put on their way to a device, tables included.
+    bytes_copied,
+    /// Copies that they went in.
+    copies,
+    /// Nanoseconds that devices were at copies, as they tell it themselves; of several devices, the sum.
+    copy_nanos,
+    /// Nanoseconds that devices were at making columns, likewise.
+    kernel_nanos,
     /// Turns of the reactor.
     turns,
 }

@@ -11,6 +11,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 use uringload::dataset::DType;
 use uringload::transform::twin::{self, ImageLayout, ImageParams};
 
@@ -60,29 +61,17 @@ struct Emulator {
 }
 
 impl Emulator {
-    /// Compiled from the source as it is; `None`, said aloud, where there is no compiler. Sanitizers come with their
-    /// own libraries, which not every machine with a compiler has.
-    fn start(name: &str) -> Option<Emulator> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("sys/kernels");
-        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulate-{name}"));
-        let compile = |extra: &[&str]| {
-            let plain = ["-std=c++17", "-O1", "-ffp-contract=off", "-Wno-unknown-pragmas"];
-            let mut command = Command::new("c++");
-            command.args(plain).args(extra).arg(folder.join("emulate.cpp")).arg("-o").arg(&program).output()
-        };
-        match compile(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]) {
-            Err(error) => {
-                skip(format!("{name}: no c++ to compile the kernels with: {error}"));
+    /// `None`, said aloud, where it cannot be made.
+    fn start(test: &str) -> Option<Emulator> {
+        static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        let program = match PROGRAM.get_or_init(compile) {
+            Ok(program) => program,
+            Err(reason) => {
+                skip(format!("{test}: {reason}"));
                 return None;
             }
-            Ok(output) if !output.status.success() => {
-                skip(format!("{name}: no sanitizers, so what the kernels read is not watched"));
-                let output = compile(&[]).expect("c++ is there");
-                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            }
-            Ok(_) => {}
-        }
-        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+        };
+        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
         let to = BufWriter::new(child.stdin.take().expect("it is piped"));
         let from = child.stdout.take().expect("it is piped");
         Some(Emulator { child, to, from })
@@ -141,6 +130,25 @@ impl Emulator {
     fn numbers(&mut self, numbers: &[u64]) -> std::io::Result<()> {
         numbers.iter().try_for_each(|number| self.to.write_all(&number.to_le_bytes()))
     }
+}
+
+/// The program, of the source as it is. Sanitizers come with libraries of their own, which not every machine with a
+/// compiler has.
+fn compile() -> Result<PathBuf, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("sys/kernels/emulate.cpp");
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels-emulated");
+    let run = |extra: &[&str]| {
+        let plain = ["-std=c++17", "-O1", "-ffp-contract=off", "-Wno-unknown-pragmas"];
+        Command::new("c++").args(plain).args(extra).arg(&source).arg("-o").arg(&program).output()
+    };
+    let watched = run(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+    let watched = watched.map_err(|error| format!("no c++ to compile the kernels with: {error}"))?;
+    if !watched.status.success() {
+        let plain = run(&[]).expect("c++ is there");
+        assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+        skip("no sanitizers for C++, so what the kernels read is not watched");
+    }
+    Ok(program)
 }
 
 impl Drop for Emulator {

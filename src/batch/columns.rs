@@ -1,5 +1,5 @@
 //! Parsed samples become columns. What must lie end to end and does not is copied once, into the block that the plan
-//! has set aside.
+//! has set aside, or not at all here, where that is done elsewhere.
 
 use super::{Column, Data, Packed, Segment, range};
 use crate::collate::{COLUMN_ALIGNMENT, Collation, Form, INDEX_COLUMN, KEY_COLUMN, Pad, Padded};
@@ -32,7 +32,20 @@ impl Samples<'_> {
         target: Option<Part>,
         pool: &Pool,
     ) -> (Vec<Column>, u64) {
-        let mut target = Target { part: target, end: 0, taken: Vec::new() };
+        let mut target = Target { part: target, end: 0, taken: Vec::new(), deferred: None };
+        let (columns, cut) = self.collate(collation, &mut target);
+        (target.lease(pool, columns), cut)
+    }
+
+    /// The columns without their values, for each of them what these are put together of, and how many values were cut.
+    pub(crate) fn into_pieces(mut self, collation: &Collation) -> (Vec<Column>, Vec<Option<Pieces>>, u64) {
+        let none = self.schema.fields.iter().map(|_| None).collect();
+        let mut target = Target { part: None, end: 0, taken: Vec::new(), deferred: Some(none) };
+        let (columns, cut) = self.collate(collation, &mut target);
+        (columns, target.deferred.unwrap_or_default(), cut)
+    }
+
+    fn collate(&mut self, collation: &Collation, target: &mut Target) -> (Vec<Column>, u64) {
         let mut columns = Vec::with_capacity(self.schema.fields.len() + 2);
         let mut cut = 0;
         for (index, (field, &form)) in self.schema.fields.iter().zip(collation.forms()).enumerate() {
@@ -41,15 +54,14 @@ impl Samples<'_> {
             } else {
                 match form {
                     Form::Views => Data::Views(self.take_views(index)),
-                    Form::Dense { .. } => self.dense(index, field, &mut target),
-                    Form::Ragged { element_bytes } => self.ragged(index, field, element_bytes, &mut target),
-                    Form::Padded(padded) => self.padded(index, padded, &mut target, &mut cut),
-                    Form::Packed { seq_len, pad } => self.packed(index, seq_len, pad, &mut target, &mut cut),
+                    Form::Dense { .. } => self.dense(index, field, target),
+                    Form::Ragged { element_bytes } => self.ragged(index, field, element_bytes, target),
+                    Form::Padded(padded) => self.padded(index, padded, target, &mut cut),
+                    Form::Packed { seq_len, pad } => self.packed(index, seq_len, pad, target, &mut cut),
                 }
             };
             columns.push(Column { name: field.name.clone(), dtype: field.dtype, data });
         }
-        target.lease(pool, &mut columns);
         (columns, cut)
     }
 
@@ -110,7 +122,8 @@ impl Samples<'_> {
 
     /// All values of a column end to end: where they lie so already they are not copied.
     fn end_to_end(&self, index: usize, field: &Field, target: &mut Target) -> Bytes {
-        if let Some(bytes) = end_to_end(self.slices(index), self.blocks)
+        if target.deferred.is_none()
+            && let Some(bytes) = end_to_end(self.slices(index), self.blocks)
             && bytes.as_ptr().addr().is_multiple_of(field.dtype.size() as usize)
         {
             return bytes;
@@ -119,9 +132,9 @@ impl Samples<'_> {
         let mut end = 0;
         let pieces = self.slices(index).map(|slice| {
             end += slice.len();
-            (end - slice.len(), &slice[..])
+            (end - slice.len(), slice, slice.len())
         });
-        target.gather(index, len, |to| copy::gather(to, pieces))
+        target.gather(index, len, pieces, None)
     }
 
     fn padded(&self, index: usize, padded: Padded, target: &mut Target, cut: &mut u64) -> Data {
@@ -134,14 +147,9 @@ impl Samples<'_> {
         }
         let length = padded.length(lengths.iter().copied().max().unwrap_or(0));
         let row_bytes = (length * size) as usize;
-        let bytes = |length: u64| (length * size) as usize;
-        let values = target.gather(index, self.good.len() * row_bytes, |to| {
-            let kept = self.slices(index).zip(&lengths).map(|(slice, &length)| &slice[..bytes(length)]);
-            copy::gather(to, kept.enumerate().map(|(row, kept)| (row * row_bytes, kept)));
-            for (row, &length) in to.chunks_exact_mut(row_bytes.max(1)).zip(&lengths) {
-                padded.pad.fill(&mut row[bytes(length)..]);
-            }
-        });
+        let rows = self.slices(index).zip(&lengths).enumerate();
+        let pieces = rows.map(|(row, (slice, &length))| (row * row_bytes, slice, (length * size) as usize));
+        let values = target.gather(index, self.good.len() * row_bytes, pieces, Some(padded.pad));
         Data::Padded { length, values, lengths }
     }
 
@@ -162,21 +170,32 @@ impl Samples<'_> {
             filled += len;
         }
         let place = |segment: &Segment| range((segment.row * seq_len + segment.start) * size, segment.len * size);
-        let values = target.gather(index, rows * (seq_len * size) as usize, |to| {
-            let pieces = segments.iter().zip(self.slices(index)).map(|(segment, slice)| {
-                let place = place(segment);
-                (place.start, &slice[..place.len()])
-            });
-            copy::gather(to, pieces);
-            let mut free = 0;
-            for segment in &segments {
-                let place = place(segment);
-                pad.fill(&mut to[free..place.start]);
-                free = place.end;
-            }
-            pad.fill(&mut to[free..]);
+        let pieces = segments.iter().zip(self.slices(index)).map(|(segment, slice)| {
+            let place = place(segment);
+            (place.start, slice, place.len())
         });
+        let values = target.gather(index, rows * (seq_len * size) as usize, pieces, Some(pad));
         Data::Packed(Packed { rows: rows as u64, seq_len, values, segments })
+    }
+}
+
+/// What a column's values are put together of, elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Pieces {
+    /// Bytes of the column.
+    pub(crate) len: usize,
+    /// Where each piece begins in the column, ascending; they do not overlap.
+    pub(crate) pieces: Vec<(usize, Bytes)>,
+    /// What stands where no piece lies; where there is none, the pieces cover all.
+    pub(crate) pad: Option<Pad>,
+}
+
+impl Pieces {
+    /// Puts the values together on the heap.
+    pub(crate) fn collect(&self) -> Bytes {
+        let mut to = vec![0; self.len];
+        write(&mut to, self.pieces.iter().map(|(at, piece)| (*at, piece, piece.len())), self.pad);
+        Bytes::from(to)
     }
 }
 
@@ -187,31 +206,44 @@ struct Target {
     end: usize,
     /// Which column has which of them.
     taken: Vec<(usize, Range<usize>)>,
+    /// By column, where nothing is gathered here.
+    deferred: Option<Vec<Option<Pieces>>>,
 }
 
 impl Target {
-    /// `len` bytes that `write` fills, of which it leaves none as it was. They are in the block, and become the
-    /// column's with `lease`, or on the heap where the block has no room.
-    fn gather(&mut self, column: usize, len: usize, write: impl FnOnce(&mut [u8])) -> Bytes {
+    /// `len` bytes: the first bytes of each piece from its place on, and `pad` where no piece lies. They are in the
+    /// block, and become the column's with `lease`, or on the heap where the block has no room.
+    fn gather<'a>(
+        &mut self,
+        column: usize,
+        len: usize,
+        pieces: impl Iterator<Item = (usize, &'a Bytes, usize)>,
+        pad: Option<Pad>,
+    ) -> Bytes {
+        if let Some(deferred) = &mut self.deferred {
+            let pieces = pieces.filter(|&(_, _, len)| len > 0).map(|(at, piece, len)| (at, piece.slice(..len)));
+            deferred[column] = Some(Pieces { len, pieces: pieces.collect(), pad });
+            return Bytes::new();
+        }
         if len == 0 {
             return Bytes::new();
         }
         let start = self.end.next_multiple_of(COLUMN_ALIGNMENT as usize);
         let room = self.part.as_mut().and_then(|part| part.as_mut().get_mut(start..start + len));
         if let Some(to) = room {
-            write(to);
+            write(to, pieces, pad);
             self.end = start + len;
             self.taken.push((column, start..self.end));
             return Bytes::new();
         }
         let mut buffer = vec![0; len];
-        write(&mut buffer);
+        write(&mut buffer, pieces, pad);
         Bytes::from(buffer)
     }
 
     /// Shares the block with the columns that lie in it; a block that none lies in goes home.
-    fn lease(self, pool: &Pool, columns: &mut [Column]) {
-        let Some(part) = self.part else { return };
+    fn lease(self, pool: &Pool, mut columns: Vec<Column>) -> Vec<Column> {
+        let Some(part) = self.part else { return columns };
         let block = pool.lease(part);
         for (column, range) in self.taken {
             match &mut columns[column].data {
@@ -221,7 +253,26 @@ impl Target {
                 Data::Views(_) | Data::I64(_) => {}
             }
         }
+        columns
     }
+}
+
+/// Copies each piece to its place, and fills up what lies between.
+fn write<'a>(to: &mut [u8], pieces: impl Iterator<Item = (usize, &'a Bytes, usize)>, pad: Option<Pad>) {
+    let Some(pad) = pad else {
+        copy::gather(to, pieces.map(|(at, piece, len)| (at, &piece[..len])));
+        return;
+    };
+    let mut gaps = Vec::new();
+    let mut end = 0;
+    let pieces = pieces.map(|(at, piece, len)| {
+        gaps.extend((end < at).then_some(end..at));
+        end = at + len;
+        (at, &piece[..len])
+    });
+    copy::gather(to, pieces);
+    gaps.push(end..to.len());
+    gaps.into_iter().for_each(|gap| pad.fill(&mut to[gap]));
 }
 
 /// The keys of the samples: views of one buffer.

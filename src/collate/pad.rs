@@ -43,6 +43,11 @@ impl Pad {
         u64::from(self.size)
     }
 
+    /// Its bytes, the first one lowest.
+    pub(crate) fn bits(self) -> u64 {
+        u64::from_le_bytes(self.bytes)
+    }
+
     /// Fills `to`, which has room for a whole number of elements, with it.
     pub(crate) fn fill(self, to: &mut [u8]) {
         fn each<const N: usize>(to: &mut [u8], bytes: [u8; 8]) {

@@ -42,6 +42,13 @@ impl Fallback {
         self.cause != Cause::PageCache
     }
 
+    /// The same step down with a remedy that says more than the cause does.
+    #[must_use]
+    pub fn with_remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Fallback {
+        self.remedy = remedy.into();
+        self
+    }
+
     /// The same step down with a reason that says more than the errno does (a file, a size).
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<Cow<'static, str>>) -> Fallback {
@@ -88,6 +95,14 @@ pub enum Cause {
     IndexPlace,
     /// An index that another program wrote does not fit its shard.
     ForeignIndex,
+    /// There is no GPU that could be used.
+    Device,
+    /// The memory that samples are read into could not be pinned for the GPU.
+    Pinning,
+    /// The GPU has not the memory that was wanted.
+    DeviceMemory,
+    /// The driver cannot write down which copies are done.
+    CopyFlags,
 }
 
 // errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls
@@ -112,6 +127,10 @@ impl Cause {
             Cause::HugePages => "huge pages",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes that lie beside the shards",
+            Cause::Device => "a GPU",
+            Cause::Pinning => "pinned memory",
+            Cause::DeviceMemory => "more of the GPU's memory",
+            Cause::CopyFlags => "copies told by flags",
         }
     }
 
@@ -162,6 +181,15 @@ impl Cause {
                 "ask for --io direct to read from the disk all the same",
             ),
             (Cause::IndexPlace, _) => ("a shard's folder takes no files", INDEX_PLACE_REMEDY),
+            (Cause::Device, _) => ("the CUDA driver cannot be used", "see `uringload doctor`"),
+            (Cause::Pinning, _) => ("the driver cannot lock so much memory", MEMLOCK_REMEDY),
+            (Cause::DeviceMemory, _) => {
+                ("the GPU has no more memory free", "free memory there, or build the loader before the model")
+            }
+            (Cause::CopyFlags, _) => (
+                "the driver has no cuStreamWriteValue32",
+                "harmless; a driver for CUDA 12.0 or later spends less CPU a copy",
+            ),
             (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
         }
     }
@@ -188,7 +216,11 @@ const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may w
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 12] = [
+    const CAUSES: [Cause; 16] = [
+        Cause::Device,
+        Cause::Pinning,
+        Cause::DeviceMemory,
+        Cause::CopyFlags,
         Cause::RingSetup,
         Cause::RingOnFuse,
         Cause::RingFlags,

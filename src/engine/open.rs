@@ -64,6 +64,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         read_bytes: read_bytes(config, &way),
         registered_buffers: false,
         backing: "".into(),
+        devices: Vec::new(),
         fallbacks: way.fallbacks.clone(),
     };
     // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers); threads copy
@@ -134,6 +135,7 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
         read_bytes: config.read_bytes.unwrap_or(READ_BYTES).next_multiple_of(512),
         registered_buffers: false,
         backing: "".into(),
+        devices: Vec::new(),
         fallbacks: Vec::new(),
     };
     let sim = Sim::new(Arc::clone(dataset), route.queue_depth, 512, config.seed, Faults::default());

@@ -1,11 +1,12 @@
 //! Asked for is a [`Config`]; checked once here, against the dataset and the machine, it becomes a loader.
 
-use super::run::{self, Job};
-use super::{Loader, OnFailed, limits};
+use super::run::{self, Feeding, Job};
+use super::{DeviceLoader, Loader, OnFailed, limits};
 use crate::batch::FailedSample;
 use crate::collate::Collation;
-use crate::config::{Batching, Collate, Config, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
+use crate::config::{Batching, Collate, Config, Device, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
 use crate::dataset::Dataset;
+use crate::device::{self, Transforms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Layout, Planner};
 use crate::quarantine::Quarantine;
@@ -13,6 +14,7 @@ use crate::reactor::Failures;
 use crate::sampler::{self, Cursor, EpochDigest, Sampler, Strided, Windows};
 use crate::state::{Delivered, Identity, State};
 use crate::stats::Stats;
+use crate::transform::Transform;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -219,6 +221,26 @@ impl Builder {
     /// was asked for by name and is not to be had; `StateMismatch`, with what differs, for a state to resume from that
     /// is of another dataset or order.
     pub fn build(self) -> Result<Loader> {
+        let on_failed = self.on_failed.clone();
+        let (job, batches_left) = self.check(|collation| collation)?;
+        let mut loader = run::start(job, batches_left)?;
+        loader.on_failed = on_failed;
+        Ok(loader)
+    }
+
+    /// Puts the batches on a device. Its columns are dense where they are of one shape and ragged where they are not,
+    /// unless another form is asked for; views stay on the host.
+    pub fn device(self, device: Device) -> DeviceBuilder {
+        self.devices([device])
+    }
+
+    /// Puts the batches on devices, in turn: batch k goes to device k modulo their number.
+    pub fn devices(self, devices: impl IntoIterator<Item = Device>) -> DeviceBuilder {
+        DeviceBuilder { builder: self, devices: devices.into_iter().collect(), transforms: Vec::new() }
+    }
+
+    /// Checks everything. `form` says where values are put together.
+    fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<(Job, Option<u64>)> {
         let Builder { dataset, sampler, config, resume, on_failed } = self;
         check_errors(&config, &*dataset, on_failed.is_some())?;
         if dataset.is_empty() {
@@ -235,7 +257,7 @@ impl Builder {
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = start(&config, &*sampler)?;
         let windows = Windows::new(&config, &dataset, &sampler, strided, start)?;
-        let collation = Arc::new(Collation::new(&config, &*dataset)?);
+        let collation = Arc::new(form(Collation::new(&config, &*dataset)?));
         let planner = || {
             let windows = Windows::new(&config, &dataset, &sampler, strided, start)?;
             let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0 };
@@ -249,8 +271,69 @@ impl Builder {
         let digest = digest(delivered, &strided).unwrap_or(EpochDigest::new(start));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
         let failures = Failures::new(config.max_failures, quarantine, Arc::clone(&sampler), strided);
-        let job = Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, digest, failures };
-        let mut loader = run::start(job, batches_left)?;
+        let context = None;
+        let job = Job {
+            dataset,
+            sampler,
+            strided,
+            windows,
+            start,
+            config,
+            collation,
+            limits,
+            stats,
+            digest,
+            failures,
+            context,
+        };
+        Ok((job, batches_left))
+    }
+}
+
+/// Sets up a [`DeviceLoader`]; made by [`Builder::device`].
+#[derive(Clone)]
+#[must_use = "call build"]
+pub struct DeviceBuilder {
+    builder: Builder,
+    devices: Vec<Device>,
+    transforms: Vec<(String, Transform)>,
+}
+
+impl DeviceBuilder {
+    /// What becomes of a column on its way; each column once.
+    pub fn transform(mut self, column: impl Into<String>, transform: impl Into<Transform>) -> DeviceBuilder {
+        self.transforms.push((column.into(), transform.into()));
+        self
+    }
+
+    /// Checks everything, opens the devices and the engine, and starts to read.
+    ///
+    /// # Errors
+    /// As [`Builder::build`]. `Unavailable` where a GPU was asked for by its number and is not to be had; `MemoryLimit`
+    /// where a batch does not fit there; `InvalidArgument` for a transform that a column cannot have; `Device` for what
+    /// the driver says.
+    pub fn build(self) -> Result<DeviceLoader> {
+        let DeviceBuilder { mut builder, devices, transforms } = self;
+        if devices.is_empty() {
+            let doing = "batches cannot be put on no device";
+            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name one, or build without"));
+        }
+        if builder.config.collate == Collate::Auto {
+            // Where it takes no copy of the host's, a tensor is better than slices that nobody can follow there.
+            builder.config.collate = Collate::Ragged;
+        }
+        let transforms = Transforms::new(&transforms, &mut builder.config, &*builder.dataset)?;
+        let mut opened = device::open(&devices)?;
+        let on_failed = builder.on_failed.clone();
+        let (mut job, batches_left) = builder.check(Collation::deferred)?;
+        let wanted = (&*job.dataset, &*job.collation, transforms);
+        let (batch, starved_after) = (job.limits.batch, job.config.starved_after);
+        let (feeder, routes, queue_capacity) =
+            device::prepare(&mut opened, &devices, wanted, batch, starved_after, &job.stats)?;
+        job.context = opened.context().cloned();
+        let fallbacks = std::mem::take(&mut opened.fallbacks);
+        let feeding = Feeding { feeder, routes, queue_capacity, fallbacks };
+        let mut loader = run::start_on_devices(job, batches_left, feeding)?;
         loader.on_failed = on_failed;
         Ok(loader)
     }

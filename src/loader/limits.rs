@@ -4,6 +4,7 @@ use super::run::{ALIGNMENT_MAX, Limits};
 use crate::collate::Collation;
 use crate::config::{Batching, Config, OnError};
 use crate::dataset::{Dataset, UnitId, Units};
+use crate::device::BatchBytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, Planner, UnitLimits, UnitsWanted, units_wanted};
 use crate::pool::BLOCK_ALIGNMENT;
@@ -111,7 +112,9 @@ pub(super) fn check(
         _ => (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1),
     };
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
-    Ok(Limits { pool_bytes: limit as usize, reserve_bytes: reserve_bytes as usize, queue_capacity, units })
+    let rows = config.batch_size;
+    let batch = BatchBytes { samples, rows, payload, read: batch_bytes };
+    Ok(Limits { pool_bytes: limit as usize, reserve_bytes: reserve_bytes as usize, queue_capacity, units, batch })
 }
 
 /// How many units the first batches want.

@@ -1,23 +1,26 @@
 //! The reactor's thread: opens the engine, turns the reactor until the end, and looks for a better way between epochs.
 
-use super::Loader;
 use super::book::Book;
 use super::limits::UnitMemory;
+use super::{Delivered, DeviceLoader, Loader};
 use crate::batch::Batch;
 use crate::collate::Collation;
-use crate::config::{Cause, Config, Fallback, Route};
+use crate::config::{Cause, Config, DeviceRoute, Fallback, Route};
 use crate::dataset::Dataset;
+use crate::device::{self, BatchBytes, Feeder};
 use crate::engine::{self, Engine, Opened};
 use crate::error::{Error, Result};
 use crate::plan::{Layout, Planner};
 use crate::pool::Pool;
-use crate::queue::{Bell, Sender, bounded};
-use crate::reactor::{Decoder, Failures, Reactor, Rules, Turn};
+use crate::queue::{Bell, Receiver, Sender, bounded};
+use crate::reactor::{Decoder, EarlyBlock, Failures, Reactor, Rules, Turn};
 use crate::sampler::{Cursor, EpochDigest, Sampler, Strided, Windows};
 use crate::stage::Stage;
 use crate::stats::{Doing, Role, Stats};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use uringload_sys::cuda::{Context, Pinned};
 
 /// The largest alignment that a device asks for; where one asks for more, `build` has promised too little memory.
 pub(super) const ALIGNMENT_MAX: u64 = 4096;
@@ -33,6 +36,8 @@ pub(super) struct Limits {
     pub(super) queue_capacity: usize,
     /// Where samples are cut from units: what those take beside the pool.
     pub(super) units: Option<UnitMemory>,
+    /// The largest batch.
+    pub(super) batch: BatchBytes,
 }
 
 impl Limits {
@@ -57,50 +62,165 @@ pub(super) struct Job {
     /// Where nothing was delivered before, it is empty.
     pub(super) digest: EpochDigest,
     pub(super) failures: Failures,
+    /// The device whose copy engine is to reach the pool's memory.
+    pub(super) context: Option<Context>,
 }
+
+/// What goes on from the reactor to devices.
+pub(super) struct Feeding {
+    pub(super) feeder: Feeder,
+    pub(super) routes: Vec<DeviceRoute>,
+    pub(super) queue_capacity: usize,
+    pub(super) fallbacks: Vec<Fallback>,
+}
+
+/// Blocks that may wait to be copied before their batch is complete; one that finds no room is copied with it.
+const EARLY_BLOCKS: usize = 256;
+
+/// What the reactor's thread tells when its engine is open.
+struct Started {
+    route: Arc<Mutex<Route>>,
+    pinned: Option<Pinned>,
+}
+
+type Told = Result<Started>;
 
 /// Starts the thread and waits until its engine is open.
 pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
-    let bell = Arc::new(Bell::new());
-    let (sender, receiver) = bounded(job.limits.queue_capacity, Arc::clone(&bell));
+    let making = Making::new(&job, batches_left);
+    let Reading { batches, thread, ended_well, told } = read(job, None)?;
+    let book = making.book();
+    let route = wait(&told)?.route;
+    Ok(making.loader(book, batches, vec![thread], ended_well, route))
+}
+
+/// As `start`, with a thread behind it that passes batches on to devices.
+pub(super) fn start_on_devices(job: Job, batches_left: Option<u64>, feeding: Feeding) -> Result<DeviceLoader> {
+    let making = Making::new(&job, batches_left);
+    let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
+    let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
+    // Where batches stay on the host nobody wants blocks early.
+    let tell_early = (!routes.is_empty()).then_some(tell_early);
+    let Reading { batches, thread, ended_well: read_well, told } = read(job, tell_early)?;
+    let book = making.book();
+    let Started { route, pinned } = wait(&told)?;
+    {
+        let mut route = route.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_pinned = pinned.is_some();
+        route.devices = routes.into_iter().map(|device| DeviceRoute { pinned: is_pinned, ..device }).collect();
+        route.fallbacks.append(&mut fallbacks);
+    }
+    feeder.keep(pinned);
+    let (sender, receiver) = bounded(queue_capacity, Arc::clone(feeder.bell()));
     let ended_well = Arc::new(AtomicBool::new(false));
-    let stats = Arc::clone(&job.stats);
-    let memory_limit = job.limits.bytes();
-    let (dataset, sampler) = (Arc::clone(&job.dataset), Arc::clone(&job.sampler));
-    let (strided, start, digest) = (job.strided, job.start, job.digest);
-    let config = job.config.clone();
+    let ended = Arc::clone(&ended_well);
+    let feed = move || feeder.run(batches, early, sender, (&read_well, &ended));
+    let feeding = std::thread::Builder::new()
+        .name("uringload-device".into())
+        .spawn(feed)
+        .map_err(|source| Error::io("cannot start the thread that feeds the device", source))?;
+    Ok(making.loader(book, receiver, vec![feeding, thread], ended_well, route))
+}
+
+/// What a loader is made of, beside its threads.
+struct Making {
+    dataset: Arc<dyn Dataset>,
+    sampler: Arc<dyn Sampler>,
+    strided: Strided,
+    start: Cursor,
+    config: Config,
+    digest: EpochDigest,
+    stats: Arc<Stats>,
+    batches_left: Option<u64>,
+    memory_limit: u64,
+}
+
+impl Making {
+    fn new(job: &Job, batches_left: Option<u64>) -> Making {
+        Making {
+            dataset: Arc::clone(&job.dataset),
+            sampler: Arc::clone(&job.sampler),
+            strided: job.strided,
+            start: job.start,
+            config: job.config.clone(),
+            digest: job.digest,
+            stats: Arc::clone(&job.stats),
+            batches_left,
+            memory_limit: job.limits.bytes(),
+        }
+    }
+
+    /// A large dataset's fingerprint takes a while, which the reactor's thread uses to open its engine and start to
+    /// read.
+    fn book(&self) -> Book {
+        let (dataset, sampler) = (Arc::clone(&self.dataset), Arc::clone(&self.sampler));
+        Book::new(dataset, sampler, self.strided, self.start, self.config.clone(), self.digest)
+    }
+
+    fn loader<T: Delivered>(
+        self,
+        book: Book,
+        batches: Receiver<Result<T>>,
+        threads: Vec<JoinHandle<()>>,
+        ended_well: Arc<AtomicBool>,
+        route: Arc<Mutex<Route>>,
+    ) -> Loader<T> {
+        Loader {
+            batches: Some(batches),
+            threads,
+            ended_well,
+            route,
+            clock: self.stats.clock(Role::Consumer, Doing::Step),
+            stats: self.stats,
+            book,
+            batches_left: self.batches_left,
+            memory_limit: self.memory_limit,
+            finished: false,
+            on_failed: None,
+            process: std::process::id(),
+        }
+    }
+}
+
+/// The reactor's thread.
+struct Reading {
+    batches: Receiver<Result<Batch>>,
+    thread: JoinHandle<()>,
+    ended_well: Arc<AtomicBool>,
+    /// Told once, when its engine is open.
+    told: mpsc::Receiver<Told>,
+}
+
+/// Starts the thread.
+fn read(job: Job, early: Option<Sender<EarlyBlock>>) -> Result<Reading> {
+    let bell = Arc::new(Bell::new());
+    let (sender, batches) = bounded(job.limits.queue_capacity, Arc::clone(&bell));
+    let ended_well = Arc::new(AtomicBool::new(false));
     let (tell, told) = mpsc::channel();
     let ended = Arc::clone(&ended_well);
     let thread = std::thread::Builder::new()
         .name("uringload-reactor".into())
-        .spawn(move || run(job, sender, &bell, &tell, &ended))
+        .spawn(move || run(job, sender, early, &bell, &tell, &ended))
         .map_err(|source| Error::io("cannot start the reactor's thread", source))?;
-    // A large dataset's fingerprint takes a while, which the thread uses to open its engine and start to read.
-    let book = Book::new(dataset, sampler, strided, start, config, digest);
-    let route = match told.recv() {
-        Ok(route) => route?,
-        Err(mpsc::RecvError) => return Err(super::internal()),
-    };
-    Ok(Loader {
-        batches: Some(receiver),
-        thread: Some(thread),
-        ended_well,
-        route,
-        clock: stats.clock(Role::Consumer, Doing::Step),
-        stats,
-        book,
-        batches_left,
-        memory_limit,
-        finished: false,
-        on_failed: None,
-        process: std::process::id(),
-    })
+    Ok(Reading { batches, thread, ended_well, told })
 }
 
-type Told = Result<Arc<Mutex<Route>>>;
+fn wait(told: &mpsc::Receiver<Told>) -> Told {
+    match told.recv() {
+        Ok(started) => started,
+        Err(mpsc::RecvError) => Err(super::internal()),
+    }
+}
 
-fn run(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>, tell: &mpsc::Sender<Told>, ended_well: &AtomicBool) {
-    let mut running = match Running::new(job, sender, bell) {
+fn run(
+    job: Job,
+    sender: Sender<Result<Batch>>,
+    early: Option<Sender<EarlyBlock>>,
+    bell: &Arc<Bell>,
+    tell: &mpsc::Sender<Told>,
+    ended_well: &AtomicBool,
+) {
+    let (mut running, pinned) = match Running::new(job, sender, early, bell) {
         Ok(running) => running,
         Err(error) => {
             // The builder waits for exactly this; if it is gone, so is whoever could want to know.
@@ -108,7 +228,7 @@ fn run(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>, tell: &mpsc::S
             return;
         }
     };
-    let _ = tell.send(Ok(Arc::clone(&running.route)));
+    let _ = tell.send(Ok(Started { route: Arc::clone(&running.route), pinned }));
     if let Err(error) = running.run() {
         running.reactor.fail(error);
     }
@@ -135,9 +255,15 @@ fn decoder(units: UnitMemory, dataset: &Arc<dyn Dataset>, bell: &Arc<Bell>, stat
 }
 
 impl Running {
-    fn new(job: Job, sender: Sender<Result<Batch>>, bell: &Arc<Bell>) -> Result<Running> {
+    /// The reactor with its engine, and the pool's memory as a device knows it.
+    fn new(
+        job: Job,
+        sender: Sender<Result<Batch>>,
+        early: Option<Sender<EarlyBlock>>,
+        bell: &Arc<Bell>,
+    ) -> Result<(Running, Option<Pinned>)> {
         let Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, failures, .. } = job;
-        let Opened { engine, route } = engine::open(&config, &dataset, &stats)?;
+        let Opened { engine, mut route } = engine::open(&config, &dataset, &stats)?;
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
         let layout = Layout::new(&route, &config);
         let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout)
@@ -148,6 +274,11 @@ impl Running {
         let longest = longest.max(limits.units.map_or(0, |units| units.stored_bytes));
         let mut pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
         pool.reserve(limits.reserve_bytes);
+        // Before the ring knows the memory: both lock its pages.
+        let pinned = match &job.context {
+            Some(context) => device::pin(context, &mut pool, &mut route.fallbacks)?,
+            None => None,
+        };
         let rules = Rules {
             queue_depth: route.queue_depth,
             read_bytes: route.read_bytes as u64,
@@ -159,11 +290,12 @@ impl Running {
         };
         let decoder = limits.units.map(|units| decoder(units, &dataset, bell, &stats)).transpose()?;
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
-            .with_decoder(decoder);
+            .with_decoder(decoder)
+            .with_early(early);
         let route = Arc::new(Mutex::new(route));
         let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true };
         running.adopt()?;
-        Ok(running)
+        Ok((running, pinned))
     }
 
     fn run(&mut self) -> Result<()> {
@@ -206,7 +338,10 @@ impl Running {
             let Opened { engine, route } = engine::open(&self.config, &self.dataset, &self.stats)?;
             self.engine = engine;
             self.reactor.reroute(Layout::new(&route, &self.config), route.queue_depth);
-            self.with_route(|old| *old = route);
+            self.with_route(|old| {
+                let devices = std::mem::take(&mut old.devices);
+                *old = Route { devices, ..route };
+            });
             self.adopt()?;
         }
         self.first_epoch = false;

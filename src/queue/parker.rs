@@ -10,7 +10,7 @@ use std::time::Duration;
 /// `std::thread::park` would do as well, but loom's model of it (0.7.2) loses an unpark that comes while the thread
 /// waits for a lock. This one is the same code under loom, and is not called unless there is nothing to do.
 #[derive(Default)]
-pub(super) struct Parker(Arc<Token>);
+pub(crate) struct Parker(Arc<Token>);
 
 #[derive(Default)]
 struct Token {
@@ -20,12 +20,12 @@ struct Token {
 
 impl Parker {
     /// Ends a sleep, from any thread.
-    pub(super) fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.0))
     }
 
     /// Sleeps until woken.
-    pub(super) fn park(&self) {
+    pub(crate) fn park(&self) {
         let mut there = lock(&self.0.there);
         while !*there {
             there = self.0.came.wait(there).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -34,7 +34,7 @@ impl Parker {
     }
 
     /// Sleeps until woken, or for `wait`.
-    pub(super) fn park_timeout(&self, wait: Duration) {
+    pub(crate) fn park_timeout(&self, wait: Duration) {
         let mut there = lock(&self.0.there);
         if !*there {
             // It may end too early; the caller looks at the time.

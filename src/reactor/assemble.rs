@@ -1,7 +1,7 @@
 //! What was read becomes a [`Batch`]: samples are parsed, and their values become columns.
 
 use super::pending::bytes_of;
-use crate::batch::{Batch, FailedSample, Samples, index_column, key_column};
+use crate::batch::{Batch, Deferred, FailedSample, Samples, index_column, key_column};
 use crate::collate::Collation;
 use crate::dataset::{Dataset, Field, Sample, SampleId, Schema, Shape, Value};
 use crate::error::{Error, ErrorKind, Result};
@@ -231,7 +231,13 @@ impl Parsed {
         }
         let (good, row_ends) = (&self.good, &plan.row_ends);
         let samples = Samples { schema: dataset.schema(), values: &mut self.values, good, row_ends, blocks };
-        let (mut columns, truncated) = samples.into_columns(collation, target, pool);
+        let (mut columns, deferred, truncated) = if collation.is_deferred() {
+            let (columns, pieces, truncated) = samples.into_pieces(collation);
+            (columns, Some(Box::new(Deferred { blocks: blocks.to_vec(), columns: pieces })), truncated)
+        } else {
+            let (columns, truncated) = samples.into_columns(collation, target, pool);
+            (columns, None, truncated)
+        };
         // What was gathered is not needed any more where it was read.
         self.values.clear();
         if collation.has_key() {
@@ -241,7 +247,8 @@ impl Parsed {
             columns.push(index_column(&ids));
         }
         let padding = padded.then_some(padding);
-        let batch = Batch { cursor: plan.cursor, next: plan.next, ids, padding, columns, failed, digest, lost };
+        let (cursor, next) = (plan.cursor, plan.next);
+        let batch = Batch { cursor, next, ids, padding, columns, failed, digest, lost, deferred };
         (batch, truncated)
     }
 }

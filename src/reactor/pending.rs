@@ -26,6 +26,8 @@ const DEVICE_RETRIES: u8 = 1;
 #[derive(Default)]
 pub(super) struct Pending {
     plan: BatchPlan,
+    /// Which batch it is, of all that were planned; units are not counted.
+    number: u64,
     /// As many as the plan has, and then such as earlier plans had.
     blocks: Vec<Block>,
     reads: Vec<Progress>,
@@ -55,6 +57,12 @@ struct Block {
     len: usize,
     /// Bytes that reads which were given up have kept.
     missing: usize,
+    /// Reads into it that are not settled.
+    left: u32,
+    /// Whether one of them failed.
+    failed: bool,
+    /// The whole of it, where it was handed out as soon as it was read.
+    early: Option<Bytes>,
 }
 
 /// How far one read has come.
@@ -70,6 +78,19 @@ struct Progress {
     waits: u32,
     /// When the read that is in flight is to be cancelled.
     deadline: Option<Instant>,
+}
+
+/// A block that was read before the batch that it belongs to is complete.
+#[derive(Clone, Debug)]
+pub struct EarlyBlock {
+    /// Which batch, of all that the reactor delivers, from 0. Each is delivered in its place, be it as an error.
+    pub batch: u64,
+    /// All of it.
+    pub bytes: Bytes,
+    /// Bytes of all blocks of the batch.
+    pub batch_bytes: u64,
+    /// Number of blocks of the batch.
+    pub blocks: usize,
 }
 
 /// Bytes that could not be read.
@@ -116,7 +137,7 @@ impl Pending {
             }
             let place = block.rest.as_ref().map(|rest| (rest.offset(), rest.len()));
             (block.start, block.len) = place.unwrap_or_default();
-            block.missing = 0;
+            (block.missing, block.left, block.failed) = (0, 0, false);
         }
         true
     }
@@ -126,8 +147,10 @@ impl Pending {
         self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
     }
 
-    /// Begins the batch, for which memory was taken; gives back the plan it had before, for reuse.
-    pub(super) fn begin(&mut self, plan: BatchPlan) -> Option<BatchPlan> {
+    /// Begins the batch, for which memory was taken; gives back the plan it had before, for reuse. `number` says which
+    /// batch it is.
+    pub(super) fn begin(&mut self, plan: BatchPlan, number: u64) -> Option<BatchPlan> {
+        self.number = number;
         self.reads.clear();
         self.reads.resize(plan.reads.len(), Progress::default());
         self.parts.clear();
@@ -137,10 +160,11 @@ impl Pending {
                 (block, filled) = (read.block, 0);
             }
             // A plan's blocks reach to the ends of their reads, so the part is always there.
-            let Block { rest, home, .. } = &mut self.blocks[block as usize];
+            let Block { rest, home, left, .. } = &mut self.blocks[block as usize];
             if read.at > filled {
                 home.extend(rest.as_mut().map(|rest| rest.split_to((read.at - filled) as usize)));
             }
+            *left += 1;
             self.parts.push(rest.as_mut().map(|rest| rest.split_to(read.len as usize)));
             filled = read.at + read.len;
         }
@@ -197,7 +221,9 @@ impl Pending {
         let base = self.reads[index].base;
         let PlannedRead { file, offset, len, block, .. } = self.plan.reads[index];
         self.failures.push(Failure { file, start: offset + base, end: offset + len, error });
-        self.blocks[block as usize].missing += (len - base) as usize;
+        let block = &mut self.blocks[block as usize];
+        block.missing += (len - base) as usize;
+        (block.left, block.failed) = (block.left - 1, true);
         self.has_holes = true;
         self.left -= 1;
         len - base
@@ -215,14 +241,15 @@ impl Pending {
         let index = done.tag as u32 as usize;
         let planned = self.clear_deadline(index);
         let progress = &mut self.reads[index];
-        let block = &mut self.blocks[planned.block as usize].home;
+        let block = &mut self.blocks[planned.block as usize];
         let again = |part, base| Read { tag: done.tag, file: planned.file, offset: planned.offset + base, part };
         match done.result {
             Ok(bytes) => {
                 let before = progress.got;
                 progress.got = progress.base + bytes as u64;
                 if progress.got >= planned.need {
-                    block.push(done.part);
+                    block.home.push(done.part);
+                    block.left -= 1;
                     self.left -= 1;
                     return Verdict::Complete;
                 }
@@ -236,7 +263,7 @@ impl Pending {
                     let mut rest = done.part;
                     // What is read next must be aligned again, so up to a unit is read twice.
                     let base = progress.got & !(alignment - 1);
-                    block.push(rest.split_to((base - progress.base) as usize));
+                    block.home.push(rest.split_to((base - progress.base) as usize));
                     progress.base = base;
                     // It got further: what failed it before was passed.
                     progress.device = 0;
@@ -268,10 +295,37 @@ impl Pending {
 
     fn fail(&mut self, index: usize, part: Part, start: u64, error: Error) -> Verdict {
         let PlannedRead { file, offset, len, block, .. } = self.plan.reads[index];
-        self.blocks[block as usize].home.push(part);
+        let block = &mut self.blocks[block as usize];
+        block.home.push(part);
+        (block.left, block.failed) = (block.left - 1, true);
         self.failures.push(Failure { file, start, end: offset + len, error });
         self.left -= 1;
         Verdict::Failed
+    }
+
+    /// Shares the block of read `index` with whoever wants it before the batch is complete, if all of it was read well.
+    /// Nothing may be moved in it any more.
+    ///
+    /// # Errors
+    /// `Internal` where memory was lost: a bug.
+    pub(super) fn take_early(&mut self, index: usize, pool: &Pool) -> Result<Option<EarlyBlock>> {
+        let which = self.plan.reads[index].block as usize;
+        let block = &mut self.blocks[which];
+        if block.left > 0 || block.failed || self.plan.load.is_some() {
+            return Ok(None);
+        }
+        let mut parts = Vec::with_capacity(1);
+        block.join(&mut parts)?;
+        let Some(part) = parts.pop() else { return Ok(None) };
+        // A block may be longer than what is read into it.
+        let bytes = pool.lease(part).slice(..self.plan.blocks[which] as usize);
+        block.early = Some(bytes.clone());
+        Ok(Some(EarlyBlock {
+            batch: self.number,
+            bytes,
+            batch_bytes: self.plan.block_bytes(),
+            blocks: self.plan.blocks.len(),
+        }))
     }
 
     /// Where the memory ends that values are gathered into, which no read has taken from the system.
@@ -322,11 +376,27 @@ impl Pending {
     ) -> Result<()> {
         let mut failed = self.failed_samples();
         let mut parts = Vec::with_capacity(self.plan.blocks.len());
+        let mut blocks = Vec::with_capacity(self.plan.blocks.len());
         for index in 0..self.plan.blocks.len() {
+            if let Some(early) = self.blocks[index].early.take() {
+                // It is whole, and stays where the slices say; its place among the runs is kept.
+                blocks.push(early);
+                if self.has_holes {
+                    self.renumber_slices(index, blocks.len() - 1);
+                }
+                continue;
+            }
             let first = parts.len();
             self.blocks[index].join(&mut parts)?;
             if self.has_holes {
-                self.move_slices(index, &failed, first, &parts)?;
+                self.move_slices(index, &failed, (first, blocks.len()), &parts)?;
+            }
+            if gather == Gather::Nowhere {
+                // A block may be longer than what is read into it.
+                let len = self.plan.blocks[index] as usize;
+                blocks.extend(
+                    parts.drain(..).map(|part| pool.lease(part)).map(|bytes| bytes.slice(..len.min(bytes.len()))),
+                );
             }
         }
         if self.has_holes {
@@ -338,7 +408,7 @@ impl Pending {
         if gather == Gather::InPlace && !self.has_holes {
             assemble::compact(&mut self.plan, &mut parts, &failed);
         }
-        let mut blocks: Vec<Bytes> = parts.into_iter().map(|part| pool.lease(part)).collect();
+        blocks.extend(parts.into_iter().map(|part| pool.lease(part)));
         if self.plan.refused.is_none() {
             self.parsed.parse(dataset, collation, &self.plan, (&blocks, &units), &mut failed);
         }
@@ -436,7 +506,13 @@ impl Pending {
 
     /// Tells the slices of a block that came back with holes where they lie: in one of `parts[first..]`, which are the
     /// runs that it came back in.
-    fn move_slices(&mut self, block: usize, failed: &[Option<Error>], first: usize, parts: &[Part]) -> Result<()> {
+    fn move_slices(
+        &mut self,
+        block: usize,
+        failed: &[Option<Error>],
+        (first, before): (usize, usize),
+        parts: &[Part],
+    ) -> Result<()> {
         let start = self.blocks[block].start;
         for index in 0..self.plan.ids.len() {
             if failed.get(index).is_some_and(Option::is_some) {
@@ -451,10 +527,16 @@ impl Pending {
                 let run = parts[first..].iter().position(|part| part.offset() <= from && to <= part.end());
                 let run = first + run.ok_or_else(|| lost("a sample lies in memory that is not there"))?;
                 slice.at = (from - parts[run].offset()) as u64;
-                slice.block = MOVED | run as u32;
+                slice.block = MOVED | (before + run) as u32;
             }
         }
         Ok(())
+    }
+
+    /// Tells the slices of a whole block that it is number `to` of what came back.
+    fn renumber_slices(&mut self, block: usize, to: usize) {
+        let of_block = self.plan.slices.iter_mut().filter(|slice| slice.block as usize == block);
+        of_block.for_each(|slice| slice.block = MOVED | to as u32);
     }
 
     /// The error of each sample that lacks a byte, by sample; empty where all are good.
@@ -543,9 +625,9 @@ mod tests {
     fn packed_rows_get_no_replacements() {
         let mut pending = Pending::default();
         assert!(pending.is_replaceable());
-        pending.begin(BatchPlan { pieces: vec![crate::plan::Piece { start: 0, len: 3 }], ..BatchPlan::default() });
+        pending.begin(BatchPlan { pieces: vec![crate::plan::Piece { start: 0, len: 3 }], ..BatchPlan::default() }, 0);
         assert!(!pending.is_replaceable());
-        pending.begin(BatchPlan { row_ends: vec![1], ..BatchPlan::default() });
+        pending.begin(BatchPlan { row_ends: vec![1], ..BatchPlan::default() }, 0);
         assert!(!pending.is_replaceable());
     }
 }

@@ -78,7 +78,7 @@ impl Repair {
         if !self.one.take_blocks(pool, &plan, Pool::take_reserved) {
             return Err("the memory kept aside for it is held by a read that was given up");
         }
-        self.spare_plan = self.one.begin(plan).unwrap_or_default();
+        self.spare_plan = self.one.begin(plan, 0).unwrap_or_default();
         self.number = self.number.wrapping_add(1) & !REPAIRS;
         Ok(id)
     }

@@ -70,6 +70,22 @@ struct Seen {
     starved: u64,
     too_many_failures: u64,
     late: u64,
+    early: u64,
+}
+
+/// The batch with its values, where they were to be put together elsewhere.
+fn collected(mut batch: Batch) -> Batch {
+    let Some(deferred) = batch.deferred.take() else { return batch };
+    for (column, pieces) in batch.columns.iter_mut().zip(&deferred.columns) {
+        let Some(pieces) = pieces else { continue };
+        match &mut column.data {
+            Data::Dense { bytes, .. } => *bytes = pieces.collect(),
+            Data::Ragged { values, .. } | Data::Padded { values, .. } => *values = pieces.collect(),
+            Data::Packed(packed) => packed.values = pieces.collect(),
+            Data::Views(_) | Data::I64(_) => panic!("pieces of what is there"),
+        }
+    }
+    batch
 }
 
 /// A sample of a batch that must come.
@@ -139,7 +155,9 @@ impl World {
         let epochs = 1 + pick(2);
         let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap };
         let config = any_columns(&mut pick, dtype, is_records);
-        let collation = Arc::new(Collation::new(&config, &*dataset).unwrap());
+        let collation = Collation::new(&config, &*dataset).unwrap();
+        // Drawn of its own, so that the worlds are those of before.
+        let is_deferred = seed.is_multiple_of(3);
         let lies = pick(4) > 0;
         let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };
         let stuck = [0, 0, chance(30)][chance(3) as usize];
@@ -183,7 +201,7 @@ impl World {
             epochs,
             layout,
             config,
-            collation,
+            collation: Arc::new(if is_deferred { collation.deferred() } else { collation }),
             rules,
             max_failures,
             faults,
@@ -238,7 +256,10 @@ impl World {
         pool.reserve(self.reserve_bytes);
         let failures = Failures::new(self.max_failures, None, Arc::clone(&self.sampler), self.strided);
         let stats = Arc::new(Stats::new());
-        let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures);
+        let (tell_early, mut early) = bounded(3, Arc::new(Bell::new()));
+        let tell_early = self.collation.is_deferred().then_some(tell_early);
+        let reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures);
+        let mut reactor = reactor.with_early(tell_early);
         let mut sim =
             Sim::new(Arc::clone(&self.dataset), self.rules.queue_depth, self.layout.alignment, self.seed, self.faults);
         let mut held = Vec::new();
@@ -269,6 +290,9 @@ impl World {
             if finished || ended_by.is_some() || self.chance(50) {
                 held.extend(self.receive(&mut receiver, &expected, &mut next, &sim));
             }
+            if self.chance(50) {
+                seen.early += self.receive_early(&mut early, next as u64);
+            }
             seen.abandoned += u64::from(reactor.has_abandoned());
             if std::mem::take(&mut self.heard.starved) {
                 seen.starved += 1;
@@ -292,10 +316,11 @@ impl World {
         assert_eq!(next, expected.len(), "batches are missing: a hang or a loss");
         assert!(finished);
         held.clear();
+        seen.early += self.receive_early(&mut early, next as u64);
         seen.late += u64::from(reactor.has_abandoned());
         sim.release();
         sim.turn(None, &mut reactor.done).unwrap();
-        reactor.settle();
+        reactor.settle().unwrap();
         assert!(!reactor.has_abandoned(), "what was given up comes home when it ends");
         reactor.pool.collect();
         assert!(reactor.pool.is_whole(), "memory is lost");
@@ -321,6 +346,17 @@ impl World {
         }
     }
 
+    /// Takes the blocks that came before their batches; returns how many.
+    fn receive_early(&mut self, early: &mut Receiver<EarlyBlock>, next: u64) -> u64 {
+        let mut blocks = 0;
+        while let Ok(block) = early.try_recv() {
+            assert!(block.bytes.len() as u64 <= block.batch_bytes && block.blocks > 0);
+            assert!(block.batch < next + PENDING_BATCHES as u64 + self.queue_capacity as u64);
+            blocks += 1;
+        }
+        blocks
+    }
+
     /// Takes one batch, checks it against the oracle, and keeps it for a while.
     fn receive(
         &mut self,
@@ -340,7 +376,7 @@ impl World {
         let (cursor, samples) = &expected[*next];
         *next += 1;
         let batch = match batch {
-            Ok(batch) => batch,
+            Ok(batch) => collected(batch),
             Err(error) => {
                 assert!(matches!(self.rules.on_error, OnError::Raise | OnError::Replace), "{error}");
                 assert!(samples.iter().any(|wanted| self.may_fail(wanted.id, &error, sim)), "a made-up error: {error}");
@@ -422,8 +458,9 @@ impl World {
             }
             (Data::Padded { length, values, lengths }, Collate::Padded(padding)) => {
                 // A buffer of the heap does not always begin so: the memory that was set aside was enough, unless a
-                // sample stands in that is longer than the one that was planned.
-                assert!(values.is_empty() || stands_in || values.as_ptr().addr().is_multiple_of(64));
+                // sample stands in that is longer than the one that was planned, or it is put together elsewhere.
+                let is_heap = stands_in || self.collation.is_deferred();
+                assert!(values.is_empty() || is_heap || values.as_ptr().addr().is_multiple_of(64));
                 let longest = lengths.iter().copied().max().unwrap_or(0);
                 assert_eq!(*length, longest.next_multiple_of(padding.multiple_of));
                 assert_eq!(values.len() as u64, samples as u64 * length * column.dtype.size());
@@ -513,8 +550,8 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
         drop(printed);
     }
     println!("{seen:?}");
-    let Seen { timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late } = seen;
-    let all = [timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late];
+    let Seen { timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early } = seen;
+    let all = [timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early];
     assert!(seeds < SEEDS || !all.contains(&0), "{seeds} seeds have not shown everything: {seen:?}");
 }
 

@@ -23,6 +23,8 @@ pub enum Doing {
     WaitConsumer,
     /// Reactor: waits for units to be decoded.
     WaitStage,
+    /// Device: waits for copies that are under way.
+    WaitDevice,
     /// Reactor: makes batches of what was read.
     Assemble,
     /// An I/O thread: in a blocking read.
@@ -43,7 +45,7 @@ pub enum Doing {
 
 impl Doing {
     /// Every activity, in the order of `as usize`.
-    pub const ALL: [Doing; 15] = [
+    pub const ALL: [Doing; 16] = [
         Doing::Plan,
         Doing::Submit,
         Doing::WaitStorage,
@@ -51,6 +53,7 @@ impl Doing {
         Doing::WaitMemory,
         Doing::WaitConsumer,
         Doing::WaitStage,
+        Doing::WaitDevice,
         Doing::Assemble,
         Doing::Read,
         Doing::Copy,
@@ -72,6 +75,7 @@ impl fmt::Display for Doing {
             Doing::WaitMemory => "wait for memory",
             Doing::WaitConsumer => "wait for consumer",
             Doing::WaitStage => "wait for stage",
+            Doing::WaitDevice => "wait for device",
             Doing::Assemble => "assemble",
             Doing::Read => "read",
             Doing::Copy => "copy",
@@ -94,6 +98,8 @@ pub enum Role {
     Stage,
     /// Decides about reads.
     Reactor,
+    /// Feeds the devices.
+    Device,
     /// Reads, in the `threads` engine.
     Io,
 }
@@ -104,6 +110,7 @@ impl fmt::Display for Role {
             Role::Consumer => "consumer",
             Role::Stage => "stage",
             Role::Reactor => "reactor",
+            Role::Device => "device",
             Role::Io => "io",
         })
     }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes sys/kernels/kernels.ptx of the kernels' sources, with the compiler library of CUDA 12.0 from PyPI.
 
-    python3 -m venv .venv && .venv/bin/pip install -r sys/kernels/requirements.txt && .venv/bin/python sys/kernels/build.py
+    python3 -m venv .venv && .venv/bin/pip install -r sys/kernels/requirements.txt
+    .venv/bin/python sys/kernels/build.py
 
 `--check` makes it again and fails where it differs, then assembles it for three generations of devices and fails where
 registers are spilled to memory. Neither a GPU nor a toolkit is needed.

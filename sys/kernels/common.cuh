@@ -1,10 +1,12 @@
 // What the kernels share: the records of their tables, and how work is dealt out to a grid.
 //
-// All of them loop over the grid that they are given, so that any grid of up to two dimensions is right, and blocks have
-// up to BLOCK_THREADS threads in one dimension. Which grid is fast each kernel says. They are compiled for compute
-// capability 7.0 without a header of CUDA (build.py), and as plain C++ to be tested without a GPU (emulate.h). What they
-// compute is defined by their twins in src/transform/twin.rs, to the bit: therefore floats are computed by intrinsics,
-// which are not contracted. No byte is read that is not of a source: an aligned word that sticks out is read by bytes.
+// All of them loop over the grid that they are given, so that any grid of up to two dimensions is right, and blocks
+// have up to BLOCK_THREADS threads in one dimension. Which grid is fast each kernel says. They are compiled for compute
+// capability 7.0 without a header of CUDA (build.py), and as plain C++ to be tested without a GPU (emulate.h).
+//
+// What they compute is defined by their twins in src/transform/twin.rs, to the bit: therefore floats are computed by
+// intrinsics, which are not contracted. No byte is read that is not of a source: an aligned word that sticks out is
+// read by bytes.
 #pragma once
 
 typedef unsigned char u8;
@@ -45,14 +47,23 @@ struct Image {
     u32 reserved;
 };
 
+// A record of a table.
 template <typename T>
-INLINE T load(u64 address) {
-    return *reinterpret_cast<const T *>(address);
+INLINE T record(u64 table, u64 index) {
+    return reinterpret_cast<const T *>(table)[index];
 }
 
+// Of a source, which no kernel writes. By intrinsics, because of an address that is a number the compiler does not know
+// that it is one of global memory, and would have the device find out at each access.
+template <typename T>
+INLINE T load(u64 address) {
+    return __ldg(reinterpret_cast<const T *>(address));
+}
+
+// To a destination.
 template <typename T>
 INLINE void store(u64 address, T value) {
-    *reinterpret_cast<T *>(address) = value;
+    __stwb(reinterpret_cast<T *>(address), value);
 }
 
 template <typename T>

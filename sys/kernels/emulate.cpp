@@ -76,7 +76,8 @@ static void run(u32 kernel, Dim grid, u32 block) {
     u64 rows = reinterpret_cast<u64>(table.data());
     auto f = [&](size_t index) { return __uint_as_float(u32(n.at(index))); };
     auto images = [&](decltype(ur_images_u8) kernel) {
-        kernel(first, rows, records, n.at(0), n.at(1), n.at(2), n.at(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11));
+        kernel(first, rows, records, n.at(0), n.at(1), n.at(2), n.at(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10),
+               f(11));
     };
     launch(grid, block, [&] {
         switch (kernel) {

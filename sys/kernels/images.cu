@@ -1,8 +1,8 @@
 // Pixels to tensors: cut, resized, mirrored and scaled in one pass. Destinations are aligned to their element.
 //
-// Two ways. By vectors where no pixel is resampled and the vectors of every row lie at aligned addresses: a thread reads
-// the pixels of 16 bytes of output of each channel, which neighbours read next to it, and writes whole vectors. By
-// pixels everywhere else: neighbouring threads write neighbouring elements.
+// Two ways. By vectors where no pixel is resampled and the vectors of every row lie at aligned addresses: a thread
+// reads the pixels of 16 bytes of output of each channel, which lie next to those of its neighbours, and writes whole
+// vectors. By pixels everywhere else: neighbouring threads write neighbouring elements.
 #include "common.cuh"
 
 enum Type { U8, F32, F16, BF16 };
@@ -145,7 +145,9 @@ struct Job {
           columns(image.x, image.w, layout.width, image.width),
           to(layout.to + index * layout.height * layout.width * CHANNELS * BYTES) {}
 
-    INLINE bool is_plain() const { return rows.is_plain(image.h, layout.height) && columns.is_plain(image.w, layout.width); }
+    INLINE bool is_plain() const {
+        return rows.is_plain(image.h, layout.height) && columns.is_plain(image.w, layout.width);
+    }
 
     INLINE u64 source(i64 row, i64 column) const {
         return image.from + (u64(row) * image.width + u64(column)) * CHANNELS;
@@ -234,7 +236,7 @@ INLINE void write_images(const Layout &layout, u64 images, u32 n) {
     bool aligned = layout.to % VECTOR_BYTES == 0 && layout.width % Element<TYPE>::PER_VECTOR == 0;
     u64 at = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     for (u64 index = blockIdx.y; index < n; index += gridDim.y) {
-        Job<TYPE, CHANNELS> job(layout, load<Image>(images + index * sizeof(Image)), index);
+        Job<TYPE, CHANNELS> job(layout, record<Image>(images, index), index);
         bool plain = job.is_plain();
         if (plain && aligned) {
             job.write_vectors(at, step);

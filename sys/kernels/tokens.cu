@@ -62,7 +62,7 @@ INLINE void write_row(u64 ids, u64 labels, Row row, u64 seq_len, i64 pad_id, i64
 template <typename Token>
 INLINE void write_rows(u64 ids, u64 labels, u64 rows, u32 n, u64 seq_len, i64 pad_id, i64 ignore) {
     for (u64 index = blockIdx.y; index < n; index += gridDim.y) {
-        Row row = load<Row>(rows + index * sizeof(Row));
+        Row row = record<Row>(rows, index);
         u64 at = index * seq_len * 8, row_labels = labels ? labels + at : 0;
         if (row.from % sizeof(Token) == 0) {
             write_row<Token, true>(ids + at, row_labels, row, seq_len, pad_id, ignore);

@@ -26,6 +26,13 @@ impl From<rustix::process::Rlimit> for Limit {
     }
 }
 
+/// The node of memory that a PCI device ("0000:3b:00.0") is next to; `None` where the machine has one node only, or the
+/// device is not known.
+pub fn numa_node_of_pci(address: &str) -> Option<u32> {
+    let node = fs::read_to_string(Path::new("/sys/bus/pci/devices").join(address).join("numa_node")).ok()?;
+    node.trim().parse().ok()
+}
+
 /// Bytes that this user's processes without [`CAP_IPC_LOCK`] may lock (`RLIMIT_MEMLOCK`), registered buffers included.
 pub fn locked_memory_limit() -> Limit {
     rustix::process::getrlimit(Resource::Memlock).into()

@@ -327,7 +327,7 @@ impl Run {
         happened.evicted += count.units_decoded.get().saturating_sub(in_all / 2);
         sim.release();
         sim.turn(None, &mut reactor.done).unwrap();
-        reactor.settle();
+        reactor.settle().unwrap();
         reactor.pool.collect();
         assert!(reactor.pool.is_whole(), "memory is lost");
         let decoder = reactor.decoder.as_mut().unwrap();

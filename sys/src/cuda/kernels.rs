@@ -141,11 +141,9 @@ impl Piece {
     /// Bytes of a row.
     pub const BYTES: usize = 24;
 
-    /// Appends the row to a table.
-    pub fn encode(&self, table: &mut Vec<u8>) {
-        for word in [self.source, self.target, self.len] {
-            table.extend_from_slice(&word.to_le_bytes());
-        }
+    /// The row of a table.
+    pub fn encode(&self) -> [u8; Piece::BYTES] {
+        words([self.source, self.target, self.len])
     }
 }
 
@@ -153,11 +151,9 @@ impl Row {
     /// Bytes of a row.
     pub const BYTES: usize = 16;
 
-    /// Appends the row to a table.
-    pub fn encode(&self, table: &mut Vec<u8>) {
-        for word in [self.source, self.len] {
-            table.extend_from_slice(&word.to_le_bytes());
-        }
+    /// The row of a table.
+    pub fn encode(&self) -> [u8; Row::BYTES] {
+        words([self.source, self.len])
     }
 }
 
@@ -165,15 +161,23 @@ impl Image {
     /// Bytes of a row.
     pub const BYTES: usize = 40;
 
-    /// Appends the row to a table.
-    pub fn encode(&self, table: &mut Vec<u8>) {
-        table.extend_from_slice(&self.source.to_le_bytes());
-        table.extend_from_slice(&self.height.to_le_bytes());
-        table.extend_from_slice(&self.width.to_le_bytes());
-        self.crop.iter().for_each(|edge| table.extend_from_slice(&edge.to_le_bytes()));
-        table.extend_from_slice(&u32::from(self.flip).to_le_bytes());
-        table.extend_from_slice(&0u32.to_le_bytes());
+    /// The row of a table.
+    pub fn encode(&self) -> [u8; Image::BYTES] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let [x, y, width, height] = self.crop.map(f32::to_bits);
+        let size = pair(self.height, self.width);
+        words([self.source, size, pair(x, y), pair(width, height), u64::from(self.flip)])
     }
+}
+
+/// The words, little endian.
+fn words<const WORDS: usize, const BYTES: usize>(words: [u64; WORDS]) -> [u8; BYTES] {
+    const { assert!(BYTES == WORDS * 8) };
+    let mut bytes = [0; BYTES];
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -436,7 +440,7 @@ impl Kernels {
             TokenType::U32 => (self.functions.tokens_u32, 4),
         };
         let row_bytes = tokens.seq_len.saturating_mul(8);
-        let is_right = |row: &Row| row.len.is_multiple_of(size) && row.source.is_multiple_of(size);
+        let is_right = |row: &Row| row.len.is_multiple_of(size);
         let all_fit =
             fits(rows.len(), row_bytes, ids) && labels.is_none_or(|labels| fits(rows.len(), row_bytes, labels));
         if !rows.iter().all(is_right) || !all_fit {
@@ -492,8 +496,9 @@ impl Kernels {
             Parameter::U32(images.channels_last.into()),
         ];
         parameters.extend(images.scale.iter().chain(&images.bias).map(|&factor| Parameter::F32(factor)));
-        // Some 8 pixels a thread.
-        let grid = (pixels.div_ceil(u64::from(THREADS) * 8), pictures as u64);
+        // A thread has as many pixels of each channel as one store of 16 bytes takes.
+        let by_thread = 16 / images.pixel.size();
+        let grid = (pixels.div_ceil(u64::from(THREADS) * by_thread), pictures as u64);
         self.launch(function, stream, grid, &parameters)
     }
 

@@ -1,0 +1,256 @@
+//! Where batches end up: in the memory of a GPU, or on the host where there is none.
+//!
+//! What was read goes to the device as it was read, block by block, in one copy each, which starts when the block is
+//! complete and not when the batch is. Kernels put the columns together there: what alignment read too much is left
+//! behind, values come to lie end to end or at one length, pixels and tokens become what a model takes. The host moves
+//! no value, but for those that it had to make (numbers out of text, decoded units).
+
+mod batch;
+mod feeder;
+mod host;
+mod lane;
+mod layout;
+mod ranges;
+mod transforms;
+
+use crate::collate::Collation;
+use crate::config::{Cause, Device, DeviceKind, DeviceRoute, Fallback};
+use crate::dataset::Dataset;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pool::Pool;
+use crate::queue::Bell;
+use crate::stats::{Doing, Role, Stats};
+use feeder::Place;
+use lane::{Lane, Need};
+use std::sync::Arc;
+use std::time::Duration;
+use uringload_sys::cuda::{Context, Driver, Notice, Pinned, ProbeError};
+
+pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
+pub(crate) use feeder::Feeder;
+pub(crate) use transforms::Transforms;
+
+/// Batches of the largest size that a device's memory holds: one in use, one ready, one under way.
+const BATCHES_HELD: u64 = 3;
+
+/// Batches that may be handed over to the consumer and not taken. The device's memory bounds them too.
+const QUEUE_DEVICE: usize = 16;
+/// As above, of columns on the host's heap.
+const QUEUE_HOST: usize = 2;
+
+/// A column's integers, and its row in a table, at most.
+const TABLE_ROW_BYTES: u64 = 40 + 8;
+
+/// Bytes of one batch at most, as the host's limits have counted them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchBytes {
+    /// Its samples.
+    pub(crate) samples: u64,
+    /// Its rows.
+    pub(crate) rows: u64,
+    /// The bytes of its samples.
+    pub(crate) payload: u64,
+    /// The memory that it is read into.
+    pub(crate) read: u64,
+}
+
+/// The devices that batches go to, and what was not had of them.
+pub(crate) struct Opened {
+    contexts: Vec<Context>,
+    pub(crate) fallbacks: Vec<Fallback>,
+}
+
+impl Opened {
+    /// The context that host memory is registered with, for all devices at once.
+    pub(crate) fn context(&self) -> Option<&Context> {
+        self.contexts.first()
+    }
+}
+
+/// Finds the devices that were asked for.
+///
+/// # Errors
+/// `Unavailable` where one that was asked for by its number is not to be had; `InvalidArgument` where one is named
+/// twice, or GPUs beside the host.
+pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
+    let mut opened = Opened { contexts: Vec::new(), fallbacks: Vec::new() };
+    let mut driver: Option<Driver> = None;
+    for device in devices {
+        let index = match device.kind() {
+            DeviceKind::Host if devices.len() > 1 => return Err(mixed()),
+            DeviceKind::Host => return Ok(opened),
+            DeviceKind::Auto => 0,
+            DeviceKind::Cuda(index) => index,
+        };
+        let found = match &driver {
+            Some(driver) => Context::new(driver, index),
+            None => Driver::open(device.library_path()).and_then(|found| Context::new(driver.insert(found), index)),
+        };
+        match found {
+            Ok(context) if opened.contexts.iter().any(|other| other.is_same(&context)) => {
+                let doing = format!("{device} was named twice");
+                return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name each device once"));
+            }
+            Ok(context) => opened.contexts.push(context),
+            Err(error) if device.kind() == DeviceKind::Auto && devices.len() == 1 => {
+                let remedy = error.remedy();
+                let step = Fallback::new(Cause::Device, "batches on the host", None);
+                opened.fallbacks.push(step.with_reason(error.to_string()).with_remedy(remedy));
+            }
+            Err(error) => return Err(unavailable(device, error)),
+        }
+    }
+    Ok(opened)
+}
+
+/// Pins memory for the devices; where that is refused, copies go through memory of the driver's.
+pub(crate) fn pin(context: &Context, pool: &mut Pool, fallbacks: &mut Vec<Fallback>) -> Result<Option<Pinned>> {
+    // All of it gets memory by that, so that may fail first, with words of its own.
+    pool.back(pool.arena().len())?;
+    match Pinned::new(context, pool.arena()) {
+        Ok(pinned) => Ok(Some(pinned)),
+        Err(error) => {
+            let step = Fallback::new(Cause::Pinning, "copies through the driver's own memory", None);
+            fallbacks.push(step.with_reason(error.to_string()));
+            Ok(None)
+        }
+    }
+}
+
+/// What is made ready before the first batch: the devices' memory, streams and kernels.
+///
+/// # Errors
+/// `MemoryLimit` where a batch does not fit, with the arithmetic; `Device`.
+pub(crate) fn prepare(
+    opened: &mut Opened,
+    devices: &[Device],
+    (dataset, collation, transforms): (&dyn Dataset, &Collation, Transforms),
+    batch: BatchBytes,
+    starved_after: Duration,
+    stats: &Arc<Stats>,
+) -> Result<(Feeder, Vec<DeviceRoute>, usize)> {
+    let bell = Arc::new(Bell::new());
+    let clock = |doing| stats.clock(Role::Device, doing);
+    if opened.contexts.is_empty() {
+        let (clock, pinned) = (clock(Doing::WaitInput), Vec::new());
+        let feeder = Feeder { place: Place::Host, transforms, bell, clock, starved_after, pinned };
+        return Ok((feeder, Vec::new(), QUEUE_HOST));
+    }
+    let need = need(dataset, collation, &transforms, batch);
+    let mut staging = Pool::new((need.staged * BATCHES_HELD) as usize, 0, Arc::clone(&bell))?;
+    let pinned = pin(&opened.contexts[0], &mut staging, &mut opened.fallbacks)?;
+    let step = opened.contexts.len() as u64;
+    let (mut lanes, mut routes) = (Vec::new(), Vec::new());
+    for (first, (context, device)) in opened.contexts.iter().zip(devices).enumerate() {
+        let turns = (first as u64, step);
+        let lane = open_lane(context, device, need, turns, &bell, stats, &mut opened.fallbacks)?;
+        routes.push(route(context, &lane, pinned.is_some()));
+        lanes.push(lane);
+    }
+    let place = Place::Lanes { lanes, staging };
+    let clock = clock(Doing::WaitInput);
+    let feeder = Feeder { place, transforms, bell, clock, starved_after, pinned: pinned.into_iter().collect() };
+    Ok((feeder, routes, QUEUE_DEVICE))
+}
+
+/// What one batch takes on a device at most.
+fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, batch: BatchBytes) -> Need {
+    let bounds = collation.column_bounds(dataset, batch.samples, batch.rows);
+    let padded = |bytes: u64| bytes.saturating_add(lane::padded(1) as u64);
+    let columns = bounds.iter().enumerate().map(|(index, &bytes)| match transforms.bytes(index, batch.samples) {
+        Some(made) => padded(padded(made)),
+        None => padded(bytes),
+    });
+    let columns = columns.fold(0, u64::saturating_add).saturating_add(padded(batch.samples * 8));
+    let fields = bounds.len() as u64 + 1;
+    let tables = batch.samples.saturating_mul(fields).saturating_mul(TABLE_ROW_BYTES).saturating_add(4096);
+    // Values that are no slices of what was read are made on the host: as many bytes, or as many as their types have.
+    let is_sliced = dataset.plain_field().is_some() && dataset.units().is_none();
+    let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
+    let values: u64 = bounds.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    let loose = if is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
+    let staged = tables.saturating_add(loose).next_multiple_of(lane::padded(4096) as u64);
+    // Each block, of half the longest length at least, begins at a whole unit.
+    let blocks = batch.read / (crate::plan::BLOCK_BYTES / 2) + 2;
+    let rounding = blocks.saturating_mul(lane::padded(1) as u64);
+    Need { raw: batch.read.saturating_add(rounding).saturating_add(staged), columns, staged }
+}
+
+/// A lane with as much memory as was asked for, or as is to be had.
+fn open_lane(
+    context: &Context,
+    device: &Device,
+    need: Need,
+    turns: (u64, u64),
+    bell: &Arc<Bell>,
+    stats: &Arc<Stats>,
+    fallbacks: &mut Vec<Fallback>,
+) -> Result<Lane> {
+    let one = need.raw.saturating_add(need.columns).next_multiple_of(lane::padded(1) as u64);
+    let index = context.info().index;
+    if let Some(limit) = device.memory_bytes()
+        && limit < one
+    {
+        return Err(no_room(index, need, format!("the limit is {limit}")));
+    }
+    let wanted = device.memory_bytes().unwrap_or(one.saturating_mul(BATCHES_HELD));
+    let mut bytes = wanted;
+    loop {
+        match Lane::open(context, (need, bytes), turns, bell, stats) {
+            Ok(lane) => {
+                if bytes < wanted {
+                    let got = format!("{bytes} bytes of it");
+                    let step = Fallback::new(Cause::DeviceMemory, got, None);
+                    fallbacks.push(step.with_reason(format!("{wanted} bytes were not free on cuda:{index}")));
+                }
+                if lane.notice() == Notice::Events {
+                    fallbacks.push(Fallback::new(Cause::CopyFlags, "events", None));
+                }
+                return Ok(lane);
+            }
+            Err(error) if error.is_out_of_memory() && bytes > one => bytes = (bytes - one).max(one),
+            Err(error) if error.is_out_of_memory() => {
+                let free = context.memory().map_or_else(|error| error.to_string(), |(free, _)| free.to_string());
+                return Err(no_room(index, need, format!("{free} bytes are free there")).with_source(error));
+            }
+            Err(error) => return Err(batch::device_error("cannot make a device ready", error)),
+        }
+    }
+}
+
+fn no_room(index: u32, need: Need, has: String) -> Error {
+    let Need { raw, columns, .. } = need;
+    Error::new(
+        ErrorKind::MemoryLimit,
+        format!(
+            "a batch does not fit on cuda:{index}: it takes up to {raw} bytes as it was read and {columns} for its \
+             columns; {has}"
+        ),
+    )
+    .with_remedy("raise the device's memory limit, free memory there, or lower batch_size")
+}
+
+fn route(context: &Context, lane: &Lane, pinned: bool) -> DeviceRoute {
+    let info = context.info();
+    DeviceRoute {
+        index: info.index,
+        name: info.name.clone(),
+        pci: info.pci.clone(),
+        numa_node: uringload_sys::system::numa_node_of_pci(&info.pci),
+        pinned,
+        flags: lane.notice() == Notice::Flag,
+        memory_bytes: lane.memory_bytes(),
+    }
+}
+
+fn unavailable(device: &Device, error: ProbeError) -> Error {
+    let remedy = error.remedy();
+    Error::new(ErrorKind::Unavailable, format!("{device} was asked for and cannot be had"))
+        .with_source(error)
+        .with_remedy(format!("{remedy}; or ask for auto, which goes on without a GPU"))
+}
+
+fn mixed() -> Error {
+    Error::new(ErrorKind::InvalidArgument, "batches cannot go to GPUs and to the host in turn")
+        .with_remedy("name GPUs only, or the host alone")
+}

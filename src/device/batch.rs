@@ -1,0 +1,331 @@
+//! What the consumer gets: a batch whose columns lie on a device, and the way home for its memory.
+
+use crate::batch::{Batch, Column, Packed};
+use crate::dataset::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::queue::Bell;
+use bytes::Bytes;
+use crossbeam_queue::SegQueue;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use uringload_sys::cuda::{Context, CudaError, Event, Span, StreamRef, Timing};
+
+/// One batch. Its columns lie on a device, or on the host where the loader runs without one.
+///
+/// What put the columns there may still be under way when the batch is handed out: [`wait_on`](DeviceBatch::wait_on)
+/// makes a stream wait for it, on the device, so that the host never does. The memory goes back to the loader when the
+/// batch and every column cloned out of it is dropped; work that was put into such a stream by then is waited for.
+#[derive(Clone, Debug)]
+pub struct DeviceBatch {
+    /// What the host knows of the batch: its place in the order, its samples, those that failed. Of its columns it has
+    /// those that stay on the host: views, such as keys.
+    pub host: Batch,
+    /// The columns on the device, in the order of the dataset's schema.
+    pub columns: Vec<DeviceColumn>,
+    lease: Option<Arc<Lease>>,
+}
+
+/// One column of a [`DeviceBatch`].
+#[derive(Clone, Debug)]
+pub struct DeviceColumn {
+    /// Name, as in the schema, or as the transform says.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// The form of the values; see [`Data`](crate::batch::Data) for what each means.
+    pub form: DeviceForm,
+    /// The elements, end to end.
+    pub memory: DeviceBytes,
+}
+
+/// The form of a column's values.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum DeviceForm {
+    /// A tensor of shape `[samples, shape...]`.
+    Dense {
+        /// Shape of one sample's value.
+        shape: Vec<u64>,
+    },
+    /// Values of any lengths, end to end: a tensor of shape `[offsets[samples]]`.
+    Ragged {
+        /// Where each value begins, in elements, and behind them where the last one ends; on the host.
+        offsets: Vec<u64>,
+    },
+    /// A tensor of shape `[samples, length]`.
+    Padded {
+        /// Elements in each row.
+        length: u64,
+        /// Elements of each row that are the sample's; on the host.
+        lengths: Vec<u64>,
+    },
+    /// A tensor of shape `[rows, seq_len]`; its `values` are empty, the rest says where each sample's piece lies.
+    Packed(Packed),
+}
+
+impl DeviceColumn {
+    /// Bytes of all values; what fills up is not counted.
+    pub fn bytes(&self) -> u64 {
+        let size = self.dtype.size();
+        match &self.form {
+            DeviceForm::Dense { .. } | DeviceForm::Ragged { .. } => self.memory.len() as u64,
+            DeviceForm::Padded { lengths, .. } => lengths.iter().sum::<u64>() * size,
+            DeviceForm::Packed(packed) => packed.segments.iter().map(|segment| segment.len).sum::<u64>() * size,
+        }
+    }
+
+    /// The shape of the column as one tensor.
+    pub fn shape(&self) -> Vec<u64> {
+        let elements = self.memory.len() as u64 / self.dtype.size();
+        match &self.form {
+            DeviceForm::Dense { shape } => {
+                let each = shape.iter().product::<u64>();
+                let samples = elements.checked_div(each).unwrap_or(0);
+                std::iter::once(samples).chain(shape.iter().copied()).collect()
+            }
+            DeviceForm::Ragged { .. } => vec![elements],
+            DeviceForm::Padded { length, lengths } => vec![lengths.len() as u64, *length],
+            DeviceForm::Packed(packed) => vec![packed.rows, packed.seq_len],
+        }
+    }
+}
+
+/// Bytes of a column. Clones share them.
+#[derive(Clone, Debug)]
+pub struct DeviceBytes(Memory);
+
+#[derive(Clone, Debug)]
+enum Memory {
+    Host(Bytes),
+    Cuda { span: Span, lease: Arc<Lease> },
+}
+
+impl DeviceBytes {
+    pub(super) fn on_host(bytes: Bytes) -> DeviceBytes {
+        DeviceBytes(Memory::Host(bytes))
+    }
+
+    pub(super) fn on_device(span: Span, lease: &Arc<Lease>) -> DeviceBytes {
+        DeviceBytes(Memory::Cuda { span, lease: Arc::clone(lease) })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Memory::Host(bytes) => bytes.len(),
+            Memory::Cuda { span, .. } => span.len(),
+        }
+    }
+
+    /// Whether there is no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Address of the first byte, of the device (`CUdeviceptr`) or of the host. It is the batch's until the last clone
+    /// is dropped.
+    pub fn address(&self) -> u64 {
+        match &self.0 {
+            Memory::Host(bytes) => bytes.as_ptr().addr() as u64,
+            Memory::Cuda { span, .. } => span.address(),
+        }
+    }
+
+    /// The bytes, where they lie on the host.
+    pub fn as_host(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Memory::Host(bytes) => Some(bytes),
+            Memory::Cuda { .. } => None,
+        }
+    }
+
+    /// The range of the device's memory, where they lie there.
+    pub fn as_cuda(&self) -> Option<&Span> {
+        match &self.0 {
+            Memory::Host(_) => None,
+            Memory::Cuda { span, .. } => Some(span),
+        }
+    }
+
+    /// A copy of the bytes on the host: waits until they are there, and copies. For tests and for looking at values.
+    ///
+    /// # Errors
+    /// `Device` for what the driver says.
+    pub fn to_host(&self) -> Result<Bytes> {
+        match &self.0 {
+            Memory::Host(bytes) => Ok(bytes.clone()),
+            Memory::Cuda { span, lease } => {
+                lease.wait()?;
+                let mut to = vec![0; span.len()];
+                span.read(&mut to).map_err(|error| device_error("cannot copy a column to the host", error))?;
+                Ok(Bytes::from(to))
+            }
+        }
+    }
+}
+
+impl DeviceBatch {
+    pub(super) fn on_host(host: Batch, columns: Vec<DeviceColumn>) -> DeviceBatch {
+        DeviceBatch { host, columns, lease: None }
+    }
+
+    pub(super) fn on_device(host: Batch, columns: Vec<DeviceColumn>, lease: Arc<Lease>) -> DeviceBatch {
+        DeviceBatch { host, columns, lease: Some(lease) }
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.host.len()
+    }
+
+    /// Whether every sample was skipped.
+    pub fn is_empty(&self) -> bool {
+        self.host.is_empty()
+    }
+
+    /// Bytes of all columns, those on the host too; what fills up is not counted.
+    pub fn bytes(&self) -> u64 {
+        self.host.bytes() + self.columns.iter().map(DeviceColumn::bytes).sum::<u64>()
+    }
+
+    /// The column of that name on the device.
+    pub fn column(&self, name: &str) -> Option<&DeviceColumn> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The device's context; `None` where the columns lie on the host.
+    pub fn context(&self) -> Option<&Context> {
+        self.lease.as_ref().map(|lease| &lease.context)
+    }
+
+    /// The GPU that the columns lie on; `None` where they lie on the host.
+    pub fn device(&self) -> Option<u32> {
+        self.context().map(|context| context.info().index)
+    }
+
+    /// What is put into `stream` from here on waits for the columns, on the device, and their memory waits for what is
+    /// in `stream` when the batch is dropped. Call it before the columns are used there, once for each stream. On the
+    /// host it does nothing: the columns are there.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    pub fn wait_on(&self, stream: StreamRef) -> Result<()> {
+        match &self.lease {
+            Some(lease) => lease.wait_on(stream),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits on the host until the columns are there.
+    ///
+    /// # Errors
+    /// `Device` for what the driver says.
+    pub fn wait(&self) -> Result<()> {
+        match &self.lease {
+            Some(lease) => lease.wait(),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the columns are there.
+    ///
+    /// # Errors
+    /// `Device` for what the driver says.
+    pub fn is_ready(&self) -> Result<bool> {
+        let Some(lease) = &self.lease else { return Ok(true) };
+        lease.ready.is_done().map_err(|error| device_error("cannot ask whether a batch is there", error))
+    }
+}
+
+/// What a batch holds of a device's memory; it goes home with the last handle.
+#[derive(Debug)]
+pub(super) struct Lease {
+    context: Context,
+    range: Range<usize>,
+    ready: Arc<Event>,
+    /// Streams that the batch is used on, and the event in each behind which it is not.
+    used: Mutex<Vec<(StreamRef, Event)>>,
+    home: Arc<Home>,
+}
+
+/// What came home, and what must come to pass before it is free.
+#[derive(Debug)]
+pub(super) struct Returned {
+    pub(super) range: Range<usize>,
+    pub(super) after: Vec<Arc<Event>>,
+}
+
+/// Where leases go when they are dropped.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) returned: SegQueue<Returned>,
+    pub(super) bell: Arc<Bell>,
+}
+
+impl Lease {
+    pub(super) fn new(context: &Context, range: Range<usize>, ready: &Arc<Event>, home: &Arc<Home>) -> Lease {
+        let (context, ready, home) = (context.clone(), Arc::clone(ready), Arc::clone(home));
+        Lease { context, range, ready, used: Mutex::default(), home }
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.ready.wait().map_err(|error| device_error("a batch did not come to the device", error))
+    }
+
+    fn wait_on(&self, stream: StreamRef) -> Result<()> {
+        let failed = |error| device_error("cannot make a stream wait for a batch", error);
+        if !stream.is_of(&self.context).map_err(failed)? {
+            let doing = format!("a batch on cuda:{} cannot be used on a stream of another device", self.index());
+            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("give a stream of that device"));
+        }
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.iter().any(|(other, _)| *other == stream) {
+            // Made here: a drop must not fail.
+            used.push((stream, Event::new(&self.context, Timing::Off).map_err(failed)?));
+        }
+        stream.wait(&self.ready).map_err(failed)
+    }
+
+    fn index(&self) -> u32 {
+        self.context.info().index
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let mut after = vec![Arc::clone(&self.ready)];
+        for (stream, event) in used {
+            // A context that was destroyed has no work left that could use the memory.
+            if event.record_in(stream).is_ok() {
+                after.push(Arc::new(event));
+            }
+        }
+        self.home.returned.push(Returned { range: self.range.clone(), after });
+        self.home.bell.ring();
+    }
+}
+
+/// An error of the driver, in words.
+pub(super) fn device_error(doing: &'static str, error: CudaError) -> Error {
+    let remedy = match () {
+        () if error.is_out_of_memory() => "lower the device's memory limit, or free memory there",
+        () if error.is_destroyed_context() => "the device was reset while the loader used it: build the loader again",
+        () if error.is_fatal() => "see nvidia-smi and the kernel's log; nothing works on this device in this process",
+        () => "please report it with the message",
+    };
+    Error::new(ErrorKind::Device, doing).with_source(error).with_remedy(remedy)
+}
+
+/// A column without its values, as it is on a device.
+pub(super) fn form_of(column: &Column) -> Option<DeviceForm> {
+    use crate::batch::Data;
+    match &column.data {
+        Data::Dense { shape, .. } => Some(DeviceForm::Dense { shape: shape.clone() }),
+        Data::Ragged { offsets, .. } => Some(DeviceForm::Ragged { offsets: offsets.clone() }),
+        Data::Padded { length, lengths, .. } => Some(DeviceForm::Padded { length: *length, lengths: lengths.clone() }),
+        Data::Packed(packed) => Some(DeviceForm::Packed(Packed { values: Bytes::new(), ..packed.clone() })),
+        Data::I64(_) => Some(DeviceForm::Dense { shape: Vec::new() }),
+        Data::Views(_) => None,
+    }
+}

@@ -1,0 +1,270 @@
+//! One batch on its way to a device: which bytes go where, and what is to be done with them there. Arithmetic over
+//! addresses; the copies and the launches are the lane's.
+
+use super::batch::DeviceForm;
+use super::transforms::image_shape;
+use crate::batch::{Batch, Column, Data, Deferred, Pieces};
+use crate::collate::Pad;
+use crate::dataset::DType;
+use crate::pool::{BLOCK_ALIGNMENT, Pool};
+use crate::transform::twin::ImageLayout;
+use bytes::Bytes;
+use std::ops::Range;
+use uringload_sys::Part;
+use uringload_sys::cuda::{CudaError, Fill, Images, Kernels, Piece, Row, Span, Stream, Tokens, Uploaded};
+
+/// Where a block of host memory came to lie on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    /// Address of its first byte on the host.
+    pub(super) host: usize,
+    /// Bytes.
+    pub(super) len: usize,
+    /// Address of its first byte on the device.
+    pub(super) device: u64,
+}
+
+/// Blocks that were placed, to be asked where a piece of one lies.
+#[derive(Debug, Default)]
+pub(super) struct Places(Vec<Placed>);
+
+impl Places {
+    pub(super) fn new(mut placed: Vec<Placed>) -> Places {
+        placed.sort_unstable_by_key(|placed| placed.host);
+        Places(placed)
+    }
+
+    /// Where the bytes lie on the device; `None` where they lie in none of the blocks.
+    pub(super) fn find(&self, bytes: &Bytes) -> Option<u64> {
+        let start = bytes.as_ptr().addr();
+        let index = self.0.partition_point(|placed| placed.host <= start).checked_sub(1)?;
+        let Placed { host, len, device } = self.0[index];
+        (start + bytes.len() <= host + len).then(|| device + (start - host) as u64)
+    }
+}
+
+/// What is to be done for one column.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// It stays on the host.
+    Stay,
+    /// Its integers are among the staged bytes, ready as they are.
+    Integers(Range<usize>),
+    /// Its pieces are brought to their places; what they leave free is filled up before.
+    Gather { table: Range<usize>, len: usize, fill: Option<Fill> },
+    /// Its rows are brought to one length.
+    Pad { table: Range<usize>, len: usize, row_bytes: u64, fill: Fill },
+    /// Its images become a tensor.
+    Images { table: Range<usize>, len: usize, images: Images, layout: ImageLayout },
+    /// Its tokens become ids and, under another name, labels.
+    Tokens { table: Range<usize>, len: usize, tokens: Tokens, labels: Option<String> },
+}
+
+impl Work {
+    /// Bytes of each column that it makes.
+    pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
+        let (first, second) = match self {
+            Work::Stay => (None, None),
+            Work::Integers(range) => (Some(range.len()), None),
+            Work::Gather { len, .. } | Work::Pad { len, .. } | Work::Images { len, .. } => (Some(*len), None),
+            Work::Tokens { len, labels, .. } => (Some(*len), labels.as_ref().map(|_| *len)),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// Starts the kernels that make the columns `to` of what lies in `from`.
+    pub(super) fn launch(
+        &self,
+        kernels: &Kernels,
+        stream: &Stream,
+        table: &Uploaded,
+        from: &Span,
+        to: &[Span],
+    ) -> Result<(), CudaError> {
+        match (self, to) {
+            (Work::Gather { table: rows, fill, .. }, [to]) => {
+                if let Some(fill) = fill {
+                    kernels.fill(stream, to, *fill)?;
+                }
+                kernels.gather(stream, (table, rows.clone()), from, to)
+            }
+            (Work::Pad { table: rows, row_bytes, fill, .. }, [to]) => {
+                kernels.pad(stream, (table, rows.clone()), from, to, (*row_bytes, *fill))
+            }
+            (Work::Images { table: rows, images, .. }, [to]) => {
+                kernels.images(stream, (table, rows.clone()), from, to, images)
+            }
+            (Work::Tokens { table: rows, tokens, .. }, [ids, labels @ ..]) => {
+                kernels.tokens(stream, (table, rows.clone()), from, (ids, labels.first()), *tokens)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Name, type and form of each column that it makes of `column`, whose form is `form`.
+    pub(super) fn outputs(&self, column: &Column, form: DeviceForm) -> Vec<(String, DType, DeviceForm)> {
+        let name = column.name.clone();
+        match self {
+            Work::Images { layout, .. } => {
+                vec![(name, layout.dtype, DeviceForm::Dense { shape: image_shape(layout) })]
+            }
+            Work::Tokens { tokens, labels, .. } => {
+                let names = std::iter::once(name).chain(labels.clone());
+                let form = || DeviceForm::Dense { shape: vec![tokens.seq_len] };
+                names.map(|name| (name, DType::I64, form())).collect()
+            }
+            _ => vec![(name, column.dtype, form)],
+        }
+    }
+}
+
+/// Bytes that go to the device beside the blocks: tables, integers, and values that lie in no block.
+#[derive(Debug)]
+pub(super) struct Staged {
+    memory: Memory,
+    end: usize,
+    /// The part, once its room did not suffice.
+    outgrown: Option<Part>,
+}
+
+/// Where staged bytes are put together.
+#[derive(Debug)]
+enum Memory {
+    /// Pinned.
+    Part(Part),
+    /// Of any length.
+    Heap(Vec<u8>),
+}
+
+/// Places in the staged bytes begin at multiples of this, for vector loads.
+const STAGED_ALIGNMENT: usize = 16;
+
+impl Staged {
+    /// Nothing, with room in `part`; what does not fit there goes to the heap.
+    pub(super) fn new(part: Option<Part>) -> Staged {
+        Staged { memory: part.map_or(Memory::Heap(Vec::new()), Memory::Part), end: 0, outgrown: None }
+    }
+
+    /// Where the next bytes begin.
+    pub(super) fn align(&mut self) -> usize {
+        let aligned = self.end.next_multiple_of(STAGED_ALIGNMENT);
+        self.append(&[0; STAGED_ALIGNMENT][..aligned - self.end]);
+        aligned
+    }
+
+    /// Where the last bytes end.
+    pub(super) fn end(&self) -> usize {
+        self.end
+    }
+
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let end = self.end + bytes.len();
+        match &mut self.memory {
+            Memory::Part(part) if end <= part.len() => part.as_mut()[self.end..end].copy_from_slice(bytes),
+            Memory::Part(part) => {
+                // Longer than it was bound to be: a sample that stands in for another, or a decoded value.
+                let heap = [&part.as_ref()[..self.end], bytes].concat();
+                if let Memory::Part(part) = std::mem::replace(&mut self.memory, Memory::Heap(heap)) {
+                    self.outgrown = Some(part);
+                }
+            }
+            Memory::Heap(heap) => heap.extend_from_slice(bytes),
+        }
+        self.end = end;
+    }
+
+    /// All of them, and what was not needed of the part.
+    pub(super) fn finish(self, pool: &mut Pool) -> Bytes {
+        self.outgrown.into_iter().for_each(|part| pool.give(part));
+        match self.memory {
+            Memory::Part(mut part) => {
+                pool.give(part.split_off(self.end.next_multiple_of(BLOCK_ALIGNMENT).min(part.len())));
+                pool.lease(part).slice(..self.end)
+            }
+            Memory::Heap(heap) => Bytes::from(heap),
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> usize {
+        let at = self.align();
+        self.append(bytes);
+        at
+    }
+}
+
+/// The pieces of a column, each with its address on the device.
+pub(super) struct Addressed<'a> {
+    pub(super) pieces: &'a Pieces,
+    pub(super) addresses: Vec<u64>,
+}
+
+impl<'a> Addressed<'a> {
+    /// Finds each piece, or stages it; `base` is where the staged bytes will begin on the device.
+    pub(super) fn new(pieces: &'a Pieces, places: &Places, staged: &mut Staged, base: u64) -> Addressed<'a> {
+        let find = |(_, bytes): &(usize, Bytes)| places.find(bytes).unwrap_or_else(|| base + staged.push(bytes) as u64);
+        let addresses = pieces.pieces.iter().map(find).collect();
+        Addressed { pieces, addresses }
+    }
+
+    /// The values as rows, of which each has as many bytes as `lengths` says; one without bytes has no piece.
+    pub(super) fn values(&self, lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = Row> {
+        let mut pieces = self.pieces.pieces.iter().zip(&self.addresses);
+        lengths.map(move |len| {
+            let piece = if len == 0 { None } else { pieces.next() };
+            piece.map_or(Row { source: 0, len: 0 }, |((_, bytes), &source)| Row { source, len: bytes.len() as u64 })
+        })
+    }
+}
+
+/// What is to be done for one column, of whose pieces the addresses are known.
+pub(super) fn plain(column: &Column, addressed: &Addressed<'_>, staged: &mut Staged) -> Work {
+    let Pieces { len, pad, .. } = *addressed.pieces;
+    if let (Data::Padded { length, lengths, .. }, Some(pad)) = (&column.data, pad) {
+        let row_bytes = length * pad.size();
+        let start = staged.align();
+        let lengths = lengths.iter().map(|&length| (length * pad.size()) as usize);
+        addressed.values(lengths).for_each(|row| staged.append(&row.encode()));
+        return Work::Pad { table: start..staged.end(), len, row_bytes, fill: fill(pad) };
+    }
+    let start = staged.align();
+    let mut covered = 0;
+    for ((target, bytes), &source) in addressed.pieces.pieces.iter().zip(&addressed.addresses) {
+        let (target, len) = (*target as u64, bytes.len() as u64);
+        staged.append(&Piece { source, target, len }.encode());
+        covered += bytes.len();
+    }
+    let fill = pad.filter(|_| covered < len).map(fill);
+    Work::Gather { table: start..staged.end(), len, fill }
+}
+
+/// The integers of a column, staged.
+pub(super) fn integers(values: &[i64], staged: &mut Staged) -> Work {
+    let start = staged.align();
+    values.iter().for_each(|value| staged.append(&value.to_le_bytes()));
+    Work::Integers(start..staged.end())
+}
+
+fn fill(pad: Pad) -> Fill {
+    Fill { pattern: pad.bits(), size: pad.size() as u32 }
+}
+
+/// Which blocks of a batch have a piece of a column in them, by index in the batch's blocks.
+pub(super) fn blocks_in_use(batch: &Batch, deferred: &Deferred) -> Vec<bool> {
+    let places = |(index, block): (usize, &Bytes)| Placed {
+        host: block.as_ptr().addr(),
+        len: block.len(),
+        device: index as u64,
+    };
+    let mut sorted: Vec<Placed> = deferred.blocks.iter().enumerate().map(places).collect();
+    sorted.sort_unstable_by_key(|placed| placed.host);
+    let mut used = vec![false; deferred.blocks.len()];
+    debug_assert!(deferred.columns.len() <= batch.columns.len());
+    for (_, bytes) in deferred.columns.iter().flatten().flat_map(|pieces| &pieces.pieces) {
+        let start = bytes.as_ptr().addr();
+        let index = sorted.partition_point(|placed| placed.host <= start).checked_sub(1);
+        if let Some(placed) = index.map(|index| sorted[index]).filter(|placed| start < placed.host + placed.len) {
+            used[placed.device as usize] = true;
+        }
+    }
+    used
+}

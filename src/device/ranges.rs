@@ -1,0 +1,98 @@
+//! Which bytes of a device's memory are free: numbers only, the memory itself is elsewhere.
+
+use std::ops::Range;
+
+/// Ranges begin at multiples of this: what `cuMemAlloc` gives, and enough for any vector instruction.
+pub(super) const RANGE_ALIGNMENT: usize = 256;
+
+/// Free ranges by address, of which no two touch. First fit, as in the pool: a consumer that keeps up is served from
+/// the same bytes again and again.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    free: Vec<Range<usize>>,
+    free_bytes: usize,
+}
+
+impl Ranges {
+    /// `len` free bytes, rounded down to whole units.
+    pub(super) fn new(len: usize) -> Ranges {
+        let len = len / RANGE_ALIGNMENT * RANGE_ALIGNMENT;
+        let mut ranges = Ranges { free: Vec::new(), free_bytes: 0 };
+        ranges.give(0..len);
+        ranges
+    }
+
+    /// Bytes that are free.
+    pub(super) fn free_bytes(&self) -> usize {
+        self.free_bytes
+    }
+
+    /// Takes at least `bytes`, or `None` while no free range is that long.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
+        let bytes = bytes.checked_next_multiple_of(RANGE_ALIGNMENT)?;
+        if bytes == 0 {
+            return Some(0..0);
+        }
+        let index = self.free.iter().position(|range| range.len() >= bytes)?;
+        let range = &mut self.free[index];
+        let taken = range.start..range.start + bytes;
+        range.start = taken.end;
+        if range.start == range.end {
+            self.free.remove(index);
+        }
+        self.free_bytes -= bytes;
+        Some(taken)
+    }
+
+    /// Gives back what was taken, or a part of it that begins and ends at whole units.
+    pub(super) fn give(&mut self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        debug_assert!(range.start.is_multiple_of(RANGE_ALIGNMENT) && range.end.is_multiple_of(RANGE_ALIGNMENT));
+        self.free_bytes += range.len();
+        let index = self.free.partition_point(|free| free.start < range.start);
+        self.free.insert(index, range);
+        if self.free.get(index + 1).is_some_and(|next| next.start == self.free[index].end) {
+            self.free[index].end = self.free.remove(index + 1).end;
+        }
+        if index > 0 && self.free[index - 1].end == self.free[index].start {
+            self.free[index - 1].end = self.free.remove(index).end;
+        }
+    }
+
+    /// Shortens what was taken to `bytes`; the rest is free.
+    pub(super) fn shorten(&mut self, range: &mut Range<usize>, bytes: usize) {
+        let end = (range.start + bytes.next_multiple_of(RANGE_ALIGNMENT)).min(range.end);
+        self.give(end..range.end);
+        range.end = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_joins() {
+        let mut ranges = Ranges::new(10 * RANGE_ALIGNMENT + 7);
+        assert_eq!(ranges.free_bytes(), 10 * RANGE_ALIGNMENT);
+        let taken: Vec<_> = (0..5).map(|_| ranges.take(300).unwrap()).collect();
+        assert!(ranges.take(1).is_none() && ranges.free_bytes() == 0);
+        for index in [3, 0, 4, 1, 2] {
+            ranges.give(taken[index].clone());
+        }
+        assert_eq!((ranges.free.len(), ranges.free[0].clone()), (1, 0..10 * RANGE_ALIGNMENT));
+    }
+
+    #[test]
+    fn what_is_shortened_is_free_behind() {
+        let mut ranges = Ranges::new(8 * RANGE_ALIGNMENT);
+        let mut range = ranges.take(6 * RANGE_ALIGNMENT).unwrap();
+        ranges.shorten(&mut range, RANGE_ALIGNMENT + 1);
+        assert_eq!((range.clone(), ranges.free_bytes()), (0..2 * RANGE_ALIGNMENT, 6 * RANGE_ALIGNMENT));
+        assert_eq!(ranges.take(6 * RANGE_ALIGNMENT), Some(2 * RANGE_ALIGNMENT..8 * RANGE_ALIGNMENT));
+        ranges.shorten(&mut range, 0);
+        assert_eq!((range.is_empty(), ranges.take(0)), (true, Some(0..0)));
+    }
+}

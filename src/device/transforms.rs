@@ -1,0 +1,220 @@
+//! What becomes of each column on its way, resolved once against the dataset.
+
+use super::batch::{DeviceBytes, DeviceColumn, DeviceForm};
+use super::layout::{Addressed, Staged, Work};
+use crate::batch::{Batch, Column, Data, Pieces};
+use crate::config::{Collate, Config};
+use crate::dataset::{DType, Dataset, SampleId, Shape};
+use crate::error::{Error, ErrorKind, Result};
+use crate::transform::twin::{ImageLayout, ImageParams};
+use crate::transform::{Images, Tokens, Transform, images_on_host, tokens_on_host};
+use bytes::Bytes;
+use uringload_sys::cuda::{self, Image, PixelType, TokenType};
+
+/// Name of the column of labels, unless the dataset has one of that name.
+const LABELS: &str = "labels";
+
+/// The transform of each column that has one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transforms {
+    /// By field of the schema.
+    of: Vec<Option<Resolved>>,
+    seed: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Resolved {
+    Images {
+        images: Images,
+        layout: ImageLayout,
+        /// Pixels of the source, from top to bottom and from left to right.
+        source: (u32, u32),
+    },
+    Tokens {
+        tokens: Tokens,
+        stored: DType,
+        /// Name of the labels' column, if they are wanted.
+        labels: Option<String>,
+        /// Elements of a row at most.
+        longest: u64,
+    },
+}
+
+impl Transforms {
+    /// The transforms that were asked for, by column. Each of these columns gets the form that its transform takes, in
+    /// `config`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a column that is not there, is named twice, was given a form of its own, or cannot have
+    /// such a transform.
+    pub(crate) fn new(asked: &[(String, Transform)], config: &mut Config, dataset: &dyn Dataset) -> Result<Transforms> {
+        let fields = &dataset.schema().fields;
+        let mut of: Vec<Option<Resolved>> = vec![None; fields.len()];
+        for (name, transform) in asked {
+            let Some(index) = fields.iter().position(|field| field.name == *name) else {
+                let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+                let remedy = format!("the columns are: {}", names.join(", "));
+                return Err(refused(format!("there is no column {name:?} to transform"), remedy));
+            };
+            if of[index].is_some() {
+                return Err(refused(format!("column {name:?} was given two transforms"), "name it once".into()));
+            }
+            if config.collate_columns.iter().any(|(other, _)| other == name) {
+                let doing = format!("column {name:?} was given a form and a transform, which has a form of its own");
+                return Err(refused(doing, "give it one of them".into()));
+            }
+            let field = &fields[index];
+            transform.check(field)?;
+            of[index] = Some(match transform {
+                Transform::Images(images) => {
+                    let layout = images.layout(field)?;
+                    let side = |at: usize| match &field.shape {
+                        Shape::Fixed(shape) => shape.get(at).and_then(|&side| u32::try_from(side).ok()).unwrap_or(0),
+                        Shape::Ragged => 0,
+                    };
+                    Resolved::Images { images: images.clone(), layout, source: (side(0), side(1)) }
+                }
+                Transform::Tokens(tokens) => {
+                    let is_taken = fields.iter().any(|field| field.name == LABELS);
+                    let labels = if is_taken { format!("{name}_{LABELS}") } else { LABELS.to_owned() };
+                    let longest = tokens.row_elements(dataset.largest(1) / field.dtype.size());
+                    let labels = tokens.labels.then_some(labels);
+                    Resolved::Tokens { tokens: tokens.clone(), stored: field.dtype, labels, longest }
+                }
+            });
+            let form = if field.shape == Shape::Ragged { Collate::Ragged } else { Collate::Dense };
+            config.collate_columns.push((name.clone(), form));
+        }
+        Ok(Transforms { of, seed: config.seed })
+    }
+
+    /// Bytes of the columns that the transform of a field makes of `samples` samples at most, where it has one.
+    pub(super) fn bytes(&self, field: usize, samples: u64) -> Option<u64> {
+        let each = match self.resolved(field)? {
+            Resolved::Images { layout, .. } => layout.bytes() as u64,
+            Resolved::Tokens { labels, longest, .. } => {
+                let columns = if labels.is_some() { 2 } else { 1 };
+                longest.saturating_mul(8 * columns)
+            }
+        };
+        Some(samples.saturating_mul(each))
+    }
+
+    /// What is to be done for a column that has a transform.
+    pub(super) fn work(
+        &self,
+        field: usize,
+        batch: &Batch,
+        addressed: &Addressed<'_>,
+        staged: &mut Staged,
+    ) -> Option<Work> {
+        let lengths = value_lengths(batch.columns.get(field)?, batch.len());
+        let start = staged.align();
+        Some(match self.resolved(field)? {
+            Resolved::Images { images, layout, source } => {
+                let rows = addressed.values(lengths.into_iter());
+                for (row, params) in rows.zip(self.params(images, *source, batch)) {
+                    let ImageParams { height, width, x, y, w, h, flip } = params;
+                    staged.append(&Image { source: row.source, height, width, crop: [x, y, w, h], flip }.encode());
+                }
+                let (table, images) = (start..staged.end(), on_device(layout));
+                Work::Images { table, len: batch.len() * layout.bytes(), images, layout: *layout }
+            }
+            Resolved::Tokens { tokens, stored, labels, .. } => {
+                let longest = lengths.iter().copied().max().unwrap_or(0) as u64 / stored.size();
+                let seq_len = tokens.row_elements(longest);
+                addressed.values(lengths.into_iter()).for_each(|row| staged.append(&row.encode()));
+                let stored = if *stored == DType::U16 { TokenType::U16 } else { TokenType::U32 };
+                let (pad_id, ignore) = (tokens.pad_id, tokens.ignore_index);
+                let tokens = cuda::Tokens { stored, seq_len, pad_id, ignore };
+                let len = batch.len() * seq_len as usize * 8;
+                Work::Tokens { table: start..staged.end(), len, tokens, labels: labels.clone() }
+            }
+        })
+    }
+
+    /// The columns that a transform makes, on the host; `None` where the column has none.
+    ///
+    /// # Errors
+    /// `MemoryLimit` where there is no memory.
+    pub(super) fn on_host(
+        &self,
+        field: usize,
+        column: &Column,
+        batch: &Batch,
+        pieces: &Pieces,
+    ) -> Result<Option<Vec<DeviceColumn>>> {
+        let Some(resolved) = self.resolved(field) else { return Ok(None) };
+        let mut rest = pieces.pieces.iter();
+        let value = |len: usize| if len == 0 { None } else { rest.next() };
+        let samples: Vec<&[u8]> = value_lengths(column, batch.len())
+            .into_iter()
+            .map(value)
+            .map(|piece| piece.map_or(&[][..], |(_, piece)| piece))
+            .collect();
+        let made = |name: &str, dtype, shape, bytes| DeviceColumn {
+            name: name.to_owned(),
+            dtype,
+            form: DeviceForm::Dense { shape },
+            memory: DeviceBytes::on_host(Bytes::from(bytes)),
+        };
+        Ok(Some(match resolved {
+            Resolved::Images { images, layout, source } => {
+                let params: Vec<ImageParams> = self.params(images, *source, batch).collect();
+                let bytes = images_on_host(layout, &params, &samples)?;
+                vec![made(&column.name, layout.dtype, image_shape(layout), bytes)]
+            }
+            Resolved::Tokens { tokens, stored, labels, .. } => {
+                let (ids, next) = tokens_on_host(tokens, *stored, &samples)?;
+                let longest = samples.iter().map(|sample| sample.len() as u64 / stored.size()).max().unwrap_or(0);
+                let shape = || vec![tokens.row_elements(longest)];
+                let mut columns = vec![made(&column.name, DType::I64, shape(), ids)];
+                if let (Some(name), Some(next)) = (labels, next) {
+                    columns.push(made(name, DType::I64, shape(), next));
+                }
+                columns
+            }
+        }))
+    }
+
+    fn resolved(&self, field: usize) -> Option<&Resolved> {
+        self.of.get(field)?.as_ref()
+    }
+
+    fn params(&self, images: &Images, (height, width): (u32, u32), batch: &Batch) -> impl Iterator<Item = ImageParams> {
+        let epoch = batch.cursor.epoch;
+        batch.ids.iter().map(move |&id: &SampleId| images.params(self.seed, epoch, id, height, width))
+    }
+}
+
+/// Bytes of the value of each of `samples` samples, of a column that a transform can have.
+fn value_lengths(column: &Column, samples: usize) -> Vec<usize> {
+    let size = column.dtype.size() as usize;
+    match &column.data {
+        Data::Ragged { offsets, .. } => offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize * size).collect(),
+        Data::Dense { shape, .. } => vec![shape.iter().product::<u64>() as usize * size; samples],
+        _ => Vec::new(),
+    }
+}
+
+/// Shape of one image.
+pub(super) fn image_shape(layout: &ImageLayout) -> Vec<u64> {
+    let ImageLayout { channels, height, width, channels_last, .. } = *layout;
+    let shape = if channels_last { [height, width, channels] } else { [channels, height, width] };
+    shape.map(u64::from).to_vec()
+}
+
+fn on_device(layout: &ImageLayout) -> cuda::Images {
+    let ImageLayout { dtype, channels, height, width, channels_last, scale, bias } = *layout;
+    let pixel = match dtype {
+        DType::F32 => PixelType::F32,
+        DType::F16 => PixelType::F16,
+        DType::BF16 => PixelType::BF16,
+        _ => PixelType::U8,
+    };
+    cuda::Images { pixel, channels, height, width, channels_last, scale, bias }
+}
+
+fn refused(doing: String, remedy: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy)
+}

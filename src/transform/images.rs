@@ -1,0 +1,310 @@
+//! Images as the user asks for them, and the numbers that each of them gets.
+
+use super::twin::{CHANNELS_MAX, ImageLayout, ImageParams};
+use super::{Output, refused, twin, zeroed};
+use crate::dataset::{DType, Field, SampleId, Shape};
+use crate::error::Result;
+use crate::sampler::{below, sample_rng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::Rng;
+
+/// Most rows and columns of an image: up to here single precision has each pixel's centre.
+pub const SIDE_MAX: u32 = 1 << 23;
+
+/// How often a random box is drawn before the largest one in the middle is taken, as torchvision does.
+const BOX_TRIES: u32 = 10;
+
+/// Pixels, bytes of shape `[height, width]` or `[height, width, channels]`, that become a tensor of shape
+/// `[channels, height, width]`: cut, resized, mirrored and scaled, in this order.
+///
+/// Resizing is bilinear without antialiasing, as [`twin::images`] defines it. The default is what torchvision's
+/// `ToTensor` does: single precision from 0 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Images {
+    /// Height and width of the output in pixels. `None`: those of the source.
+    pub size: Option<(u32, u32)>,
+    /// Which part of the source is taken.
+    pub crop: Crop,
+    /// How probable it is, 0 to 1, that the columns of an image are mirrored.
+    pub flip: f32,
+    /// Subtracted, for all channels or for each, where pixels are 0 to 1; as in torchvision's `Normalize`. Empty: 0.
+    pub mean: Vec<f32>,
+    /// Divided by behind that, for all channels or for each. Empty: 1.
+    pub std: Vec<f32>,
+    /// Element type of the output: `F32`, `F16`, `BF16`, or `U8`, which keeps pixels from 0 to 255.
+    pub dtype: DType,
+    /// Whether the output has the shape `[height, width, channels]`.
+    pub channels_last: bool,
+}
+
+/// Which part of an image is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Crop {
+    /// All of it, resized to `size`.
+    #[default]
+    None,
+    /// As large as `size`, from the middle; torchvision's `CenterCrop`.
+    Center,
+    /// As large as `size`, from anywhere; torchvision's `RandomCrop`.
+    Random,
+    /// A part of the area and of an aspect ratio (width to height, uniform in its logarithm) that are drawn from these
+    /// ranges, from anywhere, resized to `size`; torchvision's `RandomResizedCrop`, whose defaults are `(0.08, 1.0)`
+    /// and `(3.0 / 4.0, 4.0 / 3.0)`.
+    RandomResized {
+        /// Least and largest part of the area.
+        scale: (f32, f32),
+        /// Least and largest aspect ratio.
+        ratio: (f32, f32),
+    },
+}
+
+impl Default for Images {
+    fn default() -> Images {
+        Images {
+            size: None,
+            crop: Crop::None,
+            flip: 0.0,
+            mean: Vec::new(),
+            std: Vec::new(),
+            dtype: DType::F32,
+            channels_last: false,
+        }
+    }
+}
+
+impl Images {
+    /// What it makes of a sample of that column.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the column has no images, or none that are large enough, and for numbers of no sense.
+    pub fn check(&self, field: &Field) -> Result<Output> {
+        let layout = self.layout(field)?;
+        let [channels, height, width] = [layout.channels, layout.height, layout.width].map(u64::from);
+        let shape = if self.channels_last { vec![height, width, channels] } else { vec![channels, height, width] };
+        Ok(Output { dtype: self.dtype, shape: Shape::Fixed(shape) })
+    }
+
+    /// What all images of that column have in common.
+    ///
+    /// # Errors
+    /// As [`check`](Images::check).
+    pub fn layout(&self, field: &Field) -> Result<ImageLayout> {
+        let (height, width, channels) = source_shape(field)?;
+        let name = &field.name;
+        self.check_size(name, height, width)?;
+        if !(0.0..=1.0).contains(&self.flip) {
+            let doing = format!("images of column {name:?} cannot be mirrored with a probability of {}", self.flip);
+            return Err(refused(doing, "give a flip from 0 to 1"));
+        }
+        if !matches!(self.dtype, DType::U8 | DType::F32 | DType::F16 | DType::BF16) {
+            let doing = format!("images of column {name:?} cannot become {}", self.dtype);
+            return Err(refused(doing, "ask for f32, f16, bf16 or u8"));
+        }
+        self.check_scale(name, channels)?;
+        let (height, width) = self.size.unwrap_or((height, width));
+        let (scale, bias) = self.scale_bias(channels);
+        let (dtype, channels_last) = (self.dtype, self.channels_last);
+        Ok(ImageLayout { dtype, channels, height, width, channels_last, scale, bias })
+    }
+
+    /// What a pixel from 0 to 255 of each channel is multiplied by, and what is added: the element is
+    /// `(pixel / 255 - mean) / std`, and `pixel` itself where the output is `U8`. Both are rounded once.
+    pub fn scale_bias(&self, channels: u32) -> ([f32; 4], [f32; 4]) {
+        let one_of = |numbers: &[f32], channel: usize, default: f32| {
+            let number = if numbers.len() == 1 { numbers.first() } else { numbers.get(channel) };
+            f64::from(number.copied().unwrap_or(default))
+        };
+        let (mut scale, mut bias) = ([1.0; 4], [0.0; 4]);
+        if self.dtype != DType::U8 {
+            for channel in 0..channels.min(CHANNELS_MAX) as usize {
+                let (mean, std) = (one_of(&self.mean, channel, 0.0), one_of(&self.std, channel, 1.0));
+                scale[channel] = (1.0 / (255.0 * std)) as f32;
+                // Without a mean it is 0, and not -0, which would show in a black pixel.
+                bias[channel] = (0.0 - mean / std) as f32;
+            }
+        }
+        (scale, bias)
+    }
+
+    /// The box and the mirroring of one image, of `height` rows and `width` columns: a function of the seed, the epoch
+    /// and the sample, drawn from [`sample_rng`], so that they are the same on every thread, rank and device, and
+    /// behind a resume. First it is drawn whether the image is mirrored, then its box.
+    ///
+    /// Where the image is smaller than a box that [`check`](Images::check) would have refused, the box is the image.
+    pub fn params(&self, seed: u64, epoch: u64, id: SampleId, height: u32, width: u32) -> ImageParams {
+        let mut random = Random(sample_rng(seed, epoch, id));
+        let flip = random.uniform(0.0, 1.0) < f64::from(self.flip);
+        let (out_h, out_w) = self.size.unwrap_or((height, width));
+        let (h, w) = (out_h.min(height), out_w.min(width));
+        let whole = Region { y: 0, x: 0, h: height, w: width };
+        let region = match self.crop {
+            Crop::None => whole,
+            Crop::Center => Region { y: middle(height - h), x: middle(width - w), h, w },
+            Crop::Random => random.place(h, w, height, width),
+            // Of an image without pixels there is no part.
+            Crop::RandomResized { .. } if height == 0 || width == 0 => whole,
+            Crop::RandomResized { scale, ratio } => random.region(scale, ratio, height, width),
+        };
+        let [x, y, w, h] = [region.x, region.y, region.w, region.h].map(|pixels| pixels as f32);
+        ImageParams { height, width, x, y, w, h, flip }
+    }
+
+    /// Refuses sizes and boxes that images of that size do not have.
+    fn check_size(&self, name: &str, height: u32, width: u32) -> Result<()> {
+        let (out_h, out_w) = self.size.unwrap_or((height, width));
+        if !(1..=SIDE_MAX).contains(&out_h) || !(1..=SIDE_MAX).contains(&out_w) {
+            let doing = format!("images of column {name:?} cannot be made {out_h} x {out_w} pixels large");
+            return Err(refused(doing, format!("give a height and a width from 1 to {SIDE_MAX}")));
+        }
+        if self.crop != Crop::None && self.size.is_none() {
+            let doing = format!("no size is given that images of column {name:?} are cut to");
+            return Err(refused(doing, "give size, a height and a width"));
+        }
+        match self.crop {
+            Crop::Center | Crop::Random if out_h > height || out_w > width => {
+                let doing =
+                    format!("no {out_h} x {out_w} can be cut from images of column {name:?}, {height} x {width}");
+                Err(refused(doing, "give a smaller size, or crop none or resized"))
+            }
+            Crop::RandomResized { scale: (least, most), ratio: (narrow, wide) } => {
+                let is_range = |low: f32, high: f32| low > 0.0 && low <= high && high.is_finite();
+                if is_range(least, most) && is_range(narrow, wide) {
+                    return Ok(());
+                }
+                let parts = format!("a scale of {least} to {most} and a ratio of {narrow} to {wide}");
+                let doing = format!("images of column {name:?} cannot be cut by {parts}");
+                Err(refused(doing, "give ranges above 0, the lower bound first"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a mean and a standard deviation that images of so many channels do not have.
+    fn check_scale(&self, name: &str, channels: u32) -> Result<()> {
+        let one_each = |numbers: &[f32]| numbers.len() <= 1 || numbers.len() == channels as usize;
+        if !one_each(&self.mean) || !one_each(&self.std) {
+            let (means, stds) = (self.mean.len(), self.std.len());
+            let doing = format!("{means} means and {stds} deviations for {channels} channels of column {name:?}");
+            return Err(refused(doing, "give one, or one for each channel"));
+        }
+        if self.dtype == DType::U8 && !(self.mean.is_empty() && self.std.is_empty()) {
+            let doing = format!("images of column {name:?} cannot be normalized as u8, which holds 0 to 255");
+            return Err(refused(doing, "ask for f32, f16 or bf16, or give neither mean nor std"));
+        }
+        let (scale, bias) = self.scale_bias(channels);
+        let positive = self.std.iter().all(|&std| std > 0.0);
+        if !positive || !scale.iter().chain(&bias).all(|number| number.is_finite()) {
+            let (mean, std) = (&self.mean, &self.std);
+            let doing = format!("images of column {name:?} cannot be normalized by mean {mean:?} and std {std:?}");
+            return Err(refused(doing, "give finite means, and deviations above 0"));
+        }
+        Ok(())
+    }
+}
+
+/// The images of a batch, one behind the other: what the kernels make of them, without a GPU. Sample i has
+/// `params[i].height * params[i].width * layout.channels` bytes.
+///
+/// # Errors
+/// `InvalidArgument` where a sample is not as long as its parameters say, and where there is another number of samples
+/// than of parameters. `MemoryLimit` where there is no memory.
+pub fn images_on_host(layout: &ImageLayout, params: &[ImageParams], samples: &[&[u8]]) -> Result<Vec<u8>> {
+    if params.len() != samples.len() {
+        let doing = format!("{} images with the parameters of {}", samples.len(), params.len());
+        return Err(refused(doing, "give parameters for each image"));
+    }
+    for (index, (params, sample)) in params.iter().zip(samples).enumerate() {
+        let (height, width) = (u64::from(params.height), u64::from(params.width));
+        if u128::from(height * width) * u128::from(layout.channels) != sample.len() as u128 {
+            let shape = format!("{height} x {width} x {}", layout.channels);
+            let doing = format!("image {index} of the batch has {} bytes and not {shape}", sample.len());
+            return Err(refused(doing, "give each image the parameters that were made for its height and width"));
+        }
+    }
+    let mut to = zeroed(samples.len(), layout.bytes())?;
+    twin::images(&mut to, params.iter().copied().zip(samples.iter().copied()), layout);
+    Ok(to)
+}
+
+/// Height, width and channels of the column's images.
+fn source_shape(field: &Field) -> Result<(u32, u32, u32)> {
+    let side = |pixels: u64| u32::try_from(pixels).ok().filter(|pixels| (1..=SIDE_MAX).contains(pixels));
+    let shape = match (field.dtype, &field.shape) {
+        (DType::U8, Shape::Fixed(shape)) => match shape[..] {
+            [height, width] => Some((height, width, 1)),
+            [height, width, channels] => Some((height, width, channels)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let sides = shape.and_then(|(height, width, channels)| {
+        let channels = u32::try_from(channels).ok().filter(|channels| (1..=CHANNELS_MAX).contains(channels))?;
+        Some((side(height)?, side(width)?, channels))
+    });
+    sides.ok_or_else(|| {
+        let shape = match &field.shape {
+            Shape::Fixed(shape) => format!("of shape {shape:?}"),
+            Shape::Ragged => "of any length".to_owned(),
+        };
+        let doing = format!("column {:?} has no images: its values are {} {shape}", field.name, field.dtype);
+        refused(doing, format!("images are u8 of shape [height, width] or [height, width, 1 to {CHANNELS_MAX}]"))
+    })
+}
+
+/// Whole pixels of an image.
+struct Region {
+    y: u32,
+    x: u32,
+    h: u32,
+    w: u32,
+}
+
+/// Half of it, rounded as Python's `round` does.
+fn middle(pixels: u32) -> u32 {
+    (f64::from(pixels) / 2.0).round_ties_even() as u32
+}
+
+/// What is drawn for one image.
+struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    /// From `low` up to but not `high`, of 53 random bits.
+    fn uniform(&mut self, low: f64, high: f64) -> f64 {
+        let unit = (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        low + (high - low) * unit
+    }
+
+    /// A whole number from 0 to `last`.
+    fn up_to(&mut self, last: u32) -> u32 {
+        below(u64::from(last) + 1, self.0.next_u64()) as u32
+    }
+
+    /// A region of that size anywhere in the image.
+    fn place(&mut self, h: u32, w: u32, height: u32, width: u32) -> Region {
+        Region { y: self.up_to(height - h), x: self.up_to(width - w), h, w }
+    }
+
+    /// A region of a random size, as torchvision's `RandomResizedCrop.get_params` draws it.
+    fn region(&mut self, scale: (f32, f32), ratio: (f32, f32), height: u32, width: u32) -> Region {
+        let (narrow, wide) = (f64::from(ratio.0), f64::from(ratio.1));
+        let pixels = |side: f64| side.round_ties_even() as u32;
+        for _ in 0..BOX_TRIES {
+            let area = f64::from(height) * f64::from(width) * self.uniform(scale.0.into(), scale.1.into());
+            let aspect = self.uniform(narrow.ln(), wide.ln()).exp();
+            let (h, w) = (pixels((area / aspect).sqrt()), pixels((area * aspect).sqrt()));
+            if (1..=height).contains(&h) && (1..=width).contains(&w) {
+                return self.place(h, w, height, width);
+            }
+        }
+        let aspect = f64::from(width) / f64::from(height);
+        let (h, w) = if aspect < narrow {
+            (pixels(f64::from(width) / narrow).clamp(1, height), width)
+        } else if aspect > wide {
+            (height, pixels(f64::from(height) * wide).clamp(1, width))
+        } else {
+            (height, width)
+        };
+        Region { y: (height - h) / 2, x: (width - w) / 2, h, w }
+    }
+}

@@ -1,0 +1,76 @@
+//! Tokens as the user asks for them.
+
+use super::{Output, refused, twin, zeroed};
+use crate::dataset::{DType, Field, Shape};
+use crate::error::Result;
+use crate::sampler::SEQ_LEN_MAX;
+
+/// Tokens, `U16` or `U32` vectors, that become ids of type `I64`, all of one length, and labels: the token that comes
+/// next. The default has labels, and fills up with id 0 and label -100, which PyTorch's cross entropy leaves out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Whether there is a second tensor, of the labels.
+    pub labels: bool,
+    /// The id where a row has no token.
+    pub pad_id: i64,
+    /// The label where no token comes next.
+    pub ignore_index: i64,
+    /// Elements in a row; of longer ones the first. A row of one token more has a label for each id. `None`: as many as
+    /// the longest of the batch.
+    pub seq_len: Option<u64>,
+}
+
+impl Default for Tokens {
+    fn default() -> Tokens {
+        Tokens { labels: true, pad_id: 0, ignore_index: -100, seq_len: None }
+    }
+}
+
+impl Tokens {
+    /// What it makes of a sample of that column; labels are as the ids.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where the column has no tokens, and for rows of no element or too many.
+    pub fn check(&self, field: &Field) -> Result<Output> {
+        let name = &field.name;
+        let length = match (field.dtype, &field.shape) {
+            (DType::U16 | DType::U32, Shape::Ragged) => None,
+            (DType::U16 | DType::U32, Shape::Fixed(shape)) if shape.len() == 1 => Some(shape[0]),
+            (dtype, shape) => {
+                let doing = format!("column {name:?} has no tokens: its values are {dtype}, {shape:?}");
+                return Err(refused(doing, "tokens are vectors of u16 or u32"));
+            }
+        };
+        let length = self.seq_len.or(length);
+        if length.is_some_and(|length| !(1..=SEQ_LEN_MAX).contains(&length)) {
+            let doing = format!("tokens of column {name:?} cannot become rows of {} elements", length.unwrap_or(0));
+            return Err(refused(doing, format!("give a seq_len from 1 to {SEQ_LEN_MAX}")));
+        }
+        let shape = length.map_or(Shape::Ragged, |length| Shape::Fixed(vec![length]));
+        Ok(Output { dtype: DType::I64, shape })
+    }
+
+    /// Elements in a row of a batch whose longest sample has `longest` tokens.
+    pub fn row_elements(&self, longest: u64) -> u64 {
+        self.seq_len.unwrap_or(longest)
+    }
+}
+
+/// The ids of a batch, row behind row, and the labels if they are asked for: what the kernels make of samples whose
+/// tokens are `dtype`, without a GPU.
+///
+/// # Errors
+/// `InvalidArgument` where tokens are neither `U16` nor `U32`; `MemoryLimit` where there is no memory.
+pub fn tokens_on_host(tokens: &Tokens, dtype: DType, samples: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
+    if !matches!(dtype, DType::U16 | DType::U32) {
+        return Err(refused(format!("{dtype} are no tokens"), "tokens are u16 or u32"));
+    }
+    let longest = samples.iter().map(|sample| sample.len() as u64 / dtype.size()).max().unwrap_or(0);
+    let elements = usize::try_from(tokens.row_elements(longest)).unwrap_or(usize::MAX);
+    let memory = || zeroed(samples.len(), elements.saturating_mul(8));
+    let (mut ids, mut labels) = (memory()?, tokens.labels.then(memory).transpose()?);
+    let rows = samples.iter().copied();
+    let run = if dtype == DType::U16 { twin::tokens_u16 } else { twin::tokens_u32 };
+    run(&mut ids, labels.as_deref_mut(), rows, elements, tokens.pad_id, tokens.ignore_index);
+    Ok((ids, labels))
+}
