@@ -31,6 +31,14 @@ pub(super) struct Need {
     pub(super) staged: u64,
 }
 
+impl Need {
+    /// All of it, in whole units of the device's memory.
+    pub(super) fn bytes(self) -> u64 {
+        let units = |bytes: u64| bytes.checked_next_multiple_of(RANGE_ALIGNMENT as u64).unwrap_or(u64::MAX);
+        units(self.raw).saturating_add(units(self.columns))
+    }
+}
+
 /// One GPU that batches go to.
 pub(super) struct Lane {
     context: Context,
@@ -84,7 +92,7 @@ impl Lane {
     ) -> Result<Lane, CudaError> {
         let memory = DeviceMemory::new(context, memory_bytes as usize)?;
         Ok(Lane {
-            ranges: Ranges::new(memory.len()),
+            ranges: Ranges::new(memory.len(), need.bytes() as usize),
             memory,
             copies: Copies::new(context)?,
             work: Stream::new(context)?,
