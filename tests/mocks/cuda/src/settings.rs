@@ -14,6 +14,7 @@
 //! | `jitter_us=N` | up to so much more for any work, at random |
 //! | `seed=N` | of that randomness |
 //! | `fail=FUNCTION@N:CODE` | call N (from 1, counted from when this is told) fails; `@N+:CODE`: and all after it |
+//! | `fail=*@N:CODE` | of all calls together |
 //! | `fault=N:CODE` | the N-th work that is carried out fails, and its device with it, for good |
 //! | `lose=DEVICE@N:CODE` | the device is gone when N more works were put into its streams; `@0` is at once |
 //! | `destroy=DEVICE` | somebody resets the primary context |
@@ -135,7 +136,7 @@ impl Settings {
     pub fn failure(&mut self, function: &str) -> Option<Code> {
         let mut failed = None;
         self.failures.retain_mut(|failure| {
-            if failure.function != function {
+            if failure.function != function && failure.function != "*" {
                 return true;
             }
             if failure.after > 0 {

@@ -2,6 +2,9 @@
 // Each test is a crate of its own and uses its own part of this module.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod case;
+pub mod dataset;
+
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
