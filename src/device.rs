@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uringload_sys::cuda::{Context, Driver, Notice, Pinned, ProbeError};
 
-pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
+pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
 pub(crate) use feeder::Feeder;
 pub(crate) use transforms::Transforms;
 
