@@ -13,7 +13,7 @@ mod layout;
 mod ranges;
 mod transforms;
 
-use crate::collate::Collation;
+use crate::collate::{Collation, Form};
 use crate::config::{Cause, Device, DeviceKind, DeviceRoute, Fallback};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +24,7 @@ use feeder::Place;
 use lane::{Lane, Need};
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_sys::cuda::{Context, Driver, Notice, Pinned, ProbeError};
+use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
 
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
 pub(crate) use feeder::Feeder;
@@ -137,13 +137,14 @@ pub(crate) fn prepare(
         return Ok((feeder, Vec::new(), QUEUE_HOST));
     }
     let need = need(dataset, collation, &transforms, batch);
+    let kernels = kernels(collation, &transforms);
     let mut staging = Pool::new((need.staged * BATCHES_HELD) as usize, 0, Arc::clone(&bell))?;
     let pinned = pin(&opened.contexts[0], &mut staging, &mut opened.fallbacks)?;
     let step = opened.contexts.len() as u64;
     let (mut lanes, mut routes) = (Vec::new(), Vec::new());
     for (first, (context, device)) in opened.contexts.iter().zip(devices).enumerate() {
         let turns = (first as u64, step);
-        let lane = open_lane(context, device, need, turns, &bell, stats, &mut opened.fallbacks)?;
+        let lane = open_lane((context, device), (need, &kernels), turns, &bell, stats, &mut opened.fallbacks)?;
         routes.push(route(context, &lane, pinned.is_some()));
         lanes.push(lane);
     }
@@ -176,11 +177,26 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
     Need { raw: batch.read.saturating_add(rounding).saturating_add(staged), columns, staged }
 }
 
+/// The kernels that make the columns.
+fn kernels(collation: &Collation, transforms: &Transforms) -> Vec<Kernel> {
+    let forms = collation.forms().iter().enumerate();
+    let mut kernels: Vec<Kernel> = forms
+        .flat_map(|(index, form)| match (transforms.kernel(index), form) {
+            (Some(kernel), _) => vec![kernel],
+            (None, Form::Views) => vec![],
+            (None, Form::Dense { .. } | Form::Ragged { .. }) => vec![Kernel::Gather],
+            (None, Form::Padded(_)) => vec![Kernel::Pad],
+            (None, Form::Packed { .. }) => vec![Kernel::Gather, Kernel::Fill],
+        })
+        .collect();
+    kernels.dedup();
+    kernels
+}
+
 /// A lane with as much memory as was asked for, or as is to be had.
 fn open_lane(
-    context: &Context,
-    device: &Device,
-    need: Need,
+    (context, device): (&Context, &Device),
+    (need, kernels): (Need, &[Kernel]),
     turns: (u64, u64),
     bell: &Arc<Bell>,
     stats: &Arc<Stats>,
@@ -196,7 +212,7 @@ fn open_lane(
     let wanted = device.memory_bytes().unwrap_or(one.saturating_mul(BATCHES_HELD));
     let mut bytes = wanted;
     loop {
-        match Lane::open(context, (need, bytes), turns, bell, stats) {
+        match Lane::open(context, (need, bytes, kernels), turns, bell, stats) {
             Ok(lane) => {
                 if bytes < wanted {
                     let got = format!("{bytes} bytes of it");

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use uringload_sys::Part;
 use uringload_sys::cuda::{
-    Context, Copies, CudaError, DeviceMemory, Event, Kernels, Notice, Span, Stream, Timing, Uploaded,
+    Context, Copies, CudaError, DeviceMemory, Event, Kernel, Kernels, Notice, Span, Stream, Timing, Uploaded,
 };
 
 /// Bytes that one batch takes on a device at most.
@@ -83,21 +83,23 @@ struct Timed {
 }
 
 impl Lane {
-    /// Takes `memory_bytes` of the device's memory, and all that batches need there.
+    /// Takes `memory_bytes` of the device's memory, and all that batches need there, such as these kernels.
     pub(super) fn open(
         context: &Context,
-        (need, memory_bytes): (Need, u64),
+        (need, memory_bytes, wanted): (Need, u64, &[Kernel]),
         (first, step): (u64, u64),
         bell: &Arc<Bell>,
         stats: &Arc<Stats>,
     ) -> Result<Lane, CudaError> {
         let memory = DeviceMemory::new(context, memory_bytes as usize)?;
+        let kernels = Kernels::new(context);
+        kernels.prepare(wanted)?;
         Ok(Lane {
             ranges: Ranges::new(memory.len(), need.bytes() as usize),
             memory,
             copies: Copies::new(context)?,
             work: Stream::new(context)?,
-            kernels: Kernels::new(context)?,
+            kernels,
             context: context.clone(),
             home: Arc::new(Home { returned: SegQueue::new(), bell: Arc::clone(bell) }),
             need,
