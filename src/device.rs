@@ -186,7 +186,7 @@ fn open_lane(
     stats: &Arc<Stats>,
     fallbacks: &mut Vec<Fallback>,
 ) -> Result<Lane> {
-    let one = need.raw.saturating_add(need.columns).next_multiple_of(lane::padded(1) as u64);
+    let one = need.bytes();
     let index = context.info().index;
     if let Some(limit) = device.memory_bytes()
         && limit < one
