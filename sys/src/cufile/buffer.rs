@@ -24,6 +24,19 @@ pub unsafe trait DeviceRange: Send + Sync + 'static {
     }
 }
 
+// SAFETY: a span keeps its allocation, by a handle of its own, until it is dropped, and never changes; its bytes are a
+// device's, to which no Rust reference can point. Where the device is reset its memory is gone, and cuFile, which goes
+// by the driver, fails.
+unsafe impl DeviceRange for crate::cuda::Span {
+    fn address(&self) -> u64 {
+        crate::cuda::Span::address(self)
+    }
+
+    fn len(&self) -> u64 {
+        crate::cuda::Span::len(self) as u64
+    }
+}
+
 /// Registered memory. Owns it: freeing memory that is still registered can lock up nvidia-fs for good.
 pub struct RegisteredBuffer<R: DeviceRange> {
     range: ManuallyDrop<R>,
