@@ -482,6 +482,11 @@ impl Dataset for Lines {
         !matches!(self.content, Content::Whole)
     }
 
+    /// A digit may become a whole element.
+    fn widening(&self, field: usize) -> u64 {
+        if matches!(self.content, Content::Whole) { 1 } else { self.schema().fields[field].dtype.size() }
+    }
+
     /// Every file is a shard.
     fn shards(&self) -> &[u64] {
         &self.ends

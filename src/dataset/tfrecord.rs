@@ -412,6 +412,11 @@ impl Dataset for TfRecord {
         self.fingerprint
     }
 
+    /// An integer of a feature may be stored in one byte (a varint).
+    fn widening(&self, field: usize) -> u64 {
+        if self.columns.is_some() { self.schema.fields[field].dtype.size() } else { 1 }
+    }
+
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         match (&self.columns, &self.schema.fields[field].shape) {
             (_, Shape::Fixed(shape)) => Some(shape.iter().product()),
