@@ -23,7 +23,7 @@ pub struct Gpu {
 impl Gpu {
     pub fn open() -> Outcome<Gpu> {
         let context = Context::new(&Driver::open(None)?, 0)?;
-        let kernels = Kernels::new(&context)?;
+        let kernels = Kernels::new(&context);
         let stream: &'static Stream = Box::leak(Box::new(Stream::new(&context)?));
         Ok(Gpu { context, kernels, stream })
     }

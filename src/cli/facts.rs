@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use uringload::dataset::{Dataset, FileId};
+use uringload::gds;
 use uringload::sys::block::{BlockDevice, BlockKind};
 use uringload::sys::file::{DirectAlignment, direct_alignment, file_system};
 
@@ -23,6 +24,14 @@ pub fn place(dataset: &dyn Dataset) -> Option<Place> {
     let file = File::open(dataset.files().path(FileId(0))).ok()?;
     let filesystem = file_system(file.as_fd()).ok()?.into_owned();
     Some(Place { filesystem, alignment: direct_alignment(file.as_fd()), device: BlockDevice::of(file.as_fd()) })
+}
+
+/// The same place as the chain of GPUDirect Storage looks at it.
+pub fn chain_place(dataset: &dyn Dataset) -> gds::Place {
+    let path = dataset.files().path(FileId(0));
+    let mount = std::fs::canonicalize(&path).ok().and_then(|path| gds::Mount::of(Path::new("/"), &path));
+    let device = File::open(&path).ok().and_then(|file| BlockDevice::of(file.as_fd()));
+    gds::Place { mount, device }
 }
 
 impl fmt::Display for Place {
