@@ -26,23 +26,29 @@ exec </dev/null
 readonly KIT=${GPU_KIT:-gpu-kit}
 readonly KIT_LIMIT_KIB=$((60 << 10))
 
-# Prints the executable of the target of this kind that is named.
-executable() {
-    cargo build --release --locked --quiet --message-format=json "--$1" "$2" | python3 -c '
+# Builds all at once, so that nothing is built twice, and prints of each executable its target's name and kind, and path.
+executables() {
+    cargo build --release --locked --quiet --message-format=json --test gpu --bench gpu --bin uringload | python3 -c '
 import json, sys
-kind, name = sys.argv[1:]
-found = [message["executable"] for message in map(json.loads, sys.stdin)
-         if message.get("executable") and message["target"]["name"] == name and kind in message["target"]["kind"]]
-print(found[-1] if found else sys.exit(f"gpu.sh: no {kind} {name} was built"))' "$1" "$2"
+for message in map(json.loads, sys.stdin):
+    if message.get("executable"):
+        target = message["target"]
+        print(target["kind"][0], target["name"], message["executable"])'
 }
 
 pack() {
-    local kind name target made
+    local kind name made
     mkdir -p "$KIT" || return 1
-    for target in test:gpu:tests bench:gpu:suite bin:uringload:uringload; do
-        IFS=: read -r kind name target <<<"$target"
-        made=$(executable "$kind" "$name") || return 1
-        strip -o "$KIT/$target" "$made" || return 1
+    rm -f "$KIT"/*
+    while read -r kind name made; do
+        case $kind:$name in
+        test:gpu) strip -o "$KIT/tests" "$made" ;;
+        bench:gpu) strip -o "$KIT/suite" "$made" ;;
+        bin:uringload) strip -o "$KIT/uringload" "$made" ;;
+        esac
+    done < <(executables)
+    for name in tests suite uringload; do
+        [ -x "$KIT/$name" ] || { echo "gpu.sh: $name was not built" >&2; return 1; }
     done
     {
         echo "commit $(git rev-parse HEAD), $(git status --porcelain -uno | wc -l) changed files"
