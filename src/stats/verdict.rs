@@ -99,7 +99,9 @@ fn device(snapshot: &Snapshot) -> Option<Verdict> {
     let copying = (share(Doing::WaitDevice) + share(Doing::Submit)) / rest;
     let elapsed = snapshot.elapsed.as_nanos() as f64;
     let copies = if elapsed > 0.0 { (snapshot.count.copy_nanos as f64 / elapsed).min(1.0) } else { 0.0 };
-    if copies >= NEAR_BUS && copying >= MOSTLY {
+    // Blocks that wait for their copy hold the memory that the next reads wait for.
+    let held = snapshot.share(Role::Reactor, Doing::WaitMemory).unwrap_or(0.0);
+    if copying >= MOSTLY && (copies >= NEAR_BUS || (copies >= MOSTLY && held >= MOSTLY)) {
         let advice = format!("copies to the GPU took {} of the time: PCIe is the limit", percent(copies));
         return Some(Verdict { bottleneck: Bottleneck::Bus, share: copies, advice });
     }
@@ -303,6 +305,10 @@ mod tests {
         assert_eq!(with_device(&[(Doing::WaitDevice, 900)], 1900).share, 1.0);
         let pageable = with_device(&[(Doing::Submit, 900), (Doing::WaitInput, 100)], 900);
         assert_eq!(pageable.bottleneck, Bottleneck::Bus, "copied while it is started");
+        let reactor = (Role::Reactor, &[(Doing::WaitMemory, 900), (Doing::WaitStorage, 100)][..]);
+        let mut held = snapshot(&[STARVING, (Role::Device, &[(Doing::WaitDevice, 900)]), reactor]);
+        held.count.copy_nanos = 600_000_000;
+        assert_eq!(held.verdict(None).bottleneck, Bottleneck::Bus, "memory is held by what is to be copied");
         let ahead = with_device(&[(Doing::WaitConsumer, 700), (Doing::WaitDevice, 200), (Doing::WaitInput, 100)], 900);
         assert_eq!(ahead.bottleneck, Bottleneck::Bus);
     }
