@@ -137,6 +137,9 @@ pub struct Doctor {
     /// Folders, files or patterns to be read; without any, only what holds for all files is looked at.
     #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
+    /// The CUDA driver to load [default: libcuda.so.1, where the system finds it].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub cuda_library: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -58,12 +58,10 @@ pub fn describe(device: &BlockDevice) -> String {
     line + ")"
 }
 
-/// What NVIDIA's software there is. Files are looked for and nothing is loaded: a driver may take seconds to start.
+/// What there is of NVIDIA's, but for the driver. Files are looked for and nothing is loaded.
 pub struct Gpu {
     /// Devices.
     pub devices: usize,
-    /// The driver's library.
-    pub driver: bool,
     /// cuFile's library.
     pub cufile: bool,
     /// The kernel module that GPUDirect Storage uses on ext4 and xfs.
@@ -86,10 +84,5 @@ const LIBRARY_FOLDERS: [&str; 8] = [
 pub fn gpu() -> Gpu {
     let library = |name: &str| LIBRARY_FOLDERS.iter().any(|folder| Path::new(folder).join(name).exists());
     let devices = std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count);
-    Gpu {
-        devices,
-        driver: library("libcuda.so.1"),
-        cufile: library("libcufile.so.0"),
-        nvidia_fs: Path::new("/proc/driver/nvidia-fs/stats").exists(),
-    }
+    Gpu { devices, cufile: library("libcufile.so.0"), nvidia_fs: Path::new("/proc/driver/nvidia-fs/stats").exists() }
 }
