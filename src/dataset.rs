@@ -308,6 +308,12 @@ pub trait Dataset: Send + Sync + 'static {
         None
     }
 
+    /// Whether [`parse`](Dataset::parse) looks at the bytes of samples. Where it does not, every value is a slice of
+    /// what was read or a number that the index tells, so that the bytes may lie where only a device can see them.
+    fn parse_reads_bytes(&self) -> bool {
+        true
+    }
+
     /// Where each shard ends, in samples, ascending, the last at `len()`: what a shuffle of shards permutes. Empty
     /// where samples are not stored in shards.
     fn shards(&self) -> &[u64] {

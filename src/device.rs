@@ -13,7 +13,7 @@ mod layout;
 mod ranges;
 mod transforms;
 
-use crate::collate::Collation;
+use crate::collate::{Collation, Form};
 use crate::config::{Cause, Device, DeviceKind, DeviceRoute, Fallback};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,10 +24,10 @@ use feeder::Place;
 use lane::{Lane, Need};
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_sys::cuda::{Context, Driver, Notice, Pinned, ProbeError};
+use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
 
 pub(crate) use batch::device_error;
-pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
+pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
 pub(crate) use feeder::Feeder;
 pub(crate) use transforms::Transforms;
 
@@ -51,6 +51,8 @@ pub(crate) struct BatchBytes {
     pub(crate) rows: u64,
     /// The bytes of its samples.
     pub(crate) payload: u64,
+    /// The units that its samples are cut from, decoded; 0 where samples are read one by one.
+    pub(crate) decoded: u64,
     /// The memory that it is read into.
     pub(crate) read: u64,
 }
@@ -138,13 +140,14 @@ pub(crate) fn prepare(
         return Ok((feeder, Vec::new(), QUEUE_HOST));
     }
     let need = need(dataset, collation, &transforms, batch);
+    let kernels = kernels(collation, &transforms);
     let mut staging = Pool::new((need.staged * BATCHES_HELD) as usize, 0, Arc::clone(&bell))?;
     let pinned = pin(&opened.contexts[0], &mut staging, &mut opened.fallbacks)?;
     let step = opened.contexts.len() as u64;
     let (mut lanes, mut routes) = (Vec::new(), Vec::new());
     for (first, (context, device)) in opened.contexts.iter().zip(devices).enumerate() {
         let turns = (first as u64, step);
-        let lane = open_lane(context, device, need, turns, &bell, stats, &mut opened.fallbacks)?;
+        let lane = open_lane((context, device), (need, &kernels), turns, &bell, stats, &mut opened.fallbacks)?;
         routes.push(route(context, &lane, pinned.is_some()));
         lanes.push(lane);
     }
@@ -162,13 +165,14 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
         Some(made) => padded(padded(made)),
         None => padded(bytes),
     });
-    let columns = columns.fold(0, u64::saturating_add).saturating_add(padded(batch.samples * 8));
+    // What is cut from units is in no bound of a column, and no longer than the units, all columns together.
+    let columns = columns.fold(batch.decoded, u64::saturating_add).saturating_add(padded(batch.samples * 8));
     let fields = bounds.len() as u64 + 1;
     let tables = batch.samples.saturating_mul(fields).saturating_mul(TABLE_ROW_BYTES).saturating_add(4096);
     // Values that are no slices of what was read are made on the host: as many bytes, or as many as their types have.
     let is_sliced = dataset.plain_field().is_some() && dataset.units().is_none();
     let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
-    let values: u64 = bounds.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    let values: u64 = bounds.iter().fold(batch.decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
     let loose = if is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
     let staged = tables.saturating_add(loose).next_multiple_of(lane::padded(4096) as u64);
     // Each block, of half the longest length at least, begins at a whole unit.
@@ -177,17 +181,32 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
     Need { raw: batch.read.saturating_add(rounding).saturating_add(staged), columns, staged }
 }
 
+/// The kernels that make the columns.
+fn kernels(collation: &Collation, transforms: &Transforms) -> Vec<Kernel> {
+    let forms = collation.forms().iter().enumerate();
+    let mut kernels: Vec<Kernel> = forms
+        .flat_map(|(index, form)| match (transforms.kernel(index), form) {
+            (Some(kernel), _) => vec![kernel],
+            (None, Form::Views) => vec![],
+            (None, Form::Dense { .. } | Form::Ragged { .. }) => vec![Kernel::Gather],
+            (None, Form::Padded(_)) => vec![Kernel::Pad],
+            (None, Form::Packed { .. }) => vec![Kernel::Gather, Kernel::Fill],
+        })
+        .collect();
+    kernels.dedup();
+    kernels
+}
+
 /// A lane with as much memory as was asked for, or as is to be had.
 fn open_lane(
-    context: &Context,
-    device: &Device,
-    need: Need,
+    (context, device): (&Context, &Device),
+    (need, kernels): (Need, &[Kernel]),
     turns: (u64, u64),
     bell: &Arc<Bell>,
     stats: &Arc<Stats>,
     fallbacks: &mut Vec<Fallback>,
 ) -> Result<Lane> {
-    let one = need.raw.saturating_add(need.columns).next_multiple_of(lane::padded(1) as u64);
+    let one = need.bytes();
     let index = context.info().index;
     if let Some(limit) = device.memory_bytes()
         && limit < one
@@ -197,7 +216,7 @@ fn open_lane(
     let wanted = device.memory_bytes().unwrap_or(one.saturating_mul(BATCHES_HELD));
     let mut bytes = wanted;
     loop {
-        match Lane::open(context, (need, bytes), turns, bell, stats) {
+        match Lane::open(context, (need, bytes, kernels), turns, bell, stats) {
             Ok(lane) => {
                 if bytes < wanted {
                     let got = format!("{bytes} bytes of it");

@@ -3,11 +3,13 @@
 
 mod files;
 mod open;
+mod pread;
 pub mod sim;
 mod threads;
 mod uring;
 mod way;
 
+use crate::config::Fallback;
 use crate::dataset::FileId;
 use std::io;
 use std::ops::Range;
@@ -102,5 +104,10 @@ pub trait Engine {
     /// Why the kernel refused to register it, once; reads work all the same.
     fn register(&mut self, _arena: &Arena, _range: Range<usize>) -> io::Result<bool> {
         Ok(false)
+    }
+
+    /// A step down that was taken since, each kind once.
+    fn said(&mut self) -> Option<Fallback> {
+        None
     }
 }

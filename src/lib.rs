@@ -7,6 +7,7 @@
 // In layer order: a module imports only from modules above it (a test enforces it).
 pub mod error;
 pub mod config;
+pub mod gds;
 pub mod stats;
 pub mod queue;
 pub mod dataset;

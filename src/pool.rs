@@ -64,20 +64,24 @@ impl Pool {
                 .with_source(source)
                 .with_remedy("lower memory_limit, or raise the address space limit (ulimit -v)")
         })?;
-        let bytes = bytes / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
+        let whole = whole.split_to(bytes / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT);
+        Ok(Pool::over(arena, whole, longest_sample, bell))
+    }
+
+    /// As `new`, of memory elsewhere, all of which is there: `arena` is its [shadow](Arena::shadow), and `whole` the part
+    /// of it that is lent out, from its first byte on.
+    pub fn of_shadow(arena: Arena, whole: Part, longest_sample: usize, bell: Arc<Bell>) -> Pool {
+        let backed = arena.len();
+        Pool { backed, ..Pool::over(arena, whole, longest_sample, bell) }
+    }
+
+    fn over(arena: Arena, whole: Part, longest_sample: usize, bell: Arc<Bell>) -> Pool {
+        debug_assert!(whole.offset() == 0 && whole.len().is_multiple_of(BLOCK_ALIGNMENT));
+        let bytes = whole.len();
         let longest =
             if longest_sample as u64 > BLOCK_BYTES { longest_sample.next_multiple_of(BLOCK_ALIGNMENT) } else { 0 };
         let home = Arc::new(Home { parts: SegQueue::new(), bell });
-        Ok(Pool {
-            arena,
-            free: vec![whole.split_to(bytes)],
-            free_bytes: bytes,
-            bytes,
-            longest,
-            reserved: 0,
-            backed: 0,
-            home,
-        })
+        Pool { arena, free: vec![whole], free_bytes: bytes, bytes, longest, reserved: 0, backed: 0, home }
     }
 
     /// The arena that blocks come from.

@@ -237,6 +237,7 @@ impl Reactor {
             Backing::HugeTlb => "reserved huge pages",
             Backing::Transparent => "transparent huge pages",
             Backing::Base => "pages of the base size",
+            Backing::Elsewhere => "the GPU's memory",
         }
     }
 

@@ -12,24 +12,30 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::path::Path;
 use uringload::config::{Cause, Fallback, Route};
+use uringload::gds::{self, Facts, Link, LinkState, Place};
 use uringload::loader::Loader;
 use uringload::sys::{ring, system};
 
 /// Looks at everything and prints a line or an object for each.
 pub fn run(options: &Doctor) -> Done {
     let mut findings = vec![kernel(), io_uring(), confinement(), locked_memory(), open_files(), huge_pages()];
-    let (mut route, mut disk) = (None, None);
+    let (mut route, mut disk, mut chain_place) = (None, None, None);
     if !options.paths.is_empty() {
         let data = Data::open(&options.paths, &super::arguments::Format::folder())?;
         let place = facts::place(&*data.dataset);
         findings.extend(judge_place(place.as_ref()));
         disk = place.and_then(|place| place.device);
+        chain_place = Some(facts::chain_place(&*data.dataset));
         let (finding, found) = open_route(&data)?;
         findings.push(finding);
         route = Some(found);
     }
     findings.extend(gpu::look(options.cuda_library.as_deref(), disk.as_ref()));
+    if facts::gpus() > 0 {
+        findings.extend(direct_storage(&Facts::read(Path::new("/")), chain_place.as_ref()));
+    }
     let degraded = findings.iter().any(|finding| finding.state == State::Degraded);
     let text = if options.json { as_json(&findings, route.as_ref(), degraded) } else { as_text(&findings, degraded) };
     let mut stdout = io::stdout().lock();
@@ -228,6 +234,32 @@ fn open_route(data: &Data) -> Result<(Finding, Route), Failure> {
     Ok((finding, route))
 }
 
+/// What GPUDirect Storage needs, link by link. That it cannot be had is no defect: few machines have it.
+fn direct_storage(facts: &Facts, place: Option<&Place>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = gds::chain(facts, place).into_iter().map(link).collect();
+    findings.push(match gds::guard(facts) {
+        Ok(mode) => {
+            let means = "cuFile can be tried; whether it opens and what it is worth is seen when it is";
+            Finding::new("GDS", State::Info, format!("the system has a way: {mode}"), means)
+        }
+        Err(step) => {
+            let means = "batches go through pinned memory of the host";
+            Finding::new("GDS", State::Info, format!("not here: {}", step.reason), means).remedy(step.remedy)
+        }
+    });
+    findings
+}
+
+fn link(link: Link) -> Finding {
+    let state = if link.state == LinkState::Good { State::Good } else { State::Info };
+    let unneeded = if link.state == LinkState::Unneeded { " (not needed here)" } else { "" };
+    let finding = Finding::new(link.what, state, format!("{}{unneeded}", link.found), link.means);
+    match link.remedy {
+        Some(remedy) => finding.remedy(remedy),
+        None => finding,
+    }
+}
+
 fn as_text(findings: &[Finding], degraded: bool) -> String {
     let mut out = String::new();
     for finding in findings {
@@ -254,4 +286,19 @@ fn as_json(findings: &[Finding], route: Option<&Route>, degraded: bool) -> Strin
     let route = route.map(super::bench::RouteReport::from);
     let object = serde_json::json!({ "version": 1, "degraded": degraded, "findings": findings, "route": route });
     format!("{object:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_of_direct_storage_is_told_with_what_mends_it_and_is_no_defect() {
+        let findings = direct_storage(&Facts { udev: true, ..Facts::default() }, Some(&Place::default()));
+        assert!(findings.iter().all(|finding| finding.state != State::Degraded));
+        let text = as_text(&findings, false);
+        for part in ["ok udev data", "-- module list", "do: ", "-- kernel P2PDMA", "-- data's disks", "-- GDS "] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use uringload::dataset::{Dataset, FileId};
+use uringload::gds;
 use uringload::sys::block::{BlockDevice, BlockKind};
 use uringload::sys::file::{DirectAlignment, direct_alignment, file_system};
 
@@ -23,6 +24,14 @@ pub fn place(dataset: &dyn Dataset) -> Option<Place> {
     let file = File::open(dataset.files().path(FileId(0))).ok()?;
     let filesystem = file_system(file.as_fd()).ok()?.into_owned();
     Some(Place { filesystem, alignment: direct_alignment(file.as_fd()), device: BlockDevice::of(file.as_fd()) })
+}
+
+/// The same place as the chain of GPUDirect Storage looks at it.
+pub fn chain_place(dataset: &dyn Dataset) -> gds::Place {
+    let path = dataset.files().path(FileId(0));
+    let mount = std::fs::canonicalize(&path).ok().and_then(|path| gds::Mount::of(Path::new("/"), &path));
+    let device = File::open(&path).ok().and_then(|file| BlockDevice::of(file.as_fd()));
+    gds::Place { mount, device }
 }
 
 impl fmt::Display for Place {
@@ -58,31 +67,7 @@ pub fn describe(device: &BlockDevice) -> String {
     line + ")"
 }
 
-/// What there is of NVIDIA's, but for the driver. Files are looked for and nothing is loaded.
-pub struct Gpu {
-    /// Devices.
-    pub devices: usize,
-    /// cuFile's library.
-    pub cufile: bool,
-    /// The kernel module that GPUDirect Storage uses on ext4 and xfs.
-    pub nvidia_fs: bool,
-}
-
-/// Folders in which distributions and NVIDIA's containers put libraries.
-const LIBRARY_FOLDERS: [&str; 8] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib64",
-    "/usr/local/cuda/lib64",
-    "/usr/local/cuda/targets/x86_64-linux/lib",
-    "/usr/local/cuda/targets/sbsa-linux/lib",
-];
-
-/// Looks for GPUs and their software.
-pub fn gpu() -> Gpu {
-    let library = |name: &str| LIBRARY_FOLDERS.iter().any(|folder| Path::new(folder).join(name).exists());
-    let devices = std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count);
-    Gpu { devices, cufile: library("libcufile.so.0"), nvidia_fs: Path::new("/proc/driver/nvidia-fs/stats").exists() }
+/// NVIDIA's GPUs that the kernel knows. Nothing is loaded for it.
+pub fn gpus() -> usize {
+    std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count)
 }

@@ -1,5 +1,7 @@
 //! One step down the engine ladder: what was wanted, what was got, why, and what a user can do about it.
 
+mod gds;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -37,9 +39,9 @@ impl Fallback {
     }
 
     /// Whether something is worse than it could be: reading from the page cache what lies in it is a choice and no
-    /// defect.
+    /// defect, and GPUDirect Storage is an extra that few machines have.
     pub fn is_degraded(&self) -> bool {
-        self.cause != Cause::PageCache
+        self.cause != Cause::PageCache && gds::words(self.cause).is_none()
     }
 
     /// The same step down with a remedy that says more than the cause does.
@@ -103,6 +105,28 @@ pub enum Cause {
     DeviceMemory,
     /// The driver cannot write down which copies are done.
     CopyFlags,
+    /// GPUDirect Storage: this is the Windows Subsystem for Linux.
+    GdsWsl,
+    /// GPUDirect Storage: `/proc/modules` cannot be read.
+    GdsModules,
+    /// GPUDirect Storage: neither nvidia-fs nor PCI P2PDMA is in place.
+    GdsPath,
+    /// GPUDirect Storage: udev's data are missing.
+    GdsUdev,
+    /// GPUDirect Storage: standard input was closed, and `/dev/null` stands in for it.
+    GdsStandardInput,
+    /// GPUDirect Storage: its configuration could not be put in place.
+    GdsConfiguration,
+    /// GPUDirect Storage: no usable libcufile.
+    GdsLibrary,
+    /// GPUDirect Storage: no CUDA context could be made current.
+    GdsContext,
+    /// GPUDirect Storage: cuFile's driver could not be opened.
+    GdsDriver,
+    /// GPUDirect Storage: cuFile's driver did not open in time.
+    GdsTimeout,
+    /// GPUDirect Storage: cuFile would copy through the host.
+    GdsCompat,
 }
 
 // errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls
@@ -131,6 +155,17 @@ impl Cause {
             Cause::Pinning => "pinned memory",
             Cause::DeviceMemory => "more of the GPU's memory",
             Cause::CopyFlags => "copies told by flags",
+            Cause::GdsStandardInput => "an open standard input",
+            Cause::GdsWsl
+            | Cause::GdsModules
+            | Cause::GdsPath
+            | Cause::GdsUdev
+            | Cause::GdsConfiguration
+            | Cause::GdsLibrary
+            | Cause::GdsContext
+            | Cause::GdsDriver
+            | Cause::GdsTimeout
+            | Cause::GdsCompat => "GPUDirect Storage",
         }
     }
 
@@ -191,6 +226,8 @@ impl Cause {
                 "harmless; a driver for CUDA 12.0 or later spends less CPU a copy",
             ),
             (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
+            // A test sees that none is left without words.
+            _ => gds::words(self).unwrap_or_default(),
         }
     }
 }
@@ -216,7 +253,7 @@ const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may w
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 16] = [
+    const CAUSES: [Cause; 27] = [
         Cause::Device,
         Cause::Pinning,
         Cause::DeviceMemory,
@@ -233,6 +270,17 @@ mod tests {
         Cause::PageCache,
         Cause::IndexPlace,
         Cause::ForeignIndex,
+        Cause::GdsWsl,
+        Cause::GdsModules,
+        Cause::GdsPath,
+        Cause::GdsUdev,
+        Cause::GdsStandardInput,
+        Cause::GdsConfiguration,
+        Cause::GdsLibrary,
+        Cause::GdsContext,
+        Cause::GdsDriver,
+        Cause::GdsTimeout,
+        Cause::GdsCompat,
     ];
 
     #[test]
@@ -244,6 +292,7 @@ mod tests {
                 assert_eq!(step.errno, errno);
                 let line = step.to_string();
                 assert!(!line.contains('\n') && !line.contains("  ") && !step.remedy.is_empty(), "{line:?}");
+                assert!(!step.reason.is_empty(), "{line:?}");
                 assert!(line.starts_with("less instead of "), "{line:?}");
             }
         }

@@ -351,6 +351,11 @@ impl Dataset for Arrays {
         (self.schema.fields.len() == 1 && self.units().is_none()).then_some(0)
     }
 
+    /// What lies in the file as it is, is a slice of it.
+    fn parse_reads_bytes(&self) -> bool {
+        self.units().is_some()
+    }
+
     /// The CRC-32 of every member of a zip archive, also of those that are not wanted.
     fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
         match self.format {

@@ -281,6 +281,12 @@ impl Dataset for Concat {
         self.plain_field
     }
 
+    /// A column of numbers, which one dataset may know from its index, is read to tell.
+    fn parse_reads_bytes(&self) -> bool {
+        self.plain_field.is_none_or(|plain| is_index(&self.schema.fields[plain]))
+            || self.parts.iter().any(|part| part.parse_reads_bytes())
+    }
+
     fn shards(&self) -> &[u64] {
         &self.shards
     }

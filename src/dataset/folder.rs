@@ -227,6 +227,10 @@ impl Dataset for Folder {
     fn plain_field(&self) -> Option<usize> {
         Some(0)
     }
+
+    fn parse_reads_bytes(&self) -> bool {
+        false
+    }
 }
 
 /// Sparse files may be of any size, so that a sum of sizes may not fit.

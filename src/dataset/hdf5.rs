@@ -356,6 +356,10 @@ impl Dataset for Hdf5 {
         (self.schema.fields.len() == 1 && self.unit_count == 0).then_some(0)
     }
 
+    fn parse_reads_bytes(&self) -> bool {
+        self.unit_count > 0
+    }
+
     /// The rows of a unit, of the tallest where columns differ; a file, where it has no units.
     fn shards(&self) -> &[u64] {
         &self.shards

@@ -478,6 +478,10 @@ impl Dataset for Lines {
         matches!(self.content, Content::Whole).then_some(0)
     }
 
+    fn parse_reads_bytes(&self) -> bool {
+        !matches!(self.content, Content::Whole)
+    }
+
     /// Every file is a shard.
     fn shards(&self) -> &[u64] {
         &self.ends

@@ -241,6 +241,10 @@ impl Dataset for Records {
         Some(0)
     }
 
+    fn parse_reads_bytes(&self) -> bool {
+        false
+    }
+
     /// Every file is a shard.
     fn shards(&self) -> &[u64] {
         &self.ends

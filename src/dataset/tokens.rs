@@ -399,6 +399,10 @@ impl Dataset for Tokens {
         Some(0)
     }
 
+    fn parse_reads_bytes(&self) -> bool {
+        false
+    }
+
     /// Every file is a shard.
     fn shards(&self) -> &[u64] {
         &self.file_ends

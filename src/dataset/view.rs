@@ -47,6 +47,10 @@ macro_rules! through_to_dataset {
             self.dataset.plain_field()
         }
 
+        fn parse_reads_bytes(&self) -> bool {
+            self.dataset.parse_reads_bytes()
+        }
+
         fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
             self.dataset.checks(file, out)
         }

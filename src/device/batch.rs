@@ -9,6 +9,7 @@ use crossbeam_queue::SegQueue;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload_sys::cuda::{Context, CudaError, Event, SharedStream, Span, Timing};
+use uringload_sys::dlpack::{self, ElementType, Tensor};
 
 /// One batch. Its columns lie on a device, or on the host where the loader runs without one.
 ///
@@ -64,6 +65,26 @@ pub enum DeviceForm {
 }
 
 impl DeviceColumn {
+    /// The column as a tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a copy. It
+    /// is there for what is put into `stream` from here on; give the stream that the consumer names
+    /// (`__dlpack__(stream=)` in Python). Its memory is the consumer's until it frees the tensor, and is used again
+    /// once what is in the stream by then is done. On the host the stream plays no part, and the memory is
+    /// not to be written.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    pub fn to_dlpack(&self, stream: impl Into<SharedStream>) -> Result<Tensor> {
+        let (memory, flags) = match &self.memory.0 {
+            Memory::Host(bytes) => (dlpack::Memory::host(bytes.clone()), dlpack::READ_ONLY),
+            Memory::Cuda { span, lease } => {
+                lease.wait_on(stream.into())?;
+                (dlpack::Memory::cuda(span.clone(), Arc::clone(lease)), 0)
+            }
+        };
+        let tensor = Tensor::new(memory, element_type(self.dtype), &self.shape(), flags);
+        tensor.ok_or_else(|| Error::new(ErrorKind::Internal, "a column is not as long as its shape says"))
+    }
+
     /// Bytes of all values; what fills up is not counted.
     pub fn bytes(&self) -> u64 {
         let size = self.dtype.size();
@@ -319,6 +340,21 @@ pub(crate) fn device_error(doing: &'static str, error: CudaError) -> Error {
         () => "please report it with the message",
     };
     Error::new(ErrorKind::Device, doing).with_source(error).with_remedy(remedy)
+}
+
+/// Type of an element as DLPack writes it.
+pub fn element_type(dtype: DType) -> ElementType {
+    let code = match dtype {
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => 0,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => 1,
+        DType::F16 | DType::F32 | DType::F64 => 2,
+        DType::BF16 => 4,
+        DType::Bool => 6,
+        DType::F8E4M3 => 10,
+        DType::F8E5M2 => 12,
+    };
+    // At most 8 bytes.
+    ElementType { code, bits: (dtype.size() * 8) as u8 }
 }
 
 /// A column without its values, as it is on a device.

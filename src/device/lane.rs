@@ -16,8 +16,9 @@ use crossbeam_queue::SegQueue;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use uringload_sys::Part;
 use uringload_sys::cuda::{
-    Context, Copies, CudaError, DeviceMemory, Event, Kernels, Notice, Span, Stream, Timing, Uploaded,
+    Context, Copies, CudaError, DeviceMemory, Event, Kernel, Kernels, Notice, Span, Stream, Timing, Uploaded,
 };
 
 /// Bytes that one batch takes on a device at most.
@@ -29,6 +30,14 @@ pub(super) struct Need {
     pub(super) columns: u64,
     /// Of `raw`, what is put together on the host: tables, integers, and values that lie in no block.
     pub(super) staged: u64,
+}
+
+impl Need {
+    /// All of it, in whole units of the device's memory.
+    pub(super) fn bytes(self) -> u64 {
+        let units = |bytes: u64| bytes.checked_next_multiple_of(RANGE_ALIGNMENT as u64).unwrap_or(u64::MAX);
+        units(self.raw).saturating_add(units(self.columns))
+    }
 }
 
 /// One GPU that batches go to.
@@ -74,21 +83,23 @@ struct Timed {
 }
 
 impl Lane {
-    /// Takes `memory_bytes` of the device's memory, and all that batches need there.
+    /// Takes `memory_bytes` of the device's memory, and all that batches need there, such as these kernels.
     pub(super) fn open(
         context: &Context,
-        (need, memory_bytes): (Need, u64),
+        (need, memory_bytes, wanted): (Need, u64, &[Kernel]),
         (first, step): (u64, u64),
         bell: &Arc<Bell>,
         stats: &Arc<Stats>,
     ) -> Result<Lane, CudaError> {
         let memory = DeviceMemory::new(context, memory_bytes as usize)?;
+        let kernels = Kernels::new(context);
+        kernels.prepare(wanted)?;
         Ok(Lane {
-            ranges: Ranges::new(memory.len()),
+            ranges: Ranges::new(memory.len(), need.bytes() as usize),
             memory,
             copies: Copies::new(context)?,
             work: Stream::new(context)?,
-            kernels: Kernels::new(context)?,
+            kernels,
             context: context.clone(),
             home: Arc::new(Home { returned: SegQueue::new(), bell: Arc::clone(bell) }),
             need,
@@ -167,7 +178,7 @@ impl Lane {
         self.early.push(block);
     }
 
-    /// Makes the columns of a batch. `None`: there is no memory for it just now.
+    /// Makes the columns of a batch. `None`: there is no memory for it just now, there or here.
     ///
     /// # Errors
     /// `MemoryLimit` where it needs more than any batch was to need; `Device`.
@@ -185,9 +196,15 @@ impl Lane {
             batch.deferred = Some(deferred);
             return Ok(None);
         }
+        let Some(part) = staging.take_exact(self.need.staged as usize) else {
+            // Copies that are under way have it. The heap would do as well, but is not pinned: the driver would copy it
+            // before the call returns, and nothing else would go on meanwhile.
+            batch.deferred = Some(deferred);
+            return Ok(None);
+        };
         let Some(mut begun) = self.begun.pop_front() else { return Err(unprepared()) };
         debug_assert_eq!(begun.number, number);
-        match self.make(&mut begun, batch, &deferred, transforms, staging) {
+        match self.make(&mut begun, batch, &deferred, transforms, (staging, part)) {
             Ok(made) => Ok(Some(made)),
             Err(error) => {
                 self.abandon(begun);
@@ -286,7 +303,7 @@ impl Lane {
         batch: &mut Batch,
         deferred: &Deferred,
         transforms: &Transforms,
-        staging: &mut Pool,
+        (staging, part): (&mut Pool, Part),
     ) -> Result<DeviceBatch> {
         let failed = |error| device_error("cannot copy a batch to the device", error);
         let is_placed = |placed: &[Placed], block: &Bytes| {
@@ -295,11 +312,11 @@ impl Lane {
         };
         for (block, used) in deferred.blocks.iter().zip(layout::blocks_in_use(batch, deferred)) {
             if used && !is_placed(&begun.placed, block) && !self.place(begun, block.clone()).map_err(failed)? {
+                staging.give(part);
                 return Err(self.too_small("its blocks", begun.raw.len()));
             }
         }
         let places = Places::new(std::mem::take(&mut begun.placed));
-        let part = staging.take_exact(self.need.staged as usize);
         let mut staged = Staged::new(part);
         let base = self.memory.address() + (begun.raw.start + begun.used) as u64;
         let mut works = Vec::with_capacity(batch.columns.len());

@@ -141,8 +141,8 @@ const STAGED_ALIGNMENT: usize = 16;
 
 impl Staged {
     /// Nothing, with room in `part`; what does not fit there goes to the heap.
-    pub(super) fn new(part: Option<Part>) -> Staged {
-        Staged { memory: part.map_or(Memory::Heap(Vec::new()), Memory::Part), end: 0, outgrown: None }
+    pub(super) fn new(part: Part) -> Staged {
+        Staged { memory: Memory::Part(part), end: 0, outgrown: None }
     }
 
     /// Where the next bytes begin.

@@ -5,21 +5,25 @@ use std::ops::Range;
 /// Ranges begin at multiples of this: what `cuMemAlloc` gives, and enough for any vector instruction.
 pub(super) const RANGE_ALIGNMENT: usize = 256;
 
-/// Free ranges by address, of which no two touch. First fit, as in the pool: a consumer that keeps up is served from
-/// the same bytes again and again.
+/// Free ranges by address, of which no two touch within a slot. First fit, as in the pool: a consumer that keeps up is
+/// served from the same bytes again and again.
+///
+/// No range crosses from one slot to the next. So whatever is held, each holder spoils one slot at most, and what fits
+/// into a slot can be had while there are fewer holders than slots.
 #[derive(Debug)]
 pub(super) struct Ranges {
     free: Vec<Range<usize>>,
     free_bytes: usize,
+    slot: usize,
 }
 
 impl Ranges {
-    /// `len` free bytes, rounded down to whole units.
-    pub(super) fn new(len: usize) -> Ranges {
+    /// `len` free bytes, rounded down to whole units, in slots of `slot` bytes, which are whole units, and a rest.
+    pub(super) fn new(len: usize, slot: usize) -> Ranges {
+        debug_assert!(slot > 0 && slot.is_multiple_of(RANGE_ALIGNMENT));
         let len = len / RANGE_ALIGNMENT * RANGE_ALIGNMENT;
-        let mut ranges = Ranges { free: Vec::new(), free_bytes: 0 };
-        ranges.give(0..len);
-        ranges
+        let slots = (0..len).step_by(slot).map(|start| start..(start + slot).min(len));
+        Ranges { free: slots.collect(), free_bytes: len, slot }
     }
 
     /// Bytes that are free.
@@ -53,12 +57,18 @@ impl Ranges {
         self.free_bytes += range.len();
         let index = self.free.partition_point(|free| free.start < range.start);
         self.free.insert(index, range);
-        if self.free.get(index + 1).is_some_and(|next| next.start == self.free[index].end) {
+        if self.joins(index) {
             self.free[index].end = self.free.remove(index + 1).end;
         }
-        if index > 0 && self.free[index - 1].end == self.free[index].start {
+        if index > 0 && self.joins(index - 1) {
             self.free[index - 1].end = self.free.remove(index).end;
         }
+    }
+
+    /// Whether a free range and the one behind it are one.
+    fn joins(&self, index: usize) -> bool {
+        let end = self.free[index].end;
+        self.free.get(index + 1).is_some_and(|next| next.start == end) && !end.is_multiple_of(self.slot)
     }
 
     /// Shortens what was taken to `bytes`; the rest is free.
@@ -75,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_joins() {
-        let mut ranges = Ranges::new(10 * RANGE_ALIGNMENT + 7);
+        let mut ranges = Ranges::new(10 * RANGE_ALIGNMENT + 7, 16 * RANGE_ALIGNMENT);
         assert_eq!(ranges.free_bytes(), 10 * RANGE_ALIGNMENT);
         let taken: Vec<_> = (0..5).map(|_| ranges.take(300).unwrap()).collect();
         assert!(ranges.take(1).is_none() && ranges.free_bytes() == 0);
@@ -87,12 +97,26 @@ mod tests {
 
     #[test]
     fn what_is_shortened_is_free_behind() {
-        let mut ranges = Ranges::new(8 * RANGE_ALIGNMENT);
+        let mut ranges = Ranges::new(8 * RANGE_ALIGNMENT, 8 * RANGE_ALIGNMENT);
         let mut range = ranges.take(6 * RANGE_ALIGNMENT).unwrap();
         ranges.shorten(&mut range, RANGE_ALIGNMENT + 1);
         assert_eq!((range.clone(), ranges.free_bytes()), (0..2 * RANGE_ALIGNMENT, 6 * RANGE_ALIGNMENT));
         assert_eq!(ranges.take(6 * RANGE_ALIGNMENT), Some(2 * RANGE_ALIGNMENT..8 * RANGE_ALIGNMENT));
         ranges.shorten(&mut range, 0);
         assert_eq!((range.is_empty(), ranges.take(0)), (true, Some(0..0)));
+    }
+
+    #[test]
+    fn a_holder_spoils_one_slot_at_most() {
+        let slot = 4 * RANGE_ALIGNMENT;
+        let mut ranges = Ranges::new(3 * slot, slot);
+        assert!(ranges.take(slot + 1).is_none());
+        // The first two of them share a slot; the third does not begin there.
+        let held: Vec<_> = [2, 1, 3].map(|units| ranges.take(units * RANGE_ALIGNMENT).unwrap()).into();
+        assert_eq!(held[2].start, slot);
+        let third = ranges.take(slot).unwrap();
+        assert_eq!(third, 2 * slot..3 * slot);
+        held.into_iter().chain([third]).for_each(|range| ranges.give(range));
+        assert_eq!(ranges.free, [0..slot, slot..2 * slot, 2 * slot..3 * slot]);
     }
 }

@@ -2,6 +2,7 @@
 //! best one with its reason and its remedy.
 
 use super::files::Files;
+use super::pread::Pread;
 use super::sim::{Faults, Sim};
 use super::threads::Threads;
 use super::uring::Uring;
@@ -91,7 +92,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
     route.engine = EngineKind::Threads;
     // So many that a thread which is done finds the next read waiting, and the reactor is woken once for many reads.
     route.queue_depth = config.queue_depth.unwrap_or(THREADS_DEPTH.max(2 * threads)).max(1);
-    let engine = Threads::new(files, threads, helps, (route.queue_depth, spare(config)), stats)
+    let engine = Threads::new(Arc::new(Pread::new(files)), threads, helps, (route.queue_depth, spare(config)), stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
     Ok(Opened { engine: Box::new(engine), route })
 }

@@ -1,22 +1,15 @@
-//! The engine where io_uring is not to be had: threads that call `pread(2)`. Also the faster one for files in the page
-//! cache, where a read is a copy and a second processor copies too.
+//! Threads as an engine: each has one read under way, which blocks it. What a read is, is a parameter.
 
-use super::files::Files;
 use super::{Done, Engine, Read};
-use crate::dataset::FileId;
+use crate::config::Fallback;
 use crate::stats::{Clock, Doing, Role, Stats};
 use crossbeam_queue::ArrayQueue;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// A dataset of at most this many files has each opened once and kept open.
-const FILES_KEPT_OPEN: usize = 256;
 
 /// How long dropping the engine waits for a thread that is inside a read. Past that the thread is left to itself; it
 /// owns what it reads into and ends when its read does.
@@ -26,14 +19,32 @@ const JOIN_BOUND: Duration = Duration::from_secs(5);
 /// of 64 KiB from the page cache.
 const READS_A_TURN: usize = 32;
 
-/// `pread` threads as an engine.
-pub(super) struct Threads {
-    shared: Arc<Shared>,
+/// How a thread reads.
+pub(super) trait Reader: Send + Sync + 'static {
+    /// What each thread keeps for itself from read to read.
+    type Own: Default;
+
+    /// Reads to the first bytes of the read's memory, and returns how many there are: fewer than its length at the end
+    /// of the file, and whenever that suits. `opening` is told while a file is only being opened.
+    ///
+    /// # Errors
+    /// As [`Done::result`].
+    fn read(&self, read: &mut Read, own: &mut Self::Own, opening: &AtomicBool) -> io::Result<usize>;
+
+    /// As [`Engine::said`].
+    fn said(&self) -> Option<Fallback> {
+        None
+    }
+}
+
+/// Threads that read as `R` says.
+pub(super) struct Threads<R: Reader> {
+    shared: Arc<Shared<R>>,
     workers: Vec<Worker>,
     /// Whether the reactor reads too while it would wait, so that no processor is kept for waiting alone.
     helps: bool,
-    /// The reactor's own last file.
-    last: Option<(FileId, File)>,
+    /// What the reactor keeps, as a thread that reads.
+    own: R::Own,
     depth: usize,
     /// Reads that may be abandoned before they use up the depth.
     spare: usize,
@@ -61,10 +72,8 @@ struct Reading {
 const NOTHING: u64 = u64::MAX;
 
 /// Reads go to the threads and back through two lock-free queues; the locks are only for those who sleep.
-struct Shared {
-    files: Arc<Files>,
-    /// The dataset's files, where they are few; empty where each thread opens what it reads.
-    kept: Vec<OnceLock<File>>,
+struct Shared<R> {
+    reader: Arc<R>,
     jobs: ArrayQueue<(Read, Instant)>,
     /// Threads that sleep for a job, or are about to.
     sleeping: AtomicUsize,
@@ -85,24 +94,21 @@ struct Woken(bool);
 /// More results than there can be.
 const AWAKE: usize = usize::MAX;
 
-impl Threads {
+impl<R: Reader> Threads<R> {
     /// Starts `threads` threads that take up to `depth` reads, and go on while up to `spare` of them are abandoned.
-    /// `helps`: the thread that turns the engine reads as well,
-    /// which only suits reads that do not wait.
+    /// `helps`: the thread that turns the engine reads as well, which only suits reads that do not wait.
     ///
     /// # Errors
     /// `EAGAIN` where the system allows no more threads.
     pub(super) fn new(
-        files: Arc<Files>,
+        reader: Arc<R>,
         threads: usize,
         helps: bool,
         (depth, spare): (usize, usize),
         stats: &Arc<Stats>,
-    ) -> io::Result<Threads> {
-        let kept = if files.len() <= FILES_KEPT_OPEN.min(Files::open_at_once()) { files.len() } else { 0 };
+    ) -> io::Result<Threads<R>> {
         let shared = Arc::new(Shared {
-            files,
-            kept: (0..kept).map(|_| OnceLock::new()).collect(),
+            reader,
             jobs: ArrayQueue::new(depth),
             sleeping: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -117,7 +123,7 @@ impl Threads {
             shared,
             workers: Vec::new(),
             helps,
-            last: None,
+            own: R::Own::default(),
             depth,
             spare,
             started: 0,
@@ -143,15 +149,16 @@ impl Threads {
 
     /// Reads on the calling thread until enough is done or nothing is left to start.
     fn help(&mut self, wanted: usize) {
+        let opening = AtomicBool::new(false);
         while self.shared.done.len() < wanted {
             let Some((mut read, start)) = self.shared.jobs.pop() else { return };
-            let result = self.shared.read(&mut read, &mut self.last, None);
+            let result = self.shared.reader.read(&mut read, &mut self.own, &opening);
             self.shared.finish(read, start, result);
         }
     }
 }
 
-impl Engine for Threads {
+impl<R: Reader> Engine for Threads<R> {
     fn room(&self) -> usize {
         (self.depth - self.started).min((self.depth + self.spare).saturating_sub(self.started + self.abandoned.len()))
     }
@@ -239,16 +246,20 @@ impl Engine for Threads {
     fn waker(&self) -> Waker {
         Arc::clone(&self.shared).into()
     }
+
+    fn said(&mut self) -> Option<Fallback> {
+        self.shared.reader.said()
+    }
 }
 
-impl Wake for Shared {
+impl<R: Reader> Wake for Shared<R> {
     fn wake(self: Arc<Self>) {
         lock(&self.results_gate).0 = true;
         self.result_is_there.notify_one();
     }
 }
 
-impl Drop for Threads {
+impl<R: Reader> Drop for Threads<R> {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
         drop(lock(&self.shared.jobs_gate));
@@ -268,13 +279,13 @@ impl Drop for Threads {
     }
 }
 
-impl Shared {
+impl<R: Reader> Shared<R> {
     fn work(&self, stats: &Arc<Stats>, reading: &Reading) {
         let mut clock = stats.clock(Role::Io, Doing::Idle);
-        let mut last: Option<(FileId, File)> = None;
+        let mut own = R::Own::default();
         while let Some((mut read, start)) = self.next_job(&mut clock) {
             reading.tag.store(read.tag, Ordering::Relaxed);
-            let result = self.read(&mut read, &mut last, Some(&reading.opening));
+            let result = self.reader.read(&mut read, &mut own, &reading.opening);
             reading.tag.store(NOTHING, Ordering::Relaxed);
             self.finish(read, start, result);
             fence(Ordering::SeqCst);
@@ -311,40 +322,6 @@ impl Shared {
             let sleeps = |_: &mut ()| self.jobs.is_empty() && !self.closed.load(Ordering::Relaxed);
             drop(self.job_is_there.wait_while(gate, sleeps));
             self.sleeping.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    fn read(
-        &self,
-        read: &mut Read,
-        last: &mut Option<(FileId, File)>,
-        opening: Option<&AtomicBool>,
-    ) -> io::Result<usize> {
-        let open = || {
-            let tell = |is_opening| opening.inspect(|opening| opening.store(is_opening, Ordering::Relaxed));
-            tell(true);
-            let file = self.files.open(read.file);
-            tell(false);
-            file.map(File::from)
-        };
-        if let Some(kept) = self.kept.get(read.file.0 as usize) {
-            let file = match kept.get() {
-                Some(file) => file,
-                None => {
-                    let file = open()?;
-                    kept.get_or_init(|| file)
-                }
-            };
-            return file.read_at(read.part.as_mut(), read.offset);
-        }
-        if last.as_ref().is_none_or(|(file, _)| *file != read.file) {
-            // Closed before the next is opened: a thread holds one descriptor.
-            *last = None;
-            *last = Some((read.file, open()?));
-        }
-        match last {
-            Some((_, file)) => file.read_at(read.part.as_mut(), read.offset),
-            None => Err(io::ErrorKind::NotFound.into()),
         }
     }
 }

@@ -31,6 +31,8 @@ pub enum Backing {
     Transparent,
     /// Pages of the base size: `MADV_HUGEPAGE` was refused.
     Base,
+    /// Memory elsewhere: the arena is [a shadow](Arena::shadow) of it.
+    Elsewhere,
 }
 
 /// A mapping whose bytes are handed out once, as one [`Part`].
@@ -51,6 +53,25 @@ impl Arena {
         Ok((Arena { map }, whole))
     }
 
+    /// Reserves `len` bytes (rounded up to 2 MiB) of address space that stands for as much memory elsewhere, such as a
+    /// device's: byte for byte. So the owner of a part owns those bytes there, by the same rules. The space itself never
+    /// gets memory and reads as zeros; who writes to it writes to nobody.
+    ///
+    /// # Errors
+    /// What `mmap(2)` says.
+    pub fn shadow(len: usize) -> io::Result<(Arena, Part)> {
+        let len = len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (base, _) = map_transparent(len)?;
+        let map = Arc::new(Map { base, len, backing: Backing::Elsewhere });
+        let whole = Part { map: Arc::clone(&map), offset: 0, len };
+        Ok((Arena { map }, whole))
+    }
+
+    /// Address of the first byte, for arithmetic with those of slices of its parts.
+    pub fn address(&self) -> usize {
+        self.map.base.addr().get()
+    }
+
     /// Length in bytes, a multiple of 2 MiB.
     pub fn len(&self) -> usize {
         self.map.len
@@ -68,13 +89,16 @@ impl Arena {
 
     /// Takes memory for all pages of a range now (`MADV_POPULATE_WRITE`), so that neither a read nor a registration
     /// meets a page fault later. Changes no byte. On a kernel before 5.14 it does nothing, and pages come as they are
-    /// touched.
+    /// touched. A shadow gets none.
     ///
     /// # Errors
     /// `ENOMEM` where the kernel or a cgroup has no more memory to give; `EINVAL` for a range outside the arena.
     pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
         if range.start > range.end || range.end > self.map.len {
             return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if self.map.backing == Backing::Elsewhere {
+            return Ok(());
         }
         let page = rustix::param::page_size();
         let start = range.start / page * page;
@@ -320,6 +344,22 @@ mod tests {
         whole.as_mut().fill(9);
         assert!(front.as_ref().iter().all(|&b| b == 7));
         assert!(whole.as_ref().iter().all(|&b| b == 9));
+    }
+
+    #[test]
+    fn a_shadow_gets_no_memory() {
+        let resident = || {
+            let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+            status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+        };
+        let before = resident();
+        let (arena, mut whole) = Arena::shadow(1 << 30).unwrap();
+        arena.populate(0..arena.len()).unwrap();
+        assert_eq!((arena.backing(), arena.address() % HUGE_PAGE_BYTES), (Backing::Elsewhere, 0));
+        let part = whole.split_to(4096);
+        assert_eq!(part.as_ref().as_ptr().addr(), arena.address());
+        assert!(part.as_ref().iter().all(|&byte| byte == 0));
+        assert!(resident() < before + (256 << 20), "{} of {before}", resident());
     }
 
     #[test]

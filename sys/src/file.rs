@@ -119,10 +119,27 @@ impl Identity {
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Identity> {
         Ok(stat(file)?.0)
     }
+
+    /// Of what is at `path` now, relative to the folder `at`; a server behind a mount is not asked anew.
+    ///
+    /// # Errors
+    /// What `statx(2)` says.
+    pub fn at(at: BorrowedFd<'_>, path: &[u8]) -> io::Result<Identity> {
+        Ok(stat_at(at, path, AtFlags::STATX_DONT_SYNC)?.0)
+    }
+
+    /// Whether both are of one file, whatever has changed in it.
+    pub fn is_same_file(&self, other: &Identity) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
 }
 
 fn stat(file: BorrowedFd<'_>) -> io::Result<(Identity, FileType)> {
-    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    stat_at(file, b"", AtFlags::EMPTY_PATH)
+}
+
+fn stat_at(at: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> io::Result<(Identity, FileType)> {
+    let stat = rustix::fs::statx(at, path, flags, StatxFlags::BASIC_STATS)?;
     let identity = Identity {
         device: (stat.stx_dev_major, stat.stx_dev_minor),
         inode: stat.stx_ino,

@@ -3,7 +3,9 @@
 //!
 //! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
 //! - [`cuda`]: the driver of a GPU, loaded at run time.
+//! - [`dlpack`]: tensors lent to others.
 //! - [`copy`]: many pieces into one block.
+//! - [`cufile`]: GPUDirect Storage, where it is there.
 //! - [`event`]: a descriptor for poll loops.
 //! - [`ring`]: an io_uring that owns every part in flight.
 //! - [`mod@file`]: opening files and asking the kernel about them.
@@ -17,6 +19,8 @@ pub mod arena;
 pub mod block;
 pub mod copy;
 pub mod cuda;
+pub mod dlpack;
+pub mod cufile;
 pub mod event;
 pub mod file;
 pub mod pci;

@@ -1,7 +1,7 @@
 //! A training step on a GPU: kernels that compute for as long as is asked.
 
 use std::time::Duration;
-use uringload::sys::cuda::{Context, CudaError, DeviceMemory, Event, Kernels, Span, Stream, Timing};
+use uringload::sys::cuda::{Context, CudaError, DeviceMemory, Event, Kernel, Kernels, Span, Stream, Timing};
 use uringload::{Error, ErrorKind, Result};
 
 /// Length of one kernel: a step is many, as a trainer's is, so that what the loader does on the GPU comes between.
@@ -42,7 +42,9 @@ impl Step {
         let stream = Stream::for_compute(context)?;
         // At least one, and no more than fit into a century of them.
         let count = (wanted.as_secs_f64() / KERNEL.as_secs_f64()).round().clamp(1.0, f64::from(u32::MAX)) as u32;
-        let mut step = Step { kernels: Kernels::new(context)?, floats, rounds: ROUNDS_FIRST as u32, count };
+        let kernels = Kernels::new(context);
+        kernels.prepare(&[Kernel::Burn])?;
+        let mut step = Step { kernels, floats, rounds: ROUNDS_FIRST as u32, count };
         let timed = count.min(TIMED_KERNELS);
         let target = wanted.as_secs_f64() * f64::from(timed) / f64::from(count);
         for _ in 0..CORRECTIONS {

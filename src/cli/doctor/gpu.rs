@@ -7,19 +7,19 @@ use std::path::Path;
 use uringload::config::{Cause, Fallback};
 use uringload::sys::Arena;
 use uringload::sys::block::BlockDevice;
-use uringload::sys::cuda::{Context, Copies, CudaError, Driver, Kernels, Notice, Pinned};
+use uringload::sys::cuda::{Context, Copies, CudaError, Driver, Kernel, Kernels, Notice, Pinned};
 use uringload::sys::pci::{self, Distance};
 use uringload::sys::system;
 
 /// Looks at the driver and at each of its devices. `disk` is what the dataset lies on, where that is known.
 pub fn look(library: Option<&Path>, disk: Option<&BlockDevice>) -> Vec<Finding> {
-    let facts = facts::gpu();
+    let gpus = facts::gpus();
     let driver = match Driver::open(library) {
         Ok(driver) => driver,
         Err(error) => {
             // A machine without a GPU lacks nothing; one with a GPU that cannot be used does.
-            let state = if facts.devices > 0 { State::Degraded } else { State::Info };
-            let found = match facts.devices {
+            let state = if gpus > 0 { State::Degraded } else { State::Info };
+            let found = match gpus {
                 0 => format!("none: {error}"),
                 devices => format!("{devices} that cannot be used: {error}"),
             };
@@ -34,9 +34,6 @@ pub fn look(library: Option<&Path>, disk: Option<&BlockDevice>) -> Vec<Finding> 
     for index in 0..devices {
         findings.extend(device(&driver, index, disk));
     }
-    let has = |there: bool| if there { "there" } else { "absent" };
-    let found = format!("cuFile {}, nvidia-fs {}", has(facts.cufile), has(facts.nvidia_fs));
-    findings.push(Finding::new("GPUDirect", State::Info, found, "batches go through pinned memory of the host"));
     findings
 }
 
@@ -109,8 +106,8 @@ fn notices(context: &Context) -> Finding {
 /// Whether the driver takes our kernels.
 fn kernels(context: &Context) -> Finding {
     const WHAT: &str = "kernels";
-    match Kernels::new(context) {
-        Ok(_) => Finding::new(WHAT, State::Good, "compiled by the driver", "columns are made on the GPU"),
+    match Kernels::new(context).prepare(&[Kernel::Gather]) {
+        Ok(()) => Finding::new(WHAT, State::Good, "compiled by the driver", "columns are made on the GPU"),
         Err(error) => unusable(WHAT, error),
     }
 }

@@ -197,7 +197,8 @@ impl Drop for Copies {
         if self.under_way.is_empty() {
             return;
         }
-        if self.stream.synchronize().is_err() {
+        // Where somebody destroyed the context, the driver has ended all work in it.
+        if self.stream.synchronize().is_err_and(|error| !error.is_destroyed_context()) {
             // Whether the device is still at work is not known: what it may read or write is never given back.
             self.under_way.drain(..).for_each(|copy| std::mem::forget(copy.bytes));
             std::mem::forget(std::mem::replace(&mut self.told, Told::Events));

@@ -1,0 +1,64 @@
+//! The engine where io_uring is not to be had: threads that call `pread(2)`. Also the faster one for files in the page
+//! cache, where a read is a copy and a second processor copies too.
+
+use super::Read;
+use super::files::Files;
+use super::threads::Reader;
+use crate::dataset::FileId;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A dataset of at most this many files has each opened once and kept open.
+const FILES_KEPT_OPEN: usize = 256;
+
+/// Reads by `pread(2)`.
+pub(super) struct Pread {
+    files: Arc<Files>,
+    /// The dataset's files, where they are few; empty where each thread opens what it reads.
+    kept: Vec<OnceLock<File>>,
+}
+
+impl Pread {
+    /// Reads of these files.
+    pub(super) fn new(files: Arc<Files>) -> Pread {
+        let kept = if files.len() <= FILES_KEPT_OPEN.min(Files::open_at_once()) { files.len() } else { 0 };
+        Pread { files, kept: (0..kept).map(|_| OnceLock::new()).collect() }
+    }
+
+    fn open(&self, file: FileId, opening: &AtomicBool) -> io::Result<File> {
+        opening.store(true, Ordering::Relaxed);
+        let file = self.files.open(file);
+        opening.store(false, Ordering::Relaxed);
+        file.map(File::from)
+    }
+}
+
+impl Reader for Pread {
+    /// The file that was read last.
+    type Own = Option<(FileId, File)>;
+
+    fn read(&self, read: &mut Read, last: &mut Self::Own, opening: &AtomicBool) -> io::Result<usize> {
+        if let Some(kept) = self.kept.get(read.file.0 as usize) {
+            let file = match kept.get() {
+                Some(file) => file,
+                None => {
+                    let file = self.open(read.file, opening)?;
+                    kept.get_or_init(|| file)
+                }
+            };
+            return file.read_at(read.part.as_mut(), read.offset);
+        }
+        if last.as_ref().is_none_or(|(file, _)| *file != read.file) {
+            // Closed before the next is opened: a thread holds one descriptor.
+            *last = None;
+            *last = Some((read.file, self.open(read.file, opening)?));
+        }
+        match last {
+            Some((_, file)) => file.read_at(read.part.as_mut(), read.offset),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}

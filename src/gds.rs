@@ -1,0 +1,142 @@
+//! Whether GPUDirect Storage can be had here: the guards, in order, each of which is a [`Fallback`] where it fails, and
+//! the [`chain`] of everything that it needs, with the line that mends each link.
+//!
+//! A guard stands before whatever would hang, crash or copy through the host without a word if it did not hold. So the
+//! library is only loaded where the system has a way from NVMe to the GPU, and only what really goes straight is called
+//! GPUDirect Storage: see [`GdsMode`].
+
+mod chain;
+
+pub use chain::{Link, LinkState, Place, chain};
+pub use uringload_sys::cufile::guards::{Facts, Iommu, Mount, NvidiaDriver};
+pub use uringload_sys::cufile::{Configuration, Cufile, GdsMode, Options};
+
+use crate::config::{Cause, Fallback};
+use std::path::PathBuf;
+use std::time::Duration;
+use uringload_sys::cufile::{OpenError, VARIABLE};
+
+/// How long cuFile's driver may take to open. On a machine with many GPUs it looks at all of them first.
+pub const OPEN_BOUND: Duration = Duration::from_secs(5);
+
+/// The first of NVIDIA's drivers whose open modules do PCI P2PDMA.
+const P2PDMA_DRIVER: (u32, u32) = (565, 47);
+
+/// What is taken instead.
+const PINNED: &str = "the pinned path";
+
+/// Where cuFile is looked for, and how it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Search {
+    /// The library to load, and no other.
+    pub library: Option<PathBuf>,
+    /// Where to look where the loader finds none: libraries, or folders of them.
+    pub places: Vec<PathBuf>,
+    /// An existing folder for temporary files, in which cuFile's configuration is made; `None` where the user has
+    /// configured it (`CUFILE_ENV_PATH_JSON` is set).
+    pub scratch: Option<PathBuf>,
+    /// How long opening it may take: [`OPEN_BOUND`].
+    pub bound: Duration,
+}
+
+/// cuFile, open, and going straight.
+#[derive(Clone, Debug)]
+pub struct Gds {
+    /// The library.
+    pub cufile: Cufile,
+    /// Which straight way: never [`GdsMode::Compat`].
+    pub mode: GdsMode,
+    /// What is to be said about it, though it works.
+    pub said: Vec<Fallback>,
+}
+
+/// Opens cuFile where all guards hold. `attach` makes the CUDA context current on the thread that opens it.
+///
+/// # Errors
+/// The first guard that does not hold. It comes within the bound, and at once where it is one about the system.
+pub fn open(
+    facts: &Facts,
+    search: Search,
+    attach: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Result<Gds, Box<Fallback>> {
+    let expected = guard(facts)?;
+    let configuration = search.scratch.map_or(Configuration::Environment, |scratch| Configuration::Private {
+        scratch,
+        p2pdma: expected == GdsMode::P2pdma,
+    });
+    let options = Options { library: search.library, places: search.places, configuration, bound: search.bound };
+    let cufile = Cufile::open(options, attach).map_err(|error| Box::new(step(&error)))?;
+    let properties = cufile.properties();
+    let mode = properties.mode();
+    if mode == GdsMode::Compat {
+        let step = Fallback::new(Cause::GdsCompat, PINNED, None);
+        if !properties.compat_allowed {
+            return Err(Box::new(step));
+        }
+        let whose = if cufile.is_shared() { "whoever opened cuFile first" } else { VARIABLE };
+        return Err(Box::new(step.with_reason(format!(
+            "the configuration of {whose} allows compatibility mode, in which cuFile may copy through the host \
+             without a word"
+        ))));
+    }
+    let closed = cufile.standard_input_was_closed();
+    let said = closed.then(|| Fallback::new(Cause::GdsStandardInput, "/dev/null", None)).into_iter().collect();
+    Ok(Gds { cufile, mode, said })
+}
+
+/// The guards about the system, before anything is loaded: which way cuFile is to go.
+///
+/// # Errors
+/// The first guard that does not hold.
+pub fn guard(facts: &Facts) -> Result<GdsMode, Box<Fallback>> {
+    let fails = |cause| Err(Box::new(Fallback::new(cause, PINNED, None)));
+    if facts.wsl {
+        return fails(Cause::GdsWsl);
+    }
+    if facts.modules.is_none() {
+        return fails(Cause::GdsModules);
+    }
+    let Some(mode) = way(facts) else { return fails(Cause::GdsPath) };
+    if !facts.udev {
+        return fails(Cause::GdsUdev);
+    }
+    Ok(mode)
+}
+
+/// The way that the kernel has: nvidia-fs where it is loaded, because it also knows RAID and network file systems.
+fn way(facts: &Facts) -> Option<GdsMode> {
+    if has_nvidia_fs(facts) {
+        return Some(GdsMode::NvidiaFs);
+    }
+    let driver = facts.driver.as_ref().is_some_and(|driver| driver.open && driver.numbers() >= P2PDMA_DRIVER);
+    (driver && facts.p2pdma == Some(true)).then_some(GdsMode::P2pdma)
+}
+
+fn has_nvidia_fs(facts: &Facts) -> bool {
+    let loaded = facts.modules.as_ref().is_some_and(|modules| modules.iter().any(|name| name == "nvidia_fs"));
+    facts.nvidia_fs || loaded
+}
+
+/// The step down for an opening that failed.
+fn step(error: &OpenError) -> Fallback {
+    let cause = match error {
+        OpenError::Absent(_) | OpenError::Incomplete { .. } => Cause::GdsLibrary,
+        OpenError::Configuration(_) => Cause::GdsConfiguration,
+        OpenError::Attach(_) => Cause::GdsContext,
+        OpenError::TimedOut { .. } | OpenError::Busy => Cause::GdsTimeout,
+        _ => Cause::GdsDriver,
+    };
+    let errno = if let OpenError::Configuration(error) = error { Some(error) } else { None };
+    let mut step = Fallback::new(cause, PINNED, errno);
+    // What the loader says has line ends and names of files.
+    let said: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
+    step.reason = format!("{}: {}", step.reason, said.join(" ")).into();
+    if let OpenError::Driver { error, .. } = error {
+        step.remedy = error.remedy().into();
+        step.reason = format!("cuFile's driver could not be opened: {}", said.join(" ")).into();
+    }
+    step
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Pinned memory that one thread fills and copies to a device, again and again.
+
+use super::context::Context;
+use super::error::{CudaError, check};
+use super::kernels::Span;
+use super::pinned::Pinned;
+use super::stream::Stream;
+use crate::arena::{Arena, Part};
+use std::fmt;
+use std::io;
+
+/// Memory of the host, and a stream in which it is copied.
+pub struct Bounce {
+    stream: Stream,
+    /// `None` once a copy of it failed: whether the device still reads it is not known, so it is never used again.
+    memory: Option<Part>,
+    /// Keeps it mapped by itself for as long as the driver knows it.
+    pinned: Option<Pinned>,
+}
+
+impl Bounce {
+    /// At least `len` bytes. Where they cannot be pinned, the driver copies them once more.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; what the driver says.
+    pub fn new(context: &Context, len: usize) -> io::Result<Bounce> {
+        let (arena, memory) = Arena::reserve(len)?;
+        arena.populate(0..arena.len())?;
+        let stream = Stream::new(context).map_err(io::Error::other)?;
+        Ok(Bounce { stream, memory: Some(memory), pinned: Pinned::new(context, &arena).ok() })
+    }
+
+    /// The memory, at a multiple of 2 MiB; empty once a copy has failed.
+    pub fn memory(&mut self) -> &mut [u8] {
+        self.memory.as_mut().map_or(&mut [], |memory| memory.as_mut())
+    }
+
+    /// Copies the first bytes of the memory to `to`, and waits until they are there.
+    ///
+    /// # Errors
+    /// Invalid value where `to` is longer, or a copy has failed before; what the driver says.
+    pub fn copy(&mut self, to: &Span) -> Result<(), CudaError> {
+        let Some(memory) = self.memory.as_ref().filter(|memory| to.len() <= memory.len()) else {
+            return Err(CudaError::invalid("cuMemcpyHtoDAsync"));
+        };
+        if to.is_empty() {
+            return Ok(());
+        }
+        let context = self.stream.context().clone();
+        let _current = context.enter()?;
+        let source = memory.as_ptr().cast_const().cast();
+        // SAFETY: the target lies inside memory of the device (`Span` sees to it). The source is as many bytes of
+        // `memory`, which is only given out by `&mut self`, and so by nobody until the copy is known to be done below;
+        // where that cannot be known the memory is never freed.
+        let copied =
+            unsafe { (context.table().cuMemcpyHtoDAsync_v2)(to.address(), source, to.len(), self.stream.raw()) };
+        check("cuMemcpyHtoDAsync", copied)?;
+        self.stream.synchronize().inspect_err(|_| {
+            std::mem::forget(self.memory.take());
+            std::mem::forget(self.pinned.take());
+        })
+    }
+}
+
+impl fmt::Debug for Bounce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bounce").field("memory", &self.memory).finish_non_exhaustive()
+    }
+}

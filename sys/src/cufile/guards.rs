@@ -1,0 +1,316 @@
+//! What GPUDirect Storage needs of a system, read from `/proc`, `/sys`, `/run`, `/dev` and `/boot`. Nothing is judged
+//! here.
+//!
+//! Everything is read below a root folder, so that a test can make a system up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest list of symbols that is read. That of Linux 6.18 with all its modules is about 20 MB.
+const SYMBOLS_BYTES_MAX: u64 = 64 << 20;
+
+/// Facts about a system. `None` stands for what it does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The kernel's release, such as "6.8.0-45-generic".
+    pub kernel_release: String,
+    /// Whether it is the Windows Subsystem for Linux.
+    pub wsl: bool,
+    /// Names of the loaded kernel modules; `None` where `/proc/modules` cannot be read.
+    pub modules: Option<Vec<String>>,
+    /// Whether nvidia-fs is at work: its folder in `/proc/driver` is there.
+    pub nvidia_fs: bool,
+    /// Whether this process sees devices of nvidia-fs (`/dev/nvidia-fs*`), which a container must be given.
+    pub nvidia_fs_devices: bool,
+    /// Whether the kernel has PCI peer-to-peer DMA (`CONFIG_PCI_P2PDMA`).
+    pub p2pdma: Option<bool>,
+    /// NVIDIA's driver, where it is loaded.
+    pub driver: Option<NvidiaDriver>,
+    /// What the IOMMU does.
+    pub iommu: Iommu,
+    /// Whether the NVMe driver hides devices behind multipath nodes (`nvme_core.multipath`).
+    pub nvme_multipath: Option<bool>,
+    /// Whether udev's data are there (`/run/udev`).
+    pub udev: bool,
+    /// Whether this is a container, as far as its engine says so.
+    pub container: bool,
+}
+
+/// NVIDIA's kernel driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NvidiaDriver {
+    /// Its version, such as "565.57.01".
+    pub version: String,
+    /// Whether its kernel modules are the open ones.
+    pub open: bool,
+    /// `NVreg_RegistryDwords`: settings that it was loaded with.
+    pub registry: String,
+}
+
+impl NvidiaDriver {
+    /// The version as numbers; what is no number is 0.
+    pub fn numbers(&self) -> (u32, u32) {
+        let mut numbers = self.version.split('.').map(|part| part.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
+}
+
+/// What the IOMMU does with the addresses of devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Iommu {
+    /// There is none, or it is off.
+    #[default]
+    Off,
+    /// It passes them on.
+    Passthrough,
+    /// It translates them, and with that sends what one device writes to another through the root complex.
+    Translating,
+}
+
+/// What is mounted where a file lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// Such as "ext4".
+    pub file_system: String,
+    /// Options of the mount and of the file system.
+    pub options: Vec<String>,
+    /// Such as "/dev/nvme0n1p1".
+    pub source: String,
+}
+
+impl Facts {
+    /// Reads a system's facts below `root`, which is "/" but for tests. Never fails: what cannot be read is not told.
+    pub fn read(root: &Path) -> Facts {
+        let text = |path: &str| read(&root.join(path));
+        let there = |path: &str| root.join(path).exists();
+        let kernel_release = text("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+        let names =
+            |modules: String| modules.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect();
+        let modules = text("proc/modules").map(names);
+        Facts {
+            wsl: kernel_release.to_ascii_lowercase().contains("microsoft")
+                || there("proc/sys/fs/binfmt_misc/WSLInterop"),
+            modules,
+            nvidia_fs: there("proc/driver/nvidia-fs/devcount") || there("proc/driver/nvidia-fs/stats"),
+            nvidia_fs_devices: entries(&root.join("dev")).iter().any(|name| name.starts_with("nvidia-fs")),
+            p2pdma: p2pdma(root, &kernel_release),
+            driver: driver(root),
+            iommu: iommu(root),
+            nvme_multipath: text("sys/module/nvme_core/parameters/multipath").map(|value| value.trim() == "Y"),
+            udev: there("run/udev/data"),
+            container: there(".dockerenv") || there("run/.containerenv"),
+            kernel_release,
+        }
+    }
+}
+
+impl Mount {
+    /// What is mounted where `file` lies, an absolute path without links; `None` where `/proc/self/mountinfo` below
+    /// `root` does not tell.
+    pub fn of(root: &Path, file: &Path) -> Option<Mount> {
+        let mounts = read(&root.join("proc/self/mountinfo"))?;
+        // Of two mounts on one place the later lies above the earlier.
+        mounts.lines().filter_map(|line| mount(line, file)).max_by_key(|(depth, _)| *depth).map(|(_, mount)| mount)
+    }
+
+    /// The value of an option "name=value".
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().rev().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
+    }
+}
+
+fn read(path: &Path) -> Option<String> {
+    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+/// By the kernel's symbols, as cuFile finds out; by its configuration where they are hidden.
+fn p2pdma(root: &Path, release: &str) -> Option<bool> {
+    use std::io::{BufRead, BufReader, Read};
+    if let Ok(symbols) = fs::File::open(root.join("proc/kallsyms")) {
+        let mut symbols = BufReader::with_capacity(1 << 20, symbols.take(SYMBOLS_BYTES_MAX));
+        let mut line = Vec::new();
+        let mut any = false;
+        while symbols.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            any = true;
+            // An address, a letter and the name; perhaps a module.
+            if line.split(|byte| byte.is_ascii_whitespace()).nth(2) == Some(b"p2pdma_pgmap_ops") {
+                return Some(true);
+            }
+            line.clear();
+        }
+        if any {
+            return Some(false);
+        }
+    }
+    let configuration = read(&root.join(format!("boot/config-{release}")))?;
+    Some(configuration.lines().any(|line| line == "CONFIG_PCI_P2PDMA=y"))
+}
+
+/// From the line "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  565.57.01  Release Build ...", in which the
+/// closed one calls itself "NVIDIA UNIX x86_64 Kernel Module".
+fn driver(root: &Path) -> Option<NvidiaDriver> {
+    let text = read(&root.join("proc/driver/nvidia/version"))?;
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    let is_version = |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
+    let parameters = read(&root.join("proc/driver/nvidia/params")).unwrap_or_default();
+    let registry = parameters.lines().find_map(|line| line.strip_prefix("RegistryDwords:"));
+    Some(NvidiaDriver {
+        version: line.split_whitespace().find(is_version).unwrap_or_default().to_owned(),
+        open: line.contains("Open Kernel Module"),
+        registry: registry.unwrap_or_default().trim().trim_matches('"').to_owned(),
+    })
+}
+
+fn iommu(root: &Path) -> Iommu {
+    if entries(&root.join("sys/class/iommu")).is_empty() {
+        return Iommu::Off;
+    }
+    let groups = root.join("sys/kernel/iommu_groups");
+    let types: Vec<String> =
+        entries(&groups).iter().filter_map(|group| read(&groups.join(group).join("type"))).collect();
+    if !types.is_empty() {
+        let passes = types.iter().all(|kind| kind.trim() == "identity");
+        return if passes { Iommu::Passthrough } else { Iommu::Translating };
+    }
+    let line = read(&root.join("proc/cmdline")).unwrap_or_default();
+    let asked = |wanted: &[&str]| line.split_whitespace().any(|word| wanted.contains(&word));
+    match () {
+        () if asked(&["iommu=off", "intel_iommu=off", "amd_iommu=off"]) => Iommu::Off,
+        () if asked(&["iommu=pt", "iommu.passthrough=1"]) => Iommu::Passthrough,
+        () => Iommu::Translating,
+    }
+}
+
+/// One line of `mountinfo` (see proc(5)), with how deep its place is, if `file` lies below that.
+fn mount(line: &str, file: &Path) -> Option<(usize, Mount)> {
+    let (front, back) = line.split_once(" - ")?;
+    let mut front = front.split(' ').skip(4);
+    let place = PathBuf::from(unescape(front.next()?));
+    if !file.starts_with(&place) {
+        return None;
+    }
+    let mut options: Vec<String> = front.next()?.split(',').map(str::to_owned).collect();
+    let mut back = back.split(' ');
+    let file_system = back.next()?.to_owned();
+    let source = unescape(back.next()?);
+    options.extend(back.next().unwrap_or_default().split(',').map(str::to_owned));
+    Some((place.components().count(), Mount { file_system, options, source }))
+}
+
+/// Spaces, tabs, newlines and backslashes stand in `mountinfo` as a backslash and three octal digits.
+fn unescape(text: &str) -> String {
+    let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    codes.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn an_empty_system_tells_nothing() {
+        let facts = Facts::read(system(&[]).path());
+        assert_eq!(facts, Facts::default());
+        assert_eq!((facts.modules, facts.p2pdma, facts.driver), (None, None, None));
+    }
+
+    #[test]
+    fn a_whole_system_is_read() {
+        let root = system(&[
+            ("proc/sys/kernel/osrelease", "6.8.0-45-generic\n"),
+            ("proc/modules", "nvidia_fs 311296 0 - Live 0x0 (OE)\nnvidia 9711616 4 nvidia_uvm, Live 0x0 (OE)\n"),
+            ("proc/driver/nvidia-fs/devcount", "1\n"),
+            ("proc/kallsyms", "0 T start_kernel\n0000 d p2pdma_pgmap_ops\t[x]\n0 T end\n"),
+            (
+                "proc/driver/nvidia/version",
+                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  565.57.01  Release Build  (dvs-builder)\n\
+                 GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n",
+            ),
+            ("proc/driver/nvidia/params", "ModifyDeviceFiles: 1\nRegistryDwords: \"RMForceStaticBar1=1;\"\n"),
+            ("sys/class/iommu/dmar0/x", ""),
+            ("sys/kernel/iommu_groups/0/type", "identity\n"),
+            ("sys/module/nvme_core/parameters/multipath", "N\n"),
+            ("run/udev/data/b259:0", "E:ID_FS_USAGE=filesystem\n"),
+            ("dev/nvidia-fs0", ""),
+            (".dockerenv", ""),
+        ]);
+        let facts = Facts::read(root.path());
+        let driver = facts.driver.clone().unwrap();
+        assert_eq!((driver.numbers(), driver.open, &*driver.registry), ((565, 57), true, "RMForceStaticBar1=1;"));
+        assert_eq!(facts.modules.as_deref(), Some(&["nvidia_fs".to_owned(), "nvidia".to_owned()][..]));
+        assert!(facts.nvidia_fs && facts.nvidia_fs_devices && facts.udev && facts.container && !facts.wsl);
+        let told = (facts.p2pdma, facts.iommu, facts.nvme_multipath);
+        assert_eq!(told, (Some(true), Iommu::Passthrough, Some(false)));
+    }
+
+    #[test]
+    fn other_systems_are_told_apart() {
+        let old = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n";
+        let root = system(&[
+            ("proc/sys/kernel/osrelease", "5.15.153.1-microsoft-standard-WSL2\n"),
+            ("proc/driver/nvidia/version", old),
+            ("boot/config-5.15.153.1-microsoft-standard-WSL2", "CONFIG_A=y\n# CONFIG_PCI_P2PDMA is not set\n"),
+            ("sys/class/iommu/dmar0/x", ""),
+            ("proc/cmdline", "quiet intel_iommu=on\n"),
+        ]);
+        let facts = Facts::read(root.path());
+        let driver = facts.driver.unwrap();
+        assert_eq!((driver.numbers(), driver.open, &*driver.registry), ((535, 104), false, ""));
+        assert!(facts.wsl && !facts.udev);
+        assert_eq!((facts.p2pdma, facts.iommu), (Some(false), Iommu::Translating));
+        fs::write(root.path().join("proc/cmdline"), "iommu=pt intel_iommu=on").unwrap();
+        assert_eq!(Facts::read(root.path()).iommu, Iommu::Passthrough);
+        fs::create_dir_all(root.path().join("sys/kernel/iommu_groups/3")).unwrap();
+        fs::write(root.path().join("sys/kernel/iommu_groups/3/type"), "DMA-FQ\n").unwrap();
+        assert_eq!(Facts::read(root.path()).iommu, Iommu::Translating);
+        let root = system(&[("proc/kallsyms", "0 T a_p2pdma_pgmap_ops\n"), ("boot/config-", "CONFIG_PCI_P2PDMA=y\n")]);
+        assert_eq!(Facts::read(root.path()).p2pdma, Some(false), "symbols come first");
+        fs::write(root.path().join("proc/kallsyms"), "").unwrap();
+        assert_eq!(Facts::read(root.path()).p2pdma, Some(true));
+    }
+
+    #[test]
+    fn hostile_files_are_read_without_a_panic() {
+        let root = system(&[
+            ("proc/driver/nvidia/version", "NVRM version:\n"),
+            ("proc/driver/nvidia/params", "RegistryDwords:"),
+            ("proc/self/mountinfo", "\n - \n1 2 3 4\n1 2 3 4 / - \n1 2 3 4 / rw - ext4\n1 2 3 4 / rw - x y"),
+            ("proc/modules", "\n \n"),
+        ]);
+        assert_eq!(Facts::read(root.path()).driver, Some(NvidiaDriver::default()));
+        assert_eq!(Mount::of(root.path(), Path::new("/a")).unwrap().file_system, "x");
+    }
+
+    #[test]
+    fn the_innermost_mount_counts() {
+        let root = system(&[(
+            "proc/self/mountinfo",
+            "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+             28 27 259:1 / /data\\040sets rw,noatime shared:2 - xfs /dev/nvme0n1p1 rw,attr2\n\
+             29 28 259:2 / /data\\040sets/journal rw - ext4 /dev/nvme1n1 rw,data=journal\n\
+             30 27 0:50 / /data rw - tmpfs none rw\n",
+        )]);
+        let of = |path: &str| Mount::of(root.path(), Path::new(path)).unwrap();
+        assert_eq!(of("/data sets/a/b").file_system, "xfs");
+        assert_eq!(of("/data sets/a/b").source, "/dev/nvme0n1p1");
+        assert_eq!(of("/data sets/journal/a").option("data"), Some("journal"));
+        assert_eq!((of("/datax").file_system.as_str(), of("/data/x").file_system.as_str()), ("ext4", "tmpfs"));
+        assert_eq!(of("/datax").option("data"), None);
+        assert_eq!(Mount::of(Path::new("/no such root"), Path::new("/")), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! Descriptor 0, which cuFile may close: a library that has 0 where it means "no descriptor" closes standard input, and
+//! the next file that anybody opens is then read by whoever reads standard input.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::FdFlags;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+
+/// A second descriptor of what standard input is, to put it back from.
+pub(super) struct StandardInput {
+    saved: OwnedFd,
+    /// Whether it was closed before, and `/dev/null` was opened in its place.
+    pub(super) was_closed: bool,
+}
+
+impl StandardInput {
+    /// Makes sure that descriptor 0 is open, and keeps a second one of it.
+    ///
+    /// # Errors
+    /// No descriptor is left, or there is no `/dev/null`.
+    pub(super) fn protect() -> io::Result<StandardInput> {
+        let was_closed = match save() {
+            Ok(saved) => return Ok(StandardInput { saved, was_closed: false }),
+            Err(rustix::io::Errno::BADF) => {
+                let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+                keep_if_standard_input(null)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(StandardInput { saved: save()?, was_closed })
+    }
+
+    /// Puts it back if it has been closed since; says whether.
+    pub(super) fn restore(&self) -> bool {
+        if rustix::io::fcntl_getfd(io::stdin().as_fd()).is_ok() {
+            return false;
+        }
+        // The system gives the lowest number that is free: 0, unless another thread has opened a file there by now,
+        // which must not be closed behind its back.
+        match rustix::io::dup(&self.saved) {
+            Ok(fd) => keep_if_standard_input(fd),
+            Err(_) => false,
+        }
+    }
+}
+
+fn save() -> rustix::io::Result<OwnedFd> {
+    // Behind the three that programs expect.
+    rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)
+}
+
+/// Keeps the descriptor open for good if it is number 0, for programs that are run too; closes it if not.
+fn keep_if_standard_input(fd: OwnedFd) -> bool {
+    if fd.as_raw_fd() != 0 {
+        return false;
+    }
+    // It cannot fail on an open descriptor, and would only mean that a child has none.
+    let _ = rustix::io::fcntl_setfd(&fd, FdFlags::empty());
+    let _ = fd.into_raw_fd();
+    true
+}

@@ -1,0 +1,281 @@
+//! DLPack: how a tensor's memory is lent to NumPy, PyTorch, JAX and others without a copy, and given back exactly once.
+//!
+//! The structs are those of `dlpack.h` (github.com/dmlc/dlpack): `DLManagedTensorVersioned` of version 1.0, and
+//! `DLManagedTensor` for consumers from before it.
+
+use crate::cuda::Span;
+use bytes::Bytes;
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+/// Version of the structs that are made.
+pub const VERSION: (u32, u32) = (1, 0);
+
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`.
+pub const READ_ONLY: u64 = 1;
+
+/// `DLPACK_FLAG_BITMASK_IS_COPIED`.
+pub const IS_COPIED: u64 = 2;
+
+/// Type of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElementType {
+    /// `DLDataTypeCode`: 0 signed, 1 unsigned, 2 IEEE float, 4 bfloat, 6 bool, 10 and 12 8-bit floats.
+    pub code: u8,
+    /// Bits of an element.
+    pub bits: u8,
+}
+
+/// Memory that a tensor lies in, with what keeps it.
+pub struct Memory {
+    address: *mut c_void,
+    len: usize,
+    /// `DLDeviceType` and number.
+    device: (i32, i32),
+    owner: Box<dyn Send>,
+}
+
+// SAFETY: the address is only a number here; what it leads to is kept by `owner`, which may be sent.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// `kDLCPU`: the host's.
+    pub const HOST: i32 = 1;
+    /// `kDLCUDA`: a GPU's.
+    pub const CUDA: i32 = 2;
+
+    /// Bytes of the host's memory.
+    pub fn host(bytes: Bytes) -> Memory {
+        let address = if bytes.is_empty() { ptr::null_mut() } else { bytes.as_ptr().cast_mut().cast() };
+        Memory { address, len: bytes.len(), device: (Memory::HOST, 0), owner: Box::new(bytes) }
+    }
+
+    /// A range of a GPU's memory, for as long as `owner` is kept as well, which says when the range may be used for
+    /// something else.
+    pub fn cuda(span: Span, owner: impl Send + 'static) -> Memory {
+        let address =
+            if span.is_empty() { ptr::null_mut() } else { ptr::without_provenance_mut(span.address() as usize) };
+        // Devices are a handful.
+        let device = (Memory::CUDA, span.memory().context().info().index as i32);
+        Memory { address, len: span.len(), device, owner: Box::new((span, owner)) }
+    }
+
+    /// `DLDeviceType` and number of the device.
+    pub fn device(&self) -> (i32, i32) {
+        self.device
+    }
+}
+
+/// A tensor to be lent: `DLManagedTensorVersioned`, owned until [`into_raw`](Tensor::into_raw) hands it over.
+pub struct Tensor {
+    raw: NonNull<Lent<Versioned>>,
+}
+
+// SAFETY: sole owner of a `Lent`, whose owner is `Send` and whose pointers lead to memory that it keeps.
+unsafe impl Send for Tensor {}
+
+impl Tensor {
+    /// A row-major tensor over `memory`. `flags` are of the `DLPACK_FLAG_BITMASK`s. `None` where the shape has another
+    /// number of bytes than the memory, or a dimension of 2^63 and more.
+    pub fn new(memory: Memory, element: ElementType, shape: &[u64], flags: u64) -> Option<Tensor> {
+        let make = |tensor| Versioned {
+            version: Version { major: VERSION.0, minor: VERSION.1 },
+            context: ptr::null_mut(),
+            deleter: Some(delete::<Versioned>),
+            flags,
+            tensor,
+        };
+        Some(Tensor { raw: lend(memory, element, shape, make)? })
+    }
+
+    /// The address of the `DLManagedTensorVersioned`, which is the caller's now: whoever has it calls its `deleter`
+    /// once, from any thread.
+    pub fn into_raw(self) -> *mut c_void {
+        let raw = self.raw;
+        std::mem::forget(self);
+        raw.as_ptr().cast()
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from `lend` and was not handed over, so this is the one time that it is freed.
+        drop(unsafe { Box::from_raw(self.raw.as_ptr()) });
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({:p})", self.raw)
+    }
+}
+
+/// As [`Tensor`], for consumers from before version 1.0: the address of a `DLManagedTensor`, to be freed by its
+/// `deleter`. It cannot say that memory is not to be written.
+pub fn into_legacy_raw(memory: Memory, element: ElementType, shape: &[u64]) -> Option<*mut c_void> {
+    let make = |tensor| Legacy { tensor, context: ptr::null_mut(), deleter: Some(delete::<Legacy>) };
+    Some(lend(memory, element, shape, make)?.as_ptr().cast())
+}
+
+#[repr(C)]
+struct Version {
+    major: u32,
+    minor: u32,
+}
+
+#[repr(C)]
+struct Device {
+    kind: i32,
+    number: i32,
+}
+
+#[repr(C)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// `DLTensor`.
+#[repr(C)]
+struct RawTensor {
+    data: *mut c_void,
+    device: Device,
+    dimensions: i32,
+    dtype: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `DLManagedTensor`.
+#[repr(C)]
+struct Legacy {
+    tensor: RawTensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Legacy)>,
+}
+
+/// `DLManagedTensorVersioned`.
+#[repr(C)]
+struct Versioned {
+    version: Version,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
+    flags: u64,
+    tensor: RawTensor,
+}
+
+/// What the consumer gets the address of, and behind it what that borrows. `repr(C)`: a pointer to the whole is one to
+/// its first field.
+#[repr(C)]
+struct Lent<Managed> {
+    managed: Managed,
+    _owner: Box<dyn Send>,
+    /// Shape, and behind it the strides.
+    _dimensions: Box<[i64]>,
+}
+
+fn lend<Managed>(
+    memory: Memory,
+    element: ElementType,
+    shape: &[u64],
+    make: impl FnOnce(RawTensor) -> Managed,
+) -> Option<NonNull<Lent<Managed>>> {
+    let bytes = shape.iter().try_fold(u64::from(element.bits / 8), |bytes, &dimension| bytes.checked_mul(dimension))?;
+    if bytes != memory.len as u64 {
+        return None;
+    }
+    let mut dimensions = Vec::with_capacity(shape.len() * 2);
+    for &dimension in shape {
+        dimensions.push(i64::try_from(dimension).ok()?);
+    }
+    for index in 1..=shape.len() {
+        dimensions.push(shape[index..].iter().map(|&dimension| dimension.max(1) as i64).product());
+    }
+    let mut dimensions = dimensions.into_boxed_slice();
+    let (of_shape, of_strides) = dimensions.split_at_mut(shape.len());
+    let tensor = RawTensor {
+        data: memory.address,
+        device: Device { kind: memory.device.0, number: memory.device.1 },
+        dimensions: i32::try_from(shape.len()).ok()?,
+        dtype: DataType { code: element.code, bits: element.bits, lanes: 1 },
+        shape: of_shape.as_mut_ptr(),
+        strides: of_strides.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    let lent = Lent { managed: make(tensor), _owner: memory.owner, _dimensions: dimensions };
+    NonNull::new(Box::into_raw(Box::new(lent)))
+}
+
+/// Frees a tensor. Called by the consumer, once.
+unsafe extern "C" fn delete<Managed>(managed: *mut Managed) {
+    if managed.is_null() {
+        return;
+    }
+    // SAFETY: `managed` is the first field of a `Lent<Managed>` that `lend` has boxed (`repr(C)`), and the contract of
+    // DLPack is that its deleter is called once, when nobody uses the tensor any more.
+    drop(unsafe { Box::from_raw(managed.cast::<Lent<Managed>>()) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const F32: ElementType = ElementType { code: 2, bits: 32 };
+
+    fn counted(len: usize) -> (Arc<()>, Memory) {
+        struct Owner(Vec<u8>, #[expect(dead_code, reason = "it is counted")] Arc<()>);
+        impl AsRef<[u8]> for Owner {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        let count = Arc::new(());
+        let bytes = Bytes::from_owner(Owner((0..len).map(|byte| byte as u8).collect(), Arc::clone(&count)));
+        (count, Memory::host(bytes))
+    }
+
+    #[test]
+    fn a_tensor_is_what_the_header_says() {
+        assert_eq!((size_of::<RawTensor>(), size_of::<Versioned>(), size_of::<Legacy>()), (48, 80, 64));
+        let (count, memory) = counted(2 * 3 * 4 * 4);
+        let raw = Tensor::new(memory, F32, &[2, 3, 4], READ_ONLY).unwrap().into_raw().cast::<Versioned>();
+        // SAFETY: made above and not freed.
+        let Versioned { version, flags, tensor, deleter, .. } = unsafe { &*raw };
+        assert_eq!((version.major, *flags, tensor.dimensions, tensor.dtype.bits), (1, READ_ONLY, 3, 32));
+        // SAFETY: the tensor has three dimensions and three strides.
+        let shape = unsafe { std::slice::from_raw_parts(tensor.shape, 3) };
+        // SAFETY: as above.
+        let strides = unsafe { std::slice::from_raw_parts(tensor.strides, 3) };
+        assert_eq!((shape, strides), (&[2, 3, 4][..], &[12, 4, 1][..]));
+        // SAFETY: the tensor has 96 bytes.
+        let data = unsafe { std::slice::from_raw_parts(tensor.data.cast::<u8>(), 96) };
+        assert!(data.iter().copied().eq(0..96) && Arc::strong_count(&count) == 2);
+        let delete = deleter.unwrap();
+        // SAFETY: once, and nothing of it is used behind this.
+        unsafe { delete(raw) };
+        assert_eq!(Arc::strong_count(&count), 1, "freed once");
+    }
+
+    #[test]
+    fn what_nobody_takes_is_freed() {
+        let (count, memory) = counted(8);
+        drop(Tensor::new(memory, F32, &[2], 0).unwrap());
+        assert_eq!(Arc::strong_count(&count), 1);
+        let (count, memory) = counted(8);
+        let raw = into_legacy_raw(memory, F32, &[1, 2]).unwrap().cast::<Legacy>();
+        // SAFETY: made above and not freed.
+        let delete = unsafe { &*raw }.deleter.unwrap();
+        // SAFETY: once, and nothing of it is used behind this.
+        unsafe { delete(raw) };
+        assert_eq!(Arc::strong_count(&count), 1);
+        for shape in [&[3][..], &[1 << 63, 2], &[]] {
+            let (count, memory) = counted(8);
+            assert!(Tensor::new(memory, F32, shape, 0).is_none());
+            assert_eq!(Arc::strong_count(&count), 1);
+        }
+    }
+}

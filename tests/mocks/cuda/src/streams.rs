@@ -1,0 +1,194 @@
+//! Streams: queues that a thread each works off.
+
+use crate::abi::{Code, INVALID_HANDLE};
+use crate::order::{Actor, Clock};
+use crate::state::{Held, State, hold, moved, wait};
+use crate::work::Work;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// `CU_STREAM_LEGACY`.
+const LEGACY: usize = 1;
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: usize = 2;
+
+pub struct Stream {
+    pub device: usize,
+    queue: VecDeque<Queued>,
+    is_busy: bool,
+    /// What is put into it next is behind this.
+    pub clock: Clock,
+    /// Its work is finished, and then its thread.
+    pub is_destroyed: bool,
+    is_default: bool,
+}
+
+struct Queued {
+    number: u64,
+    clock: Clock,
+    work: Work,
+}
+
+/// A place in a stream that was recorded in an event.
+pub struct Mark {
+    /// What it is behind.
+    pub clock: Clock,
+    pub done: OnceLock<Instant>,
+}
+
+impl Stream {
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.is_busy
+    }
+
+    /// Whether somebody has made it and not destroyed it.
+    pub fn is_alive(&self) -> bool {
+        !self.is_destroyed && !self.is_default
+    }
+}
+
+impl State {
+    /// A new stream, with its thread.
+    pub fn start_stream(&mut self, device: usize, is_default: bool) -> usize {
+        let id = self.next_handle();
+        let clock = Clock::default();
+        let (queue, is_busy, is_destroyed) = (VecDeque::new(), false, false);
+        self.streams.insert(id, Stream { device, queue, is_busy, clock, is_destroyed, is_default });
+        std::thread::spawn(move || work_off(id));
+        id
+    }
+
+    /// The stream that a handle means.
+    pub fn stream(&mut self, handle: usize) -> Result<usize, Code> {
+        if handle > PER_THREAD {
+            let found = self.streams.get(&handle).filter(|stream| stream.is_alive());
+            return found.map(|_| handle).ok_or(self.unknown());
+        }
+        let device = self.current()?;
+        let thread = (handle == PER_THREAD).then(|| std::thread::current().id());
+        debug_assert!(thread.is_some() || handle <= LEGACY);
+        if let Some(&id) = self.defaults.get(&(device, thread)) {
+            return Ok(id);
+        }
+        let id = self.start_stream(device, true);
+        self.defaults.insert((device, thread), id);
+        Ok(id)
+    }
+
+    /// As `stream`, of the device whose context is current: no work can be given to another one's.
+    pub fn own_stream(&mut self, handle: usize) -> Result<(usize, usize), Code> {
+        let device = self.current()?;
+        let stream = self.stream(handle)?;
+        if self.streams[&stream].device == device { Ok((stream, device)) } else { Err(INVALID_HANDLE) }
+    }
+
+    /// Puts work into a stream.
+    pub fn submit(&mut self, id: usize, work: Work) -> Result<(), Code> {
+        let stream = self.streams.get_mut(&id).ok_or(INVALID_HANDLE)?;
+        let device = stream.device;
+        if let Some((left, code)) = self.device(device).lost {
+            if left == 0 {
+                self.poison(device, code);
+                return Err(code);
+            }
+            self.device(device).lost = Some((left - 1, code));
+        }
+        let number = self.step(id, &work);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.queue.push_back(Queued { number, clock: stream.clock.clone(), work });
+        }
+        moved();
+        Ok(())
+    }
+
+    /// The number that work gets in its stream, which is behind all that the host knows then.
+    fn step(&mut self, id: usize, work: &Work) -> u64 {
+        let Some(stream) = self.streams.get_mut(&id) else { return 0 };
+        stream.clock.join(&self.known);
+        if let Work::Wait(mark) = work {
+            stream.clock.join(&mark.clock);
+        }
+        stream.clock.step(id)
+    }
+
+    /// A mark of all that is in a stream, put behind it.
+    pub fn mark(&mut self, id: usize) -> Result<Arc<Mark>, Code> {
+        let clock = self.streams.get(&id).ok_or(INVALID_HANDLE)?.clock.clone();
+        let mark = Arc::new(Mark { clock, done: OnceLock::new() });
+        self.submit(id, Work::Mark(Arc::clone(&mark)))?;
+        Ok(mark)
+    }
+
+    /// The host has learned that all in a stream is done.
+    pub fn know_stream(&mut self, id: usize) {
+        if let Some(stream) = self.streams.get(&id) {
+            self.known.join(&stream.clock);
+        }
+    }
+}
+
+/// Waits until all streams of a device, or the one that is named, are idle, or the device is gone.
+pub fn wait_until_idle(mut held: Held, device: usize, only: Option<usize>) -> Result<Held, Code> {
+    loop {
+        held.check(device)?;
+        let of_it = |(&id, stream): (&usize, &Stream)| {
+            stream.device != device || only.is_some_and(|only| only != id) || stream.is_idle()
+        };
+        if held.streams.iter().all(of_it) {
+            return Ok(held);
+        }
+        held = wait(held);
+    }
+}
+
+/// The thread of a stream.
+fn work_off(id: usize) {
+    let mut held = hold();
+    loop {
+        let Some(stream) = held.streams.get_mut(&id) else { return };
+        let device = stream.device;
+        let is_ready = match stream.queue.front() {
+            None if stream.is_destroyed => {
+                held.streams.remove(&id);
+                moved();
+                return;
+            }
+            None => false,
+            Some(Queued { work: Work::Wait(mark), .. }) => mark.done.get().is_some(),
+            Some(_) => true,
+        };
+        let is_gone = held.check(device).is_err();
+        let Some(stream) = held.streams.get_mut(&id) else { return };
+        if is_gone && !stream.queue.is_empty() {
+            // Nothing is carried out any more, and nobody waits for it for ever.
+            let rest = std::mem::take(&mut stream.queue);
+            rest.iter().for_each(|queued| queued.work.give_up());
+            moved();
+            continue;
+        }
+        let next = if is_ready { stream.queue.pop_front() } else { None };
+        let Some(Queued { number, clock, work }) = next else {
+            held = wait(held);
+            continue;
+        };
+        stream.is_busy = true;
+        let time = held.time_of(&work);
+        drop(held);
+        sleep(time);
+        let actor = Actor { stream: id, number, clock, what: work.name() };
+        work.carry_out(device, &actor);
+        held = hold();
+        if let Some(stream) = held.streams.get_mut(&id) {
+            stream.is_busy = false;
+        }
+        moved();
+    }
+}
+
+/// Takes a time, or none.
+pub fn sleep(time: Duration) {
+    if !time.is_zero() {
+        std::thread::sleep(time);
+    }
+}

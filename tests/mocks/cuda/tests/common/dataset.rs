@@ -1,0 +1,145 @@
+//! Data sets of every kind that matters on the way to a device: values that are all that was read, values that are
+//! slices of it, values that were made or decoded, integers of the index, and samples that are bad.
+
+use super::Random;
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+use uringload::dataset::{
+    DType, Dataset, Field, FileTable, Folder, FolderOptions, Labels, LineFormat, LineOptions, Lines, LitData,
+    LitDataOptions, Mds, MdsOptions, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span, Value,
+};
+use uringload::{Error, ErrorKind, Result};
+
+/// Height, width and channels of all images.
+pub const IMAGE: [u64; 3] = [9, 14, 3];
+const IMAGE_BYTES: usize = 9 * 14 * 3;
+const MIXED_BYTES: u64 = IMAGE_BYTES as u64 + 200;
+
+/// A data set, and the folder that it lies in.
+pub struct Made {
+    pub dataset: Arc<dyn Dataset>,
+    _folder: TempDir,
+}
+
+/// One file for each sample, of tokens of 2 bytes, some empty, with a label for each.
+pub fn texts(count: usize, random: &mut Random) -> Made {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    for number in 0..count {
+        let class = folder.path().join(["cat", "dog"][number % 2]);
+        std::fs::create_dir_all(&class).expect("a class folder");
+        let len = if random.chance(8) { 0 } else { random.below(9000) };
+        std::fs::write(class.join(format!("{number:04}")), random.bytes(len * 2)).expect("a file");
+    }
+    let options = FolderOptions { labels: Labels::Required, dtype: DType::U16, ..FolderOptions::default() };
+    let dataset = Arc::new(Folder::open_with(&[folder.path()], &options).expect("a folder"));
+    Made { dataset, _folder: folder }
+}
+
+/// Images in one file, one behind the other.
+pub fn images(count: usize, random: &mut Random) -> Made {
+    records(count, IMAGE_BYTES as u64, DType::U8, IMAGE.to_vec(), random)
+}
+
+/// Samples of an image, tokens at odd addresses, numbers that are computed, and a label. Some are bad, if asked.
+pub fn mixed(count: usize, bad: bool, random: &mut Random) -> Made {
+    let Made { dataset, _folder } = records(count, MIXED_BYTES, DType::U8, Vec::new(), random);
+    let field = |name: &str, dtype, shape| Field { name: name.into(), dtype, shape };
+    let fields = vec![
+        field("image", DType::U8, Shape::Fixed(IMAGE.to_vec())),
+        field("text", DType::U16, Shape::Ragged),
+        field("made", DType::F32, Shape::Fixed(vec![3])),
+        field("label", DType::I64, Shape::Fixed(Vec::new())),
+    ];
+    Made { dataset: Arc::new(Mixed { records: dataset, schema: Schema { fields }, bad }), _folder }
+}
+
+/// Numbers and text out of a table, which are made and not read.
+pub fn table(count: usize, random: &mut Random) -> Made {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let row = |number: usize| format!("{number},{}.25,{}\n", random.below(1000), "text ".repeat(random.below(60)));
+    let rows: String = std::iter::once("label,score,text\n".to_owned()).chain((0..count).map(row)).collect();
+    std::fs::write(folder.path().join("table.csv"), rows).expect("a file");
+    let options = LineOptions { format: LineFormat::Csv, no_sidecars: true, ..LineOptions::default() };
+    let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("a table"));
+    Made { dataset, _folder: folder }
+}
+
+/// Samples that are cut from shards which are decoded first.
+pub fn decoded(which: usize) -> Made {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
+    let dataset: Arc<dyn Dataset> = match which % 3 {
+        0 => Arc::new(Mds::open(&[data.join("mds-zip/zstd")], &MdsOptions::default()).expect("shards")),
+        1 => Arc::new(Mds::open(&[data.join("mds-zip/gz")], &MdsOptions::default()).expect("shards")),
+        _ => Arc::new(LitData::open(&[data.join("litdata-zip/sample")], &LitDataOptions::default()).expect("chunks")),
+    };
+    let _folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    Made { dataset, _folder }
+}
+
+fn records(count: usize, record_bytes: u64, dtype: DType, shape: Vec<u64>, random: &mut Random) -> Made {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    std::fs::write(folder.path().join("records"), random.bytes(count * record_bytes as usize)).expect("a file");
+    let options = RecordOptions { record_bytes, dtype, shape, ..RecordOptions::default() };
+    let dataset = Arc::new(Records::open(&[folder.path()], &options).expect("records"));
+    Made { dataset, _folder: folder }
+}
+
+struct Mixed {
+    records: Arc<dyn Dataset>,
+    schema: Schema,
+    bad: bool,
+}
+
+impl Dataset for Mixed {
+    fn files(&self) -> &FileTable {
+        self.records.files()
+    }
+
+    fn format(&self) -> &'static str {
+        "mixed"
+    }
+
+    fn len(&self) -> u64 {
+        self.records.len()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        self.records.spans(id, out);
+    }
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        if self.bad && id.0 % 11 == 4 {
+            return Err(Error::new(ErrorKind::Corrupt, "a bad sample, on purpose"));
+        }
+        let record = &raw[0];
+        let tokens = usize::from(record[IMAGE_BYTES]) % 90;
+        let text = IMAGE_BYTES + 1;
+        let made: Bytes = record[..3].iter().flat_map(|&byte| (f32::from(byte) / 3.0).to_le_bytes()).collect();
+        let slices = [record.slice(..IMAGE_BYTES), record.slice(text..text + tokens * 2), made];
+        out.values.extend(slices.map(Value::Bytes));
+        out.values.push(Value::I64(id.0 as i64 * 3 - 7));
+        Ok(())
+    }
+
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        self.records.key(id, out);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.records.bytes()
+    }
+
+    fn largest(&self, count: u64) -> u64 {
+        self.records.largest(count)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.records.fingerprint()
+    }
+}

@@ -1,0 +1,251 @@
+//! A mock driver for each test: a copy of the library that was built, so that no test sees what another one set.
+// Each test is a crate of its own and uses its own part of this module.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod case;
+pub mod dataset;
+
+use libloading::Library;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+use tempfile::TempDir;
+use uringload::sys::cuda::{Context, Driver, ProbeError, Span, StreamRef};
+
+/// What stands for each driver that is loaded; they are never unloaded, as they have threads.
+pub struct Mock {
+    library: std::mem::ManuallyDrop<Library>,
+    folder: TempDir,
+}
+
+/// Counters that are zero when everything was given back.
+pub const ALIVE: [&str; 6] = ["contexts", "streams", "events", "modules", "allocations", "registrations"];
+
+impl Mock {
+    /// A driver with these settings.
+    pub fn new(settings: &str) -> Mock {
+        Mock::made_of(&built(), settings)
+    }
+
+    /// A driver that lacks a function: its name in the file is another one.
+    pub fn without(symbol: &str, settings: &str) -> Mock {
+        let mut bytes = built();
+        let (name, mut other) = (symbol.as_bytes(), symbol.as_bytes().to_vec());
+        *other.last_mut().expect("a name") = b'X';
+        let mut at = 0;
+        let mut found = 0;
+        while let Some(next) = bytes[at..].windows(name.len()).position(|window| window == name) {
+            at += next;
+            bytes[at..at + name.len()].copy_from_slice(&other);
+            found += 1;
+        }
+        assert!(found > 0, "{symbol} is nowhere in the library");
+        Mock::made_of(&bytes, settings)
+    }
+
+    fn made_of(bytes: &[u8], settings: &str) -> Mock {
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let path = folder.path().join("libcuda.so.1");
+        std::fs::write(&path, bytes).expect("room for the library");
+        // SAFETY: the library is the mock; loading it runs nothing but Rust's own initialisers.
+        let library = std::mem::ManuallyDrop::new(unsafe { Library::new(&path) }.expect("a library"));
+        let mock = Mock { library, folder };
+        mock.configure(settings);
+        mock
+    }
+
+    /// Where the library is, as `libcuda.so.1`.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("libcuda.so.1")
+    }
+
+    /// The folder of the library, for LD_LIBRARY_PATH.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn open(&self) -> Result<Driver, ProbeError> {
+        Driver::open(Some(&self.path()))
+    }
+
+    /// The context of device 0.
+    pub fn context(&self) -> Context {
+        Context::new(&self.open().expect("a driver"), 0).expect("a context")
+    }
+
+    pub fn configure(&self, settings: &str) {
+        let text = CString::new(settings).expect("no zero");
+        // SAFETY: the type is that of the mock's definition.
+        let configure = unsafe { self.function::<unsafe extern "C" fn(*const c_char) -> c_int>("mock_cuda_configure") };
+        // SAFETY: the text ends with a zero and outlives the call.
+        let code = unsafe { configure(text.as_ptr()) };
+        assert_eq!(code, 0, "{settings}");
+    }
+
+    /// As it was in the beginning, but for what is alive.
+    pub fn reset(&self) {
+        // SAFETY: the type is that of the mock's definition.
+        let reset = unsafe { self.function::<unsafe extern "C" fn() -> c_int>("mock_cuda_reset") };
+        // SAFETY: it takes nothing.
+        assert_eq!(unsafe { reset() }, 0);
+    }
+
+    /// A counter.
+    pub fn count(&self, name: &str) -> u64 {
+        let text = CString::new(name).expect("no zero");
+        let mut count = 0;
+        // SAFETY: the type is that of the mock's definition.
+        let ask = unsafe { self.function::<unsafe extern "C" fn(*const c_char, *mut u64) -> c_int>("mock_cuda_count") };
+        // SAFETY: the text ends with a zero, the place is one for a `u64`, and both outlive the call.
+        let code = unsafe { ask(text.as_ptr(), &raw mut count) };
+        assert_eq!(code, 0, "no counter {name}");
+        count
+    }
+
+    /// What was done against the rules.
+    pub fn violations(&self) -> Vec<String> {
+        type Ask = unsafe extern "C" fn(usize, *mut c_char, c_int) -> c_int;
+        // SAFETY: the type is that of the mock's definition.
+        let ask = unsafe { self.function::<Ask>("mock_cuda_violation") };
+        let text = |index| {
+            let mut bytes = vec![0u8; 512];
+            // SAFETY: the buffer has the length that is told.
+            let code = unsafe { ask(index, bytes.as_mut_ptr().cast(), bytes.len() as c_int) };
+            let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
+            (code == 0).then_some(text)
+        };
+        (0..).map_while(text).collect()
+    }
+
+    /// Fails if anything was not given back, or was done against the rules.
+    pub fn assert_clean(&self) {
+        assert_eq!(self.violations(), Vec::<String>::new());
+        self.assert_given_back();
+    }
+
+    /// Fails if anything was not given back.
+    pub fn assert_given_back(&self) {
+        let alive: Vec<_> =
+            ALIVE.iter().map(|name| (*name, self.count(name))).filter(|(_, count)| *count > 0).collect();
+        assert!(alive.is_empty(), "not given back: {alive:?}");
+    }
+
+    /// Puts a trainer's kernel into a stream, which reads `span` for so long.
+    pub fn consume(&self, context: &Context, stream: StreamRef, span: &Span, time: Duration) -> Answer {
+        self.consume_bytes(context, stream, span.address(), span.len(), time)
+    }
+
+    /// As `consume`, of bytes at an address.
+    pub fn consume_bytes(
+        &self,
+        context: &Context,
+        stream: StreamRef,
+        address: u64,
+        len: usize,
+        time: Duration,
+    ) -> Answer {
+        type Consume = unsafe extern "C" fn(*mut c_void, u64, usize, u64, *mut usize) -> c_int;
+        let _current = context.enter().expect("a context");
+        // SAFETY: the type is that of the mock's definition.
+        let consume = unsafe { self.function::<Consume>("mock_cuda_consume") };
+        let mut number = 0;
+        let micros = time.as_micros() as u64;
+        // SAFETY: the stream lives, by the word of whoever made the reference; the place is one for a number.
+        let code = unsafe { consume(stream.as_raw(), address, len, micros, &raw mut number) };
+        Answer { code, number, stream, len }
+    }
+
+    /// What a trainer's kernel has read, when it is done; the code where it was not carried out.
+    pub fn consumed(&self, context: &Context, answer: &Answer) -> Result<Vec<u8>, c_int> {
+        type Consumed = unsafe extern "C" fn(*mut c_void, usize, *mut u8, usize) -> c_int;
+        if answer.code != 0 {
+            return Err(answer.code);
+        }
+        let _current = context.enter().expect("a context");
+        // SAFETY: the type is that of the mock's definition.
+        let consumed = unsafe { self.function::<Consumed>("mock_cuda_consumed") };
+        let mut bytes = vec![0; answer.len];
+        // SAFETY: as above; the buffer has the length that is told.
+        let code = unsafe { consumed(answer.stream.as_raw(), answer.number, bytes.as_mut_ptr(), bytes.len()) };
+        if code == 0 { Ok(bytes) } else { Err(code) }
+    }
+
+    /// A function of the library.
+    ///
+    /// # Safety
+    /// `T` is a pointer to a function of its type.
+    pub unsafe fn function<T: Copy>(&self, name: &str) -> T {
+        // SAFETY: by the word of the caller; the library is never unloaded.
+        *unsafe { self.library.get(name.as_bytes()) }.expect("a function of the mock")
+    }
+}
+
+/// A trainer's kernel on its way.
+pub struct Answer {
+    code: c_int,
+    number: usize,
+    stream: StreamRef,
+    len: usize,
+}
+
+/// The library that cargo has built beside this test.
+fn built() -> Vec<u8> {
+    let test = std::env::current_exe().expect("a path");
+    let path = test.parent().expect("a folder").join("liburingload_mock_cuda.so");
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Numbers that a seed makes again.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    pub fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> =
+            std::iter::repeat_with(|| self.next().to_le_bytes()).take(len / 8 + 1).flatten().collect();
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+/// Says that something could not be tested here, and why, past the capture of the test harness.
+pub fn skip(reason: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+}
+
+/// Runs `work` on a thread of its own and fails if it takes longer than `bound`: a hang is a failure, not a long wait.
+pub fn within<T: Send + 'static>(bound: Duration, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let _ = sender.send(work());
+    });
+    match receiver.recv_timeout(bound) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("not done after {bound:?}: it hangs"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("a thread that ends well has sent its result"),
+        },
+    }
+}
