@@ -260,7 +260,7 @@ impl Lane {
             if let Some(place) = self.begun.iter().position(|begun| begun.number == block.batch)
                 && let Some(mut begun) = self.begun.remove(place)
             {
-                let placed = self.place(&mut begun, block.bytes);
+                let placed = self.place(&mut begun, block.bytes, &block.known_as);
                 self.begun.insert(place, begun);
                 placed?;
             }
@@ -270,12 +270,22 @@ impl Lane {
         Ok(())
     }
 
-    /// Starts to copy a block to the batch's memory; returns whether there is room.
-    fn place(&mut self, begun: &mut Begun, block: Bytes) -> Result<bool, CudaError> {
+    /// Starts to copy a block to the batch's memory; returns whether there is room. Values of it are slices of
+    /// `known_as`.
+    fn place(&mut self, begun: &mut Begun, block: Bytes, known_as: &Bytes) -> Result<bool, CudaError> {
         let Some(span) = self.room(begun, block.len()) else { return Ok(false) };
-        begun.placed.push(Placed { host: block.as_ptr().addr(), len: block.len(), device: span.address() });
+        begun.placed.push(Placed { host: known_as.as_ptr().addr(), len: block.len(), device: span.address() });
         self.copy(block, &span)?;
         Ok(true)
+    }
+
+    /// Starts to copy those blocks of a batch that came early and found no memory until its end.
+    fn place_rest(&mut self, begun: &mut Begun) -> Result<bool, CudaError> {
+        let mut all = true;
+        for block in self.early.extract_if(.., |block| block.batch == begun.number).collect::<Vec<_>>() {
+            all &= self.place(begun, block.bytes, &block.known_as)?;
+        }
+        Ok(all)
     }
 
     fn room(&self, begun: &mut Begun, len: usize) -> Option<Span> {
@@ -310,8 +320,12 @@ impl Lane {
             let host = block.as_ptr().addr();
             placed.iter().any(|placed| placed.host == host && placed.len == block.len())
         };
+        if !self.place_rest(begun).map_err(failed)? {
+            staging.give(part);
+            return Err(self.too_small("its blocks", begun.raw.len()));
+        }
         for (block, used) in deferred.blocks.iter().zip(layout::blocks_in_use(batch, deferred)) {
-            if used && !is_placed(&begun.placed, block) && !self.place(begun, block.clone()).map_err(failed)? {
+            if used && !is_placed(&begun.placed, block) && !self.place(begun, block.clone(), block).map_err(failed)? {
                 staging.give(part);
                 return Err(self.too_small("its blocks", begun.raw.len()));
             }
