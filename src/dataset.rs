@@ -314,8 +314,8 @@ pub trait Dataset: Send + Sync + 'static {
         true
     }
 
-    /// Bytes of a value of field `field` for each byte that it is stored in, at most: more than 1 where numbers are made
-    /// of text, or of fewer bytes than their type has.
+    /// Bytes of a value of field `field` for each byte that it is stored in, at most: more than 1 where numbers are
+    /// made of text, or of fewer bytes than their type has.
     fn widening(&self, _field: usize) -> u64 {
         1
     }
