@@ -14,8 +14,8 @@ use uringload::sys::dlpack::{IS_COPIED, Memory};
 
 /// A tensor on the host or on a GPU: contiguous, row-major, and writable, because nobody but its holder has its memory.
 ///
-/// It speaks DLPack (`numpy.from_dlpack`, `torch.from_dlpack`, `jax.dlpack.from_dlpack`) and, on the host, NumPy's array
-/// interface (`numpy.asarray`). Whatever is made of it keeps the memory alive.
+/// It speaks DLPack (`numpy.from_dlpack`, `torch.from_dlpack`, `jax.dlpack.from_dlpack`) and, on the host, NumPy's
+/// array interface (`numpy.asarray`). Whatever is made of it keeps the memory alive.
 ///
 /// # Why it may be written to
 /// `bytes` shares its memory with no one that reads or writes it through Rust: `batch::Shared` has copied what other
@@ -127,8 +127,8 @@ fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
         Some(-1) => Ok(None),
         Some(stream @ 3..) => {
             let raw = ptr::without_provenance_mut(usize::try_from(stream)?);
-            // SAFETY: by the contract of `__dlpack__` the consumer gives a `cudaStream_t` of its own, on which it uses the
-            // tensor, so that it lives at least as long.
+            // SAFETY: by the contract of `__dlpack__` the consumer gives a `cudaStream_t` of its own, on which it uses
+            // the tensor, so that it lives at least as long.
             Ok(Some(unsafe { StreamRef::from_raw(raw) }))
         }
         // 0 is one default stream to some and the other to others, and the array API forbids it.
@@ -242,8 +242,8 @@ impl Tensor {
     }
 
     /// DLPack: the memory in a capsule; one of version 1 where `max_version` takes it. Of a GPU's, what is put into
-    /// `stream` from here on waits for the values: None and 1 are the default stream, 2 that of the thread, -1 none, and
-    /// anything else is a `cudaStream_t`.
+    /// `stream` from here on waits for the values: None and 1 are the default stream, 2 that of the thread, -1 none,
+    /// and anything else is a `cudaStream_t`.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import pathlib
+import subprocess
+import sys
 import types
 from typing import Any
 
@@ -274,6 +276,20 @@ def test_a_device_that_fails_is_an_error_and_nothing_hangs(records: pathlib.Path
             for _ in loader:
                 pass
         assert caught.value.kind == "Device" and caught.value.remedy
+
+
+def test_an_interpreter_ends_with_batches_on_a_device(records: pathlib.Path, mock: Mock) -> None:
+    script = f"""
+import uringload
+loader = uringload.DataLoader({str(records)!r}, record_bytes=256, batch_size=32, output="dlpack", device="cuda:0",
+                              cuda_library={str(mock.path)!r})
+batches = iter(loader)
+held = [next(batches)["data"].__dlpack__() for _ in range(3)] + [next(batches)]
+print(len(held))
+"""
+    for forget in ("", "import os; del loader"):
+        done = subprocess.run([sys.executable, "-c", script + forget], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", ""), done.stderr
 
 
 @needs_torch

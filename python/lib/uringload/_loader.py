@@ -46,8 +46,8 @@ class DataLoader:
         seed: what random orders derive from, with the epoch.
         drop_last: leave out samples that do not fill a batch on every rank. Without, a rank that has one sample fewer
             gets one twice, marked in ``batch.padding``: all ranks have the same number of batches in any case.
-        rank, world_size: which of the equal processes this is; without, RANK and WORLD_SIZE, or SLURM's or Open MPI's
-            variables tell, and a line of the log says so.
+        rank, world_size: which of the equal processes this is; without, Ray Train's context, RANK and WORLD_SIZE, or
+            SLURM's or Open MPI's variables tell, and a line of the log says so.
         order: "distributed" for the very order of torch's DistributedSampler.
         sampler: numbers of the samples of this rank, in their order: a torch sampler or a list.
         output: "torch", "numpy" or "dlpack".
