@@ -77,10 +77,10 @@ impl DeviceColumn {
     }
 
     /// The column's memory, to be lent, and the flags that go with it. It is there for what is put into `stream` from
-    /// here on; give the stream that the consumer names (`__dlpack__(stream=)` in Python). It is the consumer's until it
-    /// frees the tensor, and is used again once what is in the stream by then is done. Without a stream nothing waits:
-    /// the consumer sees to it that the column is there ([`DeviceBatch::wait`]), and that its work is done when it frees
-    /// the tensor. On the host the stream plays no part, and the memory is not to be written.
+    /// here on; give the stream that the consumer names (`__dlpack__(stream=)` in Python). It is the consumer's until
+    /// it frees the tensor, and is used again once what is in the stream by then is done. Without a stream nothing
+    /// waits: the consumer sees to it that the column is there ([`DeviceBatch::wait`]), and that its work is done when
+    /// it frees the tensor. On the host the stream plays no part, and the memory is not to be written.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.

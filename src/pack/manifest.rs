@@ -175,8 +175,8 @@ impl Destination {
     }
 }
 
-/// What the folder's manifest says, with nobody else at work there. Shards that are to be replaced are gone then, and so
-/// is that.
+/// What the folder's manifest says, with nobody else at work there. Where shards are to be replaced they are gone, and
+/// it is that of the ones to come.
 fn prepare_alone(pack: &Pack, wanted: &Manifest) -> Result<Option<Manifest>> {
     let place = &pack.folder;
     // What is half written of a manifest was written before any shard.
