@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use collation::{Collate, PadValue, Padding};
-pub use device::{Device, DeviceKind, DeviceRoute};
+pub use device::{Device, DeviceKind, DeviceRoute, GDS_OPEN_BOUND, Gds, GdsRoute, GdsSearch, GdsTrial};
 pub use errors::{MaxFailures, OnError};
 pub use fallback::{Cause, Fallback};
 pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, SHARD_SAMPLES, Shuffle, WINDOW_SAMPLES};
@@ -156,6 +156,8 @@ pub enum EngineKind {
     Threads,
     /// A simulated disk.
     Sim,
+    /// Threads that have cuFile read straight into a GPU's memory.
+    Gds,
 }
 
 impl fmt::Display for EngineKind {
@@ -164,6 +166,7 @@ impl fmt::Display for EngineKind {
             EngineKind::Uring => "uring",
             EngineKind::Threads => "threads",
             EngineKind::Sim => "sim",
+            EngineKind::Gds => "gds",
         })
     }
 }

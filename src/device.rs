@@ -240,6 +240,7 @@ fn route(context: &Context, lane: &Lane, pinned: bool) -> DeviceRoute {
         pinned,
         flags: lane.notice() == Notice::Flag,
         memory_bytes: lane.memory_bytes(),
+        gds: None,
     }
 }
 

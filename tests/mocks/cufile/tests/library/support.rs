@@ -70,7 +70,7 @@ impl Mock {
 
     pub fn search(&self) -> Search {
         let scratch = Some(self.scratch.path().into());
-        Search { library: Some(path()), places: Vec::new(), scratch, bound: BOUND }
+        Search { library: Some(path()), scratch, bound: BOUND, ..Search::default() }
     }
 
     /// Files and folders that are left in the folder for temporary files.
