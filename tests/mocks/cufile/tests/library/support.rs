@@ -30,7 +30,7 @@ impl Mock {
         // SAFETY: the mock has no initialisers.
         let library = unsafe { Library::open(Some(path()), RTLD_NOW | RTLD_LOCAL) }.expect("the mock loads");
         let mock = Mock { library, scratch: tempfile::tempdir().unwrap(), _turn: turn };
-        for knob in 0..=Knob::ConfigurationBytes as u32 {
+        for knob in 0..=Knob::Faults as u32 {
             mock.set_number(knob, 0);
         }
         mock.set(Knob::Version, 1200);
