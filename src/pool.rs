@@ -75,6 +75,17 @@ impl Pool {
         Pool { backed, ..Pool::over(arena, whole, longest_sample, bell) }
     }
 
+    /// As it was made, with all of its memory home, for another longest sample and another bell.
+    #[must_use]
+    pub(crate) fn renewed(mut self, longest_sample: usize, bell: Arc<Bell>) -> Pool {
+        debug_assert!(self.is_whole() && self.free.len() == 1);
+        let backed = self.backed;
+        match self.free.pop() {
+            Some(whole) => Pool { backed, ..Pool::over(self.arena, whole, longest_sample, bell) },
+            None => self,
+        }
+    }
+
     fn over(arena: Arena, whole: Part, longest_sample: usize, bell: Arc<Bell>) -> Pool {
         debug_assert!(whole.offset() == 0 && whole.len().is_multiple_of(BLOCK_ALIGNMENT));
         let bytes = whole.len();
