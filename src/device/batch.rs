@@ -66,9 +66,10 @@ pub enum DeviceForm {
 
 impl DeviceColumn {
     /// The column as a tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a copy. It
-    /// is there for what is put into `stream` from here on; give the stream that the consumer names (`__dlpack__(stream=)`
-    /// in Python). Its memory is the consumer's until it frees the tensor, and is used again once what is in the stream
-    /// by then is done. On the host the stream plays no part, and the memory must not be written.
+    /// is there for what is put into `stream` from here on; give the stream that the consumer names
+    /// (`__dlpack__(stream=)` in Python). Its memory is the consumer's until it frees the tensor, and is used again
+    /// once what is in the stream by then is done. On the host the stream plays no part, and the memory is
+    /// not to be written.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.

@@ -1,6 +1,7 @@
 //! The guards and the chain over made-up systems.
 
 use super::*;
+use std::time::Duration;
 use uringload_sys::block::{BlockDevice, BlockKind, QueueLimits};
 
 /// A system with nvidia-fs on which every guard holds.

@@ -82,12 +82,12 @@ pub(super) fn check(
     let available = uringload_sys::system::memory_available().unwrap_or(u64::MAX);
     let most = (available / 2).max(MEMORY_LIMIT);
     let ample = MEMORY_LIMIT.max(batch_bytes.saturating_mul(BATCHES_HELD));
-    let (units, limit) = match dataset.units() {
-        None => (None, config.memory_limit.unwrap_or(ample.min(most))),
+    let (units, limit, decoded) = match dataset.units() {
+        None => (None, config.memory_limit.unwrap_or(ample.min(most)), 0),
         Some(units) => {
             let wanted = wanted(units, planner()?);
             let memory = unit_memory(config, units, wanted, (batch_bytes, ample, most))?;
-            (Some(memory.0), memory.1)
+            (Some(memory.0), memory.1, (wanted.by_batch as u64).saturating_mul(units.largest_decoded()))
         }
     };
     if batch_bytes > limit {
@@ -113,7 +113,7 @@ pub(super) fn check(
     };
     let queue_capacity = (limit / mean).clamp(2, QUEUE_MAX) as usize;
     let rows = config.batch_size;
-    let batch = BatchBytes { samples, rows, payload, read: batch_bytes };
+    let batch = BatchBytes { samples, rows, payload, decoded, read: batch_bytes };
     Ok(Limits { pool_bytes: limit as usize, reserve_bytes: reserve_bytes as usize, queue_capacity, units, batch })
 }
 

@@ -96,9 +96,11 @@ fn settings(random: &mut Random, seed: u64) -> String {
 fn case(random: &mut Random) -> (dataset::Made, Case) {
     let count = 1 + random.below(80);
     let bad = random.chance(3);
-    let made = match random.below(3) {
+    let made = match random.below(6) {
         0 => dataset::texts(count, random),
         1 => dataset::images(count, random),
+        2 => dataset::table(count, random),
+        3 => dataset::decoded(random.below(3)),
         _ => dataset::mixed(count, bad, random),
     };
     let pad = Padding {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use uringload::config::{Batching, Cause, Collate, Config, Device, OnError, PackMethod, Packing, PadValue, Padding};
 use uringload::dataset::DType;
 use uringload::loader::DeviceLoader;
-use uringload::sys::cuda::Stream;
+use uringload::sys::cuda::{Stream, StreamRef};
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{ErrorKind, Loader, State};
 
@@ -52,6 +52,10 @@ fn every_form_has_the_bytes_that_the_host_has() {
         ));
         let images = dataset::images(50, &mut random);
         cases.push(Case::new(&images.dataset, Config { collate: Collate::Dense, ..config() }));
+        let table = dataset::table(50, &mut random);
+        cases.push(Case::new(&table.dataset, config()));
+        let decoded = [0, 1, 2].map(dataset::decoded);
+        cases.extend(decoded.iter().map(|made| Case::new(&made.dataset, Config { batch_size: 1, ..config() })));
         for case in &cases {
             for consumer in [Consumer::Look, TRAIN] {
                 assert!(case.check(&mock, consumer, usize::MAX) > 5);
@@ -299,5 +303,61 @@ fn a_state_goes_on_where_batches_were_handed_out() {
             drop(loader);
             mock.assert_clean();
         }
+    });
+}
+
+/// Whoever frees the tensor of a column last gives the batch's memory back, with its work in the stream still ahead.
+#[test]
+fn tensors_keep_the_memory_until_they_are_freed() {
+    within(BOUND, || {
+        let mut random = Random::new(11);
+        let mock = Mock::new("copy_us=100");
+        let images = dataset::images(120, &mut random);
+        let mut case = Case::new(&images.dataset, Config { collate: Collate::Dense, ..config() });
+        // Room for two of the largest size.
+        case.memory_limit = Some(case.build(&mock).route().devices[0].memory_bytes * 2 / 3);
+        let mut loader = case.build(&mock);
+        let mut held = None;
+        for _ in 0..15 {
+            let batch = loader.next().expect("a batch").expect("no error");
+            let context = batch.context().expect("on a device").clone();
+            let column = batch.columns[0].clone();
+            // What PyTorch computes on until it is told otherwise.
+            let tensor = column.to_dlpack(StreamRef::LEGACY).expect("a tensor");
+            let wanted = column.memory.to_host().expect("no error");
+            let place = (column.memory.address(), column.memory.len());
+            drop((batch, column));
+            if let Some(((address, len), wanted, tensor)) = held.replace((place, wanted, tensor)) {
+                let read = mock.consume_bytes(&context, StreamRef::LEGACY, address, len, Duration::from_millis(1));
+                drop(tensor);
+                assert_eq!(mock.consumed(&context, &read).expect("no error"), wanted);
+            }
+        }
+        drop(held);
+        // One that outlives its loader.
+        let batch = loader.next().expect("a batch").expect("no error");
+        let tensor = batch.columns[0].to_dlpack(StreamRef::PER_THREAD).expect("a tensor");
+        drop((loader, batch));
+        assert!(mock.count("allocations") == 1);
+        drop(tensor);
+        mock.assert_clean();
+    });
+}
+
+#[test]
+fn loaders_share_devices() {
+    within(BOUND, || {
+        let mut random = Random::new(12);
+        let mock = Mock::new("devices=2,copy_us=100,jitter_us=300");
+        let made = [dataset::mixed(80, false, &mut random), dataset::texts(80, &mut random)];
+        // Two loaders of each, to both devices and to the first.
+        std::thread::scope(|scope| {
+            for (made, devices) in made.iter().flat_map(|made| [(made, 1), (made, 2)]) {
+                let case = Case { devices, ..Case::new(&made.dataset, config()) };
+                let mock = &mock;
+                scope.spawn(move || assert_eq!(case.check(mock, TRAIN, usize::MAX), 14));
+            }
+        });
+        mock.assert_clean();
     });
 }

@@ -1,13 +1,14 @@
 //! Data sets of every kind that matters on the way to a device: values that are all that was read, values that are
-//! slices of it, values that were made, integers of the index, and samples that are bad.
+//! slices of it, values that were made or decoded, integers of the index, and samples that are bad.
 
 use super::Random;
 use bytes::Bytes;
+use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::dataset::{
-    DType, Dataset, Field, FileTable, Folder, FolderOptions, Labels, RecordOptions, Records, Sample, SampleId, Schema,
-    Shape, Span, Value,
+    DType, Dataset, Field, FileTable, Folder, FolderOptions, Labels, LineFormat, LineOptions, Lines, LitData,
+    LitDataOptions, Mds, MdsOptions, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span, Value,
 };
 use uringload::{Error, ErrorKind, Result};
 
@@ -52,6 +53,29 @@ pub fn mixed(count: usize, bad: bool, random: &mut Random) -> Made {
         field("label", DType::I64, Shape::Fixed(Vec::new())),
     ];
     Made { dataset: Arc::new(Mixed { records: dataset, schema: Schema { fields }, bad }), _folder }
+}
+
+/// Numbers and text out of a table, which are made and not read.
+pub fn table(count: usize, random: &mut Random) -> Made {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let row = |number: usize| format!("{number},{}.25,{}\n", random.below(1000), "text ".repeat(random.below(60)));
+    let rows: String = std::iter::once("label,score,text\n".to_owned()).chain((0..count).map(row)).collect();
+    std::fs::write(folder.path().join("table.csv"), rows).expect("a file");
+    let options = LineOptions { format: LineFormat::Csv, no_sidecars: true, ..LineOptions::default() };
+    let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("a table"));
+    Made { dataset, _folder: folder }
+}
+
+/// Samples that are cut from shards which are decoded first.
+pub fn decoded(which: usize) -> Made {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
+    let dataset: Arc<dyn Dataset> = match which % 3 {
+        0 => Arc::new(Mds::open(&[data.join("mds-zip/zstd")], &MdsOptions::default()).expect("shards")),
+        1 => Arc::new(Mds::open(&[data.join("mds-zip/gz")], &MdsOptions::default()).expect("shards")),
+        _ => Arc::new(LitData::open(&[data.join("litdata-zip/sample")], &LitDataOptions::default()).expect("chunks")),
+    };
+    let _folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    Made { dataset, _folder }
 }
 
 fn records(count: usize, record_bytes: u64, dtype: DType, shape: Vec<u64>, random: &mut Random) -> Made {

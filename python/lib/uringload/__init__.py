@@ -1,0 +1,68 @@
+"""A data loader that keeps a GPU fed from NVMe: io_uring, O_DIRECT, no worker processes.
+
+    loader = uringload.DataLoader("/data/train", batch_size=256, shuffle=True)
+    for epoch in range(90):
+        for batch in loader:
+            train(batch["data"], batch["label"])
+
+Importing it starts no thread and imports neither NumPy nor torch.
+"""
+
+from __future__ import annotations
+
+from ._dataset import Dataset
+from ._loader import DataLoader
+from ._output import Batch, Packed, Padded, Ragged
+from ._report import Route, Stats, Verdict
+from ._uringload import Tensor
+from .errors import (
+    ArgumentTypeError,
+    CorruptError,
+    EmptyError,
+    Error,
+    IgnoredArgumentWarning,
+    InternalError,
+    InvalidArgumentError,
+    IoError,
+    MemoryLimitError,
+    NotFoundError,
+    PermissionDeniedError,
+    ReadTimeoutError,
+    StarvedError,
+    StateMismatchError,
+    TooManyFailuresError,
+    TruncatedError,
+    UnavailableError,
+    WrongFileTypeError,
+)
+
+__all__ = [
+    "ArgumentTypeError",
+    "Batch",
+    "CorruptError",
+    "DataLoader",
+    "Dataset",
+    "EmptyError",
+    "Error",
+    "IgnoredArgumentWarning",
+    "InternalError",
+    "InvalidArgumentError",
+    "IoError",
+    "MemoryLimitError",
+    "NotFoundError",
+    "Packed",
+    "Padded",
+    "PermissionDeniedError",
+    "Ragged",
+    "ReadTimeoutError",
+    "Route",
+    "StarvedError",
+    "StateMismatchError",
+    "Stats",
+    "Tensor",
+    "TooManyFailuresError",
+    "TruncatedError",
+    "UnavailableError",
+    "Verdict",
+    "WrongFileTypeError",
+]

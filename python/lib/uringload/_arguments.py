@@ -1,0 +1,149 @@
+"""Arguments: what each may be, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .errors import IgnoredArgumentWarning, mistyped, refused
+
+#: Arguments of PyTorch's DataLoader that mean nothing here, and why.
+IGNORED = {
+    "pin_memory": "batches are read into memory of the loader's own, and nothing is copied into a pinned buffer",
+    "pin_memory_device": "batches are on the host; see device",
+    "prefetch_factor": "how much is read ahead follows from memory_limit; there are no workers to prefetch for",
+    "persistent_workers": "there are no worker processes: one thread reads, and lives as long as the loader",
+    "worker_init_fn": "there are no worker processes to initialise; a transform runs in threads of this process",
+    "multiprocessing_context": "there are no worker processes",
+    "generator": "the order derives from seed and epoch alone, so that it can be gone on with; give seed",
+    "in_order": "batches always come in the order of the epoch",
+}
+
+_UNITS = {
+    "": 1, "b": 1,
+    "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20,
+    "g": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tib": 1 << 40,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+
+
+def integer(name: str, value: Any, least: int = 0) -> int:
+    """A whole number of at least `least`. NumPy's are fine, True is none."""
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)
+        except TypeError:
+            pass
+        else:
+            if number < least or number >= 1 << 64:
+                raise refused(f"{name} cannot be {number}", f"give a whole number from {least} on")
+            return number
+    raise mistyped(f"{name} is {_typed(value)}, not a whole number", f"give {name} as an int")
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or False."""
+    if isinstance(value, bool):
+        return value
+    raise mistyped(f"{name} is {_typed(value)}, not True or False", f"give {name} as a bool")
+
+
+def number(name: str, value: Any) -> float:
+    """A finite number."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise mistyped(f"{name} is {_typed(value)}, not a number", f"give {name} as a float")
+
+
+def text(name: str, value: Any, known: Sequence[str] = ()) -> str:
+    """A string; one of `known`, if there are any."""
+    if not isinstance(value, str):
+        raise mistyped(f"{name} is {_typed(value)}, not a string", f"give {name} as a str")
+    if known and value not in known:
+        raise refused(f"{name} cannot be {value!r}", _suggestion(value, known) or f"it is one of {', '.join(known)}")
+    return value
+
+
+def names(name: str, value: Any) -> list[str]:
+    """A string, or several."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Iterable):
+        items = list(value)
+        if all(isinstance(item, str) for item in items):
+            return items
+    raise mistyped(f"{name} is {_typed(value)}, not a list of strings", f"give {name} as a list of str")
+
+
+def integers(name: str, value: Any) -> list[int]:
+    """Several whole numbers."""
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return [integer(f"{name}[{index}]", item) for index, item in enumerate(value)]
+    raise mistyped(f"{name} is {_typed(value)}, not a list of whole numbers", f"give {name} as a list of int")
+
+
+def paths(name: str, value: Any) -> list[str]:
+    """A path, or several."""
+    items = [value] if isinstance(value, (str, bytes, os.PathLike)) else value
+    if isinstance(items, Iterable):
+        found = list(items)
+        if found and all(isinstance(item, (str, bytes, os.PathLike)) for item in found):
+            return [os.fsdecode(item) for item in found]
+    raise mistyped(f"{name} is {_typed(value)}, not a path or a list of paths", "give folders, files or patterns")
+
+
+def size(name: str, value: Any) -> int:
+    """Bytes: a number, or a text such as "8GiB", "512 MB"."""
+    if not isinstance(value, str):
+        return integer(name, value)
+    import re
+
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+    scale = _UNITS.get(match[2].lower()) if match else None
+    if match is None or scale is None:
+        raise refused(f"{name} cannot be {value!r}", 'give bytes as a number, or as "512MiB", "8GB"')
+    exact = float(match[1]) * scale
+    return int(match[1]) * scale if match[1].isdigit() else int(exact)
+
+
+def choice(name: str, value: Any, known: Sequence[str]) -> str:
+    """One of a few words."""
+    return text(name, value, known)
+
+
+def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Warns of each argument that means nothing here, once, and returns the others."""
+    import warnings
+
+    others = {}
+    for name, value in given.items():
+        # What says nothing but PyTorch's default.
+        default = True if name == "in_order" else False
+        if name not in IGNORED:
+            others[name] = value
+        elif value is not None and value is not default:
+            warnings.warn(f"{name} is ignored: {IGNORED[name]}", IgnoredArgumentWarning, stacklevel=3)
+    return others
+
+
+def unknown(name: str, known: Iterable[str], where: str) -> Exception:
+    """What is said of an argument that there is not."""
+    remedy = _suggestion(name, [*known]) or "see its documentation for those that there are"
+    return mistyped(f"{where} has no argument {name!r}", remedy)
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def _typed(value: Any) -> str:
+    shown = repr(value)
+    if len(shown) > 60:
+        shown = shown[:57] + "..."
+    return f"{shown} (a {type(value).__name__})"

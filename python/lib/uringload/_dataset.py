@@ -1,0 +1,175 @@
+"""Datasets: from paths and what is wished of their files to an index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, final
+
+from . import _arguments as arguments
+from . import _log
+from . import _uringload as native
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+#: Words in the name of an encoding that say that bytes are text.
+_TEXT = frozenset({"str", "text", "string", "utf8", "json", "jsonfield", "txt", "transcript", "cls", "jsn"})
+
+
+def _strings(name: str, value: Any) -> list[str]:
+    return arguments.names(name, value)
+
+
+_WISHES: dict[str, Any] = {
+    "format": arguments.text,
+    "record_bytes": arguments.size,
+    "header_bytes": arguments.size,
+    "drop_tail": arguments.boolean,
+    "dtype": arguments.text,
+    "shape": arguments.integers,
+    "labels": arguments.boolean,
+    "block_size": arguments.integer,
+    "allow_bad_shards": arguments.boolean,
+    "verify_hashes": arguments.boolean,
+    "rows": arguments.boolean,
+    "tensors": _strings,
+    "window_tokens": arguments.integer,
+    "stride": arguments.integer,
+    "token_dtype": arguments.text,
+    "documents": arguments.boolean,
+    "fields": _strings,
+    "missing": arguments.text,
+    "columns": _strings,
+    "delimiter": arguments.text,
+    "header": arguments.boolean,
+    "index_cache": lambda name, value: arguments.paths(name, value)[0],
+    "keep_damaged": arguments.boolean,
+    "whole_records": arguments.boolean,
+    "verify_crc": arguments.boolean,
+}
+
+#: What can be wished of files.
+WISHES = tuple(_WISHES)
+
+
+@final
+class Dataset:
+    """Which samples there are and where they lie.
+
+    ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these, which
+    together are one dataset. The format is told from the files unless ``format`` says it. Formats: folder (every file
+    is a sample, folders of folders are labels), records, mds, litdata, beton, npy, npz, safetensors, hdf5, tokens,
+    tar, tfrecord, jsonl, csv, text, parquet, arrow.
+
+    Args:
+        paths: folders, files, patterns.
+        format: how files make samples.
+        record_bytes: bytes of a record, as a number or "150528", "4KiB" (records).
+        header_bytes: bytes before the first record or raw token of each file (records, tokens).
+        drop_tail: leave out bytes at a file's end that make no whole record (records).
+        dtype: type of the elements, such as "u16", "f32", "bf16" (folder, records).
+        shape: shape of a record, in elements (records).
+        labels: whether folders are classes (folder).
+        block_size: tokens of a sample (litdata).
+        allow_bad_shards: open although shards cannot be had (mds, litdata).
+        verify_hashes: check the hashes of all shards (mds).
+        rows: rows are samples, not files (npy, npz, safetensors).
+        tensors: arrays or datasets that are wanted, by name (npz, safetensors, hdf5).
+        window_tokens: tokens of a sample: the sequence length and one more (tokens).
+        stride: tokens from the start of a window to that of the next (tokens).
+        token_dtype: type of raw tokens; without it, files are Megatron-LM's (tokens).
+        documents: keep windows within documents (tokens).
+        fields: fields that are wanted, in this order (tar, tfrecord).
+        missing: "error" or "empty": what becomes of a sample that lacks a field (tar, tfrecord).
+        columns: columns that are wanted, "name" or "name:type" (jsonl, csv, text, parquet, arrow).
+        delimiter: what stands between fields (csv).
+        header: whether the first row has names (csv).
+        index_cache: folder for indexes whose file's own folder takes none.
+        keep_damaged: read the whole samples of files that are broken further on.
+        whole_records: take records as they are, also tf.train.Example (tfrecord).
+        verify_crc: compare the checksums of records (tfrecord).
+        exclude: quarantine files or lists of numbers: samples that are left out.
+    """
+
+    __slots__ = ("_native", "_paths", "_wishes", "_exclude", "__weakref__")
+
+    def __init__(self, paths: Paths, *, exclude: Paths | None = None, **wishes: Any) -> None:
+        for name in wishes:
+            if name not in _WISHES:
+                raise arguments.unknown(name, [*WISHES, "exclude"], "Dataset")
+        checked = {name: None if value is None else _WISHES[name](name, value) for name, value in wishes.items()}
+        self._paths = arguments.paths("paths", paths)
+        self._exclude = [] if exclude is None else arguments.paths("exclude", exclude)
+        self._wishes = {name: value for name, value in checked.items() if value is not None}
+        self._native = native.Dataset.open(self._paths, {**dict.fromkeys(WISHES), **self._wishes})
+        for remark in self._native.remarks:
+            _log.warning("%s", remark)
+        if self._exclude:
+            self._native = self._native.without(self._exclude)
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._native)
+
+    @property
+    def format(self) -> str:
+        """Short name of the format."""
+        return self._native.format
+
+    @property
+    def files(self) -> int:
+        """Number of files."""
+        return self._native.files
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all samples, as far as the index tells."""
+        return self._native.nbytes
+
+    @property
+    def fingerprint(self) -> str:
+        """What order and content of samples hang on: 16 digits."""
+        return self._native.fingerprint
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, where folders make labels."""
+        return self._native.classes
+
+    @property
+    def columns(self) -> dict[str, tuple[str, tuple[int, ...] | None]]:
+        """Type and shape of each column; the shape is None where values differ in length."""
+        return {
+            name: (dtype, None if shape is None else tuple(shape)) for name, dtype, shape, _ in self._native.columns
+        }
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Columns whose values are text, as the format says."""
+        return [name for name, dtype, shape, encoding in self._native.columns
+                if dtype == "u8" and shape is None and _is_text(encoding)]
+
+    @property
+    def skipped(self) -> list[tuple[str, int, str]]:
+        """What was left out: why, how often, and the first file that it happened to."""
+        return self._native.skipped
+
+    def key(self, index: int) -> str:
+        """What names a sample to a person."""
+        return os.fsdecode(self._native.key(arguments.integer("index", index)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open, (self._paths, self._exclude, self._wishes)
+
+    def __repr__(self) -> str:
+        shown = self._paths[0] if len(self._paths) == 1 else f"{len(self._paths)} paths"
+        return f"<uringload.Dataset {self.format}: {len(self)} samples in {self.files} files of {shown}>"
+
+
+def _open(paths: list[str], exclude: list[str], wishes: dict[str, Any]) -> Dataset:
+    return Dataset(paths, exclude=exclude or None, **wishes)
+
+
+def _is_text(encoding: str | None) -> bool:
+    words = "".join(char if char.isalnum() else " " for char in (encoding or "").lower()).split()
+    return any(word in _TEXT for word in words)

@@ -1,0 +1,607 @@
+"""The loader: passes over a dataset, one an epoch, and what is told of them."""
+
+from __future__ import annotations
+
+import atexit
+import operator
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, final
+
+from . import _arguments as arguments
+from . import _log, _order, _ranks, _settings
+from . import _uringload as native
+from ._dataset import WISHES, Dataset, Paths
+from ._output import OUTPUTS, Batch, Raw, converter
+from ._report import Route, Stats, Verdict, table
+from .errors import Error, InternalError, StarvedError, mistyped, refused
+
+_process = os.getpid
+
+_open_loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for loader in list(_open_loaders):
+        loader.close()
+
+
+class DataLoader:
+    """Batches of a dataset, read ahead by one thread of this process.
+
+    One pass over it, by ``for batch in loader``, is an epoch; the next pass is the next epoch, whether or not the last
+    one was finished. A batch is a dictionary of columns (`Batch`). Its memory is the loader's and goes back when the
+    last array of it is gone: who keeps many batches copies them, or raises ``memory_limit``.
+
+    Args:
+        path_or_dataset: folders, files or patterns, or a `Dataset`. Of a path, the arguments of `Dataset` may be given
+            here as well (``format``, ``record_bytes``, ``columns`` ...).
+        batch_size: samples in a batch of this rank; or else ``global_batch_size``, of all ranks together.
+        shuffle: True for a random order, of all samples where they can be read one by one; "full", "window" (with
+            ``shuffle_window`` samples), "shards" or "shards:4" (so many mixed).
+        seed: what random orders derive from, with the epoch.
+        drop_last: leave out samples that do not fill a batch on every rank. Without, a rank that has one sample fewer
+            gets one twice, marked in ``batch.padding``: all ranks have the same number of batches in any case.
+        rank, world_size: which of the equal processes this is; without, RANK and WORLD_SIZE, or SLURM's or Open MPI's
+            variables tell, and a line of the log says so.
+        order: "distributed" for the very order of torch's DistributedSampler.
+        sampler: numbers of the samples of this rank, in their order: a torch sampler or a list.
+        output: "torch", "numpy" or "dlpack".
+        device: "cpu".
+        collate: "auto" (a tensor where samples have one shape, else a list), "list", "dense", "ragged" (`Ragged`),
+            "padded" (`Padded`), or a dictionary of these by column; or a function of a list of samples.
+        ragged: "pair" (`Ragged`) or "nested" (a nested tensor of torch).
+        pad_value, max_length, pad_multiple: how padded values are filled up, cut and rounded up.
+        packing, seq_len, row_window: "first_fit", "best_fit" or "concat" puts sequences into rows (`Packed`).
+        bucket_boundaries, bucket_batch_sizes: batches of samples of about one length, as in tf.data.
+        text, binary: columns of bytes that come as lists of str or bytes; text is known of some formats.
+        key, index: a column "key" with what names samples, and "index" with their numbers.
+        on_error: what becomes of a sample that cannot be read: "raise", "warn" (skip, with a line of the log), "skip",
+            or "replace" (by another one).
+        max_failures: how many samples may fail, as a number or as a share of an epoch (0.01).
+        quarantine: a file that gets a line for each sample that cannot be had; ``exclude`` takes it back.
+        memory_limit: bytes for samples at most, as a number or "8GiB".
+        num_threads: threads that decode compressed data, and that run transforms; ``num_workers`` is the same.
+        transform: a function of a sample (a dictionary), which makes batches lists of samples unless ``collate`` is a
+            function too. batch_transform: a function of a batch. Both run in threads, in order.
+        timeout: seconds that a read may take; None or 0: any.
+        engine, io, queue_depth, read_size, io_threads, coalesce_gap, starved_after: how bytes are read; see the
+            documentation of the library.
+    """
+
+    def __init__(
+        self,
+        path_or_dataset: Paths | Dataset,
+        batch_size: int | None = None,
+        shuffle: bool | str | None = False,
+        *,
+        global_batch_size: int | None = None,
+        shuffle_window: int | None = None,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        order: str | None = None,
+        sampler: Any = None,
+        output: str = "torch",
+        device: Any = "cpu",
+        collate: str | Mapping[str, str] | Callable[[list[Any]], Any] = "auto",
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        ragged: str = "pair",
+        pad_value: int = 0,
+        max_length: int | None = None,
+        pad_multiple: int = 1,
+        packing: str | None = None,
+        seq_len: int | None = None,
+        row_window: int = _settings.ROW_WINDOW,
+        bucket_boundaries: Sequence[int] | None = None,
+        bucket_batch_sizes: Sequence[int] | None = None,
+        text: str | Sequence[str] | None = None,
+        binary: str | Sequence[str] = (),
+        key: bool = False,
+        index: bool = False,
+        on_error: str = "raise",
+        max_failures: int | float | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
+        memory_limit: int | str | None = None,
+        num_threads: int | None = None,
+        num_workers: int | None = None,
+        transform: Callable[[dict[str, Any]], Any] | None = None,
+        batch_transform: Callable[[Any], Any] | None = None,
+        timeout: float | None = None,
+        engine: str = "auto",
+        io: str = "auto",
+        queue_depth: int | None = None,
+        read_size: int | str | None = None,
+        io_threads: int | None = None,
+        coalesce_gap: int | str = 0,
+        starved_after: float = 10.0,
+        **others: Any,
+    ) -> None:
+        given = dict(locals())
+        self._arguments = {**{name: given[name] for name in _PARAMETERS}, **others}
+        wishes = self._others(arguments.ignore(others), isinstance(path_or_dataset, Dataset))
+        self._rank, self._world_size, source = _ranks.find(
+            _settings.optional(arguments.integer, "rank", rank),
+            _settings.optional(arguments.integer, "world_size", world_size, 1),
+        )
+        _settings.device(device)
+        optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
+        collate, function = self._collation(collate, collate_fn)
+        forms, of_columns = _settings.collate(collate, padding)
+        packed, bucketed = _settings.rows(
+            packing, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, padding["value"]
+        )
+        has_sizes = bucketed is not None and batch_size is None and global_batch_size is None
+        self._options: dict[str, Any] = {
+            "batch_size": 1 if has_sizes else _settings.batch_size(batch_size, global_batch_size, self._world_size),
+            "shuffle": _settings.shuffle(shuffle, shuffle_window),
+            "seed": arguments.integer("seed", seed),
+            "rank": self._rank,
+            "world_size": self._world_size,
+            "drop_last": arguments.boolean("drop_last", drop_last),
+            "engine": arguments.text("engine", engine, ("auto", "uring", "threads")),
+            "io": arguments.text("io", io, ("auto", "direct", "buffered")),
+            "queue_depth": optional(arguments.integer, "queue_depth", queue_depth, 1),
+            "read_bytes": optional(arguments.size, "read_size", read_size),
+            "io_threads": optional(arguments.integer, "io_threads", io_threads, 1),
+            "num_threads": _settings.threads(num_threads, num_workers),
+            "memory_limit": optional(arguments.size, "memory_limit", memory_limit),
+            "coalesce_gap": arguments.size("coalesce_gap", coalesce_gap),
+            "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
+            "max_failures": _settings.max_failures(max_failures),
+            "quarantine": None if quarantine is None else arguments.paths("quarantine", quarantine)[0],
+            "timeout": _settings.timeout(timeout),
+            "starved_after": arguments.number("starved_after", starved_after),
+            "collate": forms,
+            "collate_columns": of_columns,
+            "packing": packed,
+            "buckets": bucketed,
+            "key_column": arguments.boolean("key", key),
+            "index_column": arguments.boolean("index", index),
+        }
+        self._binary = arguments.names("binary", binary)
+        self._convert = converter(
+            arguments.text("output", output, OUTPUTS),
+            arguments.text("ragged", ragged, ("pair", "nested")) == "nested",
+        )
+        self._pool = self._make_pool(transform, batch_transform, function)
+        self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **wishes)
+        declared = [name for name in self.dataset.text_columns if name not in self._binary]
+        self._text = declared if text is None else arguments.names("text", text)
+        self._order = self._make_order(order, sampler)
+        self._batches = native.batches(
+            self.dataset._native, self._options, None if self._order is None else self._order.total()
+        )
+        # Told once all is known to be in order.
+        if source is not None:
+            _log.info("rank %d of %d (from %s)", self._rank, self._world_size, source)
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._closed = False
+        self._native: native.Loader | None = None
+        # The epoch that `_native` stands at the beginning of; None where it is within one.
+        self._stands_at: int | None = None
+        self._next_epoch = 0
+        # A state that the next pass goes on from.
+        self._resume: str | None = None
+        # The state behind the last batch that the user was given, where the native loader is further on.
+        self._state: str | None = None
+        # The first batch of the next epoch, which came where an error was in the place of the last of this one.
+        self._early: Raw | None = None
+        self._pass: object | None = None
+        _open_loaders.add(self)
+        if len(_open_loaders) == 1:
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)
+
+    # What is only of use while the arguments are looked at.
+
+    @staticmethod
+    def _others(others: dict[str, Any], is_open: bool) -> dict[str, Any]:
+        known = [*WISHES, "exclude"]
+        for name in others:
+            if name == "batch_sampler":
+                raise refused("batches cannot be made by a batch_sampler",
+                              "give sampler, or bucket_boundaries and bucket_batch_sizes for batches of like lengths")
+            if name not in known:
+                raise arguments.unknown(name, [*_PARAMETERS, *known], "DataLoader")
+            if is_open:
+                raise refused(f"{name} is of use where a path is opened, and this is an open dataset",
+                              f"give {name} to Dataset")
+        return others
+
+    @staticmethod
+    def _collation(collate: Any, collate_fn: Any) -> tuple[Any, Callable[[list[Any]], Any] | None]:
+        if collate_fn is not None:
+            if not callable(collate_fn):
+                raise mistyped(f"collate_fn is a {type(collate_fn).__name__}", "give a function")
+            if collate != "auto":
+                raise refused("collate and collate_fn are given", "give one of them")
+            return "auto", collate_fn
+        return ("auto", collate) if callable(collate) else (collate, None)
+
+    def _make_pool(self, transform: Any, batch_transform: Any, function: Any) -> Any:
+        for name, value in (("transform", transform), ("batch_transform", batch_transform)):
+            if value is not None and not callable(value):
+                raise mistyped(f"{name} is a {type(value).__name__}", "give a function")
+        if transform is None and batch_transform is None and function is None:
+            return None
+        from ._transform import Pool, Work
+
+        return Pool(Work(self._convert, transform, function, batch_transform), self._options["num_threads"])
+
+    def _make_order(self, order: Any, sampler: Any) -> _order.Distributed | _order.Sampled | None:
+        if sampler is not None:
+            if order is not None or self._options["shuffle"] != "off":
+                raise refused("a sampler decides about the order", "leave shuffle and order away")
+            if self._world_size > 1:
+                # The sampler has this rank's samples already.
+                self._options.update(rank=0, world_size=1)
+            return _order.sampled(sampler, len(self.dataset))
+        if order is None:
+            return None
+        arguments.text("order", order, ("distributed",))
+        shuffle, seed = self._options["shuffle"], self._options["seed"]
+        if shuffle not in ("off", "auto", "full"):
+            raise refused(f'shuffle={shuffle!r} is of no use to order="distributed"', "give True or False")
+        return _order.Distributed(len(self.dataset), self._world_size, seed, shuffle != "off")
+
+    # What others read.
+
+    @property
+    def rank(self) -> int:
+        """Which of the equal processes this is."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of equal processes."""
+        return self._world_size
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch of this rank."""
+        return int(self._options["batch_size"])
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether samples that do not fill a batch on every rank are left out."""
+        return bool(self._options["drop_last"])
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next pass."""
+        return self._next_epoch
+
+    def __len__(self) -> int:
+        """Batches in an epoch, on this rank; the same number on every rank."""
+        if self._batches is None:
+            raise TypeError("how many batches an epoch has is only known at its end, because rows are made of samples")
+        return self._batches
+
+    # Passes.
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass over the next epoch, or over what a loaded state leaves of one. It ends the last pass."""
+        with self._lock:
+            self._check()
+            epoch = self._next_epoch
+            if self._native is None or self._stands_at != epoch:
+                self._let_go()
+                self._native = self._build(epoch, self._resume)
+            self._resume = self._stands_at = None
+            if self._early is None:
+                self._state = None
+            self._next_epoch = epoch + 1
+            self._pass = token = object()
+        return _Pass(self, epoch, token)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch comes next. It does so by itself, one after the other, if nobody says it."""
+        epoch = arguments.integer("epoch", epoch)
+        with self._lock:
+            if epoch != self._next_epoch:
+                self._next_epoch = epoch
+                self._resume = None
+
+    def _build(self, epoch: int, resume: str | None = None, epochs: int | None = None) -> native.Loader:
+        order = None
+        if self._order is not None:
+            order = (self._order.ids(epoch), self._order.describe())
+            epochs = 1 if epochs is None else epochs
+        return native.Loader(
+            self.dataset._native,
+            self._options,
+            start=(epoch, 0),
+            resume=resume,
+            epochs=epochs,
+            order=order,
+            text=self._text,
+            binary=self._binary,
+        )
+
+    def _let_go(self) -> None:
+        if self._native is not None:
+            self._native.close()
+        self._native = self._early = self._stands_at = None
+
+    def _check(self) -> None:
+        if self._process != os.getpid():
+            raise refused(f"a DataLoader of process {self._process} was used in a child that was forked from it",
+                          "use it in the process that made it: it needs no workers, so num_workers=0 around it")
+        torch_data = sys.modules.get("torch.utils.data")
+        if torch_data is not None and torch_data.get_worker_info() is not None:
+            raise refused("a DataLoader was used in a worker process of torch, of which each would read every sample",
+                          "give num_workers=0 to torch's DataLoader: this one reads ahead by itself")
+        if self._closed:
+            raise refused("the DataLoader was closed", "make another one")
+
+    def read(self, indices: Iterable[int]) -> Batch:
+        """The samples of these numbers as one batch, outside of any pass: for a look at some of them.
+
+        It opens what reads anew for each call, in any process, which takes about a millisecond.
+        """
+        count, wanted = len(self.dataset), []
+        for index in indices:
+            number = operator.index(index)
+            if not -count <= number < count:
+                raise IndexError(f"there is no sample {number} among {count}")
+            wanted.append(number % count)
+        if not wanted:
+            raise refused("no samples were asked for", "name at least one")
+        alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False}
+        reading = native.Loader(
+            self.dataset._native,
+            {**self._options, **alone, "packing": None, "buckets": None},
+            epochs=1,
+            order=(wanted, "by number"),
+            text=self._text,
+            binary=self._binary,
+        )
+        try:
+            raw = reading.next()
+        finally:
+            reading.close()
+        if raw is None:
+            raise InternalError("no batch came: this is a bug of uringload (please report it)")
+        return self._convert(raw)
+
+    # States.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands: behind the last batch that was handed out, whatever was read ahead.
+
+        A small dictionary of plain values, for `json.dumps`. All but ``delivered`` is the same on every rank, and any
+        rank's state serves all of them, also where there are more or fewer.
+        """
+        import json
+
+        with self._lock:
+            self._check()
+            text = self._state
+            if text is None and self._resume is None and self._native is not None:
+                text = self._native.state()
+            if text is None:
+                probe = self._build(self._next_epoch, self._resume, epochs=0)
+                text = probe.state()
+                probe.close()
+            state: dict[str, Any] = json.loads(text or "{}")
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Has the next pass go on from a state. It must be of this dataset and this order; what differs is said."""
+        import json
+
+        if not isinstance(state_dict, Mapping):
+            raise mistyped(f"state_dict is a {type(state_dict).__name__}", "give what state_dict() returned")
+        with self._lock:
+            self._check()
+            try:
+                text = json.dumps(dict(state_dict))
+            except (TypeError, ValueError) as error:
+                raise refused(f"the state is no JSON: {error}", "give what state_dict() returned") from None
+            epoch = state_dict.get("epoch")
+            epoch = epoch if isinstance(epoch, int) and epoch >= 0 else 0
+            # Refuses what does not belong here, before anything is let go.
+            self._build(epoch, text, epochs=0).close()
+            self._let_go()
+            self._pass = self._state = None
+            self._resume, self._next_epoch = text, epoch
+
+    # Words about itself.
+
+    def stats(self) -> Stats:
+        """Counters and times since the reading began; empty before."""
+        loader = self._native
+        return Stats() if loader is None else Stats(loader.stats())
+
+    def verdict(self) -> Verdict:
+        """Who is the bottleneck, and one thing to try."""
+        loader = self._native
+        if loader is None:
+            return Verdict("unknown", 0.0, "no batch was asked for")
+        return Verdict(*loader.verdict())
+
+    def route(self) -> Route:
+        """How the bytes are really read; empty before the first pass."""
+        loader = self._native
+        return Route((None if loader is None else loader.route()) or {})
+
+    # Ends.
+
+    def close(self) -> None:
+        """Ends the reading. Batches that were handed out stay."""
+        # Without the lock, which a thread that waits for a batch holds: this ends its wait.
+        self._closed, self._pass = True, None
+        loader, self._native = self._native, None
+        _open_loaders.discard(self)
+        if self._process == os.getpid():
+            if loader is not None:
+                loader.close()
+            if self._pool is not None:
+                self._pool.close()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As its configuration: a copy begins at its first epoch.
+        return _again, (self._arguments,)
+
+    def __repr__(self) -> str:
+        shown = f"batch_size={self.batch_size}, rank {self._rank} of {self._world_size}, epoch {self._next_epoch} next"
+        return f"<uringload.DataLoader of {self.dataset!r}, {shown}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("dataset", repr(self.dataset).strip("<>")), ("batch size", str(self.batch_size)),
+                ("rank", f"{self._rank} of {self._world_size}")]
+        if self._native is not None:
+            rows += [*self.stats().rows(), ("verdict", str(self.verdict())), ("route", str(self.route()))]
+        return table(rows, "uringload.DataLoader")
+
+    # What a pass asks for.
+
+    def _pull(self, epoch: int, wait: bool) -> Raw | None:
+        """The next batch of an epoch; None: none is ready, or, after a wait, there is none any more."""
+        loader = self._native
+        if loader is None:
+            raise _closed_meanwhile()
+        raw, self._early = self._early, None
+        if raw is None:
+            try:
+                raw = loader.next() if wait else loader.try_next()
+            except Error:
+                self._state = loader.state()
+                raise
+            if raw is None:
+                if self._closed:
+                    raise _closed_meanwhile()
+                return None
+            if raw[1].epoch != epoch:
+                # An error stood in the place of the last batch of the epoch: this one is for the next pass.
+                self._early, self._stands_at = raw, raw[1].epoch
+                return None
+            self._state = None
+        if raw[1].is_last:
+            self._stands_at = epoch + 1 if self._order is None else None
+        if self._options["on_error"] == "warn":
+            for _, _, error, _ in raw[1].failed:
+                _log.warning("%s", error)
+        return raw
+
+
+_PARAMETERS = [
+    name for name in DataLoader.__init__.__code__.co_varnames[: DataLoader.__init__.__code__.co_argcount
+                                                              + DataLoader.__init__.__code__.co_kwonlyargcount]
+    if name != "self"
+]  # fmt: skip
+
+
+def _closed_meanwhile() -> Error:
+    return refused("the DataLoader was closed while it was iterated over", "close it afterwards")
+
+
+def _again(given: dict[str, Any]) -> DataLoader:
+    return DataLoader(**given)
+
+
+@final
+class _Pass:
+    """One pass over an epoch. Threads may share it: each batch goes to one of them."""
+
+    __slots__ = ("_loader", "_epoch", "_token", "_ended", "_pending")
+
+    def __init__(self, loader: DataLoader, epoch: int, token: object) -> None:
+        self._loader = loader
+        self._epoch = epoch
+        self._token = token
+        self._ended = False
+        # Batches that are being transformed, each with the state behind it.
+        self._pending: deque[tuple[Any, str | None]] = deque()
+
+    def __iter__(self) -> _Pass:
+        return self
+
+    def __next__(self) -> Any:
+        loader = self._loader
+        if loader._process != _process():
+            loader._check()
+        with loader._lock:
+            if loader._pass is not self._token:
+                self._refuse()
+            if loader._pool is not None:
+                return self._transformed(loader, loader._pool)
+            raw = self._take(loader, wait=True)
+            if raw is None:
+                raise StopIteration
+            return loader._convert(raw)
+
+    def _take(self, loader: DataLoader, wait: bool) -> Raw | None:
+        if self._ended:
+            return None
+        raw = loader._pull(self._epoch, wait)
+        # Without a wait there may be one later; with one, or where the next epoch's is there, there is none.
+        self._ended = (raw is None and (wait or loader._early is not None)) or (raw is not None and raw[1].is_last)
+        return raw
+
+    def _transformed(self, loader: DataLoader, pool: Any) -> Any:
+        from ._transform import failed
+
+        pending = self._pending
+        if loader._state is None and loader._native is not None:
+            loader._state = loader._native.state()
+        while not self._ended and len(pending) < pool.depth:
+            before = loader._state
+            try:
+                raw = self._take(loader, wait=not pending)
+            except StarvedError:
+                # It stands beside the batches. What holds the memory is worked on here, so that it comes free.
+                if not pending:
+                    raise
+                break
+            except Error as error:
+                pending.append((failed(error), loader._state))
+                continue
+            finally:
+                # What was read ahead of the user is not where the user is.
+                loader._state = before
+            if raw is None:
+                break
+            native_loader = loader._native
+            pending.append((pool.submit(raw), None if native_loader is None else native_loader.state()))
+        if not pending:
+            raise StopIteration
+        future, state = pending[0]
+        try:
+            made = future.result()
+        except BaseException as error:
+            # The state stays before the batch, so that going on from it tries the batch again. What ended only the wait
+            # (Ctrl-C) has not taken the batch.
+            if future.done() and not future.cancelled() and future.exception() is error:
+                pending.popleft()
+            if isinstance(error, StopIteration):
+                # As with generators: it would end the pass, and nobody would know.
+                raise RuntimeError("a transform raised StopIteration") from error
+            raise
+        pending.popleft()
+        loader._state = state
+        return made
+
+    def _refuse(self) -> None:
+        if self._ended and not self._pending:
+            raise StopIteration
+        loader = self._loader
+        loader._check()
+        raise refused("this pass over the DataLoader has ended, because another one began or a state was loaded",
+                      "go on with the latest iterator, or make a second DataLoader")
+
+    def __len__(self) -> int:
+        return len(self._loader)

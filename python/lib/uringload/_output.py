@@ -1,0 +1,200 @@
+"""What a batch is in Python, and how its columns become arrays of NumPy or torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from . import _uringload as native
+from .errors import unavailable
+
+#: Columns of a batch as the native part gives them, and the rest.
+Raw = tuple[list[tuple[str, str, Any]], native.Meta]
+
+OUTPUTS = ("torch", "numpy", "dlpack")
+
+#: Types that NumPy lacks, by what ml_dtypes calls them. Without ml_dtypes they come as unsigned integers of the same
+#: size: bf16 as uint16, f8e4m3 and f8e5m2 as uint8.
+_ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+
+#: Types that DLPack consumers may not know yet.
+_TORCH_FLOAT8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+
+
+class Ragged(NamedTuple):
+    """Values of any lengths, end to end: sample i has ``values[offsets[i]:offsets[i + 1]]``."""
+
+    values: Any
+    offsets: Any
+
+
+class Padded(NamedTuple):
+    """Values brought to one length, ``[samples, length]``; ``lengths`` tells how much of each row is the sample's."""
+
+    values: Any
+    lengths: Any
+
+
+class Packed(NamedTuple):
+    """Sequences end to end in rows, ``[rows, seq_len]``.
+
+    ``segment_ids`` and ``positions`` have the same shape: which piece of its row each element belongs to, from 1 (0
+    fills up), and its place there. ``cu_seqlens`` is where pieces begin if all rows are taken as one.
+    """
+
+    values: Any
+    segment_ids: Any
+    positions: Any
+    cu_seqlens: Any
+
+
+class Batch(dict[str, Any]):
+    """A batch: a dictionary of its columns, by name, with some words about its samples.
+
+    What is made of a mapping by others (a copy on a device, say) is a batch of the same columns that knows nothing of
+    its samples.
+    """
+
+    __slots__ = ("_meta",)
+
+    def __init__(self, columns: Any = (), meta: native.Meta | None = None) -> None:
+        super().__init__(columns)
+        self._meta = meta
+
+    @property
+    def ids(self) -> list[int]:
+        """Numbers of the samples in the dataset."""
+        return [] if self._meta is None else self._meta.ids
+
+    @property
+    def padding(self) -> list[bool] | None:
+        """Which samples are repeats that only fill the batch up, so that all ranks have as many; None: none is."""
+        return None if self._meta is None else self._meta.padding
+
+    @property
+    def failed(self) -> list[tuple[int, int, Exception, int | None]]:
+        """Samples that could not be had: number, position, why, and the number of the one in its place."""
+        return [] if self._meta is None else self._meta.failed
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch, from 0."""
+        return None if self._meta is None else self._meta.epoch
+
+    @property
+    def position(self) -> int | None:
+        """Samples of the epoch, over all ranks, that come before."""
+        return None if self._meta is None else self._meta.position
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """The samples one by one: dictionaries of what each column has for them."""
+        split = {name: _split(column) for name, column in self.items()}
+        known = None if self._meta is None else len(self._meta)
+        count = min((len(column) for column in split.values()), default=0) if known is None else known
+        for index in range(count):
+            yield {name: column[index] for name, column in split.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arrays are pickled as they like; the words about the samples stay here.
+        return Batch, (dict(self),)
+
+
+def _split(column: Any) -> Any:
+    """Something that has a sample's value at each index."""
+    if isinstance(column, Ragged):
+        ends = column.offsets.tolist()
+        return [column.values[start:end] for start, end in zip(ends, ends[1:])]
+    if isinstance(column, Padded):
+        return [row[:length] for row, length in zip(column.values, column.lengths.tolist())]
+    if isinstance(column, Packed):
+        return column.values
+    return column
+
+
+def converter(output: str, nested: bool) -> Callable[[Raw], Batch]:
+    """What makes batches of arrays of the kind that is asked for.
+
+    Raises `UnavailableError` where the package that has them cannot be imported.
+    """
+    tensor = {"torch": _torch, "numpy": _numpy, "dlpack": _plain}[output]()
+    ragged: Callable[[Any, Any], Any] = _nested() if nested else Ragged
+
+    def convert(raw: Raw) -> Batch:
+        columns, meta = raw
+        batch = Batch((), meta)
+        for name, form, payload in columns:
+            if form == "dense":
+                batch[name] = tensor(payload)
+            elif form == "list":
+                is_array = payload and isinstance(payload[0], native.Tensor)
+                batch[name] = [tensor(value) for value in payload] if is_array else payload
+            elif form == "ragged":
+                batch[name] = ragged(*map(tensor, payload))
+            elif form == "padded":
+                batch[name] = Padded(*map(tensor, payload))
+            else:
+                batch[name] = Packed(*map(tensor, payload))
+        return batch
+
+    return convert
+
+
+def _plain() -> Callable[[native.Tensor], Any]:
+    return lambda tensor: tensor
+
+
+def _numpy() -> Callable[[native.Tensor], Any]:
+    try:
+        import numpy
+    except ImportError as error:
+        raise unavailable('output="numpy" needs NumPy', "pip install numpy") from error
+    try:
+        import ml_dtypes
+
+        named = {name: numpy.dtype(getattr(ml_dtypes, its)) for name, its in _ML_DTYPES.items()}
+    except ImportError:
+        named = {}
+    asarray = numpy.asarray
+
+    def array(tensor: native.Tensor) -> Any:
+        if not tensor.nbytes:
+            # NumPy takes no null pointer, and of no element there is nothing to share.
+            made = numpy.zeros(tensor.shape, tensor.__array_interface__["typestr"])
+        else:
+            # By the array interface, because what NumPy before 2.1 makes by DLPack cannot be written to.
+            made = asarray(tensor)
+        dtype = named.get(tensor.dtype)
+        return made if dtype is None else made.view(dtype)
+
+    return array
+
+
+def _torch() -> Callable[[native.Tensor], Any]:
+    torch = _import_torch('output="torch"')
+    from_dlpack = torch.utils.dlpack.from_dlpack
+
+    def array(tensor: native.Tensor) -> Any:
+        name = _TORCH_FLOAT8.get(tensor.dtype)
+        if name is not None:
+            return from_dlpack(tensor.as_unsigned().__dlpack__()).view(getattr(torch, name))
+        return from_dlpack(tensor.__dlpack__())
+
+    return array
+
+
+def _nested() -> Callable[[Any, Any], Any]:
+    torch = _import_torch('ragged="nested"')
+
+    def nested(values: Any, offsets: Any) -> Any:
+        return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+    return nested
+
+
+def _import_torch(what: str) -> Any:
+    try:
+        import torch
+        import torch.utils.dlpack
+    except ImportError as error:
+        raise unavailable(f"{what} needs torch", 'pip install torch, or give output="numpy" or "dlpack"') from error
+    return torch

@@ -1,0 +1,77 @@
+"""What a loader tells of itself, for people: on a terminal, and as a table in a notebook."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Verdict(NamedTuple):
+    """Who is the bottleneck, how clearly (0 to 1), and one thing to try."""
+
+    bottleneck: str
+    share: float
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.bottleneck} ({self.share * 100:.0f} %): {self.advice}"
+
+
+class Route(dict[str, Any]):
+    """How the bytes are really read, and under "fallbacks" every step down from the best way, with its reason."""
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.get("text", "not read yet")), *self.get("fallbacks", [])])
+
+
+class Stats(dict[str, Any]):
+    """Counters, rates (a second), times (seconds) and what each thread did. Plain values: `json.dumps` takes it."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The most important of it, in words."""
+        if not self:
+            return [("batches", "none yet")]
+        wait, first, amplification = self["batch_wait"], self["first_batch_s"], self["read_amplification"]
+        ready = f", {self['batches_ready']:,} ready at once" if self["batches"] else ""
+        rows = [
+            ("batches", f"{self['batches']:,}{ready}"),
+            ("samples", f"{self['samples']:,} ({self['samples_per_s']:,.0f}/s)"),
+            ("delivered", f"{_bytes(self['bytes_delivered'])} ({_bytes(self['bytes_per_s'])}/s)"),
+            ("first batch", _time(first)),
+            ("wait for a batch", f"median {_time(wait['p50_s'])}, 99 % {_time(wait['p99_s'])}"),
+            ("a read", f"median {_time(self['read_latency']['p50_s'])}, 99 % {_time(self['read_latency']['p99_s'])}"),
+            ("reads in flight", f"{self['reads_in_flight_mean']:.1f} on average"),
+            ("read for each byte", "-" if amplification is None else f"{amplification:.2f}"),
+        ]
+        failed = self["samples_failed"] + self["samples_skipped"] + self["samples_replaced"]
+        return [*rows, ("samples that failed", f"{failed:,}")] if failed else rows
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<20} {value}" for name, value in self.rows())
+
+    def _repr_html_(self) -> str:
+        return table(self.rows())
+
+
+def table(rows: list[tuple[str, str]], caption: str = "") -> str:
+    """A small table of HTML."""
+    from html import escape
+
+    head = f"<caption>{escape(caption)}</caption>" if caption else ""
+    body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{head}{body}</table>"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} TB"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

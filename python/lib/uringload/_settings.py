@@ -1,0 +1,140 @@
+"""Arguments of a loader, checked, as the dictionary that the native part takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import _arguments as arguments
+from .errors import mistyped, refused, unavailable
+
+FORMS = ("auto", "views", "list", "dense", "ragged", "padded")
+SHUFFLES = ("off", "auto", "full", "window", "shards", "shard")
+ON_ERROR = ("raise", "warn", "skip", "replace")
+PACKINGS = ("first_fit", "best_fit", "concat")
+
+#: Samples that are packed or bucketed together where nothing else is said; the library's default.
+ROW_WINDOW = 8192
+
+
+def device(value: Any) -> str:
+    """Where batches are to be: the host, for as long as the library has no other way."""
+    name = str(value) if type(value).__name__ == "device" else arguments.text("device", value)
+    if name == "cpu":
+        return name
+    if name.partition(":")[0] == "cuda":
+        raise unavailable(
+            f"device={name!r} cannot be had: this build reads into memory of the host",
+            'give device="cpu", and move batches by tensor.to(device, non_blocking=True)',
+        )
+    raise refused(f"device cannot be {name!r}", 'give "cpu"')
+
+
+def shuffle(value: Any, window: Any) -> str:
+    """False, True, or how: "full", "window" (see `shuffle_window`), "shards" or "shards:4"."""
+    if isinstance(value, bool) or value is None:
+        how = "auto" if value else "off"
+    else:
+        how = arguments.text("shuffle", value)
+        word = how.partition(":")[0]
+        arguments.text("shuffle", word, SHUFFLES)
+        how = how.replace("shards" if word == "shards" else word, "shards" if word == "shard" else word, 1)
+    if window is None:
+        return how
+    if how not in ("auto", "window"):
+        raise refused(f"shuffle_window is of no use to shuffle={value!r}", 'give shuffle="window"')
+    return f"window:{arguments.integer('shuffle_window', window, 1)}"
+
+
+def batch_size(own: Any, of_all: Any, world_size: int) -> int:
+    """Samples in a batch of this rank, from that of one rank or that of all."""
+    if (own is None) == (of_all is None):
+        raise refused("give batch_size (of one rank) or global_batch_size (of all ranks), and not both",
+                      "DataLoader(path, batch_size=64)")
+    if own is not None:
+        return arguments.integer("batch_size", own, 1)
+    whole = arguments.integer("global_batch_size", of_all, 1)
+    if whole % world_size:
+        raise refused(f"global_batch_size {whole} is no multiple of the {world_size} ranks", "give one that is")
+    return whole // world_size
+
+
+def threads(num_threads: Any, num_workers: Any) -> int | None:
+    """Threads that decode: `num_workers` is PyTorch's name for what is closest to it."""
+    given = {name: arguments.integer(name, value) for name, value in
+             (("num_threads", num_threads), ("num_workers", num_workers)) if value is not None}
+    if len(set(given.values())) > 1:
+        raise refused(f"num_threads is {num_threads} and num_workers is {num_workers}", "give one of them")
+    return next(iter(given.values()), None)
+
+
+def form(name: str, value: Any, padding: dict[str, Any]) -> dict[str, Any]:
+    """The form of columns."""
+    word = arguments.text(name, value, FORMS)
+    return {"form": "views" if word == "list" else word, **padding}
+
+
+def collate(value: Any, padding: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+    """The form of all columns, and of those that have one of their own: a word, or words by the names of columns."""
+    if isinstance(value, Mapping):
+        forms = [(arguments.text("collate", name), form(f"collate[{name!r}]", word, padding))
+                 for name, word in value.items()]
+        return form("collate", "auto", padding), forms
+    if isinstance(value, str):
+        return form("collate", value, padding), []
+    raise mistyped(f"collate is a {type(value).__name__}",
+                   "give a word, a dictionary of words by column, or a function of a list of samples")
+
+
+def padding(pad_value: Any, max_length: Any, pad_multiple: Any) -> dict[str, Any]:
+    """How values of different lengths are brought to one."""
+    sign = -1 if isinstance(pad_value, int) and pad_value < 0 else 1
+    value = pad_value if isinstance(pad_value, bool) else abs(pad_value) if isinstance(pad_value, int) else pad_value
+    return {
+        "value": sign * arguments.integer("pad_value", value),
+        "max_length": None if max_length is None else arguments.integer("max_length", max_length, 1),
+        "multiple_of": arguments.integer("pad_multiple", pad_multiple, 1),
+    }
+
+
+def rows(
+    packing: Any, seq_len: Any, boundaries: Any, sizes: Any, window: Any, value: int
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Packing and buckets, of which there may be one."""
+    window = arguments.integer("row_window", window, 1)
+    if (packing is None) != (seq_len is None):
+        raise refused("packing and seq_len are of use together", "give both or none")
+    if (boundaries is None) != (sizes is None):
+        raise refused("bucket_boundaries and bucket_batch_sizes are of use together", "give both or none")
+    if packing is not None and sizes is not None:
+        raise refused("samples are packed or bucketed, and not both", "leave packing or the buckets away")
+    packed = bucketed = None
+    if packing is not None:
+        packed = {"method": arguments.text("packing", packing, PACKINGS), "window": window, "value": value,
+                  "seq_len": arguments.integer("seq_len", seq_len, 1)}
+    if sizes is not None:
+        bucketed = {"boundaries": arguments.integers("bucket_boundaries", boundaries), "window": window,
+                    "batch_sizes": arguments.integers("bucket_batch_sizes", sizes)}
+    return packed, bucketed
+
+
+def max_failures(value: Any) -> int | float | None:
+    """A number of samples, or a share of them."""
+    if value is None or (isinstance(value, float) and value == value):
+        return value
+    return arguments.integer("max_failures", value)
+
+
+def timeout(value: Any) -> float | None:
+    """Seconds; PyTorch's 0 is none."""
+    if value is None:
+        return None
+    seconds = arguments.number("timeout", value)
+    if seconds < 0:
+        raise refused(f"timeout cannot be {value}", "give seconds, or 0 for none")
+    return seconds or None
+
+
+def optional(check: Any, name: str, value: Any, *more: Any) -> Any:
+    """None, or what `check` says."""
+    return None if value is None else check(name, value, *more)

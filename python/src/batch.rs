@@ -1,0 +1,228 @@
+//! A batch on its way to Python: columns become tensors or lists, and what other batches could have is copied.
+
+use crate::errors;
+use crate::tensor::{Tensor, aligned};
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use uringload::batch::{Batch, Column, Data, Packed};
+use uringload::dataset::DType;
+
+/// What becomes of the values of a column that is one slice a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// A tensor each.
+    Tensors,
+    /// `str` each.
+    Text,
+    /// `bytes` each.
+    Binary,
+}
+
+/// All of a batch but its columns.
+#[pyclass(frozen)]
+pub(crate) struct Meta {
+    ids: Vec<u64>,
+    padding: Option<Vec<bool>>,
+    failed: Vec<uringload::batch::FailedSample>,
+    /// Epoch of the batch.
+    #[pyo3(get)]
+    epoch: u64,
+    /// Samples of the epoch, over all ranks, that come before it.
+    #[pyo3(get)]
+    position: u64,
+    /// Whether the epoch has no batch behind it.
+    #[pyo3(get)]
+    is_last: bool,
+}
+
+#[pymethods]
+impl Meta {
+    /// Numbers of the samples in the dataset.
+    #[getter]
+    fn ids(&self) -> Vec<u64> {
+        self.ids.clone()
+    }
+
+    /// Which samples only fill the batch up; None where none does.
+    #[getter]
+    fn padding(&self) -> Option<Vec<bool>> {
+        self.padding.clone()
+    }
+
+    /// Number of samples.
+    fn __len__(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Samples that could not be had: number, position, exception, number of the one in its place.
+    #[getter]
+    fn failed(&self, py: Python<'_>) -> Vec<(u64, u64, Py<PyAny>, Option<u64>)> {
+        let failed = self.failed.iter().map(|failed| {
+            let exception = errors::raised(py, &failed.error).into_value(py).into_any();
+            (failed.id.0, failed.position, exception, failed.replaced_by.map(|id| id.0))
+        });
+        failed.collect()
+    }
+}
+
+/// The columns as tuples of name, form and payload, and the rest. `listed` has an entry for each column.
+pub(crate) fn into_python<'py>(
+    py: Python<'py>,
+    batch: Batch,
+    listed: &[Listed],
+    ownership: Ownership,
+) -> PyResult<(Bound<'py, PyList>, Meta)> {
+    let Batch { cursor, next, ids, padding, columns, failed, .. } = batch;
+    let meta = Meta {
+        ids: ids.into_iter().map(|id| id.0).collect(),
+        padding,
+        failed,
+        epoch: cursor.epoch,
+        position: cursor.position,
+        is_last: next.epoch != cursor.epoch,
+    };
+    let kind = |index: usize| listed.get(index).copied().unwrap_or(Listed::Tensors);
+    let mut shared = Shared::find(columns.iter().enumerate().map(|(index, column)| (column, kind(index))), ownership);
+    let list = PyList::empty(py);
+    let samples = meta.ids.len();
+    for (index, column) in columns.into_iter().enumerate() {
+        list.append(column_of(py, column, kind(index), samples, &mut shared)?)?;
+    }
+    Ok((list, meta))
+}
+
+/// Whose memory the values of a dataset's batches are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ownership {
+    /// Whether samples are cut from units, which the loader keeps for later batches.
+    pub(crate) has_units: bool,
+    /// Whether single slices are of the memory that their batch was read into, or heap memory of their own.
+    pub(crate) owns_views: bool,
+}
+
+/// Which values of a batch must be copied, in the order of the columns and of the samples in them.
+///
+/// # What is not copied is the batch's alone
+/// - Values that the library lays end to end (dense, ragged, padded, packed) lie in a block that this very batch was
+///   read into, in one that it was gathered into, on a heap allocation of their own, or in a unit. A block was leased
+///   to this batch, and the reactor looks at it again when its last lease was dropped. Where there are units, nothing
+///   but a value whose `Bytes` is the only one of its memory is taken as it is.
+/// - Single slices may be anything that a parser gave; `owns_views` tells for which formats they are slices of what the
+///   batch has read, or heap memory of their own.
+///
+/// What remains are two values of one batch that overlap (a sample that comes twice, windows of tokens): they are found
+/// here by address.
+struct Shared(std::vec::IntoIter<bool>);
+
+impl Shared {
+    fn find<'a>(columns: impl Iterator<Item = (&'a Column, Listed)>, ownership: Ownership) -> Shared {
+        // Address, length, and whether it is shared for another reason than its place.
+        let mut values: Vec<(usize, usize, bool)> = Vec::new();
+        for (column, listed) in columns {
+            let Ownership { has_units, owns_views } = ownership;
+            let one = |bytes: &Bytes| (bytes.as_ptr().addr(), bytes.len(), has_units && !bytes.is_unique());
+            match &column.data {
+                Data::Dense { bytes, .. } => values.push(one(bytes)),
+                Data::Ragged { values: bytes, .. } | Data::Padded { values: bytes, .. } => values.push(one(bytes)),
+                Data::Packed(packed) => values.push(one(&packed.values)),
+                Data::Views(views) if listed == Listed::Tensors => {
+                    values
+                        .extend(views.iter().map(|view| (view.as_ptr().addr(), view.len(), has_units || !owns_views)));
+                }
+                _ => {}
+            }
+        }
+        let mut order: Vec<usize> = (0..values.len()).filter(|&index| values[index].1 > 0).collect();
+        order.sort_unstable_by_key(|&index| values[index].0);
+        let mut free = 0;
+        for index in order {
+            let (start, len, is_shared) = &mut values[index];
+            *is_shared |= *start < free;
+            free = free.max(*start + *len);
+        }
+        Shared(values.into_iter().map(|(_, _, is_shared)| is_shared).collect::<Vec<_>>().into_iter())
+    }
+
+    /// The next value, as memory that is its holder's alone.
+    fn alone(&mut self, bytes: Bytes) -> Bytes {
+        // There is an answer for each value that was asked about; without one, a copy is right.
+        if self.0.next().unwrap_or(true) { aligned(&bytes) } else { bytes }
+    }
+}
+
+/// Name, form and payload of one column.
+fn column_of<'py>(
+    py: Python<'py>,
+    column: Column,
+    listed: Listed,
+    samples: usize,
+    shared: &mut Shared,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let Column { name, dtype, data, .. } = column;
+    match data {
+        Data::Dense { shape, bytes } => {
+            let shape = std::iter::once(samples as i64).chain(shape.into_iter().map(|len| len as i64)).collect();
+            let tensor = Tensor::new(shared.alone(bytes), dtype, shape);
+            (name, "dense", tensor).into_pyobject(py)
+        }
+        Data::I64(numbers) => (name, "dense", Tensor::of_i64(&numbers)).into_pyobject(py),
+        Data::Ragged { values, offsets } => {
+            let offsets: Vec<i64> = offsets.into_iter().map(|offset| offset as i64).collect();
+            let values = flat(shared.alone(values), dtype);
+            (name, "ragged", (values, Tensor::of_i64(&offsets))).into_pyobject(py)
+        }
+        Data::Padded { length, values, lengths } => {
+            let values = Tensor::new(shared.alone(values), dtype, vec![samples as i64, length as i64]);
+            let lengths: Vec<i64> = lengths.into_iter().map(|length| length as i64).collect();
+            (name, "padded", (values, Tensor::of_i64(&lengths))).into_pyobject(py)
+        }
+        Data::Packed(packed) => (name, "packed", packed_of(&packed, dtype, shared)).into_pyobject(py),
+        Data::Views(views) => {
+            let list = match listed {
+                Listed::Tensors => {
+                    let tensors = views.into_iter().map(|view| Py::new(py, flat(shared.alone(view), dtype)));
+                    PyList::new(py, tensors.collect::<PyResult<Vec<_>>>()?)?
+                }
+                Listed::Text => {
+                    let texts = views.iter().map(|view| text(py, view)).collect::<PyResult<Vec<_>>>()?;
+                    PyList::new(py, texts)?
+                }
+                Listed::Binary => PyList::new(py, views.iter().map(|view| PyBytes::new(py, view)))?,
+            };
+            (name, "list", list).into_pyobject(py)
+        }
+        // A form that this version does not know.
+        _ => {
+            let what = format!("column {name:?} has a form that Python does not know");
+            Err(errors::refused(py, what, "ask for another collate"))
+        }
+    }
+}
+
+/// Values, segment ids, positions, and the ends of pieces.
+fn packed_of(packed: &Packed, dtype: DType, shared: &mut Shared) -> (Tensor, Tensor, Tensor, Tensor) {
+    let shape = vec![packed.rows as i64, packed.seq_len as i64];
+    let values = Tensor::new(shared.alone(packed.values.clone()), dtype, shape.clone());
+    let ends = packed.cu_seqlens();
+    let count = ends.len() as i64;
+    let segments = Tensor::of_i32(&packed.segment_ids(), shape.clone());
+    (values, segments, Tensor::of_i32(&packed.positions(), shape), Tensor::of_i32(&ends, vec![count]))
+}
+
+/// One dimension.
+fn flat(bytes: Bytes, dtype: DType) -> Tensor {
+    let elements = bytes.len() as u64 / dtype.size();
+    Tensor::new(bytes, dtype, vec![elements as i64])
+}
+
+/// As text; bytes that are not UTF-8 become lone surrogates, as in names of files.
+fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(PyString::new(py, text)),
+        Err(_) => {
+            let decoded = PyBytes::new(py, bytes).call_method1("decode", ("utf-8", "surrogateescape"))?;
+            Ok(decoded.cast_into()?)
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The extension module of the Python package: datasets, loaders and tensors, as thin as they can be. What people call
+//! is Python, in `lib/uringload`.
+
+mod batch;
+mod dataset;
+mod dlpack;
+mod errors;
+mod formats;
+mod loader;
+mod options;
+mod order;
+mod stats;
+mod tensor;
+mod wait;
+
+/// The native part of `uringload`. Not for use by itself: names and arguments may change in any version.
+#[pyo3::pymodule]
+mod _uringload {
+    #[pymodule_export]
+    use super::batch::Meta;
+    #[pymodule_export]
+    use super::dataset::Dataset;
+    #[pymodule_export]
+    use super::loader::{Loader, batches};
+    #[pymodule_export]
+    use super::tensor::Tensor;
+}

@@ -1,0 +1,240 @@
+//! A running loader, as Python has it. Where epochs begin and end, and what they are told, is Python's part.
+
+use crate::batch::{self, Listed, Meta, Ownership};
+use crate::dataset::Dataset;
+use crate::errors::{raised, refused};
+use crate::options::Options;
+use crate::order;
+use crate::stats;
+use crate::wait;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use uringload::batch::Batch;
+use uringload::dataset::DType;
+use uringload::sampler::{Cursor, Strided, for_dataset};
+use uringload::stats::Stats;
+use uringload::{Error, State};
+
+/// Batches of a dataset from a place on.
+///
+/// The lock is held for a look at the queue and never while waiting, and nobody lets go of the interpreter's lock while
+/// holding it: so threads that share a loader cannot hold each other up.
+#[pyclass(frozen)]
+pub(crate) struct Loader {
+    inner: Mutex<Option<uringload::Loader>>,
+    stats: Arc<Stats>,
+    /// Readable when a batch may be ready; made when somebody waits for the first time.
+    ready: OnceLock<OwnedFd>,
+    listed: Vec<Listed>,
+    ownership: Ownership,
+    memory_limit: u64,
+}
+
+#[pymethods]
+impl Loader {
+    /// A loader from `start` (epoch, position) or from a state on, for `epochs` epochs (None: for ever), in the order
+    /// of the options or in that of `order`: the samples of one epoch and a name. `text` and `binary` name columns
+    /// whose values are to be `str` or `bytes`.
+    #[new]
+    #[pyo3(signature = (
+        dataset, options, *, start=(0, 0), resume=None, epochs=None, order=None, text=vec![], binary=vec![]
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        dataset: &Dataset,
+        options: Options,
+        start: (u64, u64),
+        resume: Option<String>,
+        epochs: Option<u64>,
+        order: Option<(Vec<u64>, String)>,
+        text: Vec<String>,
+        binary: Vec<String>,
+    ) -> PyResult<Loader> {
+        let ownership = dataset.ownership;
+        let dataset = Arc::clone(&dataset.dataset);
+        let listed = listed(py, &*dataset, &text, &binary)?;
+        let build = move || -> Result<uringload::Loader, Error> {
+            let config = options.config(&*dataset)?;
+            let mut builder = uringload::Loader::builder(Arc::clone(&dataset)).config(config).epochs(epochs);
+            if let Some((ids, name)) = order {
+                let ids = check(ids, dataset.len())?;
+                builder = builder.sampler(Arc::new(order::Listed::new(ids, name)));
+            }
+            builder = builder.start(Cursor::new(start.0, start.1));
+            if let Some(text) = resume {
+                builder = builder.resume(&State::from_json(&text)?);
+            }
+            builder.build()
+        };
+        let inner = py.detach(build).map_err(|error| raised(py, &error))?;
+        let (stats, memory_limit) = (inner.stats(), inner.memory_limit());
+        let ready = OnceLock::new();
+        Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, listed, ownership, memory_limit })
+    }
+
+    /// The next batch: its columns and the rest. None at the end, and when the loader was closed. Waits without the
+    /// interpreter's lock, and looks at signals meanwhile.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
+        loop {
+            match self.look(py)? {
+                Some(Some(batch)) => return Ok(Some(batch::into_python(py, batch, &self.listed, self.ownership)?)),
+                Some(None) => return Ok(None),
+                None => self.wait(py)?,
+            }
+        }
+    }
+
+    /// The next batch if it is ready, else None.
+    fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
+        match self.look(py)? {
+            Some(Some(batch)) => Ok(Some(batch::into_python(py, batch, &self.listed, self.ownership)?)),
+            Some(None) | None => Ok(None),
+        }
+    }
+
+    /// The checkpoint behind the last batch that was handed out, as JSON; None when the loader was closed.
+    fn state(&self) -> Option<String> {
+        self.lock().as_ref().map(|loader| loader.state().to_json())
+    }
+
+    /// What it measures of itself.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        stats::dictionary(py, &self.stats.snapshot())
+    }
+
+    /// What limits, how clearly (0 to 1), and one thing to try.
+    fn verdict(&self) -> (String, f64, String) {
+        let verdict = self.stats.snapshot().verdict(None);
+        (verdict.bottleneck.to_string(), verdict.share, verdict.advice)
+    }
+
+    /// How the bytes are read just now; None when the loader was closed.
+    fn route<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let route = self.lock().as_ref().map(uringload::Loader::route);
+        route.map(|route| stats::route(py, &route)).transpose()
+    }
+
+    /// Bytes of memory for samples at most.
+    #[getter]
+    fn memory_limit(&self) -> u64 {
+        self.memory_limit
+    }
+
+    /// Ends the reads in flight. Batches that were handed out stay.
+    fn close(&self, py: Python<'_>) {
+        let inner = self.lock().take();
+        py.detach(|| drop(inner));
+    }
+}
+
+impl Loader {
+    fn lock(&self) -> MutexGuard<'_, Option<uringload::Loader>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None`: nothing is ready. `Some(None)`: nothing will come.
+    fn look(&self, py: Python<'_>) -> PyResult<Option<Option<Batch>>> {
+        let mut inner = self.lock();
+        let Some(loader) = inner.as_mut() else { return Ok(Some(None)) };
+        match loader.try_next() {
+            Ok(Some(batch)) => Ok(Some(Some(batch))),
+            Ok(None) if loader.is_empty() => Ok(Some(None)),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                drop(inner);
+                Err(raised(py, &error))
+            }
+        }
+    }
+
+    /// Waits for one slice of time at most.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        if self.ready.get().is_none() {
+            let made = match self.lock().as_ref() {
+                None => return Ok(()),
+                Some(loader) => loader.ready_fd().map(|fd| fd.try_clone_to_owned()),
+            };
+            // Another thread may have been first, with a copy of the same descriptor.
+            let _ = self.ready.set(made.map_err(|error| raised(py, &error))??);
+        }
+        match self.ready.get() {
+            Some(fd) => wait::until_readable(py, fd.as_fd()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        let Some(inner) = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        // Ending reads may take a moment, in which other threads of Python go on. Where there is no interpreter any
+        // more, there is nobody to hold up.
+        let mut inner = Some(inner);
+        let _ = Python::try_attach(|py| py.detach(|| drop(inner.take())));
+        drop(inner);
+    }
+}
+
+/// How many batches each rank gets of an epoch of `samples` (None: of the dataset's); None where that is only known at
+/// the end.
+#[pyfunction]
+#[pyo3(signature = (dataset, options, samples=None))]
+pub(crate) fn batches(
+    py: Python<'_>,
+    dataset: &Dataset,
+    options: Options,
+    samples: Option<u64>,
+) -> PyResult<Option<u64>> {
+    let count = || -> Result<Option<u64>, Error> {
+        let config = options.config(&*dataset.dataset)?;
+        if config.batching != uringload::config::Batching::Samples {
+            return Ok(None);
+        }
+        let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
+        let samples = match samples {
+            Some(samples) => samples,
+            None => for_dataset(&*dataset.dataset, config.shuffle, config.seed)?.len(),
+        };
+        Ok(Some(strided.batches(samples)))
+    };
+    count().map_err(|error| raised(py, &error))
+}
+
+/// What becomes of each column's values where they are slices; keys are text. An entry for each column of the schema,
+/// and one for keys behind them.
+fn listed(
+    py: Python<'_>,
+    dataset: &dyn uringload::dataset::Dataset,
+    text: &[String],
+    binary: &[String],
+) -> PyResult<Vec<Listed>> {
+    let fields = &dataset.schema().fields;
+    for name in text.iter().chain(binary) {
+        if !fields.iter().any(|field| field.name == *name && field.dtype == DType::U8) {
+            let bytes = fields.iter().filter(|field| field.dtype == DType::U8).map(|field| field.name.as_str());
+            let names: Vec<&str> = bytes.collect();
+            let what = format!("there is no column {name:?} of bytes; columns of bytes are {names:?}");
+            return Err(refused(py, what, "name one of these in text or binary"));
+        }
+    }
+    let kind = |name: &String| match () {
+        () if text.contains(name) => Listed::Text,
+        () if binary.contains(name) => Listed::Binary,
+        () => Listed::Tensors,
+    };
+    Ok(fields.iter().map(|field| kind(&field.name)).chain([Listed::Text]).collect())
+}
+
+/// Numbers of samples that are there.
+fn check(ids: Vec<u64>, samples: u64) -> Result<Vec<u64>, Error> {
+    match ids.iter().find(|&&id| id >= samples) {
+        None => Ok(ids),
+        Some(id) => {
+            let what = format!("the order names sample {id}, and the dataset has {samples}");
+            Err(crate::errors::invalid(what, "count samples from 0"))
+        }
+    }
+}

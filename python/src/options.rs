@@ -1,0 +1,222 @@
+//! What Python asks of a loader, as the library's configuration. Python has checked types and names; what values can
+//! be, the library checks.
+
+use crate::errors::invalid;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::time::Duration;
+use uringload::config::{
+    Batching, Buckets, Collate, Config, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing, PadValue,
+    Padding, SHARD_SAMPLES, Shuffle,
+};
+use uringload::dataset::{Dataset, Shape};
+use uringload::{Error, Result};
+
+/// The form of columns: "auto", "views", "dense", "ragged" or "padded".
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Form {
+    form: String,
+    value: i64,
+    max_length: Option<u64>,
+    multiple_of: u64,
+}
+
+/// Sequences packed into rows.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Packed {
+    method: String,
+    seq_len: u64,
+    window: u64,
+    value: i64,
+}
+
+/// Samples put together by their lengths.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Bucketed {
+    boundaries: Vec<u64>,
+    batch_sizes: Vec<u64>,
+    window: u64,
+}
+
+/// A number of samples, or a share of them.
+#[derive(Clone, Debug, FromPyObject)]
+pub(crate) enum Failures {
+    Count(u64),
+    Fraction(f64),
+}
+
+/// Everything that a loader is asked for. A dictionary in Python, with exactly these keys.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Options {
+    batch_size: u64,
+    shuffle: String,
+    seed: u64,
+    rank: u64,
+    world_size: u64,
+    drop_last: bool,
+    engine: String,
+    io: String,
+    queue_depth: Option<usize>,
+    read_bytes: Option<usize>,
+    io_threads: Option<usize>,
+    num_threads: Option<usize>,
+    memory_limit: Option<u64>,
+    coalesce_gap: u64,
+    on_error: String,
+    max_failures: Option<Failures>,
+    quarantine: Option<PathBuf>,
+    timeout: Option<f64>,
+    starved_after: f64,
+    collate: Form,
+    collate_columns: Vec<(String, Form)>,
+    packing: Option<Packed>,
+    buckets: Option<Bucketed>,
+    key_column: bool,
+    index_column: bool,
+}
+
+impl Options {
+    /// The library's configuration for `dataset`, for an endless run of epochs.
+    pub(crate) fn config(&self, dataset: &dyn Dataset) -> Result<Config> {
+        let mut config = Config {
+            batch_size: self.batch_size,
+            batching: self.batching()?,
+            epochs: None,
+            shuffle: shuffle(&self.shuffle)?,
+            seed: self.seed,
+            rank: self.rank,
+            world_size: self.world_size,
+            drop_last: self.drop_last,
+            engine: engine(&self.engine)?,
+            io: io(&self.io)?,
+            queue_depth: self.queue_depth,
+            read_bytes: self.read_bytes,
+            io_threads: self.io_threads,
+            num_threads: self.num_threads,
+            memory_limit: self.memory_limit,
+            coalesce_gap: self.coalesce_gap,
+            on_error: on_error(&self.on_error)?,
+            max_failures: self.max_failures.as_ref().map(|limit| match limit {
+                Failures::Count(count) => MaxFailures::Count(*count),
+                Failures::Fraction(share) => MaxFailures::Fraction(*share),
+            }),
+            quarantine: self.quarantine.clone(),
+            timeout: self.timeout.map(|timeout| seconds("timeout", timeout)).transpose()?,
+            starved_after: seconds("starved_after", self.starved_after)?,
+            collate: self.collate.collate()?,
+            key_column: self.key_column,
+            index_column: self.index_column,
+            ..Config::default()
+        };
+        for (name, form) in &self.collate_columns {
+            config.collate_columns.push((name.clone(), form.collate()?));
+        }
+        if self.collate.form == "auto" {
+            self.stack(dataset, &mut config);
+        }
+        Ok(config)
+    }
+
+    /// Columns of one shape are tensors, also where that takes a copy: a list of numbers is of no use to a trainer.
+    fn stack(&self, dataset: &dyn Dataset, config: &mut Config) {
+        for field in &dataset.schema().fields {
+            let is_named = self.collate_columns.iter().any(|(name, _)| *name == field.name);
+            if matches!(field.shape, Shape::Fixed(_)) && !is_named {
+                config.collate_columns.push((field.name.clone(), Collate::Dense));
+            }
+        }
+    }
+
+    fn batching(&self) -> Result<Batching> {
+        if let Some(Packed { method, seq_len, window, value }) = &self.packing {
+            let method = match method.as_str() {
+                "first_fit" => PackMethod::FirstFit,
+                "best_fit" => PackMethod::BestFit,
+                "concat" => PackMethod::Concat,
+                _ => return Err(unknown("packing", method, "first_fit, best_fit, concat")),
+            };
+            let pad = PadValue::Int(*value);
+            return Ok(Batching::Packed(Packing { method, seq_len: *seq_len, window: *window, pad }));
+        }
+        Ok(self.buckets.clone().map_or(Batching::Samples, |Bucketed { boundaries, batch_sizes, window }| {
+            Batching::Buckets(Buckets { boundaries, batch_sizes, window })
+        }))
+    }
+}
+
+impl Form {
+    fn collate(&self) -> Result<Collate> {
+        Ok(match self.form.as_str() {
+            "auto" => Collate::Auto,
+            "views" => Collate::Views,
+            "dense" => Collate::Dense,
+            "ragged" => Collate::Ragged,
+            "padded" => Collate::Padded(Padding {
+                value: PadValue::Int(self.value),
+                max_length: self.max_length,
+                multiple_of: self.multiple_of,
+            }),
+            other => return Err(unknown("collate", other, "auto, views, dense, ragged, padded")),
+        })
+    }
+}
+
+fn shuffle(text: &str) -> Result<Shuffle> {
+    let refuse = || unknown("shuffle", text, "off, auto, full, window[:SAMPLES], shards[:MIXED]");
+    let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number > 0).ok_or_else(refuse);
+    Ok(match text.split_once(':') {
+        None => match text {
+            "off" => Shuffle::Off,
+            "auto" => Shuffle::Auto,
+            "full" => Shuffle::Full,
+            "window" => Shuffle::Window(SHARD_SAMPLES),
+            "shards" => Shuffle::Shards { mixed: 1 },
+            _ => return Err(refuse()),
+        },
+        Some(("window", samples)) => Shuffle::Window(number(samples)?),
+        Some(("shards", mixed)) => Shuffle::Shards { mixed: number(mixed)? },
+        Some(_) => return Err(refuse()),
+    })
+}
+
+fn engine(text: &str) -> Result<EngineChoice> {
+    Ok(match text {
+        "auto" => EngineChoice::Auto,
+        "uring" => EngineChoice::Uring,
+        "threads" => EngineChoice::Threads,
+        _ => return Err(unknown("engine", text, "auto, uring, threads")),
+    })
+}
+
+fn io(text: &str) -> Result<IoChoice> {
+    Ok(match text {
+        "auto" => IoChoice::Auto,
+        "direct" => IoChoice::Direct,
+        "buffered" => IoChoice::Buffered,
+        _ => return Err(unknown("io", text, "auto, direct, buffered")),
+    })
+}
+
+fn on_error(text: &str) -> Result<OnError> {
+    Ok(match text {
+        "raise" => OnError::Raise,
+        "warn" => OnError::Warn,
+        "skip" => OnError::Skip,
+        "replace" => OnError::Replace,
+        _ => return Err(unknown("on_error", text, "raise, warn, skip, replace")),
+    })
+}
+
+fn seconds(argument: &str, seconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| invalid(format!("{argument} cannot be {seconds} seconds: {error}"), "give a number above 0"))
+}
+
+fn unknown(argument: &str, given: &str, known: &str) -> Error {
+    Error::new(uringload::ErrorKind::InvalidArgument, format!("{argument} cannot be {given:?}"))
+        .with_remedy(format!("it is one of {known}"))
+}

@@ -1,0 +1,79 @@
+"""Datasets that tests share, and what is skipped aloud where a package is absent."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import random
+
+import pytest
+
+# Launchers of the machine that tests run on say nothing about the tests.
+for _name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
+    os.environ.pop(_name, None)
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+
+needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="skipped: torch is not installed")
+needs_numpy = pytest.mark.skipif(not HAS_NUMPY, reason="skipped: NumPy is not installed")
+
+RECORD_ELEMENTS = 64
+RECORDS = 1000
+SEED = 7
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run what takes minutes too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes minutes; run with --slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A file of 1000 records of 64 32-bit integers; all elements of record i are i."""
+    path = tmp_path_factory.mktemp("records") / "all.bin"
+    path.write_bytes(b"".join(number.to_bytes(4, "little") * RECORD_ELEMENTS for number in range(RECORDS)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """200 files of different lengths in two classes; file i is i % 256, again and again."""
+    root = tmp_path_factory.mktemp("folder")
+    lengths = random.Random(SEED)
+    for index in range(200):
+        place = root / ("cat" if index % 2 else "dog")
+        place.mkdir(exist_ok=True)
+        (place / f"{index:04}.bin").write_bytes(bytes([index % 256]) * lengths.randrange(1, 9000))
+    return root
+
+
+def of_records(path: os.PathLike[str], **given: object) -> dict[str, object]:
+    """Arguments of a loader of `records`."""
+    return {
+        "path_or_dataset": path,
+        "record_bytes": 4 * RECORD_ELEMENTS,
+        "dtype": "i32",
+        "output": "numpy",
+        "batch_size": 32,
+        **given,
+    }
+
+
+def numbers(batch: object) -> list[int]:
+    """Which records are in a batch, by what is in them."""
+    data = batch["data"]  # type: ignore[index]
+    assert all((row == row[0]).all() for row in data), "a record is torn"
+    return [int(row[0]) for row in data]

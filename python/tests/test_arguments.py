@@ -1,0 +1,123 @@
+"""Arguments that cannot be are refused with their name and a remedy; PyTorch's that mean nothing are told."""
+
+from __future__ import annotations
+
+import pathlib
+import warnings
+
+import conftest
+import pytest
+from conftest import of_records
+
+import uringload
+from uringload import DataLoader
+
+pytestmark = conftest.needs_numpy
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"batch_size": "8"}, "batch_size is '8' (a str)"),
+        ({"batch_size": True}, "batch_size is True (a bool)"),
+        ({"batch_size": 0}, "batch_size cannot be 0"),
+        ({"batch_size": None}, "batch_size"),
+        ({"global_batch_size": 64}, "batch_size"),
+        ({"seed": 1.5}, "seed is 1.5 (a float)"),
+        ({"seed": -1}, "seed cannot be -1"),
+        ({"drop_last": 1}, "drop_last is 1 (a int)"),
+        ({"shuffle": "ful"}, "did you mean 'full'"),
+        ({"shuffle": "shards:0"}, "shards:0"),
+        ({"shuffle": "full", "shuffle_window": 10}, "shuffle_window"),
+        ({"on_error": "ignore"}, "on_error cannot be 'ignore'"),
+        ({"output": "jax"}, "output cannot be 'jax'"),
+        ({"collate": "pad"}, "did you mean 'padded'"),
+        ({"collate": 3}, "collate is a int"),
+        ({"collate": {"nothing": "dense"}}, "nothing"),
+        ({"collate_fn": 3}, "collate_fn is a int"),
+        ({"memory_limit": "8 parsecs"}, "memory_limit cannot be '8 parsecs'"),
+        ({"memory_limit": 4096}, "limit"),
+        ({"timeout": -1}, "timeout cannot be -1"),
+        ({"timeout": "soon"}, "timeout is 'soon'"),
+        ({"rank": 2, "world_size": 2}, "rank 2 is not below the world size 2"),
+        ({"num_threads": 1, "num_workers": 2}, "num_workers is 2"),
+        ({"packing": "first_fit"}, "seq_len"),
+        ({"batch_sampler": [[0]]}, "batch_sampler"),
+        ({"sampler": [0], "shuffle": True}, "sampler"),
+        ({"sampler": [0, 5000]}, "sample 5000"),
+        ({"text": "label"}, "label"),
+        ({"batchsize": 8}, "did you mean 'batch_size'"),
+        ({"record_byte": 8}, "did you mean 'record_bytes'"),
+        ({"device": "cuda:0"}, "device='cuda:0' cannot be had"),
+        ({"device": "tpu"}, "device cannot be 'tpu'"),
+        ({"device": 3}, "device is 3"),
+        ({"format": "folders"}, "there is no format"),
+        ({"format": "mds"}, "record_bytes is of no use to format"),
+        ({"dtype": "i33"}, "i33"),
+        ({"labels": True}, "labels is of no use to format"),
+        ({"shape": [3, 5]}, "shape"),
+        ({"path_or_dataset": 3}, "paths is 3 (a int)"),
+        ({"path_or_dataset": []}, "paths"),
+        ({"transform": 3}, "transform is a int"),
+    ],
+)
+def test_what_cannot_be_is_refused(records: pathlib.Path, given: dict[str, object], told: str) -> None:
+    with pytest.raises(uringload.Error) as caught:
+        with DataLoader(**{**of_records(records), **given}) as loader:
+            next(iter(loader))
+    error = caught.value
+    assert told in str(error), str(error)
+    assert error.remedy and error.remedy in str(error) and "\n" not in str(error)
+
+
+def test_wrong_types_are_type_errors_and_wrong_values_value_errors(records: pathlib.Path) -> None:
+    with pytest.raises(TypeError):
+        DataLoader(**of_records(records, batch_size="8"))
+    with pytest.raises(ValueError):
+        DataLoader(**of_records(records, batch_size=0))
+    with pytest.raises(FileNotFoundError) as caught:
+        DataLoader("/nowhere/at/all", batch_size=1, output="numpy")
+    assert caught.value.kind == "NotFound" and caught.value.file == "/nowhere/at/all"
+    again = __import__("pickle").loads(__import__("pickle").dumps(caught.value))
+    assert (type(again), again.file, str(again)) == (type(caught.value), caught.value.file, str(caught.value))
+
+
+def test_errors_name_file_offset_and_remedy(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "short.bin"
+    path.write_bytes(bytes(1000))
+    with pytest.raises(uringload.TruncatedError) as caught:
+        DataLoader(path, batch_size=1, record_bytes=300, output="numpy")
+    error = caught.value
+    assert error.file == str(path) and error.offset == 900 and error.remedy and error.kind == "Truncated"
+    with DataLoader(path, batch_size=1, record_bytes=300, drop_tail=True, output="numpy") as loader:
+        assert len(loader) == 3 and loader.dataset.skipped[0][1] == 1
+
+
+def test_arguments_of_pytorch_that_mean_nothing_are_told_once(records: pathlib.Path) -> None:
+    ignored = {
+        "pin_memory": True,
+        "prefetch_factor": 4,
+        "persistent_workers": True,
+        "worker_init_fn": print,
+        "multiprocessing_context": "spawn",
+        "generator": object(),
+        "pin_memory_device": "cuda",
+        "in_order": False,
+    }
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with DataLoader(**of_records(records, num_workers=2, **ignored)) as loader:
+            assert len(list(loader)) == 32
+    told = [str(warning.message) for warning in caught if warning.category is uringload.IgnoredArgumentWarning]
+    assert sorted(message.split()[0] for message in told) == sorted(ignored)
+    assert all(": " in message for message in told) and all(warning.filename == __file__ for warning in caught)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DataLoader(**of_records(records, pin_memory=False, persistent_workers=False, in_order=True)).close()
+
+
+def test_sizes_may_be_words(records: pathlib.Path) -> None:
+    with DataLoader(**of_records(records, memory_limit="64MiB", record_bytes="256B", read_size="64 KiB")) as loader:
+        batches = iter(loader)
+        next(batches)
+        assert loader._native is not None and loader._native.memory_limit == 64 << 20

@@ -1,0 +1,169 @@
+"""The real trainers: PyTorch's process groups, Lightning, Accelerate and the Trainer of Hugging Face."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import textwrap
+
+import conftest
+import pytest
+from conftest import RECORDS, numbers, of_records
+
+import uringload
+
+# Else transformers looks for a TensorFlow, which is of no use to these tests, and takes long to import.
+os.environ.setdefault("USE_TF", "0")
+
+torch = pytest.importorskip("torch", reason="skipped: torch is not installed")
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    absent = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(absent, reason=f"skipped: {package} is not installed")
+
+
+RANK = """
+    import json, os, sys
+    import torch.distributed as dist
+    import uringload
+
+    dist.init_process_group("gloo")
+    loader = uringload.DataLoader(sys.argv[1], record_bytes=256, dtype="i32", shuffle=True, seed=3,
+                                  batch_size=int(sys.argv[2]))
+    if sys.argv[3] != "-":
+        loader.load_state_dict(json.loads(sys.argv[3]))
+    seen, steps = [], 0
+    for batch in loader:
+        padding = batch.padding or [False] * len(batch.ids)
+        seen += [int(row[0]) for row, pad in zip(batch["data"], padding) if not pad]
+        steps += 1
+        if steps == int(sys.argv[4]):
+            break
+    everybody = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, (seen, steps, loader.state_dict()))
+    if dist.get_rank() == 0:
+        print(json.dumps(everybody))
+    dist.destroy_process_group()
+"""
+
+
+def launch(world_size: int, *arguments: str) -> list[tuple[list[int], int, dict[str, object]]]:
+    """What `torchrun` does, for processes of one machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(RANK), *arguments],
+            env={**os.environ, **launched, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True,
+        )
+        for rank in range(world_size)
+    ]  # fmt: skip
+    told = [process.communicate(timeout=120)[0] for process in processes]
+    assert all(process.returncode == 0 for process in processes)
+    everybody: list[tuple[list[int], int, dict[str, object]]] = json.loads(told[0])
+    return everybody
+
+
+def test_two_ranks_share_an_epoch_and_three_go_on_with_it(records: pathlib.Path) -> None:
+    first = launch(2, str(records), "32", "-", "6")
+    assert [steps for _, steps, _ in first] == [6, 6]
+    rest = launch(3, str(records), "16", json.dumps(first[1][2]), "-1")
+    assert len({steps for _, steps, _ in rest}) == 1, "every rank has the same number of steps"
+    seen = [number for numbers, _, _ in first + rest for number in numbers]
+    assert sorted(seen) == list(range(RECORDS)), "none is lost, and none comes twice"
+
+
+@needs("lightning")
+def test_lightning_trains_and_goes_on(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import lightning
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 1)
+            self.seen: list[list[int]] = []
+
+        def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
+            self.seen.append(numbers(batch))
+            return self.layer(batch["data"].float() / RECORDS).mean()  # type: ignore[no-any-return]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    place = tmp_path / "40.ckpt"
+
+    class Saves(lightning.Callback):  # type: ignore[misc, name-defined]
+        def on_train_batch_end(self, trainer: lightning.Trainer, *_: object) -> None:
+            if trainer.global_step == 40:
+                trainer.save_checkpoint(place)
+
+    def fit(**going_on: object) -> list[list[int]]:
+        model = Model()
+        trainer = lightning.Trainer(
+            accelerator="cpu", max_epochs=2, logger=False, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, default_root_dir=tmp_path, callbacks=[] if going_on else [Saves()],
+        )  # fmt: skip
+        with uringload.DataLoader(**of_records(records, shuffle=True, output="torch")) as loader:
+            trainer.fit(model, loader, **going_on)
+        return model.seen
+
+    whole = fit()
+    assert sorted(sum(whole[:32], [])) == sorted(sum(whole[32:], [])) == list(range(RECORDS))
+    assert fit(ckpt_path=str(place), weights_only=False) == whole[40:]
+
+
+@needs("accelerate")
+def test_accelerate_leaves_it_alone_and_keeps_its_state(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import accelerate
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    with uringload.DataLoader(**of_records(records, shuffle=True, output="torch")) as loader:
+        model, prepared = accelerator.prepare(torch.nn.Linear(64, 1), loader)
+        assert prepared is loader
+        accelerator.register_for_checkpointing(loader)
+        batches = iter(loader)
+        [model(next(batches)["data"].float()) for _ in range(5)]
+        accelerator.save_state(str(tmp_path / "state"))
+        rest = [numbers(batch) for batch in batches]
+        accelerator.load_state(str(tmp_path / "state"), load_kwargs={"weights_only": False})
+        assert [numbers(batch) for batch in loader] == rest and len(rest) == 27
+
+
+@needs("transformers")
+@needs("accelerate")
+def test_the_trainer_of_hugging_face(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import transformers
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 1)
+            self.seen: list[int] = []
+
+        def forward(self, data: torch.Tensor) -> dict[str, torch.Tensor]:
+            self.seen += data[:, 0].tolist()
+            return {"loss": self.layer(data.float() / RECORDS).mean()}
+
+    with uringload.DataLoader(**of_records(records, shuffle=True, output="torch")) as loader:
+
+        class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
+            def get_train_dataloader(self) -> uringload.DataLoader:
+                return loader
+
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), num_train_epochs=2, report_to=[], use_cpu=True, save_strategy="no",
+            disable_tqdm=True, remove_unused_columns=False,
+        )  # fmt: skip
+        model = Model()
+        Trainer(model=model, args=arguments, train_dataset=torch.zeros(RECORDS)).train()
+    assert len(model.seen) == 2 * RECORDS
+    assert sorted(model.seen[:RECORDS]) == sorted(model.seen[RECORDS:]) == list(range(RECORDS))
+    assert model.seen[:RECORDS] != model.seen[RECORDS:]
