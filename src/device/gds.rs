@@ -166,16 +166,21 @@ fn attempt(
         trial: None,
     };
     let mut loading = Loading { pool, straight, route };
+    let mut failed = None;
     for (index, &read) in candidates.iter().enumerate() {
         match prove(&mut loading, asked, read) {
             Ok(()) => break,
-            // One bad file is for its samples to tell.
-            Err(step) if index + 1 < candidates.len() && matches!(step.cause, Cause::GdsFile | Cause::GdsRead) => {
-                said.push(*step);
+            // One bad file is for its samples to tell. What is said of more of them is the same.
+            Err(step) if matches!(step.cause, Cause::GdsFile | Cause::GdsRead) => {
+                let first = failed.get_or_insert(step);
+                if index + 1 == candidates.len() {
+                    return Err(first.clone());
+                }
             }
             Err(step) => return Err(step),
         }
     }
+    said.extend(failed.map(|step| *step));
     if !insists {
         let trial = compare(&mut loading, context, asked)?;
         loading.route.trial = Some(trial);
@@ -271,11 +276,11 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
     let stats = Arc::new(Stats::new());
     let mut engine = loading.straight.open(asked.config, &stats).map_err(|error| work(&error.to_string()))?.engine;
     // Behind other bytes: that the offset into the buffer is kept is a part of what is to be seen.
-    let before = loading.pool.take_exact((read.len as usize).min(loading.pool.bytes() - read.len as usize));
-    let Some(mut part) = loading.pool.take_exact(read.len as usize) else { return Err(work("no room for a read")) };
+    let len = read.len.min(loading.straight.registered_bytes() / 2 / ALIGNMENT * ALIGNMENT) as usize;
+    let before = loading.pool.take_exact(len);
+    let Some(part) = loading.pool.take_exact(len) else { return Err(work("there is no room for a first read")) };
     before.into_iter().for_each(|part| loading.pool.give(part));
-    loading.pool.give(part.split_off(read.len as usize));
-    let start = part.offset();
+    let (start, reads) = (part.offset(), loading.straight.reads());
     engine.start(Read { tag: 0, file: read.file, offset: read.offset, part });
     let (begin, mut done) = (Instant::now(), Vec::new());
     while done.is_empty() && begin.elapsed() < BOUND {
@@ -286,14 +291,18 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
         return Err(hangs("a first read"));
     };
     loading.pool.give(done.part);
-    if let Some(step) = engine.said() {
-        return failed(step.cause, step.reason.into_owned());
+    let by_cufile = loading.straight.reads() > reads || (len as u64) < STRAIGHT_BYTES;
+    if let Some(step) = engine.said().filter(|_| !by_cufile) {
+        return Err(Box::new(step));
     }
     let files = asked.dataset.files();
     let got = match done.result {
         Ok(got) => got,
         Err(error) => return failed(Cause::GdsRead, format!("{}: {error}", files.path(read.file).display())),
     };
+    if !by_cufile {
+        return failed(Cause::GdsFile, format!("{}: cuFile did not read it", files.path(read.file).display()));
+    }
     let (mut there, mut here) = (vec![0; got], vec![0; got]);
     let span = loading.straight.memory().slice(start..start + got);
     let copied = span.map(|span| span.read(&mut there));

@@ -16,7 +16,7 @@ use crossbeam_queue::ArrayQueue;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use uringload_sys::cuda::{Bounce, Context, Span};
@@ -64,6 +64,8 @@ pub(crate) struct Straight {
     alignment: u32,
     kept: Mutex<Kept>,
     kept_max: usize,
+    /// Reads that cuFile has done.
+    reads: AtomicU64,
     said: ArrayQueue<Fallback>,
     file_was_said: AtomicBool,
     read_was_said: AtomicBool,
@@ -159,6 +161,7 @@ impl Straight {
             alignment: way.alignment.max(ALIGNMENT),
             kept: Mutex::default(),
             kept_max: FILES_KEPT.min(Files::open_at_once()),
+            reads: AtomicU64::new(0),
             said: ArrayQueue::new(SAID_MAX),
             file_was_said: AtomicBool::new(false),
             read_was_said: AtomicBool::new(false),
@@ -174,6 +177,11 @@ impl Straight {
     /// Bytes of it that are registered.
     pub(crate) fn registered_bytes(&self) -> u64 {
         self.registered.as_ref().map_or(0, RegisteredBuffer::len)
+    }
+
+    /// Reads that cuFile has done.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// The engine.
@@ -263,18 +271,20 @@ impl Straight {
             return Ok(None);
         };
         let known = self.known(read.file, opening)?;
+        // What is registered would be read for as long as it is, whatever has taken its place.
+        let (folder, path) = self.files.place(read.file);
+        if !Identity::at(folder.as_fd(), path)?.is_same_file(&known.identity) {
+            return Err(io::Error::other("the file was replaced by another since it was registered with cuFile"));
+        }
         let Some(handle) = known.handle.as_ref().filter(|_| !known.refused.load(Ordering::Relaxed)) else {
             return Ok(None);
         };
-        // What is registered is read for as long as it is: what has taken its place would not be.
-        let (folder, path) = self.files.place(read.file);
-        if !Identity::at(folder.as_fd(), path)?.is_same_file(&known.identity) {
-            lock(&self.kept).slots.remove(&read.file);
-            return Err(io::Error::other("the file was replaced by another since it was registered with cuFile"));
-        }
         match self.cufile.read(handle, buffer, read.part.offset() as u64, read.offset, len) {
             // At most `len`, which is the length of memory.
-            Ok(bytes) => Ok(Some(bytes as usize)),
+            Ok(bytes) => {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                Ok(Some(bytes as usize))
+            }
             Err(ReadError::Io(error)) => Err(error),
             Err(error) => {
                 let (passes, remedy) = match &error {
