@@ -68,8 +68,8 @@ impl Pool {
         Ok(Pool::over(arena, whole, longest_sample, bell))
     }
 
-    /// As `new`, of memory elsewhere, all of which is there: `arena` is its [shadow](Arena::shadow), and `whole` the part
-    /// of it that is lent out, from its first byte on.
+    /// As `new`, of memory elsewhere, all of which is there: `arena` is its [shadow](Arena::shadow), and `whole` the
+    /// part of it that is lent out, from its first byte on.
     pub fn of_shadow(arena: Arena, whole: Part, longest_sample: usize, bell: Arc<Bell>) -> Pool {
         let backed = arena.len();
         Pool { backed, ..Pool::over(arena, whole, longest_sample, bell) }

@@ -19,8 +19,8 @@ pub struct Device {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gds {
-    /// Where it can be had and a short trial on the files themselves shows it faster than reading into pinned memory and
-    /// copying, or as fast for less of the processor.
+    /// Where it can be had and a short trial on the files themselves shows it faster than reading into pinned memory
+    /// and copying, or as fast for less of the processor.
     #[default]
     Auto,
     /// It is had, or the build fails with the reason.

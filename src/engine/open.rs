@@ -2,8 +2,8 @@
 //! best one with its reason and its remedy.
 
 use super::files::Files;
-use super::sim::{Faults, Sim};
 use super::pread::Pread;
+use super::sim::{Faults, Sim};
 use super::threads::Threads;
 use super::uring::Uring;
 use super::way::{self, Way};

@@ -1,5 +1,5 @@
-//! What cuFile, files and devices do wrong while files are read straight into a device's memory: each sample comes once,
-//! byte for byte, or has its error; nothing hangs, nothing is lost.
+//! What cuFile, files and devices do wrong while files are read straight into a device's memory: each sample comes
+//! once, byte for byte, or has its error; nothing hangs, nothing is lost.
 
 mod common;
 
@@ -116,9 +116,7 @@ fn whatever_cufile_says_of_a_read_or_a_file_the_host_reads_it() {
         let truth = truth(&made.dataset);
         let case = Case { gds: cufile.choice(Gds::On), ..Case::new(&made.dataset, config()) };
         let codes: Vec<i64> = (5001..=5049).step_by(4).chain([5011, 5036, 5043, 5049, 6000, i64::MAX]).collect();
-        for (knob, cause, sign) in
-            [(Knob::ReadError, Cause::GdsRead, -1), (Knob::HandleError, Cause::GdsFile, 1)]
-        {
+        for (knob, cause, sign) in [(Knob::ReadError, Cause::GdsRead, -1), (Knob::HandleError, Cause::GdsFile, 1)] {
             for &code in &codes {
                 let mut loader = case.build(&mock);
                 cufile.set(knob, sign * code.min(i64::from(i32::MAX)));

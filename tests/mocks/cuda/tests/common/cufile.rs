@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::config::{Gds, GdsSearch};
 use uringload::dataset::{
-    ArrayFormat, ArrayOptions, ArraySamples, Arrays, DType, Dataset, Folder, FolderOptions, Labels, RecordOptions, Records,
+    ArrayFormat, ArrayOptions, ArraySamples, Arrays, DType, Dataset, Folder, FolderOptions, Labels, RecordOptions,
+    Records,
 };
 
 /// Longer than anything that does not hang.
@@ -146,7 +147,8 @@ pub fn arrays(rows: usize, random: &mut Random) -> Made {
         std::fs::write(folder.path().join(name), bytes).expect("a file");
     }
     let options = ArrayOptions { samples: ArraySamples::Rows, ..ArrayOptions::default() };
-    let dataset: Arc<dyn Dataset> = Arc::new(Arrays::open(ArrayFormat::Npy, &[folder.path()], &options).expect("arrays"));
+    let dataset: Arc<dyn Dataset> =
+        Arc::new(Arrays::open(ArrayFormat::Npy, &[folder.path()], &options).expect("arrays"));
     assert_eq!(dataset.schema().fields[0].dtype, DType::F32);
     Made { dataset, folder }
 }
