@@ -125,6 +125,11 @@ impl Collation {
         self.deferred
     }
 
+    /// Whether a column has views of what was read.
+    pub(crate) fn keeps_views(&self) -> bool {
+        self.forms.contains(&Form::Views)
+    }
+
     /// One form for each field of the schema.
     pub(crate) fn forms(&self) -> &[Form] {
         &self.forms

@@ -14,7 +14,7 @@ mod layout;
 mod ranges;
 mod transforms;
 
-use crate::collate::Collation;
+use crate::collate::{Collation, Form};
 use crate::config::{Cause, Device, DeviceKind, DeviceRoute, Fallback};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +25,7 @@ use feeder::Place;
 use lane::{Lane, Need, Shadow};
 use std::sync::Arc;
 use std::time::Duration;
-use uringload_sys::cuda::{Context, Driver, Notice, Pinned, ProbeError};
+use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
 
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
 pub(crate) use feeder::Feeder;
@@ -144,14 +144,15 @@ pub(crate) fn prepare(
     let batch = if gds.is_some() { BatchBytes { read: 0, ..batch } } else { batch };
     let need = need(dataset, collation, &transforms, batch);
     let shadow = gds.map(Loading::shadow);
+    let kernels = kernels(collation, &transforms);
     let mut staging = Pool::new((need.staged * BATCHES_HELD) as usize, 0, Arc::clone(&bell))?;
     let pinned = pin(&opened.contexts[0], &mut staging, &mut opened.fallbacks)?;
     let step = opened.contexts.len() as u64;
     let (mut lanes, mut routes) = (Vec::new(), Vec::new());
     for (first, (context, device)) in opened.contexts.iter().zip(devices).enumerate() {
         let turns = (first as u64, step);
-        let memory = (need, shadow.clone());
-        let lane = open_lane(context, device, memory, turns, &bell, stats, &mut opened.fallbacks)?;
+        let wanted = (need, &kernels[..], shadow.clone());
+        let lane = open_lane((context, device), wanted, turns, &bell, stats, &mut opened.fallbacks)?;
         routes.push(DeviceRoute { gds: gds.map(|gds| gds.route.clone()), ..route(context, &lane, pinned.is_some()) });
         lanes.push(lane);
     }
@@ -185,11 +186,26 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
     Need { raw: batch.read.saturating_add(rounding).saturating_add(staged), columns, staged }
 }
 
+/// The kernels that make the columns.
+fn kernels(collation: &Collation, transforms: &Transforms) -> Vec<Kernel> {
+    let forms = collation.forms().iter().enumerate();
+    let mut kernels: Vec<Kernel> = forms
+        .flat_map(|(index, form)| match (transforms.kernel(index), form) {
+            (Some(kernel), _) => vec![kernel],
+            (None, Form::Views) => vec![],
+            (None, Form::Dense { .. } | Form::Ragged { .. }) => vec![Kernel::Gather],
+            (None, Form::Padded(_)) => vec![Kernel::Pad],
+            (None, Form::Packed { .. }) => vec![Kernel::Gather, Kernel::Fill],
+        })
+        .collect();
+    kernels.dedup();
+    kernels
+}
+
 /// A lane with as much memory as was asked for, or as is to be had.
 fn open_lane(
-    context: &Context,
-    device: &Device,
-    (need, shadow): (Need, Option<Shadow>),
+    (context, device): (&Context, &Device),
+    (need, kernels, shadow): (Need, &[Kernel], Option<Shadow>),
     turns: (u64, u64),
     bell: &Arc<Bell>,
     stats: &Arc<Stats>,
@@ -207,7 +223,7 @@ fn open_lane(
     let wanted = limit.unwrap_or(one.saturating_mul(BATCHES_HELD));
     let mut bytes = wanted;
     loop {
-        match Lane::open(context, (need, bytes), shadow.clone(), turns, bell, stats) {
+        match Lane::open(context, (need, bytes, kernels), shadow.clone(), turns, bell, stats) {
             Ok(lane) => {
                 if bytes < wanted {
                     let got = format!("{bytes} bytes of it");

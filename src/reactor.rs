@@ -48,7 +48,7 @@ const PENDING_BATCHES: usize = 256;
 const REPAIRS: u32 = 1 << 31;
 
 pub use failures::Failures;
-pub use pending::EarlyBlock;
+pub use pending::{Early, EarlyBlock};
 pub use units::Decoder;
 
 /// What the reactor is told once.
@@ -102,8 +102,7 @@ pub struct Reactor {
     pool: Pool,
     /// Where samples are cut from units.
     decoder: Option<Decoder>,
-    /// Who is told of blocks before their batch is complete; a hint, which is dropped where there is no room.
-    early: Option<Sender<EarlyBlock>>,
+    early: Option<Early>,
     /// Batches planned so far.
     planned: u64,
     out: Sender<Result<Batch>>,
@@ -197,7 +196,7 @@ impl Reactor {
     /// Tells `early` of each block as soon as it was read well, if it has room. Only where values are put together
     /// elsewhere: such blocks stay as they were read.
     #[must_use]
-    pub fn with_early(self, early: Option<Sender<EarlyBlock>>) -> Reactor {
+    pub fn with_early(self, early: Option<Early>) -> Reactor {
         debug_assert!(early.is_none() || self.planner.collation().is_deferred());
         Reactor { early, ..self }
     }
@@ -585,12 +584,9 @@ impl Reactor {
         let (number, index) = ((tag >> 32) as u32, tag as u32 as usize);
         let Some(early) = self.early.as_ref().filter(|_| number & REPAIRS == 0) else { return Ok(()) };
         let place = (number.wrapping_sub(self.first) & !REPAIRS) as usize;
-        if let Some(block) =
-            self.pending.get_mut(place).map(|pending| pending.take_early(index, &self.pool)).transpose()?
-        {
-            // Where there is no room the block goes with its batch.
-            let _ = block.map(|block| early.try_send(block));
+        match self.pending.get_mut(place) {
+            Some(pending) => pending.tell_early(index, &self.pool, early),
+            None => Ok(()),
         }
-        Ok(())
     }
 }

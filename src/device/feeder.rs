@@ -214,6 +214,10 @@ impl Running<'_> {
     }
 
     fn make(&mut self, batch: &mut Batch) -> Result<Option<DeviceBatch>> {
+        // What was told before the batch was: the batch may know nothing but echoes of it.
+        while let Ok(block) = self.early.try_recv() {
+            self.take_early(block);
+        }
         let Feeder { place, transforms, clock, .. } = &mut *self.feeder;
         match place {
             Place::Host => {

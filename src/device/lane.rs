@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use uringload_sys::Part;
 use uringload_sys::cuda::{
-    Context, Copies, CudaError, DeviceMemory, Event, Kernels, Notice, Span, Stream, Timing, Uploaded,
+    Context, Copies, CudaError, DeviceMemory, Event, Kernel, Kernels, Notice, Span, Stream, Timing, Uploaded,
 };
 
 /// Bytes that one batch takes on a device at most.
@@ -106,23 +106,25 @@ struct Timed {
 }
 
 impl Lane {
-    /// Takes `memory_bytes` of the device's memory, and all that batches need there.
+    /// Takes `memory_bytes` of the device's memory, and all that batches need there, such as these kernels.
     pub(super) fn open(
         context: &Context,
-        (need, memory_bytes): (Need, u64),
+        (need, memory_bytes, wanted): (Need, u64, &[Kernel]),
         shadow: Option<Shadow>,
         (first, step): (u64, u64),
         bell: &Arc<Bell>,
         stats: &Arc<Stats>,
     ) -> Result<Lane, CudaError> {
         let memory = DeviceMemory::new(context, memory_bytes as usize)?;
+        let kernels = Kernels::new(context);
+        kernels.prepare(wanted)?;
         Ok(Lane {
             ranges: Ranges::new(memory.len(), need.bytes() as usize),
             memory,
             shadow,
             copies: Copies::new(context)?,
             work: Stream::new(context)?,
-            kernels: Kernels::new(context)?,
+            kernels,
             context: context.clone(),
             home: Arc::new(Home { returned: SegQueue::new(), bell: Arc::clone(bell) }),
             need,
@@ -288,7 +290,7 @@ impl Lane {
             if let Some(place) = self.begun.iter().position(|begun| begun.number == block.batch)
                 && let Some(mut begun) = self.begun.remove(place)
             {
-                let placed = self.place(&mut begun, block.bytes);
+                let placed = self.place(&mut begun, block.bytes, &block.known_as);
                 self.begun.insert(place, begun);
                 placed?;
             }
@@ -298,8 +300,9 @@ impl Lane {
         Ok(())
     }
 
-    /// Starts to copy a block to the batch's memory, unless it lies on the device; returns whether there is room.
-    fn place(&mut self, begun: &mut Begun, block: Bytes) -> Result<bool, CudaError> {
+    /// Starts to copy a block to the batch's memory, unless it lies on the device; returns whether there is room. Values
+    /// of it are slices of `known_as`.
+    fn place(&mut self, begun: &mut Begun, block: Bytes, known_as: &Bytes) -> Result<bool, CudaError> {
         if let Some(shadow) = &self.shadow {
             let placed = shadow.place(&block);
             begun.placed.extend(placed);
@@ -307,9 +310,18 @@ impl Lane {
             return Ok(placed.is_some());
         }
         let Some(span) = self.room(begun, block.len()) else { return Ok(false) };
-        begun.placed.push(Placed { host: block.as_ptr().addr(), len: block.len(), device: span.address() });
+        begun.placed.push(Placed { host: known_as.as_ptr().addr(), len: block.len(), device: span.address() });
         self.copy(block, &span)?;
         Ok(true)
+    }
+
+    /// Starts to copy those blocks of a batch that came early and found no memory until its end.
+    fn place_rest(&mut self, begun: &mut Begun) -> Result<bool, CudaError> {
+        let mut all = true;
+        for block in self.early.extract_if(.., |block| block.batch == begun.number).collect::<Vec<_>>() {
+            all &= self.place(begun, block.bytes, &block.known_as)?;
+        }
+        Ok(all)
     }
 
     fn room(&self, begun: &mut Begun, len: usize) -> Option<Span> {
@@ -344,8 +356,12 @@ impl Lane {
             let host = block.as_ptr().addr();
             placed.iter().any(|placed| placed.host == host && placed.len == block.len())
         };
+        if !self.place_rest(begun).map_err(failed)? {
+            staging.give(part);
+            return Err(self.too_small("its blocks", begun.raw.len()));
+        }
         for (block, used) in deferred.blocks.iter().zip(layout::blocks_in_use(batch, deferred)) {
-            if used && !is_placed(&begun.placed, block) && !self.place(begun, block.clone()).map_err(failed)? {
+            if used && !is_placed(&begun.placed, block) && !self.place(begun, block.clone(), block).map_err(failed)? {
                 staging.give(part);
                 return Err(self.too_small("its blocks", begun.raw.len()));
             }

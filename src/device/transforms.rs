@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::transform::twin::{ImageLayout, ImageParams};
 use crate::transform::{Images, Tokens, Transform, images_on_host, tokens_on_host};
 use bytes::Bytes;
-use uringload_sys::cuda::{self, Image, PixelType, TokenType};
+use uringload_sys::cuda::{self, Image, Kernel, PixelType, TokenType};
 
 /// Name of the column of labels, unless the dataset has one of that name.
 const LABELS: &str = "labels";
@@ -98,6 +98,20 @@ impl Transforms {
             }
         };
         Some(samples.saturating_mul(each))
+    }
+
+    /// The kernel that the transform of a field is, where it has one.
+    pub(super) fn kernel(&self, field: usize) -> Option<Kernel> {
+        Some(match self.resolved(field)? {
+            Resolved::Images { layout, .. } => match layout.dtype {
+                DType::F32 => Kernel::ImagesF32,
+                DType::F16 => Kernel::ImagesF16,
+                DType::BF16 => Kernel::ImagesBF16,
+                _ => Kernel::ImagesU8,
+            },
+            Resolved::Tokens { stored: DType::U16, .. } => Kernel::TokensU16,
+            Resolved::Tokens { .. } => Kernel::TokensU32,
+        })
     }
 
     /// What is to be done for a column that has a transform.

@@ -13,13 +13,15 @@ use crate::error::{Error, Result};
 use crate::plan::{Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Receiver, Sender, bounded};
-use crate::reactor::{Decoder, EarlyBlock, Failures, Reactor, Rules, Turn};
+use crate::reactor::{Decoder, Early, EarlyBlock, Failures, Reactor, Rules, Turn};
 use crate::sampler::{Cursor, EpochDigest, Sampler, Strided, Windows};
 use crate::stage::Stage;
 use crate::stats::{Doing, Role, Stats};
+use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use uringload_sys::Arena;
 use uringload_sys::cuda::{Context, Pinned};
 
 /// The largest alignment that a device asks for; where one asks for more, `build` has promised too little memory.
@@ -252,6 +254,17 @@ struct Running {
     is_straight: bool,
 }
 
+/// What stands for the pool's memory in batches for a device, where nobody looks at their bytes on the host: then a block
+/// goes home when its copy is done, and not only when its batch is complete.
+fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<Option<Bytes>> {
+    if dataset.parse_reads_bytes() || dataset.units().is_some() || collation.keeps_views() {
+        return Ok(None);
+    }
+    let (_, whole) = Arena::shadow(pool.arena().len())
+        .map_err(|source| Error::io("cannot reserve addresses that stand for the pool's", source))?;
+    Ok(Some(Bytes::from_owner(whole)))
+}
+
 /// What decodes units, and the memory that they are decoded to.
 fn decoder(units: UnitMemory, dataset: &Arc<dyn Dataset>, bell: &Arc<Bell>, stats: &Arc<Stats>) -> Result<Decoder> {
     let UnitMemory { limits, place_bytes, threads, .. } = units;
@@ -301,10 +314,11 @@ impl Running {
             timeout: if is_straight { Some(engine::timeout(&config)) } else { config.timeout },
             starved_after: config.starved_after,
         };
+        let echoes = if early.is_some() { echoes(&*dataset, planner.collation(), &pool)? } else { None };
         let decoder = limits.units.map(|units| decoder(units, &dataset, bell, &stats)).transpose()?;
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
             .with_decoder(decoder)
-            .with_early(early);
+            .with_early(early.map(|sender| Early::new(sender, echoes)));
         let route = Arc::new(Mutex::new(route));
         let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true, is_straight };
         running.adopt()?;

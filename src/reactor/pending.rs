@@ -10,6 +10,7 @@ use crate::engine::{Done, Read};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, Load, PlannedRead, Slice};
 use crate::pool::Pool;
+use crate::queue::Sender;
 use crate::stats::Stats;
 use bytes::Bytes;
 use std::io;
@@ -61,7 +62,7 @@ struct Block {
     left: u32,
     /// Whether one of them failed.
     failed: bool,
-    /// The whole of it, where it was handed out as soon as it was read.
+    /// The whole of it, or what stands for it, where it was handed out as soon as it was read.
     early: Option<Bytes>,
 }
 
@@ -80,6 +81,22 @@ struct Progress {
     deadline: Option<Instant>,
 }
 
+/// Who is told of blocks before their batch is complete.
+pub struct Early {
+    sender: Sender<EarlyBlock>,
+    /// As long as the pool's memory: the byte at an offset here stands for the one at the same offset there, wherever
+    /// values are only asked where they lie.
+    echoes: Option<Bytes>,
+}
+
+impl Early {
+    /// Tells `sender`, as far as it has room. With `echoes`, of as many bytes as the pool has, a block is the
+    /// receiver's alone: only for datasets that do not look at bytes, and for columns that do not stay on the host.
+    pub fn new(sender: Sender<EarlyBlock>, echoes: Option<Bytes>) -> Early {
+        Early { sender, echoes }
+    }
+}
+
 /// A block that was read before the batch that it belongs to is complete.
 #[derive(Clone, Debug)]
 pub struct EarlyBlock {
@@ -87,6 +104,9 @@ pub struct EarlyBlock {
     pub batch: u64,
     /// All of it.
     pub bytes: Bytes,
+    /// What the batch's values are slices of: the bytes, or an echo of them, which has as many bytes somewhere else that
+    /// mean nothing.
+    pub known_as: Bytes,
     /// Bytes of all blocks of the batch.
     pub batch_bytes: u64,
     /// Number of blocks of the batch.
@@ -304,28 +324,32 @@ impl Pending {
     }
 
     /// Shares the block of read `index` with whoever wants it before the batch is complete, if all of it was read well.
-    /// Nothing may be moved in it any more.
+    /// Nothing may be moved in it any more. Where `echoes` stands for the pool's memory, the batch keeps its echo only,
+    /// so that the block goes home as soon as whoever wanted it has let go of it.
     ///
     /// # Errors
     /// `Internal` where memory was lost: a bug.
-    pub(super) fn take_early(&mut self, index: usize, pool: &Pool) -> Result<Option<EarlyBlock>> {
+    pub(super) fn tell_early(&mut self, index: usize, pool: &Pool, early: &Early) -> Result<()> {
         let which = self.plan.reads[index].block as usize;
         let block = &mut self.blocks[which];
         if block.left > 0 || block.failed || self.plan.load.is_some() {
-            return Ok(None);
+            return Ok(());
         }
         let mut parts = Vec::with_capacity(1);
         block.join(&mut parts)?;
-        let Some(part) = parts.pop() else { return Ok(None) };
+        let Some(part) = parts.pop() else { return Ok(()) };
         // A block may be longer than what is read into it.
-        let bytes = pool.lease(part).slice(..self.plan.blocks[which] as usize);
-        block.early = Some(bytes.clone());
-        Ok(Some(EarlyBlock {
-            batch: self.number,
-            bytes,
-            batch_bytes: self.plan.block_bytes(),
-            blocks: self.plan.blocks.len(),
-        }))
+        let (start, len) = (part.offset(), self.plan.blocks[which] as usize);
+        let bytes = pool.lease(part).slice(..len);
+        let kept = early.echoes.as_ref().map_or_else(|| bytes.clone(), |echoes| echoes.slice(start..start + len));
+        let (batch, batch_bytes, blocks) = (self.number, self.plan.block_bytes(), self.plan.blocks.len());
+        let told = EarlyBlock { batch, bytes, known_as: kept.clone(), batch_bytes, blocks };
+        block.early = Some(match early.sender.try_send(told) {
+            Ok(()) => kept,
+            // Where there is no room the block goes with its batch.
+            Err(EarlyBlock { bytes, .. }) => bytes,
+        });
+        Ok(())
     }
 
     /// Where the memory ends that values are gathered into, which no read has taken from the system.

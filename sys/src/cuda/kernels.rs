@@ -7,14 +7,11 @@ use super::context::Context;
 use super::copies::Uploaded;
 use super::error::{CudaError, check};
 use super::memory::DeviceMemory;
+use super::modules::{Kernel, Modules};
 use super::stream::Stream;
-use super::table::Handle;
-use std::ffi::{CStr, CString, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::fmt;
 use std::ops::Range;
-
-/// PTX for compute capability 7.0, which every driver from CUDA 12.0 on compiles for its device.
-const PTX: &str = concat!(include_str!("../../kernels/kernels.ptx"), "\0");
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -282,44 +279,10 @@ pub struct Images {
     pub bias: [f32; 4],
 }
 
-macro_rules! kernels {
-    ($($field:ident = $name:literal,)*) => {
-        /// The functions of the module.
-        struct Functions { $($field: Handle,)* }
-
-        impl Functions {
-            fn find(context: &Context, module: Handle) -> Result<Functions, CudaError> {
-                Ok(Functions { $($field: function(context, module, $name)?,)* })
-            }
-        }
-    };
-}
-
-kernels! {
-    gather = c"ur_gather",
-    fill = c"ur_fill",
-    pad = c"ur_pad",
-    tokens_u16 = c"ur_tokens_u16",
-    tokens_u32 = c"ur_tokens_u32",
-    images_u8 = c"ur_images_u8",
-    images_f32 = c"ur_images_f32",
-    images_f16 = c"ur_images_f16",
-    images_bf16 = c"ur_images_bf16",
-    burn = c"ur_burn",
-}
-
-/// The kernels, loaded for one device.
+/// The kernels of one device.
 pub struct Kernels {
-    context: Context,
-    module: Handle,
-    functions: Functions,
+    modules: Modules,
 }
-
-// SAFETY: a module and its functions are handles that any thread may pass to the driver, which is thread-safe; nothing
-// here is changed after it was made.
-unsafe impl Send for Kernels {}
-// SAFETY: as for Send.
-unsafe impl Sync for Kernels {}
 
 /// One parameter of a kernel, passed by value.
 #[derive(Clone, Copy)]
@@ -331,26 +294,18 @@ enum Parameter {
 }
 
 impl Kernels {
-    /// Has the driver compile the kernels for the device; it keeps the result in a cache on disk.
+    /// None is loaded yet.
+    pub fn new(context: &Context) -> Kernels {
+        Kernels { modules: Modules::new(context) }
+    }
+
+    /// Has the driver compile these kernels for the device, which may take it a second for each the first time. One
+    /// that was not prepared is when it is first launched.
     ///
     /// # Errors
     /// Where the driver does not take the PTX; what else it says.
-    pub fn new(context: &Context) -> Result<Kernels, CudaError> {
-        let _current = context.enter()?;
-        let mut module = std::ptr::null_mut();
-        // SAFETY: the image is PTX that ends with a zero, and lives for ever; the pointer is to a handle that lives
-        // until the call returns; the context is current.
-        let loaded = unsafe { (context.table().cuModuleLoadData)(&raw mut module, PTX.as_ptr().cast()) };
-        check("cuModuleLoadData", loaded)?;
-        let functions = match Functions::find(context, module) {
-            Ok(functions) => functions,
-            Err(error) => {
-                // SAFETY: the module was loaded above and nothing of it is used.
-                let _ = unsafe { (context.table().cuModuleUnload)(module) };
-                return Err(error);
-            }
-        };
-        Ok(Kernels { context: context.clone(), module, functions })
+    pub fn prepare(&self, kernels: &[Kernel]) -> Result<(), CudaError> {
+        kernels.iter().try_for_each(|&kernel| self.modules.function(kernel).map(drop))
     }
 
     /// Copies the pieces in bytes `rows` of `table` from `from` into `to`. Bytes that no piece covers stay.
@@ -372,7 +327,7 @@ impl Kernels {
         let longest = pieces.iter().map(|piece| piece.len).max().unwrap_or(0);
         let grid = (longest.div_ceil(CHUNK_BYTES), pieces.len() as u64);
         let parameters = [Parameter::U64(to.address()), Parameter::U64(table), count(pieces.len())?];
-        self.launch(self.functions.gather, stream, grid, &parameters)
+        self.launch(Kernel::Gather, stream, grid, &parameters)
     }
 
     /// Fills `to`.
@@ -388,7 +343,7 @@ impl Kernels {
             Parameter::U64(fill.pattern),
             Parameter::U32(fill.size),
         ];
-        self.launch(self.functions.fill, stream, (bytes.div_ceil(CHUNK_BYTES), 1), &parameters)
+        self.launch(Kernel::Fill, stream, (bytes.div_ceil(CHUNK_BYTES), 1), &parameters)
     }
 
     /// Makes each of the rows in bytes `rows` of `table` a row of `row_bytes` bytes of `to`, filled up behind its
@@ -418,7 +373,7 @@ impl Kernels {
             Parameter::U64(fill.pattern),
             Parameter::U32(fill.size),
         ];
-        self.launch(self.functions.pad, stream, (row_bytes.div_ceil(CHUNK_BYTES), rows.len() as u64), &parameters)
+        self.launch(Kernel::Pad, stream, (row_bytes.div_ceil(CHUNK_BYTES), rows.len() as u64), &parameters)
     }
 
     /// Makes each of the rows in bytes `rows` of `table` a row of `i64` of `ids`, and of `labels` the same one token
@@ -435,9 +390,9 @@ impl Kernels {
         tokens: Tokens,
     ) -> Result<(), CudaError> {
         let (table, rows) = decode::<Row>(table, rows, from)?;
-        let (function, size) = match tokens.stored {
-            TokenType::U16 => (self.functions.tokens_u16, 2),
-            TokenType::U32 => (self.functions.tokens_u32, 4),
+        let (kernel, size) = match tokens.stored {
+            TokenType::U16 => (Kernel::TokensU16, 2),
+            TokenType::U32 => (Kernel::TokensU32, 4),
         };
         let row_bytes = tokens.seq_len.saturating_mul(8);
         let is_right = |row: &Row| row.len.is_multiple_of(size);
@@ -455,7 +410,7 @@ impl Kernels {
             Parameter::I64(tokens.pad_id),
             Parameter::I64(tokens.ignore),
         ];
-        self.launch(function, stream, (row_bytes.div_ceil(CHUNK_BYTES), rows.len() as u64), &parameters)
+        self.launch(kernel, stream, (row_bytes.div_ceil(CHUNK_BYTES), rows.len() as u64), &parameters)
     }
 
     /// Makes each of the images in bytes `rows` of `table` a picture of `to`.
@@ -480,11 +435,11 @@ impl Kernels {
         if !fits(pictures, picture_bytes, to) {
             return Err(invalid);
         }
-        let function = match images.pixel {
-            PixelType::U8 => self.functions.images_u8,
-            PixelType::F32 => self.functions.images_f32,
-            PixelType::F16 => self.functions.images_f16,
-            PixelType::BF16 => self.functions.images_bf16,
+        let kernel = match images.pixel {
+            PixelType::U8 => Kernel::ImagesU8,
+            PixelType::F32 => Kernel::ImagesF32,
+            PixelType::F16 => Kernel::ImagesF16,
+            PixelType::BF16 => Kernel::ImagesBF16,
         };
         let mut parameters = vec![
             Parameter::U64(to.address()),
@@ -499,7 +454,7 @@ impl Kernels {
         // A thread has as many pixels of each channel as one store of 16 bytes takes.
         let by_thread = 16 / images.pixel.size();
         let grid = (pixels.div_ceil(u64::from(THREADS) * by_thread), pictures as u64);
-        self.launch(function, stream, grid, &parameters)
+        self.launch(kernel, stream, grid, &parameters)
     }
 
     /// Keeps the device busy: `rounds` of arithmetic over the floats in `floats`.
@@ -509,12 +464,12 @@ impl Kernels {
     pub fn burn(&self, stream: &Stream, floats: &Span, rounds: u32) -> Result<(), CudaError> {
         let floats_count = floats.len() as u64 / 4;
         let parameters = [Parameter::U64(floats.address()), Parameter::U64(floats_count), Parameter::U32(rounds)];
-        self.launch(self.functions.burn, stream, (floats_count.div_ceil(THREADS.into()), 1), &parameters)
+        self.launch(Kernel::Burn, stream, (floats_count.div_ceil(THREADS.into()), 1), &parameters)
     }
 
     fn launch(
         &self,
-        function: Handle,
+        kernel: Kernel,
         stream: &Stream,
         (x, y): (u64, u64),
         parameters: &[Parameter],
@@ -523,9 +478,11 @@ impl Kernels {
             return Ok(());
         }
         let (x, y) = (x.min(GRID_X_MAX) as c_uint, y.min(GRID_Y_MAX) as c_uint);
-        let _current = self.context.enter()?;
+        let function = self.modules.function(kernel)?;
+        let context = self.modules.context();
+        let _current = context.enter()?;
         let mut pointers: Vec<*mut c_void> = parameters.iter().map(Parameter::pointer).collect();
-        let table = self.context.table();
+        let table = context.table();
         // SAFETY: the function is one of this context's module, and gets as many parameters, of the types and in the
         // order, as its definition in `sys/kernels` has; the driver copies them before the call returns. Every address
         // among them, and in the table that one of them leads to, was checked by the caller in this file.
@@ -628,26 +585,8 @@ fn decode_images(table: &Uploaded, rows: Range<usize>, from: &Span, channels: u3
     }
 }
 
-fn function(context: &Context, module: Handle, name: &CStr) -> Result<Handle, CudaError> {
-    let mut function = std::ptr::null_mut();
-    let name: CString = name.into();
-    // SAFETY: the pointer is to a handle that lives until the call returns; the module was loaded; the name ends with a
-    // zero.
-    let found = unsafe { (context.table().cuModuleGetFunction)(&raw mut function, module, name.as_ptr()) };
-    check("cuModuleGetFunction", found)?;
-    Ok(function)
-}
-
-impl Drop for Kernels {
-    fn drop(&mut self) {
-        let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: loaded by `new` and unloaded once. The driver waits for kernels of it that run.
-        let _ = unsafe { (self.context.table().cuModuleUnload)(self.module) };
-    }
-}
-
 impl fmt::Debug for Kernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernels").field("context", &self.context).finish()
+        f.debug_struct("Kernels").field("context", self.modules.context()).finish()
     }
 }

@@ -342,7 +342,7 @@ fn a_context_that_somebody_destroyed_is_an_error_everywhere() {
     let context = mock.context();
     let mut copies = Copies::new(&context).expect("a stream");
     let target = span(&context, 100);
-    let kernels = Kernels::new(&context).expect("kernels");
+    let kernels = Kernels::new(&context);
     let event = Event::new(&context, Timing::Off).expect("an event");
     copies.start(Bytes::from_static(&[1; 100]), &target).expect("a copy");
     mock.configure("destroy=0");

@@ -34,7 +34,7 @@ impl Bench {
     fn new(context: &Context, random: &mut Random) -> Bench {
         let span = |len| Span::new(&DeviceMemory::new(context, len).expect("memory"), 0..len).expect("all of it");
         let mut bench = Bench {
-            kernels: Kernels::new(context).expect("kernels"),
+            kernels: Kernels::new(context),
             work: Stream::new(context).expect("a stream"),
             copies: Copies::new(context).expect("a stream"),
             source: random.bytes(SOURCE_BYTES),

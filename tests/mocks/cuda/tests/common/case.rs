@@ -105,10 +105,10 @@ impl Case {
                     assert_eq!(batch.device(), Some(came as u32 % self.devices), "in turn");
                     self.check_host_part(&batch, &wanted);
                     match consumer {
-                        Consumer::Look => self.check_columns(&wanted, &forms(&batch), |index| {
+                        Consumer::Look => check_columns(&self.wanted(&wanted), &forms(&batch), |index| {
                             batch.columns[index].memory.to_host().expect("no error")
                         }),
-                        Consumer::Train { time, held } => trainer.train(batch, wanted, time, held),
+                        Consumer::Train { time, held } => trainer.train(batch, &wanted, time, held),
                         Consumer::Drop => {}
                     }
                 }
@@ -141,18 +141,10 @@ impl Case {
         self.transforms.iter().any(|(other, _)| other == name)
     }
 
-    /// The columns of a batch, whose bytes `read` has.
-    fn check_columns(&self, wanted: &Batch, forms: &[Form], mut read: impl FnMut(usize) -> Bytes) {
-        let columns = wanted.columns.iter().flat_map(|column| self.expected(wanted, column));
-        let columns: Vec<(Form, Bytes)> = columns.collect();
-        let names: Vec<&Form> = columns.iter().map(|(form, _)| form).collect();
-        assert_eq!(forms.iter().collect::<Vec<_>>(), names);
-        for (index, (form, bytes)) in columns.iter().enumerate() {
-            let came = read(index);
-            let at = came.iter().zip(bytes).position(|(came, wanted)| came != wanted);
-            let place = || format!("{form:?} of the batch at {:?}", wanted.cursor);
-            assert!(came.len() == bytes.len() && at.is_none(), "wrong at byte {at:?}: {}", place());
-        }
+    /// The columns that a batch has on a device, with bytes of their own: those of the host's loader are its memory.
+    fn wanted(&self, batch: &Batch) -> Vec<(Form, Bytes)> {
+        let columns = batch.columns.iter().flat_map(|column| self.expected(batch, column));
+        columns.map(|(form, bytes)| (form, Bytes::copy_from_slice(&bytes))).collect()
     }
 
     /// What a column of the host's becomes on a device.
@@ -206,6 +198,17 @@ impl Case {
     }
 }
 
+/// The columns of a batch, whose bytes `read` has.
+fn check_columns(wanted: &[(Form, Bytes)], forms: &[Form], mut read: impl FnMut(usize) -> Bytes) {
+    let names: Vec<&Form> = wanted.iter().map(|(form, _)| form).collect();
+    assert_eq!(forms.iter().collect::<Vec<_>>(), names);
+    for (index, (form, bytes)) in wanted.iter().enumerate() {
+        let came = read(index);
+        let at = came.iter().zip(bytes).position(|(came, wanted)| came != wanted);
+        assert!(came.len() == bytes.len() && at.is_none(), "wrong at byte {at:?}: {form:?}");
+    }
+}
+
 /// A column of a batch, but for its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Form {
@@ -250,7 +253,7 @@ struct Trainer<'a> {
 
 /// One batch that is read.
 struct Read {
-    wanted: Batch,
+    wanted: Vec<(Form, Bytes)>,
     forms: Vec<Form>,
     device: u32,
     answers: Vec<super::Answer>,
@@ -264,7 +267,7 @@ impl<'a> Trainer<'a> {
         Trainer { mock, case, streams: HashMap::new(), held: VecDeque::new(), reads: VecDeque::new() }
     }
 
-    fn train(&mut self, batch: DeviceBatch, wanted: Batch, time: Duration, held: usize) {
+    fn train(&mut self, batch: DeviceBatch, wanted: &Batch, time: Duration, held: usize) {
         let device = batch.device().expect("on a device");
         let (context, stream) = self.streams.entry(device).or_insert_with(|| {
             let context = batch.context().expect("on a device").clone();
@@ -278,6 +281,7 @@ impl<'a> Trainer<'a> {
             self.mock.consume_bytes(context, stream, memory.address(), memory.len(), time)
         };
         let answers = batch.columns.iter().map(read).collect();
+        let wanted = self.case.wanted(wanted);
         self.reads.push_back(Read { wanted, forms: forms(&batch), device, answers });
         self.held.push_back(batch);
         while self.held.len() > held {
@@ -296,7 +300,7 @@ impl<'a> Trainer<'a> {
             let bytes = self.mock.consumed(context, &read.answers[index]);
             Bytes::from(bytes.expect("what the trainer has read"))
         };
-        self.case.check_columns(&read.wanted, &read.forms, bytes);
+        check_columns(&read.wanted, &read.forms, bytes);
     }
 
     fn finish(&mut self) {
