@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
 
+pub(crate) use batch::device_error;
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
 pub(crate) use feeder::Feeder;
 pub(crate) use gds::{Asked, Loading, choose, give_up};
@@ -240,7 +241,7 @@ fn open_lane(
                 let free = context.memory().map_or_else(|error| error.to_string(), |(free, _)| free.to_string());
                 return Err(no_room(index, need, format!("{free} bytes are free there")).with_source(error));
             }
-            Err(error) => return Err(batch::device_error("cannot make a device ready", error)),
+            Err(error) => return Err(device_error("cannot make a device ready", error)),
         }
     }
 }

@@ -42,3 +42,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/orders.md")]
 struct Orders;
+
+/// And those of the page on GPUs.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/gpu.md")]
+struct Gpu;

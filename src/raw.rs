@@ -2,6 +2,8 @@
 //! in the order and the depth that a loader would use, with the bytes thrown away. The yardstick of a loader on this
 //! machine.
 
+pub mod bus;
+
 use crate::config::{Config, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Opened, Read};

@@ -1,6 +1,7 @@
 //! The arguments: one definition from which parsing, help, completions and man pages come.
 
 mod chosen;
+mod device;
 mod failing;
 mod format;
 mod lines;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use uringload::config::{Config, EngineChoice, IoChoice, Shuffle};
 
 pub use chosen::Chosen;
+pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
 pub use format::{Format, FormatName, MissingName, TokenType};
 pub use lines::LineArguments;
@@ -96,6 +98,8 @@ pub struct Bench {
     #[command(flatten)]
     pub failing: Failing,
     #[command(flatten)]
+    pub devices: Devices,
+    #[command(flatten)]
     pub checkpoint: Checkpoint,
     /// Stop after this time [default: after --epochs].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "Measuring")]
@@ -111,7 +115,8 @@ pub struct Bench {
     #[arg(long, help_heading = "Measuring")]
     pub cold: bool,
     /// Emulate a training step of MS milliseconds after each batch, and report how much of the time the accelerator
-    /// would have been busy (AU as MLPerf Storage defines it).
+    /// would have been busy (AU as MLPerf Storage defines it). On a GPU the step is a kernel of that length, in a
+    /// stream of its own: then also how busy the GPU was, and what each gap between two steps waited for.
     #[arg(long, value_name = "MS", value_parser = parse_millis, help_heading = "Measuring")]
     pub emulate_step: Option<Duration>,
     /// Read the same samples in other ways too.
@@ -119,7 +124,7 @@ pub struct Bench {
         long,
         value_name = "WAYS",
         value_delimiter = ',',
-        conflicts_with_all = ["emulate_step", "resume"],
+        conflicts_with_all = ["emulate_step", "resume", "devices"],
         help_heading = "Measuring"
     )]
     pub compare: Vec<Way>,
@@ -137,6 +142,9 @@ pub struct Doctor {
     /// Folders, files or patterns to be read; without any, only what holds for all files is looked at.
     #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
+    /// The CUDA driver to load [default: libcuda.so.1, where the system finds it].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub cuda_library: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -1,10 +1,15 @@
 //! `uringload bench`: reads a dataset as a training run would, and says how fast it went and what limits it.
 
 mod accelerator;
+mod device;
+mod gpus;
 pub mod measure;
 mod progress;
 mod report;
+mod step;
 mod table;
+mod trainer;
+mod watch;
 
 use super::Done;
 use super::arguments::{Bench, EngineName, Way, config};
@@ -20,9 +25,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use uringload::config::Config;
-use uringload::raw;
+use uringload::raw::{self, bus::BusRates};
 use uringload::{Error, ErrorKind, State};
 
+pub use gpus::Gpus;
 pub use report::RouteReport;
 
 /// How long a raw read takes at most: long enough to be steady, short beside what one waits for anyway.
@@ -64,6 +70,8 @@ pub struct Round {
     pub measured: Measured,
     /// A raw read of the same files, in bytes a second.
     pub raw: Option<f64>,
+    /// What copies to the GPUs gave with nothing in the way, where there are any.
+    pub bus: Option<BusRates>,
     /// The other ways that were asked for.
     pub compared: Vec<Compared>,
 }
@@ -146,7 +154,9 @@ impl<'a> Runner<'a> {
         }
         let dataset = &self.data.dataset;
         let sampler = self.data.sampler(&config, &options.chosen)?;
-        let run = Run { dataset, config, sampler, state, step: options.emulate_step, duration };
+        let devices = options.devices.list();
+        let gpus = Gpus::open(&devices);
+        let run = Run { dataset, config, sampler, state, step: options.emulate_step, duration, devices, gpus };
         let mut rounds: Vec<Round> = Vec::new();
         for number in 0..options.rounds {
             let name = if options.rounds > 1 { format!("round {}", number + 1) } else { "reading".to_owned() };
@@ -189,7 +199,9 @@ impl<'a> Runner<'a> {
                 compared = self.compare(run, first)?;
             }
         }
-        Ok(Round { measured, raw, compared })
+        let ended_well = matches!(measured.end, End::Complete | End::OutOfTime);
+        let bus = if ended_well { run.gpus.bus(run.duration, self.interrupt) } else { None };
+        Ok(Round { measured, raw, bus, compared })
     }
 
     fn empty_cache(&mut self) -> uringload::Result<()> {

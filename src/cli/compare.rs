@@ -1,6 +1,7 @@
 //! The same samples read in other ways: simple loops that share nothing with the loader but the list of samples.
 
 use super::arguments::Way;
+use super::bench::Gpus;
 use super::bench::measure::{self, End, Measured, Run};
 use super::interrupt::Interrupt;
 use std::fs::File;
@@ -98,6 +99,8 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
         state: None,
         step: None,
         duration: run.duration,
+        devices: Vec::new(),
+        gpus: Gpus::default(),
     };
     let Measured { end, wall, cpu, snapshot, .. } = measure::measure(&run, "threads", interrupt)?;
     if let End::Failed(error) = end {

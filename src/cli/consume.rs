@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 use uringload::batch::Batch;
-use uringload::loader::Loader;
+use uringload::loader::{Delivered, Loader};
 use uringload::{Error, Result};
 
 /// What came.
-pub enum Next {
+pub enum Next<T = Batch> {
     /// A batch, or the error in its place.
-    Batch(Box<Result<Batch, Error>>),
+    Batch(Box<Result<T, Error>>),
     /// The loader has ended.
     End,
     /// The deadline has passed.
@@ -37,7 +37,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Waits for the next batch.
-    pub fn next(&self, loader: &mut Loader) -> Next {
+    pub fn next<T: Delivered>(&self, loader: &mut Loader<T>) -> Next<T> {
         loop {
             if self.interrupt.is_set() {
                 return Next::Interrupted;

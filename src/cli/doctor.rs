@@ -1,17 +1,19 @@
 //! `uringload doctor`: whether the fastest way to read is open here, what each fact means, and what to do about it.
 
+mod gpu;
+
 use super::Done;
 use super::arguments::Doctor;
 use super::data::Data;
-use super::facts::{self, Gpu};
+use super::facts;
 use super::failure::{Exit, Failure};
 use super::units;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 use uringload::config::{Cause, Fallback, Route};
-use uringload::dataset::Dataset;
 use uringload::gds::{self, Facts, Link, LinkState, Place};
 use uringload::loader::Loader;
 use uringload::sys::{ring, system};
@@ -19,19 +21,19 @@ use uringload::sys::{ring, system};
 /// Looks at everything and prints a line or an object for each.
 pub fn run(options: &Doctor) -> Done {
     let mut findings = vec![kernel(), io_uring(), confinement(), locked_memory(), open_files(), huge_pages()];
-    let mut route = None;
-    let mut chain_place = None;
+    let (mut route, mut disk, mut chain_place) = (None, None, None);
     if !options.paths.is_empty() {
         let data = Data::open(&options.paths, &super::arguments::Format::folder())?;
-        findings.extend(place(&*data.dataset));
+        let place = facts::place(&*data.dataset);
+        findings.extend(judge_place(place.as_ref()));
+        disk = place.and_then(|place| place.device);
         chain_place = Some(facts::chain_place(&*data.dataset));
         let (finding, found) = open_route(&data)?;
         findings.push(finding);
         route = Some(found);
     }
-    let accelerator = facts::gpu();
-    findings.push(gpu(&accelerator));
-    if accelerator.devices > 0 {
+    findings.extend(gpu::look(options.cuda_library.as_deref(), disk.as_ref()));
+    if facts::gpus() > 0 {
         findings.extend(direct_storage(&Facts::read(Path::new("/")), chain_place.as_ref()));
     }
     let degraded = findings.iter().any(|finding| finding.state == State::Degraded);
@@ -45,7 +47,7 @@ pub fn run(options: &Doctor) -> Done {
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
 struct Finding {
-    what: &'static str,
+    what: Cow<'static, str>,
     state: State,
     found: String,
     means: String,
@@ -65,8 +67,13 @@ enum State {
 }
 
 impl Finding {
-    fn new(what: &'static str, state: State, found: impl Into<String>, means: impl Into<String>) -> Finding {
-        Finding { what, state, found: found.into(), means: means.into(), remedy: None }
+    fn new(
+        what: impl Into<Cow<'static, str>>,
+        state: State,
+        found: impl Into<String>,
+        means: impl Into<String>,
+    ) -> Finding {
+        Finding { what: what.into(), state, found: found.into(), means: means.into(), remedy: None }
     }
 
     fn remedy(mut self, remedy: impl Into<String>) -> Finding {
@@ -179,8 +186,8 @@ fn huge_pages() -> Finding {
 }
 
 /// The filesystem and the device of the dataset's first file.
-fn place(dataset: &dyn Dataset) -> Vec<Finding> {
-    let Some(place) = facts::place(dataset) else {
+fn judge_place(place: Option<&facts::Place>) -> Vec<Finding> {
+    let Some(place) = place else {
         let means = "its filesystem and device are not known";
         return vec![Finding::new("filesystem", State::Info, "the first file cannot be opened", means)];
     };
@@ -225,26 +232,6 @@ fn open_route(data: &Data) -> Result<(Finding, Route), Failure> {
         Finding::new("route", State::Degraded, route.to_string(), means.join("; ")).remedy(remedies.join("; "))
     };
     Ok((finding, route))
-}
-
-fn gpu(gpu: &Gpu) -> Finding {
-    if gpu.devices == 0 && !gpu.driver {
-        return Finding::new("GPU", State::Info, "none", "batches end in the host's memory");
-    }
-    let has = |there: bool| if there { "there" } else { "absent" };
-    let found = format!(
-        "{} devices, driver library {}, cuFile {}, nvidia-fs {}",
-        gpu.devices,
-        has(gpu.driver),
-        has(gpu.cufile),
-        has(gpu.nvidia_fs)
-    );
-    Finding::new(
-        "GPU",
-        State::Info,
-        found,
-        "batches can be copied to the GPU; direct storage needs cuFile and nvidia-fs or P2PDMA",
-    )
 }
 
 /// What GPUDirect Storage needs, link by link. That it cannot be had is no defect: few machines have it.

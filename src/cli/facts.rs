@@ -67,38 +67,7 @@ pub fn describe(device: &BlockDevice) -> String {
     line + ")"
 }
 
-/// What NVIDIA's software there is. Files are looked for and nothing is loaded: a driver may take seconds to start.
-pub struct Gpu {
-    /// Devices.
-    pub devices: usize,
-    /// The driver's library.
-    pub driver: bool,
-    /// cuFile's library.
-    pub cufile: bool,
-    /// The kernel module that GPUDirect Storage uses on ext4 and xfs.
-    pub nvidia_fs: bool,
-}
-
-/// Folders in which distributions and NVIDIA's containers put libraries.
-const LIBRARY_FOLDERS: [&str; 8] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib64",
-    "/usr/local/cuda/lib64",
-    "/usr/local/cuda/targets/x86_64-linux/lib",
-    "/usr/local/cuda/targets/sbsa-linux/lib",
-];
-
-/// Looks for GPUs and their software.
-pub fn gpu() -> Gpu {
-    let library = |name: &str| LIBRARY_FOLDERS.iter().any(|folder| Path::new(folder).join(name).exists());
-    let devices = std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count);
-    Gpu {
-        devices,
-        driver: library("libcuda.so.1"),
-        cufile: library("libcufile.so.0"),
-        nvidia_fs: Path::new("/proc/driver/nvidia-fs/stats").exists(),
-    }
+/// NVIDIA's GPUs that the kernel knows. Nothing is loaded for it.
+pub fn gpus() -> usize {
+    std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count)
 }

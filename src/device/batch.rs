@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use uringload_sys::cuda::{Context, CudaError, Event, Span, StreamRef, Timing};
+use uringload_sys::cuda::{Context, CudaError, Event, SharedStream, Span, Timing};
 use uringload_sys::dlpack::{self, ElementType, Tensor};
 
 /// One batch. Its columns lie on a device, or on the host where the loader runs without one.
@@ -73,11 +73,11 @@ impl DeviceColumn {
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
-    pub fn to_dlpack(&self, stream: StreamRef) -> Result<Tensor> {
+    pub fn to_dlpack(&self, stream: impl Into<SharedStream>) -> Result<Tensor> {
         let (memory, flags) = match &self.memory.0 {
             Memory::Host(bytes) => (dlpack::Memory::host(bytes.clone()), dlpack::READ_ONLY),
             Memory::Cuda { span, lease } => {
-                lease.wait_on(stream)?;
+                lease.wait_on(stream.into())?;
                 (dlpack::Memory::cuda(span.clone(), Arc::clone(lease)), 0)
             }
         };
@@ -228,11 +228,14 @@ impl DeviceBatch {
     /// in `stream` when the batch is dropped. Call it before the columns are used there, once for each stream. On the
     /// host it does nothing: the columns are there.
     ///
+    /// A stream is a [`StreamRef`](uringload_sys::cuda::StreamRef), by the word of whoever made it, or an `Arc` of a
+    /// [`Stream`](uringload_sys::cuda::Stream), which the batch keeps.
+    ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
-    pub fn wait_on(&self, stream: StreamRef) -> Result<()> {
+    pub fn wait_on(&self, stream: impl Into<SharedStream>) -> Result<()> {
         match &self.lease {
-            Some(lease) => lease.wait_on(stream),
+            Some(lease) => lease.wait_on(stream.into()),
             None => Ok(()),
         }
     }
@@ -265,7 +268,7 @@ pub(super) struct Lease {
     range: Range<usize>,
     ready: Arc<Event>,
     /// Streams that the batch is used on, and the event in each behind which it is not.
-    used: Mutex<Vec<(StreamRef, Event)>>,
+    used: Mutex<Vec<(SharedStream, Event)>>,
     home: Arc<Home>,
 }
 
@@ -295,18 +298,19 @@ impl Lease {
         self.ready.wait().map_err(|error| device_error("a batch did not come to the device", error))
     }
 
-    fn wait_on(&self, stream: StreamRef) -> Result<()> {
+    fn wait_on(&self, stream: SharedStream) -> Result<()> {
         let failed = |error| device_error("cannot make a stream wait for a batch", error);
         if !stream.is_of(&self.context).map_err(failed)? {
             let doing = format!("a batch on cuda:{} cannot be used on a stream of another device", self.index());
             return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("give a stream of that device"));
         }
+        stream.wait(&self.ready).map_err(failed)?;
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if !used.iter().any(|(other, _)| *other == stream) {
             // Made here: a drop must not fail.
             used.push((stream, Event::new(&self.context, Timing::Off).map_err(failed)?));
         }
-        stream.wait(&self.ready).map_err(failed)
+        Ok(())
     }
 
     fn index(&self) -> u32 {
@@ -320,7 +324,7 @@ impl Drop for Lease {
         let mut after = vec![Arc::clone(&self.ready)];
         for (stream, event) in used {
             // A context that was destroyed has no work left that could use the memory.
-            if event.record_in(stream).is_ok() {
+            if stream.record(&event).is_ok() {
                 after.push(Arc::new(event));
             }
         }
@@ -330,7 +334,7 @@ impl Drop for Lease {
 }
 
 /// An error of the driver, in words.
-pub(super) fn device_error(doing: &'static str, error: CudaError) -> Error {
+pub(crate) fn device_error(doing: &'static str, error: CudaError) -> Error {
     let remedy = match () {
         () if error.is_out_of_memory() => "lower the device's memory limit, or free memory there",
         () if error.is_destroyed_context() => "the device was reset while the loader used it: build the loader again",

@@ -1,5 +1,6 @@
 //! Who is the bottleneck. Every thread's clock charges exactly one activity at a time, so this is arithmetic: start at
-//! the consumer and walk upstream past whoever mostly waits for input; the first that does not is the answer.
+//! the consumer and walk upstream past whoever mostly waits for input; the first that does not is the answer. How long
+//! copies to a GPU took is told by the GPU itself.
 
 use super::{Doing, Role, Snapshot};
 use std::fmt;
@@ -12,11 +13,13 @@ pub enum Bottleneck {
     Trainer,
     /// The threads that decode or transform samples.
     Decode,
-    /// Memory: the reactor has reads to start and no memory to read into.
+    /// Memory: the reactor has reads to start and no memory to read into, or batches find none on their device.
     Memory,
     /// The storage: the reactor waits for reads in flight.
     Storage,
-    /// The loader's own CPU work in the reactor.
+    /// The way to the GPU: its copy engine and PCIe.
+    Bus,
+    /// The loader's own CPU work, in the reactor or on the thread that feeds devices.
     Loader,
     /// Too little was seen to tell.
     Unknown,
@@ -29,6 +32,7 @@ impl fmt::Display for Bottleneck {
             Bottleneck::Decode => "decode",
             Bottleneck::Memory => "memory",
             Bottleneck::Storage => "storage",
+            Bottleneck::Bus => "bus",
             Bottleneck::Loader => "loader",
             Bottleneck::Unknown => "unknown",
         })
@@ -56,6 +60,9 @@ impl fmt::Display for Verdict {
 const MOSTLY: f64 = 0.5;
 /// From this share of a raw read's rate on, the storage gives what it has.
 const NEAR_RAW: f64 = 0.9;
+/// From this share of the time on, copies to a device are what all others wait for. More than mostly: where the disk
+/// gives half of what the bus takes, the device is at copies for half of the time and waits for the disk for the rest.
+const NEAR_BUS: f64 = 0.8;
 
 pub(super) fn judge(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
     let Some(waited) = snapshot.share(Role::Consumer, Doing::WaitBatch) else {
@@ -67,6 +74,9 @@ pub(super) fn judge(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
     if waited < MOSTLY {
         return trainer(snapshot, 1.0 - waited);
     }
+    if let Some(verdict) = device(snapshot) {
+        return verdict;
+    }
     if let Some(idle) = snapshot.share(Role::Stage, Doing::WaitInput)
         && idle < MOSTLY
     {
@@ -74,6 +84,45 @@ pub(super) fn judge(snapshot: &Snapshot, raw: Option<f64>) -> Verdict {
         return Verdict { bottleneck: Bottleneck::Decode, share: 1.0 - idle, advice };
     }
     reactor(snapshot, raw)
+}
+
+/// The thread that feeds devices, where there is one; `None` where it waits for what comes before it.
+fn device(snapshot: &Snapshot) -> Option<Verdict> {
+    let share = |doing| snapshot.share(Role::Device, doing).unwrap_or(0.0);
+    // As with the reactor: while it is ahead of the consumer it limits nobody.
+    let rest = 1.0 - share(Doing::WaitConsumer) - share(Doing::Idle);
+    if rest <= 0.0 || snapshot.threads.iter().all(|thread| thread.role != Role::Device) {
+        return None;
+    }
+    let (input, memory) = (share(Doing::WaitInput) / rest, share(Doing::WaitMemory) / rest);
+    // Out of memory that is not pinned, the driver copies while the copy is being started.
+    let copying = (share(Doing::WaitDevice) + share(Doing::Submit)) / rest;
+    let elapsed = snapshot.elapsed.as_nanos() as f64;
+    let copies = if elapsed > 0.0 { (snapshot.count.copy_nanos as f64 / elapsed).min(1.0) } else { 0.0 };
+    // Blocks that wait for their copy hold the memory that the next reads wait for.
+    let held = snapshot.share(Role::Reactor, Doing::WaitMemory).unwrap_or(0.0);
+    if copying >= MOSTLY && (copies >= NEAR_BUS || (copies >= MOSTLY && held >= MOSTLY)) {
+        let advice = format!("copies to the GPU took {} of the time: PCIe is the limit", percent(copies));
+        return Some(Verdict { bottleneck: Bottleneck::Bus, share: copies, advice });
+    }
+    if memory >= MOSTLY {
+        let advice = "batches waited for the GPU's memory, which those before them hold until their work there is \
+                      done: the trainer is behind, or keeps batches; else raise the device's memory limit";
+        return Some(Verdict { bottleneck: Bottleneck::Memory, share: memory, advice: advice.into() });
+    }
+    // While copies are under way it is not said whether it waits for them or for the next block.
+    let busy = 1.0 - input - memory - share(Doing::WaitDevice) / rest;
+    if busy >= MOSTLY {
+        let advice = if share(Doing::Copy) >= share(Doing::Submit) {
+            "making columns on the host took most of the CPU of the thread that does it: put batches on a GPU, or take \
+             views"
+        } else {
+            "starting copies took most of the CPU of the thread that feeds the device: use larger batches, and pinned \
+             memory where the route says that it is not"
+        };
+        return Some(Verdict { bottleneck: Bottleneck::Loader, share: busy, advice: advice.into() });
+    }
+    None
 }
 
 fn decode_advice(snapshot: &Snapshot, busy: f64) -> String {
@@ -236,6 +285,53 @@ mod tests {
         let verdict = snapshot(&[STARVING, reactor]).verdict(None);
         assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Loader, 0.8));
         assert!(verdict.advice.contains("views"), "{}", verdict.advice);
+    }
+
+    /// What a loader with this device thread, and copies for so many milliseconds of its second, is limited by, where
+    /// its reactor would say that it is the storage.
+    fn with_device(times: &[(Doing, u64)], copy_millis: u64) -> Verdict {
+        let reactor = (Role::Reactor, &[(Doing::WaitStorage, 1000)][..]);
+        let mut seen = snapshot(&[STARVING, (Role::Device, times), reactor]);
+        seen.count.copy_nanos = copy_millis * 1_000_000;
+        seen.verdict(None)
+    }
+
+    #[test]
+    fn bus_when_copies_take_the_time() {
+        let verdict = with_device(&[(Doing::WaitDevice, 900), (Doing::WaitInput, 100)], 960);
+        assert_eq!((verdict.bottleneck, verdict.share), (Bottleneck::Bus, 0.96));
+        assert_eq!(verdict.advice, "copies to the GPU took 96 % of the time: PCIe is the limit");
+        // Two devices: the sum is no share.
+        assert_eq!(with_device(&[(Doing::WaitDevice, 900)], 1900).share, 1.0);
+        let pageable = with_device(&[(Doing::Submit, 900), (Doing::WaitInput, 100)], 900);
+        assert_eq!(pageable.bottleneck, Bottleneck::Bus, "copied while it is started");
+        let reactor = (Role::Reactor, &[(Doing::WaitMemory, 900), (Doing::WaitStorage, 100)][..]);
+        let mut held = snapshot(&[STARVING, (Role::Device, &[(Doing::WaitDevice, 900)]), reactor]);
+        held.count.copy_nanos = 600_000_000;
+        assert_eq!(held.verdict(None).bottleneck, Bottleneck::Bus, "memory is held by what is to be copied");
+        let ahead = with_device(&[(Doing::WaitConsumer, 700), (Doing::WaitDevice, 200), (Doing::WaitInput, 100)], 900);
+        assert_eq!(ahead.bottleneck, Bottleneck::Bus);
+    }
+
+    #[test]
+    fn the_device_thread_is_passed_when_it_waits_for_blocks() {
+        assert_eq!(with_device(&[(Doing::WaitInput, 900), (Doing::Submit, 100)], 0).bottleneck, Bottleneck::Storage);
+        // A copy is under way most of the time, and yet the engine has nothing to do for a third of it.
+        let half = with_device(&[(Doing::WaitDevice, 700), (Doing::WaitInput, 300)], 650);
+        assert_eq!(half.bottleneck, Bottleneck::Storage);
+        assert_eq!(with_device(&[(Doing::WaitConsumer, 1000)], 900).bottleneck, Bottleneck::Storage);
+    }
+
+    #[test]
+    fn memory_of_the_device_and_work_of_its_thread() {
+        let memory = with_device(&[(Doing::WaitMemory, 800), (Doing::WaitInput, 200)], 100);
+        assert_eq!((memory.bottleneck, memory.share), (Bottleneck::Memory, 0.8));
+        assert!(memory.advice.contains("GPU's memory"), "{}", memory.advice);
+        let on_host = with_device(&[(Doing::Copy, 900), (Doing::WaitInput, 100)], 0);
+        assert_eq!(on_host.bottleneck, Bottleneck::Loader);
+        assert!(on_host.advice.contains("on the host"), "{}", on_host.advice);
+        let starts = with_device(&[(Doing::Submit, 900), (Doing::WaitInput, 100)], 300);
+        assert!(starts.bottleneck == Bottleneck::Loader && starts.advice.starts_with("starting copies"), "{starts}");
     }
 
     #[test]

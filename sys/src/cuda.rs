@@ -4,7 +4,8 @@
 //! - [`Driver::open`]: the library, every symbol that is called, `cuInit`, a device; nothing of CUDA is called before.
 //! - [`Context`]: a device's primary context, which it shares with PyTorch and the runtime API.
 //! - [`DeviceMemory`], [`Pinned`]: memory of the device, and an arena that its copy engine reaches.
-//! - [`Stream`], [`StreamRef`], [`Event`]: queues of work, one's own and a caller's, and places in them.
+//! - [`Stream`], [`StreamRef`], [`SharedStream`], [`Event`]: queues of work, one's own, a caller's or either, and places
+//!   in them.
 //! - [`Bounce`]: pinned memory that a thread copies from and waits.
 //! - [`Copies`]: copies to the device under way, each the owner of the bytes that it reads.
 //! - [`Kernels`]: what runs on the device.
@@ -39,4 +40,4 @@ pub use memory::DeviceMemory;
 pub use modules::Kernel;
 pub use pinned::Pinned;
 pub use probe::{Driver, OLDEST_VERSION, ProbeError};
-pub use stream::{Stream, StreamRef};
+pub use stream::{SharedStream, Stream, StreamRef};

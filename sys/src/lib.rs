@@ -10,6 +10,7 @@
 //! - [`ring`]: an io_uring that owns every part in flight.
 //! - [`mod@file`]: opening files and asking the kernel about them.
 //! - [`block`]: the device behind a file.
+//! - [`pci`]: how far a GPU is from a disk.
 //! - [`system`]: what this process may do and what it has used.
 //!
 //! Linux only.
@@ -22,6 +23,7 @@ pub mod dlpack;
 pub mod cufile;
 pub mod event;
 pub mod file;
+pub mod pci;
 pub mod ring;
 pub mod system;
 

@@ -155,6 +155,11 @@ fn without_a_folder_a_dataset_is_made_and_deleted() {
 
 #[test]
 fn every_key_is_documented() {
+    documented(&json(include_str!("bench.json")), 60);
+}
+
+/// Fails where docs/bench-json.md lacks one of the keys, of which there are at least so many.
+pub fn documented(told: &serde_json::Value, at_least: usize) {
     fn keys(value: &serde_json::Value, out: &mut Vec<String>) {
         match value {
             serde_json::Value::Object(map) => {
@@ -172,8 +177,8 @@ fn every_key_is_documented() {
     }
     let documented = include_str!("../../docs/bench-json.md");
     let mut found = Vec::new();
-    keys(&json(include_str!("bench.json")), &mut found);
-    assert!(found.len() > 60, "{found:?}");
+    keys(told, &mut found);
+    assert!(found.len() > at_least, "{found:?}");
     for key in found {
         assert!(documented.contains(&format!("`{key}`")), "docs/bench-json.md does not know {key}");
     }

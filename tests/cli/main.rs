@@ -9,6 +9,7 @@ mod arrays;
 mod asked;
 mod bench;
 mod columnar;
+mod device;
 mod ends;
 mod hdf5;
 mod lines;

@@ -4,13 +4,17 @@ use super::super::consume::{Consumer, Next};
 use super::super::interrupt::{Interrupt, eprintln_quietly};
 use super::super::state::resume;
 use super::accelerator::Accelerator;
+use super::gpus::Gpus;
 use super::progress::Progress;
+use super::trainer::{Steps, Trainer};
+use super::watch::{Watch, Watched};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::batch::{Batch, Data, FailedSample};
-use uringload::config::{Config, EngineKind, OnError, Route};
+use uringload::config::{Config, Device, EngineKind, OnError, Route};
 use uringload::dataset::Dataset;
-use uringload::loader::Loader;
+use uringload::device::DeviceBatch;
+use uringload::loader::{Builder, Delivered, Loader};
 use uringload::sampler::{EpochDigest, Sampler};
 use uringload::stats::{Bottleneck, Counts, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 use uringload::sys::system;
@@ -30,6 +34,10 @@ pub struct Run<'a> {
     pub step: Option<Duration>,
     /// When to stop at the latest.
     pub duration: Option<Duration>,
+    /// Where batches end up; none: where they were read to.
+    pub devices: Vec<Device>,
+    /// The GPUs among these.
+    pub gpus: Gpus,
 }
 
 /// How a run came to its end.
@@ -64,6 +72,10 @@ pub struct Measured {
     pub pool_bytes: u64,
     /// Utilization of the emulated accelerator.
     pub au_percent: Option<f64>,
+    /// What the steps on GPUs were like, where there were any.
+    pub steps: Option<Steps>,
+    /// What the driver's management library saw of each GPU, or why it saw nothing; `None` where there is none.
+    pub watched: Option<Watched>,
     /// The loader's own stats.
     pub snapshot: Snapshot,
     /// The way that was taken in the end.
@@ -121,6 +133,22 @@ pub fn rate(count: u64, wall: Duration) -> f64 {
 /// # Errors
 /// What `build` says. An error in the stream is the end of the run, not an error of this function.
 pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measured> {
+    let user = HostTrainer { accelerator: run.step.map(Accelerator::new), full: run.config.batch_size, interrupt };
+    if run.devices.is_empty() {
+        return follow(run, name, interrupt, user, Builder::build);
+    }
+    let devices = DeviceTrainer { host: user, gpus: run.gpus.trainers(run.step)? };
+    follow(run, name, interrupt, devices, |builder| builder.devices(run.devices.iter().cloned()).build())
+}
+
+/// Builds a loader and has its batches used.
+fn follow<T: Delivered, U: User<T>>(
+    run: &Run<'_>,
+    name: &str,
+    interrupt: &Interrupt,
+    mut user: U,
+    build: impl FnOnce(Builder) -> Result<Loader<T>>,
+) -> Result<Measured> {
     // Not permitted everywhere; then the peak is that of everything so far, which is never too small.
     let _ = system::reset_peak_memory();
     let cpu = system::cpu_time();
@@ -128,15 +156,50 @@ pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measu
     let builder = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone()).sampler(Arc::clone(&run.sampler));
     let warn = |failed: &FailedSample| eprintln_quietly(&format!("uringload: left out: {}", failed.error));
     let builder = if run.config.on_error == OnError::Warn { builder.on_failed(warn) } else { builder };
-    let mut loader = resume(builder, run.state.as_ref()).build()?;
+    let mut loader = build(resume(builder, run.state.as_ref()))?;
     let start = Instant::now();
     let stats = loader.stats();
+    let watch = Watch::start(&run.gpus.addresses());
     let mut progress = Progress::new(name, loader.len());
     let consumer = Consumer::new(interrupt, run.duration.map(|duration| start + duration));
-    let mut accelerator = run.step.map(Accelerator::new);
-    let mut last = start;
-    let end = loop {
-        let batch = match consumer.next(&mut loader) {
+    let (end, last) = take_all(&consumer, &mut user, &mut loader, &mut progress);
+    let wall = last.unwrap_or(start) - start;
+    drop(progress);
+    let measured = Measured {
+        end,
+        wall,
+        build: start - asked,
+        first_batch: stats.snapshot().first_batch,
+        cpu: system::cpu_time().saturating_sub(cpu),
+        peak_memory: system::peak_memory(),
+        pool_bytes: loader.memory_limit(),
+        au_percent: None,
+        steps: None,
+        watched: watch.map(Watch::end),
+        snapshot: stats.snapshot(),
+        route: loader.route(),
+        state: loader.state(),
+        digest: loader.digest(),
+    };
+    // Before the trainers: their streams are kept by batches.
+    drop(loader);
+    let measured = user.tell(measured);
+    Ok(if measured.route.engine == EngineKind::Sim { on_virtual_clock(measured) } else { measured })
+}
+
+/// Takes batches and has them used, until there are none or it is time; returns how it ended, and when the last one
+/// was done with.
+fn take_all<T: Delivered, U: User<T>>(
+    consumer: &Consumer<'_>,
+    user: &mut U,
+    loader: &mut Loader<T>,
+    progress: &mut Progress,
+) -> (End, Option<Instant>) {
+    let stats = loader.stats();
+    let mut last = None;
+    let mut end = loop {
+        let asked = Instant::now();
+        let batch = match consumer.next(loader) {
             Next::Batch(batch) => match *batch {
                 Ok(batch) => batch,
                 Err(error) => break End::Failed(error),
@@ -145,46 +208,111 @@ pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measu
             Next::Late => break End::OutOfTime,
             Next::Interrupted => break End::Interrupted,
         };
-        last = Instant::now();
-        if let Some(accelerator) = &mut accelerator {
-            last = step(accelerator, batch, run.config.batch_size, interrupt);
-        }
-        progress.batch(last, &stats);
+        let got = Instant::now();
+        let done = match user.use_batch(batch, got - asked) {
+            Ok(done) => done.unwrap_or(got),
+            Err(error) => break End::Failed(error),
+        };
+        last = Some(done);
+        progress.batch(done, &stats);
     };
-    let measured = Measured {
-        end,
-        wall: last - start,
-        build: start - asked,
-        first_batch: stats.snapshot().first_batch,
-        cpu: system::cpu_time().saturating_sub(cpu),
-        peak_memory: system::peak_memory(),
-        pool_bytes: loader.memory_limit(),
-        au_percent: accelerator.and_then(Accelerator::percent),
-        snapshot: stats.snapshot(),
-        route: loader.route(),
-        state: loader.state(),
-        digest: loader.digest(),
-    };
-    Ok(if measured.route.engine == EngineKind::Sim { on_virtual_clock(measured) } else { measured })
+    match user.finish() {
+        Ok(done) => last = last.max(done),
+        // The first error is the one that tells.
+        Err(_) if matches!(end, End::Failed(_)) => {}
+        Err(error) => end = End::Failed(error),
+    }
+    (end, last)
 }
 
-/// Touches the batch as a copy to a device would, gives its memory back, and sleeps for a step.
-fn step(accelerator: &mut Accelerator, batch: Batch, full: u64, interrupt: &Interrupt) -> Instant {
-    let touched: u64 = batch.columns.iter().map(|column| touch(&column.data)).sum();
-    std::hint::black_box(touched);
-    let (epoch, is_full) = (batch.cursor.epoch, batch.len() as u64 == full);
-    drop(batch);
-    interrupt.sleep_until(Instant::now() + accelerator.step());
-    let now = Instant::now();
-    if is_full && !interrupt.is_set() {
-        accelerator.stepped(epoch, now);
+/// What becomes of batches.
+trait User<T> {
+    /// Uses a batch that was waited for so long; when that was done, where it was.
+    fn use_batch(&mut self, batch: T, waited: Duration) -> Result<Option<Instant>>;
+
+    /// Ends what is still being done; when that was done, where there was something.
+    fn finish(&mut self) -> Result<Option<Instant>> {
+        Ok(None)
     }
-    now
+
+    /// Adds what is known here alone.
+    fn tell(self, measured: Measured) -> Measured;
+}
+
+/// A trainer that is emulated on the host: it sleeps.
+struct HostTrainer<'a> {
+    accelerator: Option<Accelerator>,
+    full: u64,
+    interrupt: &'a Interrupt,
+}
+
+impl HostTrainer<'_> {
+    /// Has touched the batch as a copy to a device would; gives its memory back and sleeps for a step.
+    fn step<T: Delivered>(&mut self, batch: T) -> Option<Instant> {
+        let accelerator = self.accelerator.as_mut()?;
+        let host = batch.host();
+        let (epoch, is_full) = (host.cursor.epoch, host.len() as u64 == self.full);
+        drop(batch);
+        self.interrupt.sleep_until(Instant::now() + accelerator.step());
+        let now = Instant::now();
+        if is_full && !self.interrupt.is_set() {
+            accelerator.stepped(epoch, now);
+        }
+        Some(now)
+    }
+}
+
+impl User<Batch> for HostTrainer<'_> {
+    fn use_batch(&mut self, batch: Batch, _: Duration) -> Result<Option<Instant>> {
+        if self.accelerator.is_some() {
+            std::hint::black_box(batch.columns.iter().map(|column| touch(&column.data)).sum::<u64>());
+        }
+        Ok(self.step(batch))
+    }
+
+    fn tell(self, measured: Measured) -> Measured {
+        Measured { au_percent: self.accelerator.and_then(Accelerator::percent), ..measured }
+    }
+}
+
+/// A trainer on each GPU; batches that lie on the host are for the one there.
+struct DeviceTrainer<'a> {
+    host: HostTrainer<'a>,
+    gpus: Vec<Trainer>,
+}
+
+impl User<DeviceBatch> for DeviceTrainer<'_> {
+    fn use_batch(&mut self, batch: DeviceBatch, waited: Duration) -> Result<Option<Instant>> {
+        let on = |trainer: &&mut Trainer| batch.device().is_some_and(|index| trainer.is_on(index));
+        if let Some(trainer) = self.gpus.iter_mut().find(on) {
+            let full = (batch.len() as u64 == self.host.full).then_some(batch.host.cursor.epoch);
+            trainer.use_batch(batch, waited, full, self.host.interrupt)?;
+            return Ok(None);
+        }
+        if self.host.accelerator.is_some() {
+            let bytes = batch.columns.iter().filter_map(|column| column.memory.as_host());
+            std::hint::black_box(bytes.map(|bytes| pages(bytes)).sum::<u64>());
+        }
+        Ok(self.host.step(batch))
+    }
+
+    fn finish(&mut self) -> Result<Option<Instant>> {
+        self.gpus.iter_mut().try_for_each(|trainer| trainer.finish(self.host.interrupt))?;
+        Ok((!self.gpus.is_empty()).then(Instant::now))
+    }
+
+    fn tell(self, measured: Measured) -> Measured {
+        let steps: Vec<Steps> = self.gpus.into_iter().filter_map(Trainer::steps).filter(|one| one.count > 0).collect();
+        if steps.is_empty() {
+            return self.host.tell(measured);
+        }
+        let au: Vec<f64> = steps.iter().filter_map(Steps::au_percent).collect();
+        let au_percent = (!au.is_empty()).then(|| au.iter().sum::<f64>() / au.len() as f64);
+        Measured { au_percent, steps: Steps::all(steps), ..measured }
+    }
 }
 
 fn touch(data: &Data) -> u64 {
-    const PAGE_BYTES: usize = 4096;
-    let pages = |bytes: &[u8]| bytes.iter().step_by(PAGE_BYTES).map(|&byte| u64::from(byte)).sum::<u64>();
     match data {
         Data::Dense { bytes, .. } => pages(bytes),
         Data::Ragged { values, .. } | Data::Padded { values, .. } => pages(values),
@@ -192,6 +320,12 @@ fn touch(data: &Data) -> u64 {
         Data::Views(views) => views.iter().map(|view| pages(view)).sum(),
         _ => 0,
     }
+}
+
+/// One byte of each page.
+fn pages(bytes: &[u8]) -> u64 {
+    const PAGE_BYTES: usize = 4096;
+    bytes.iter().step_by(PAGE_BYTES).map(|&byte| u64::from(byte)).sum()
 }
 
 /// The simulated disk answers at once, so its times are made up from what was read, at 1 GB/s: then the same arguments

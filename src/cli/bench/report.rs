@@ -3,12 +3,13 @@
 
 use super::super::arguments::Way;
 use super::super::compare::Compared;
+use super::device::{DeviceReport, DeviceRouteReport};
 use super::measure::Measured;
 use super::{Outcome, Round};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
-use uringload::config::{Config, Fallback, Route, Shuffle};
+use uringload::config::{Config, Device, Fallback, Route, Shuffle};
 use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Distribution, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 
@@ -54,6 +55,7 @@ pub struct Report {
     share_of_raw: Option<f64>,
     step_ms: Option<f64>,
     au_percent: Option<f64>,
+    device: Option<DeviceReport>,
     route: RouteReport,
     verdict: VerdictReport,
     threads: Vec<ThreadReport>,
@@ -82,6 +84,7 @@ struct ConfigReport {
     ranks_from: Option<String>,
     drop_last: bool,
     resumed: Option<PlaceReport>,
+    devices: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -126,6 +129,7 @@ pub struct RouteReport {
     read_bytes: usize,
     registered_buffers: bool,
     backing: String,
+    devices: Vec<DeviceRouteReport>,
     fallbacks: Vec<FallbackReport>,
 }
 
@@ -208,6 +212,7 @@ impl Report {
                 ranks_from,
                 drop_last,
                 resumed,
+                devices: outcome.options.devices.devices.iter().map(Device::to_string).collect(),
             },
             cold: outcome.emptied.map(super::super::cold::Emptied::name),
             ended: end.name(),
@@ -241,6 +246,7 @@ impl Report {
             share_of_raw: raw.map(|raw| measured.share_of_raw(raw)),
             step_ms: outcome.options.emulate_step.map(millis),
             au_percent: measured.au_percent,
+            device: DeviceReport::of(outcome.median(), raw),
             route: RouteReport::from(&measured.route),
             verdict: VerdictReport::from(&measured.verdict(raw)),
             threads: threads(snapshot),
@@ -295,6 +301,7 @@ impl From<&Route> for RouteReport {
             read_bytes: route.read_bytes,
             registered_buffers: route.registered_buffers,
             backing: route.backing.to_string(),
+            devices: route.devices.iter().map(DeviceRouteReport::from).collect(),
             fallbacks: route.fallbacks.iter().map(fallback).collect(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::super::units::{binary, bytes, count, time};
 use super::Outcome;
+use super::device;
 use super::measure::Measured;
 use super::report;
 use std::fmt::Write as _;
@@ -15,6 +16,9 @@ pub fn of(outcome: &Outcome<'_>) -> String {
     let measured = &outcome.median().measured;
     let mut table = Table(subject(outcome) + "\n\n");
     throughput(&mut table, outcome, measured);
+    for (name, value) in device::rows(outcome.median(), outcome.raw()) {
+        table.row(name, &value);
+    }
     waits(&mut table, measured);
     costs(&mut table, measured);
     let verdict = measured.verdict(outcome.raw());

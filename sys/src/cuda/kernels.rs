@@ -40,6 +40,11 @@ impl Span {
         is_inside.then(|| Span { memory: memory.clone(), start: range.start, len: range.len() })
     }
 
+    /// All of `memory`.
+    pub fn all(memory: &DeviceMemory) -> Span {
+        Span { memory: memory.clone(), start: 0, len: memory.len() }
+    }
+
     /// A range of it; `None` where that lies outside.
     pub fn slice(&self, range: Range<usize>) -> Option<Span> {
         let is_inside = range.start <= range.end && range.end <= self.len;

@@ -4,8 +4,9 @@ use super::context::Context;
 use super::error::{CudaError, NOT_READY, check};
 use super::event::Event;
 use super::table::Handle;
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
+use std::sync::Arc;
 
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the legacy default stream, nor that for it.
 const NON_BLOCKING: c_uint = 1;
@@ -27,14 +28,26 @@ impl Stream {
     /// # Errors
     /// What the driver says.
     pub fn new(context: &Context) -> Result<Stream, CudaError> {
+        Stream::with_priority(context, |_, greatest| greatest)
+    }
+
+    /// A stream of the device, of its lowest priority, as a trainer's is.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn for_compute(context: &Context) -> Result<Stream, CudaError> {
+        Stream::with_priority(context, |least, _| least)
+    }
+
+    fn with_priority(context: &Context, choose: fn(c_int, c_int) -> c_int) -> Result<Stream, CudaError> {
         let _current = context.enter()?;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: both pointers are to ints that live until the call returns; the context is current.
         let asked = unsafe { (context.table().cuCtxGetStreamPriorityRange)(&raw mut least, &raw mut greatest) };
         check("cuCtxGetStreamPriorityRange", asked)?;
-        let mut raw = std::ptr::null_mut();
+        let (mut raw, priority) = (std::ptr::null_mut(), choose(least, greatest));
         // SAFETY: the pointer is to a handle that lives until the call returns; the context is current.
-        let made = unsafe { (context.table().cuStreamCreateWithPriority)(&raw mut raw, NON_BLOCKING, greatest) };
+        let made = unsafe { (context.table().cuStreamCreateWithPriority)(&raw mut raw, NON_BLOCKING, priority) };
         check("cuStreamCreateWithPriority", made)?;
         Ok(Stream { context: context.clone(), raw })
     }
@@ -152,5 +165,58 @@ impl StreamRef {
     /// What the driver says.
     pub fn wait(self, event: &Event) -> Result<(), CudaError> {
         event.hold(self.raw)
+    }
+}
+
+/// A stream that is told of something which outlives the telling: one's own, which is kept for as long, or somebody
+/// else's, who has promised to keep it.
+#[derive(Clone, Debug)]
+pub struct SharedStream {
+    /// Never handed out: it must not outlive `_own`.
+    stream: StreamRef,
+    _own: Option<Arc<Stream>>,
+}
+
+impl SharedStream {
+    /// As [`StreamRef::is_of`].
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn is_of(&self, context: &Context) -> Result<bool, CudaError> {
+        self.stream.is_of(context)
+    }
+
+    /// As [`Stream::wait`].
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
+        self.stream.wait(event)
+    }
+
+    /// As [`Event::record`].
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn record(&self, event: &Event) -> Result<(), CudaError> {
+        event.record_in(self.stream)
+    }
+}
+
+impl PartialEq for SharedStream {
+    fn eq(&self, other: &SharedStream) -> bool {
+        self.stream == other.stream
+    }
+}
+
+impl From<StreamRef> for SharedStream {
+    fn from(stream: StreamRef) -> SharedStream {
+        SharedStream { stream, _own: None }
+    }
+}
+
+impl From<&Arc<Stream>> for SharedStream {
+    fn from(own: &Arc<Stream>) -> SharedStream {
+        SharedStream { stream: StreamRef { raw: own.raw }, _own: Some(Arc::clone(own)) }
     }
 }

@@ -1,0 +1,46 @@
+//! Arguments that say where batches end up.
+
+use super::super::cufile;
+use super::super::units::parse_bytes;
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+use uringload::config::{Device, Gds};
+
+/// Where batches end up.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Device")]
+pub struct Devices {
+    /// Put the batches into the memory of a GPU (cuda:N; several in turn: cuda:0,cuda:1), of the first one where there
+    /// is one (auto), or together in the host's (host) [default: leave them where they were read to, and look for no
+    /// driver].
+    #[arg(long = "device", value_name = "DEVICE", value_delimiter = ',')]
+    pub devices: Vec<Device>,
+    /// Memory for samples on each GPU [default: by the batch].
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "devices")]
+    pub device_memory: Option<u64>,
+    /// The CUDA driver to load [default: libcuda.so.1, where the system finds it].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
+    pub cuda_library: Option<PathBuf>,
+    /// Whether files are read straight into the GPU's memory (GPUDirect Storage): where it can be had and a short trial
+    /// on the files shows it better (auto), in any case (on), or not (off).
+    #[arg(long, value_name = "CHOICE", default_value = "auto", requires = "devices")]
+    pub gds: Gds,
+    /// The cuFile to load [default: libcufile.so.0, where the system finds it, or in $CUDA_HOME or Python's packages].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
+    pub cufile_library: Option<PathBuf>,
+}
+
+impl Devices {
+    /// The devices, each with what was asked of it; none where batches stay where they were read to.
+    pub fn list(&self) -> Vec<Device> {
+        let whole = |device: &Device| {
+            let mut device = device.clone();
+            if let Some(path) = &self.cuda_library {
+                device = device.library(path);
+            }
+            device = device.gds(self.gds).gds_search(cufile::search(self.cufile_library.clone()));
+            self.device_memory.iter().fold(device, |device, &bytes| device.memory_limit(bytes))
+        };
+        self.devices.iter().map(whole).collect()
+    }
+}

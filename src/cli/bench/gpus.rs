@@ -1,0 +1,57 @@
+//! The GPUs of a bench, opened beside the loader, which shares their contexts: for the steps that are emulated there,
+//! and for what their copy engines give alone.
+
+use super::super::interrupt::{Interrupt, eprintln_quietly};
+use super::step::Step;
+use super::trainer::Trainer;
+use std::time::Duration;
+use uringload::Result;
+use uringload::config::{Device, DeviceKind};
+use uringload::raw::bus::{self, BusRates};
+use uringload::sys::cuda::{Context, Driver};
+
+/// How long copies are measured alone.
+const BUS_LIMIT: Duration = Duration::from_secs(1);
+
+/// The GPUs that were asked for and are to be had. Why one is not is for the loader to say, which will not build.
+#[derive(Default)]
+pub struct Gpus {
+    contexts: Vec<Context>,
+}
+
+impl Gpus {
+    /// Opens them.
+    pub fn open(devices: &[Device]) -> Gpus {
+        let open = |device: &Device| {
+            let index = match device.kind() {
+                DeviceKind::Cuda(index) => index,
+                DeviceKind::Auto => 0,
+                _ => return None,
+            };
+            Context::new(&Driver::open(device.library_path()).ok()?, index).ok()
+        };
+        Gpus { contexts: devices.iter().filter_map(open).collect() }
+    }
+
+    /// A trainer on each, whose steps take `step`.
+    pub fn trainers(&self, step: Option<Duration>) -> Result<Vec<Trainer>> {
+        self.contexts.iter().map(|context| Trainer::new(context, Step::of(context, step)?)).collect()
+    }
+
+    /// Their addresses on the PCI bus.
+    pub fn addresses(&self) -> Vec<String> {
+        self.contexts.iter().map(|context| context.info().pci.clone()).collect()
+    }
+
+    /// What copies to all of them at once give; nothing where there is none, or where it cannot be measured.
+    pub fn bus(&self, duration: Option<Duration>, interrupt: &Interrupt) -> Option<BusRates> {
+        if self.contexts.is_empty() || interrupt.is_set() {
+            return None;
+        }
+        let limit = duration.map_or(BUS_LIMIT, |duration| duration.min(BUS_LIMIT));
+        let measured = bus::measure(&self.contexts, limit);
+        measured
+            .inspect_err(|error| eprintln_quietly(&format!("uringload: no plain copies to compare with: {error}")))
+            .ok()
+    }
+}

@@ -1,0 +1,133 @@
+//! What NVIDIA's management library sees of the GPUs while a bench runs: a witness beside our own figures.
+
+use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How often it is asked. It keeps the means of the last 20 ms (PCIe) and of up to a second (utilization).
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// What was seen of each GPU, or why nothing was.
+pub type Watched = Result<Vec<Seen>, String>;
+
+/// What was seen of one GPU.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Its address on the PCI bus.
+    pub pci: String,
+    /// Times that it was asked.
+    pub samples: u32,
+    /// Share (0 to 1) of the time in which a kernel ran, the mean.
+    pub busy: f64,
+    /// Bytes a second that came over PCIe, the mean and the most; none where the GPU does not count them.
+    pub received: Option<(f64, f64)>,
+    /// Generation and width of the PCIe link, and what it could have.
+    pub link: Option<Link>,
+}
+
+/// A PCIe link at its best during the run (idle GPUs slow it down), and what GPU and slot could have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Generation.
+    pub generation: u32,
+    /// Lanes.
+    pub width: u32,
+    /// The highest generation.
+    pub generation_max: u32,
+    /// The most lanes.
+    pub width_max: u32,
+}
+
+/// A thread that asks.
+pub struct Watch {
+    stop: Sender<()>,
+    thread: JoinHandle<Watched>,
+}
+
+impl Watch {
+    /// Watches these GPUs from now on; nothing to watch is no watch.
+    pub fn start(addresses: &[String]) -> Option<Watch> {
+        if addresses.is_empty() {
+            return None;
+        }
+        let (stop, stopped) = mpsc::channel();
+        let addresses = addresses.to_vec();
+        let watch = move || {
+            let nvml = Nvml::init().map_err(|error| error.to_string())?;
+            let mut seen: Vec<Seen> =
+                addresses.iter().map(|pci| Seen { pci: pci.clone(), ..Seen::default() }).collect();
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                for one in &mut seen {
+                    let device = nvml.device_by_pci_bus_id(one.pci.as_str());
+                    device.and_then(|device| one.look(&device)).map_err(|error| error.to_string())?;
+                }
+            }
+            Ok(seen)
+        };
+        let thread = thread::Builder::new().name("uringload-nvml".into()).spawn(watch).ok()?;
+        Some(Watch { stop, thread })
+    }
+
+    /// What was seen.
+    pub fn end(self) -> Watched {
+        drop(self.stop);
+        self.thread.join().unwrap_or_else(|_| Err("the thread that asks panicked".into()))
+    }
+}
+
+impl Seen {
+    fn look(&mut self, device: &Device<'_>) -> Result<(), NvmlError> {
+        let busy = f64::from(device.utilization_rates()?.gpu) / 100.0;
+        // In thousands of bytes a second. Not every GPU has the counter.
+        let received = device.pcie_throughput(PcieUtilCounter::Receive).ok().map(|kb| f64::from(kb) * 1e3);
+        let link = || {
+            Ok::<_, NvmlError>(Link {
+                generation: device.current_pcie_link_gen()?,
+                width: device.current_pcie_link_width()?,
+                generation_max: device.max_pcie_link_gen()?,
+                width_max: device.max_pcie_link_width()?,
+            })
+        };
+        self.note(busy, received, link().ok());
+        Ok(())
+    }
+
+    fn note(&mut self, busy: f64, received: Option<f64>, link: Option<Link>) {
+        let before = f64::from(self.samples);
+        self.samples += 1;
+        let mean = |mean: f64, next: f64| (mean * before + next) / (before + 1.0);
+        self.busy = mean(self.busy, busy);
+        self.received = received.map(|next| match self.received {
+            Some((all, most)) => (mean(all, next), most.max(next)),
+            None => (next, next),
+        });
+        let speed = |link: &Link| (link.generation, link.width);
+        self.link = self.link.into_iter().chain(link).max_by_key(speed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_and_the_best_link_are_kept() {
+        let link = |generation| Some(Link { generation, width: 16, generation_max: 5, width_max: 16 });
+        let mut seen = Seen::default();
+        seen.note(0.5, Some(10.0), link(1));
+        seen.note(1.0, Some(30.0), link(5));
+        seen.note(0.0, Some(20.0), link(4));
+        assert_eq!((seen.samples, seen.busy, seen.received, seen.link), (3, 0.5, Some((20.0, 30.0)), link(5)));
+    }
+
+    #[test]
+    fn without_a_gpu_nobody_watches() {
+        assert!(Watch::start(&[]).is_none());
+        let absent = Watch::start(&["0000:00:00.0".into()]).expect("a thread").end();
+        // With a driver it is the address that is wrong.
+        assert!(absent.is_err() || absent.is_ok_and(|seen| seen[0].samples == 0));
+    }
+}
