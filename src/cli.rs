@@ -6,6 +6,7 @@ mod cold;
 mod columnar;
 mod compare;
 mod consume;
+mod cufile;
 mod data;
 mod doctor;
 mod facts;

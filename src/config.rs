@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use collation::{Collate, PadValue, Padding};
-pub use device::{Device, DeviceKind, DeviceRoute};
+pub use device::{Device, DeviceKind, DeviceRoute, GDS_OPEN_BOUND, Gds, GdsRoute, GdsSearch, GdsTrial};
 pub use errors::{MaxFailures, OnError};
 pub use fallback::{Cause, Fallback};
 pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, SHARD_SAMPLES, Shuffle, WINDOW_SAMPLES};
@@ -158,6 +158,8 @@ pub enum EngineKind {
     Threads,
     /// A simulated disk.
     Sim,
+    /// Threads that have cuFile read straight into a GPU's memory.
+    Gds,
 }
 
 impl fmt::Display for EngineKind {
@@ -166,6 +168,7 @@ impl fmt::Display for EngineKind {
             EngineKind::Uring => "uring",
             EngineKind::Threads => "threads",
             EngineKind::Sim => "sim",
+            EngineKind::Gds => "gds",
         })
     }
 }

@@ -7,6 +7,7 @@
 
 mod batch;
 mod feeder;
+mod gds;
 mod host;
 mod lane;
 mod layout;
@@ -21,7 +22,7 @@ use crate::pool::Pool;
 use crate::queue::Bell;
 use crate::stats::{Doing, Role, Stats};
 use feeder::Place;
-use lane::{Lane, Need};
+use lane::{Lane, Need, Shadow};
 use std::sync::Arc;
 use std::time::Duration;
 use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
@@ -29,6 +30,7 @@ use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
 pub(crate) use batch::device_error;
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
 pub(crate) use feeder::Feeder;
+pub(crate) use gds::{Asked, Loading, choose, give_up};
 pub(crate) use transforms::Transforms;
 
 /// Batches of the largest size that a device's memory holds: one in use, one ready, one under way.
@@ -128,7 +130,7 @@ pub(crate) fn prepare(
     opened: &mut Opened,
     devices: &[Device],
     (dataset, collation, transforms): (&dyn Dataset, &Collation, Transforms),
-    batch: BatchBytes,
+    (batch, gds): (BatchBytes, Option<&Loading>),
     starved_after: Duration,
     stats: &Arc<Stats>,
 ) -> Result<(Feeder, Vec<DeviceRoute>, usize)> {
@@ -139,7 +141,10 @@ pub(crate) fn prepare(
         let feeder = Feeder { place: Place::Host, transforms, bell, clock, starved_after, pinned };
         return Ok((feeder, Vec::new(), QUEUE_HOST));
     }
+    // What is read straight to the device takes none of a lane's memory.
+    let batch = if gds.is_some() { BatchBytes { read: 0, ..batch } } else { batch };
     let need = need(dataset, collation, &transforms, batch);
+    let shadow = gds.map(Loading::shadow);
     let kernels = kernels(collation, &transforms);
     let mut staging = Pool::new((need.staged * BATCHES_HELD) as usize, 0, Arc::clone(&bell))?;
     let pinned = pin(&opened.contexts[0], &mut staging, &mut opened.fallbacks)?;
@@ -147,8 +152,9 @@ pub(crate) fn prepare(
     let (mut lanes, mut routes) = (Vec::new(), Vec::new());
     for (first, (context, device)) in opened.contexts.iter().zip(devices).enumerate() {
         let turns = (first as u64, step);
-        let lane = open_lane((context, device), (need, &kernels), turns, &bell, stats, &mut opened.fallbacks)?;
-        routes.push(route(context, &lane, pinned.is_some()));
+        let wanted = (need, &kernels[..], shadow.clone());
+        let lane = open_lane((context, device), wanted, turns, &bell, stats, &mut opened.fallbacks)?;
+        routes.push(DeviceRoute { gds: gds.map(|gds| gds.route.clone()), ..route(context, &lane, pinned.is_some()) });
         lanes.push(lane);
     }
     let place = Place::Lanes { lanes, staging };
@@ -172,7 +178,7 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
     let fields = bounds.len() as u64 + 1;
     let tables = batch.samples.saturating_mul(fields).saturating_mul(TABLE_ROW_BYTES).saturating_add(4096);
     // Values that are no slices of what was read are made on the host: as many bytes, or as many as their types have.
-    let is_sliced = dataset.plain_field().is_some() && dataset.units().is_none();
+    let is_sliced = (dataset.plain_field().is_some() || !dataset.parse_reads_bytes()) && dataset.units().is_none();
     let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
     let values: u64 = bounds.iter().fold(decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
     let loose = if is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
@@ -202,7 +208,7 @@ fn kernels(collation: &Collation, transforms: &Transforms) -> Vec<Kernel> {
 /// A lane with as much memory as was asked for, or as is to be had.
 fn open_lane(
     (context, device): (&Context, &Device),
-    (need, kernels): (Need, &[Kernel]),
+    (need, kernels, shadow): (Need, &[Kernel], Option<Shadow>),
     turns: (u64, u64),
     bell: &Arc<Bell>,
     stats: &Arc<Stats>,
@@ -210,15 +216,17 @@ fn open_lane(
 ) -> Result<Lane> {
     let one = need.bytes();
     let index = context.info().index;
-    if let Some(limit) = device.memory_bytes()
+    let taken = shadow.as_ref().map_or(0, |shadow| shadow.span.len() as u64);
+    let limit = device.memory_bytes().map(|limit| limit.saturating_sub(taken));
+    if let Some(limit) = limit
         && limit < one
     {
         return Err(no_room(index, need, format!("the limit is {limit}")));
     }
-    let wanted = device.memory_bytes().unwrap_or(one.saturating_mul(BATCHES_HELD));
+    let wanted = limit.unwrap_or(one.saturating_mul(BATCHES_HELD));
     let mut bytes = wanted;
     loop {
-        match Lane::open(context, (need, bytes, kernels), turns, bell, stats) {
+        match Lane::open(context, (need, bytes, kernels), shadow.clone(), turns, bell, stats) {
             Ok(lane) => {
                 if bytes < wanted {
                     let got = format!("{bytes} bytes of it");
@@ -262,6 +270,7 @@ fn route(context: &Context, lane: &Lane, pinned: bool) -> DeviceRoute {
         pinned,
         flags: lane.notice() == Notice::Flag,
         memory_bytes: lane.memory_bytes(),
+        gds: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! the reactor decides.
 
 mod files;
+mod gds;
 mod open;
 mod pread;
 pub mod sim;
@@ -17,6 +18,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use uringload_sys::{Arena, Part};
 
+pub(crate) use gds::{PINNED, STRAIGHT_BYTES, STRAIGHT_READ_BYTES, Straight, suits, timeout};
 pub(crate) use open::{Opened, open};
 pub(crate) use way::would_be_direct;
 

@@ -11,33 +11,16 @@ pub use chain::{Link, LinkState, Place, chain};
 pub use uringload_sys::cufile::guards::{Facts, Iommu, Mount, NvidiaDriver};
 pub use uringload_sys::cufile::{Configuration, Cufile, GdsMode, Options};
 
-use crate::config::{Cause, Fallback};
-use std::path::PathBuf;
-use std::time::Duration;
-use uringload_sys::cufile::{OpenError, VARIABLE};
+pub use crate::config::{GDS_OPEN_BOUND as OPEN_BOUND, GdsSearch as Search};
 
-/// How long cuFile's driver may take to open. On a machine with many GPUs it looks at all of them first.
-pub const OPEN_BOUND: Duration = Duration::from_secs(5);
+use crate::config::{Cause, Fallback};
+use uringload_sys::cufile::{OpenError, VARIABLE};
 
 /// The first of NVIDIA's drivers whose open modules do PCI P2PDMA.
 const P2PDMA_DRIVER: (u32, u32) = (565, 47);
 
 /// What is taken instead.
 const PINNED: &str = "the pinned path";
-
-/// Where cuFile is looked for, and how it is configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Search {
-    /// The library to load, and no other.
-    pub library: Option<PathBuf>,
-    /// Where to look where the loader finds none: libraries, or folders of them.
-    pub places: Vec<PathBuf>,
-    /// An existing folder for temporary files, in which cuFile's configuration is made; `None` where the user has
-    /// configured it (`CUFILE_ENV_PATH_JSON` is set).
-    pub scratch: Option<PathBuf>,
-    /// How long opening it may take: [`OPEN_BOUND`].
-    pub bound: Duration,
-}
 
 /// cuFile, open, and going straight.
 #[derive(Clone, Debug)]

@@ -68,11 +68,22 @@ impl Pool {
         Ok(Pool::over(arena, whole, longest_sample, bell))
     }
 
-    /// As `new`, of memory elsewhere, all of which is there: `arena` is its [shadow](Arena::shadow), and `whole` the part
-    /// of it that is lent out, from its first byte on.
+    /// As `new`, of memory elsewhere, all of which is there: `arena` is its [shadow](Arena::shadow), and `whole` the
+    /// part of it that is lent out, from its first byte on.
     pub fn of_shadow(arena: Arena, whole: Part, longest_sample: usize, bell: Arc<Bell>) -> Pool {
         let backed = arena.len();
         Pool { backed, ..Pool::over(arena, whole, longest_sample, bell) }
+    }
+
+    /// As it was made, with all of its memory home, for another longest sample and another bell.
+    #[must_use]
+    pub(crate) fn renewed(mut self, longest_sample: usize, bell: Arc<Bell>) -> Pool {
+        debug_assert!(self.is_whole() && self.free.len() == 1);
+        let backed = self.backed;
+        match self.free.pop() {
+            Some(whole) => Pool { backed, ..Pool::over(self.arena, whole, longest_sample, bell) },
+            None => self,
+        }
     }
 
     fn over(arena: Arena, whole: Part, longest_sample: usize, bell: Arc<Bell>) -> Pool {

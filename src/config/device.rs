@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Where the batches of a loader end up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +11,49 @@ pub struct Device {
     kind: DeviceKind,
     library: Option<PathBuf>,
     memory_limit: Option<u64>,
+    gds: Gds,
+    search: GdsSearch,
+}
+
+/// Whether files are read straight into the GPU's memory (GPUDirect Storage).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gds {
+    /// Where it can be had and a short trial on the files themselves shows it faster than reading into pinned memory
+    /// and copying, or as fast for less of the processor.
+    #[default]
+    Auto,
+    /// It is had, or the build fails with the reason.
+    On,
+    /// It is not looked for.
+    Off,
+}
+
+/// How long cuFile's driver may take to open. On a machine with many GPUs it looks at all of them first.
+pub const GDS_OPEN_BOUND: Duration = Duration::from_secs(5);
+
+/// Where cuFile is looked for, and how it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GdsSearch {
+    /// The library to load, and no other.
+    pub library: Option<PathBuf>,
+    /// Where to look where the loader finds none: libraries, or folders of them.
+    pub places: Vec<PathBuf>,
+    /// An existing folder for temporary files, in which cuFile's configuration is made; `None` where the user has
+    /// configured it (`CUFILE_ENV_PATH_JSON` is set).
+    pub scratch: Option<PathBuf>,
+    /// How long opening it may take: [`GDS_OPEN_BOUND`].
+    pub bound: Duration,
+    /// Where the system's own files are (`/proc`, `/sys`, `/run`): "/", but for tests.
+    pub root: PathBuf,
+}
+
+/// The library that the loader finds, configured in `/tmp`.
+impl Default for GdsSearch {
+    fn default() -> GdsSearch {
+        let (scratch, root) = (Some(PathBuf::from("/tmp")), PathBuf::from("/"));
+        GdsSearch { library: None, places: Vec::new(), scratch, bound: GDS_OPEN_BOUND, root }
+    }
 }
 
 /// Which device. One asked for by name is had or the build fails; only `Auto` steps down.
@@ -41,7 +85,7 @@ impl Device {
     }
 
     fn of(kind: DeviceKind) -> Device {
-        Device { kind, library: None, memory_limit: None }
+        Device { kind, library: None, memory_limit: None, gds: Gds::default(), search: GdsSearch::default() }
     }
 
     /// Loads the CUDA driver from this file instead of `libcuda.so.1` from where the system finds it.
@@ -58,6 +102,20 @@ impl Device {
         self
     }
 
+    /// Whether files are read straight into the GPU's memory.
+    #[must_use]
+    pub fn gds(mut self, gds: Gds) -> Device {
+        self.gds = gds;
+        self
+    }
+
+    /// Where cuFile is looked for. A caller who has set `CUFILE_ENV_PATH_JSON` says so here, by no `scratch`.
+    #[must_use]
+    pub fn gds_search(mut self, search: GdsSearch) -> Device {
+        self.search = search;
+        self
+    }
+
     /// Which device.
     pub fn kind(&self) -> DeviceKind {
         self.kind
@@ -71,6 +129,40 @@ impl Device {
     /// Bytes of the GPU's memory at most, where that was said.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.memory_limit
+    }
+
+    /// Whether files are read straight into its memory.
+    pub fn gds_choice(&self) -> Gds {
+        self.gds
+    }
+
+    /// Where cuFile is looked for.
+    pub fn gds_places(&self) -> &GdsSearch {
+        &self.search
+    }
+}
+
+/// "auto", "on" or "off".
+impl FromStr for Gds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Gds, String> {
+        match text {
+            "auto" => Ok(Gds::Auto),
+            "on" => Ok(Gds::On),
+            "off" => Ok(Gds::Off),
+            _ => Err(format!("{text:?} is no choice: give auto, on or off")),
+        }
+    }
+}
+
+impl fmt::Display for Gds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Gds::Auto => "auto",
+            Gds::On => "on",
+            Gds::Off => "off",
+        })
     }
 }
 
@@ -118,6 +210,69 @@ pub struct DeviceRoute {
     pub flags: bool,
     /// Bytes of its memory that hold batches.
     pub memory_bytes: u64,
+    /// How files are read straight into its memory; `None` where they come by way of the host.
+    pub gds: Option<GdsRoute>,
+}
+
+/// How files are read straight into a GPU's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GdsRoute {
+    /// The way that the kernel has, "nvidia-fs" or "P2PDMA".
+    pub way: String,
+    /// cuFile's version, where it tells one.
+    pub version: Option<String>,
+    /// Bytes of the GPU's memory that files are read into.
+    pub memory_bytes: u64,
+    /// Bytes of these that are registered with cuFile; into the others files come by way of the host.
+    pub registered_bytes: u64,
+    /// What the trial showed of it and of the pinned path, where there was one.
+    pub trial: Option<[GdsTrial; 2]>,
+}
+
+/// What a short trial of one way from the files to the GPU showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GdsTrial {
+    /// Bytes that came to lie on the GPU.
+    pub bytes: u64,
+    /// How long it took.
+    pub time: Duration,
+    /// The processor's time that the process took meanwhile.
+    pub cpu: Duration,
+}
+
+impl GdsTrial {
+    /// Bytes in a second.
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Seconds of the processor's time for 10^9 bytes.
+    pub fn cpu_per_gb(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e9 / (self.bytes as f64).max(1.0)
+    }
+}
+
+impl fmt::Display for GdsTrial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} GB/s at {:.3} s of CPU a GB", self.rate() / 1e9, self.cpu_per_gb())
+    }
+}
+
+impl fmt::Display for GdsRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "straight from the files by {}", self.way)?;
+        if let Some(version) = &self.version {
+            write!(f, " (cuFile {version})")?;
+        }
+        write!(f, " into {} MiB", self.memory_bytes >> 20)?;
+        if self.registered_bytes < self.memory_bytes {
+            write!(f, ", {} MiB of them registered", self.registered_bytes >> 20)?;
+        }
+        if let Some([gds, pinned]) = &self.trial {
+            write!(f, "; tried: {gds}, pinned {pinned}")?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for DeviceRoute {
@@ -128,7 +283,8 @@ impl fmt::Display for DeviceRoute {
             write!(f, " on node {node}")?;
         }
         write!(f, ", {memory} memory, {} MiB there", self.memory_bytes >> 20)?;
-        f.write_str(if self.flags { ", copies told by flags" } else { ", copies told by events" })
+        f.write_str(if self.flags { ", copies told by flags" } else { ", copies told by events" })?;
+        self.gds.as_ref().map_or(Ok(()), |gds| write!(f, ", {gds}"))
     }
 }
 

@@ -127,6 +127,20 @@ pub enum Cause {
     GdsTimeout,
     /// GPUDirect Storage: cuFile would copy through the host.
     GdsCompat,
+    /// GPUDirect Storage: what is asked for needs the bytes on the host, or another way to read.
+    GdsWork,
+    /// GPUDirect Storage: the files lie in the page cache, or have no `O_DIRECT`.
+    GdsFiles,
+    /// GPUDirect Storage: the GPU's memory does not suffice, or not all of it can be registered.
+    GdsMemory,
+    /// GPUDirect Storage: the bytes of a read that was tried are not those of the file.
+    GdsProof,
+    /// GPUDirect Storage: a trial showed the pinned path to be no worse.
+    GdsSlower,
+    /// GPUDirect Storage: cuFile does not take a file.
+    GdsFile,
+    /// GPUDirect Storage: cuFile failed to read.
+    GdsRead,
 }
 
 // errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls
@@ -165,7 +179,14 @@ impl Cause {
             | Cause::GdsContext
             | Cause::GdsDriver
             | Cause::GdsTimeout
-            | Cause::GdsCompat => "GPUDirect Storage",
+            | Cause::GdsCompat
+            | Cause::GdsWork
+            | Cause::GdsFiles
+            | Cause::GdsProof
+            | Cause::GdsSlower => "GPUDirect Storage",
+            Cause::GdsMemory => "all of the GPU's memory for GPUDirect Storage",
+            Cause::GdsFile => "GPUDirect Storage for every file",
+            Cause::GdsRead => "GPUDirect Storage for every read",
         }
     }
 
@@ -253,7 +274,7 @@ const INDEX_PLACE_REMEDY: &str = "run `uringload index` once as a user who may w
 mod tests {
     use super::*;
 
-    const CAUSES: [Cause; 27] = [
+    const CAUSES: [Cause; 34] = [
         Cause::Device,
         Cause::Pinning,
         Cause::DeviceMemory,
@@ -281,6 +302,13 @@ mod tests {
         Cause::GdsDriver,
         Cause::GdsTimeout,
         Cause::GdsCompat,
+        Cause::GdsWork,
+        Cause::GdsFiles,
+        Cause::GdsMemory,
+        Cause::GdsProof,
+        Cause::GdsSlower,
+        Cause::GdsFile,
+        Cause::GdsRead,
     ];
 
     #[test]

@@ -292,6 +292,8 @@ pub(super) struct Lease {
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) range: Range<usize>,
+    /// Blocks that were read straight to the device, which go home then too.
+    pub(super) blocks: Vec<Bytes>,
     pub(super) after: Vec<Arc<Event>>,
 }
 
@@ -342,7 +344,7 @@ impl Drop for Lease {
                 after.push(Arc::new(event));
             }
         }
-        self.home.returned.push(Returned { range: self.range.clone(), after });
+        self.home.returned.push(Returned { range: self.range.clone(), blocks: Vec::new(), after });
         self.home.bell.ring();
     }
 }

@@ -40,10 +40,31 @@ impl Need {
     }
 }
 
+/// Memory of the GPU that blocks are read into straight: they are where they must be.
+#[derive(Clone, Debug)]
+pub(super) struct Shadow {
+    /// Address of the first byte of the arena that stands for it on the host.
+    pub(super) host: usize,
+    /// It.
+    pub(super) span: Span,
+}
+
+impl Shadow {
+    /// Where a block lies there, if it does.
+    fn place(&self, block: &Bytes) -> Option<Placed> {
+        let host = block.as_ptr().addr();
+        let at = host.checked_sub(self.host)?;
+        let device = self.span.address() + at as u64;
+        (at + block.len() <= self.span.len()).then_some(Placed { host, len: block.len(), device })
+    }
+}
+
 /// One GPU that batches go to.
 pub(super) struct Lane {
     context: Context,
     memory: DeviceMemory,
+    /// Where it is `Some`, every block lies there.
+    shadow: Option<Shadow>,
     ranges: Ranges,
     copies: Copies,
     /// Where kernels run, so that the next copies do not wait for them.
@@ -73,6 +94,8 @@ struct Begun {
     used: usize,
     columns: Range<usize>,
     placed: Vec<Placed>,
+    /// Blocks that were read straight to the device: not to be read into again while kernels read them.
+    held: Vec<Bytes>,
 }
 
 /// Work of which is to be known how long the device was at it.
@@ -87,6 +110,7 @@ impl Lane {
     pub(super) fn open(
         context: &Context,
         (need, memory_bytes, wanted): (Need, u64, &[Kernel]),
+        shadow: Option<Shadow>,
         (first, step): (u64, u64),
         bell: &Arc<Bell>,
         stats: &Arc<Stats>,
@@ -97,6 +121,7 @@ impl Lane {
         Ok(Lane {
             ranges: Ranges::new(memory.len(), need.bytes() as usize),
             memory,
+            shadow,
             copies: Copies::new(context)?,
             work: Stream::new(context)?,
             kernels,
@@ -162,7 +187,9 @@ impl Lane {
                 after.pop();
             }
             if after.is_empty() {
-                self.ranges.give(self.freeing.swap_remove(index).range);
+                let Returned { range, blocks, .. } = self.freeing.swap_remove(index);
+                self.ranges.give(range);
+                drop(blocks);
                 changed = true;
             } else {
                 index += 1;
@@ -197,7 +224,10 @@ impl Lane {
         staging: &mut Pool,
     ) -> Result<Option<DeviceBatch>> {
         let Some(deferred) = batch.deferred.take() else { return Err(unprepared()) };
-        let block_bytes = deferred.blocks.iter().map(|block| padded(block.len())).sum::<usize>() as u64;
+        let block_bytes = match self.shadow {
+            Some(_) => 0,
+            None => deferred.blocks.iter().map(|block| padded(block.len())).sum::<usize>() as u64,
+        };
         let failed = |error| device_error("cannot begin a batch on the device", error);
         if !self.begin(number, block_bytes).map_err(failed)? {
             batch.deferred = Some(deferred);
@@ -248,7 +278,7 @@ impl Lane {
             self.ranges.give(raw);
             return Ok(false);
         };
-        self.begun.push_back(Begun { number, raw, used: 0, columns, placed: Vec::new() });
+        self.begun.push_back(Begun { number, raw, used: 0, columns, placed: Vec::new(), held: Vec::new() });
         self.next += self.step;
         Ok(true)
     }
@@ -277,9 +307,15 @@ impl Lane {
         Ok(())
     }
 
-    /// Starts to copy a block to the batch's memory; returns whether there is room. Values of it are slices of
-    /// `known_as`.
+    /// Starts to copy a block to the batch's memory, unless it lies on the device; returns whether there is room. Values
+    /// of it are slices of `known_as`.
     fn place(&mut self, begun: &mut Begun, block: Bytes, known_as: &Bytes) -> Result<bool, CudaError> {
+        if let Some(shadow) = &self.shadow {
+            let placed = shadow.place(&block);
+            begun.placed.extend(placed);
+            begun.held.push(block);
+            return Ok(placed.is_some());
+        }
         let Some(span) = self.room(begun, block.len()) else { return Ok(false) };
         begun.placed.push(Placed { host: known_as.as_ptr().addr(), len: block.len(), device: span.address() });
         self.copy(block, &span)?;
@@ -394,7 +430,8 @@ impl Lane {
         self.launch(begun, works, &spans, table).map_err(failed)?;
         let ready = Arc::new(Event::new(&self.context, Timing::Off).map_err(failed)?);
         ready.record(&self.work).map_err(failed)?;
-        self.freeing.push(Returned { range: std::mem::take(&mut begun.raw), after: vec![Arc::clone(&ready)] });
+        let (range, blocks) = (std::mem::take(&mut begun.raw), std::mem::take(&mut begun.held));
+        self.freeing.push(Returned { range, blocks, after: vec![Arc::clone(&ready)] });
         let lease = Arc::new(Lease::new(&self.context, begun.columns.clone(), &ready, &self.home));
         Ok(columns_of(batch, works, spans, lease))
     }
@@ -407,7 +444,8 @@ impl Lane {
         self.spare.push(copied);
         let (begin, end) = (self.timing()?, self.timing()?);
         begin.record(&self.work)?;
-        let Some(from) = Span::new(&self.memory, begun.raw.clone()) else { return Ok(()) };
+        let raw = || Span::new(&self.memory, begun.raw.clone());
+        let Some(from) = self.shadow.as_ref().map(|shadow| shadow.span.clone()).or_else(raw) else { return Ok(()) };
         let mut spans = spans;
         for work in works {
             let (to, rest) = spans.split_at(work.lengths().count());
@@ -430,8 +468,8 @@ impl Lane {
             }
             after.push(Arc::new(event));
         }
-        self.freeing.push(Returned { range: begun.raw, after: after.clone() });
-        self.freeing.push(Returned { range: begun.columns, after });
+        self.freeing.push(Returned { range: begun.raw, blocks: begun.held, after: after.clone() });
+        self.freeing.push(Returned { range: begun.columns, blocks: Vec::new(), after });
     }
 
     /// Books how long the device was at what is done.

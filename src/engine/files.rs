@@ -4,6 +4,7 @@ use crate::dataset::{Dataset, FileId};
 use crate::error::{Error, Result};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringload_sys::file::{self, OpenFlags};
@@ -47,6 +48,11 @@ impl Files {
     pub(super) fn place(&self, file: FileId) -> (&Arc<OwnedFd>, &[u8]) {
         let files = self.dataset.files();
         (&self.roots[files.root_of(file)], files.name(file))
+    }
+
+    /// Where the file is, for people.
+    pub(super) fn path(&self, file: FileId) -> PathBuf {
+        self.dataset.files().path(file)
     }
 
     /// How to open the files.

@@ -1,6 +1,7 @@
 //! The guards and the chain over made-up systems.
 
 use super::*;
+use std::time::Duration;
 use uringload_sys::block::{BlockDevice, BlockKind, QueueLimits};
 
 /// A system with nvidia-fs on which every guard holds.
@@ -85,7 +86,7 @@ fn peer_to_peer_needs_the_kernel_and_a_new_open_driver() {
 #[test]
 fn a_machine_without_cufile_is_told_at_once_and_is_no_defect() {
     let facts = Facts::read(std::path::Path::new("/no such root"));
-    let search = Search { library: None, places: Vec::new(), scratch: None, bound: OPEN_BOUND };
+    let search = Search { scratch: None, ..Search::default() };
     let start = std::time::Instant::now();
     let step = open(&facts, search, || panic!("nothing is started where a guard fails")).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(1));

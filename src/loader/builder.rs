@@ -271,7 +271,7 @@ impl Builder {
         let digest = digest(delivered, &strided).unwrap_or(EpochDigest::new(start));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
         let failures = Failures::new(config.max_failures, quarantine, Arc::clone(&sampler), strided);
-        let context = None;
+        let (context, gds) = (None, None);
         let job = Job {
             dataset,
             sampler,
@@ -285,6 +285,7 @@ impl Builder {
             digest,
             failures,
             context,
+            gds,
         };
         Ok((job, batches_left))
     }
@@ -310,7 +311,8 @@ impl DeviceBuilder {
     ///
     /// # Errors
     /// As [`Builder::build`]. `Unavailable` where a GPU was asked for by its number and is not to be had; `MemoryLimit`
-    /// where a batch does not fit there; `InvalidArgument` for a transform that a column cannot have; `Device` for what
+    /// where a batch does not fit there, or [`Gds::On`](crate::config::Gds::On) cannot be had; `InvalidArgument` for a
+    /// transform that a column cannot have; `Device` for what
     /// the driver says.
     pub fn build(self) -> Result<DeviceLoader> {
         let DeviceBuilder { mut builder, devices, transforms } = self;
@@ -326,10 +328,20 @@ impl DeviceBuilder {
         let mut opened = device::open(&devices)?;
         let on_failed = builder.on_failed.clone();
         let (mut job, batches_left) = builder.check(Collation::deferred)?;
-        let wanted = (&*job.dataset, &*job.collation, transforms);
         let (batch, starved_after) = (job.limits.batch, job.config.starved_after);
-        let (feeder, routes, queue_capacity) =
-            device::prepare(&mut opened, &devices, wanted, batch, starved_after, &job.stats)?;
+        job.gds = choose_gds(&job, &mut opened, &devices)?;
+        let prepare = |opened: &mut device::Opened, gds: Option<&device::Loading>| {
+            let wanted = (&*job.dataset, &*job.collation, transforms.clone());
+            device::prepare(opened, &devices, wanted, (batch, gds), starved_after, &job.stats)
+        };
+        let (feeder, routes, queue_capacity) = match prepare(&mut opened, job.gds.as_ref()) {
+            Err(error) if job.gds.is_some() => {
+                device::give_up(&mut opened, &devices, error)?;
+                job.gds = None;
+                prepare(&mut opened, None)?
+            }
+            prepared => prepared?,
+        };
         job.context = opened.context().cloned();
         let fallbacks = std::mem::take(&mut opened.fallbacks);
         let feeding = Feeding { feeder, routes, queue_capacity, fallbacks };
@@ -337,6 +349,25 @@ impl DeviceBuilder {
         loader.on_failed = on_failed;
         Ok(loader)
     }
+}
+
+/// Looks whether files are to be read straight into the device's memory.
+fn choose_gds(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Result<Option<device::Loading>> {
+    let planner = |layout| {
+        let (dataset, sampler) = (&job.dataset, &job.sampler);
+        let windows = Windows::new(&job.config, dataset, sampler, job.strided, job.start)?;
+        let planner = Planner::new(Arc::clone(dataset), Arc::clone(sampler), job.strided, job.start, None, layout);
+        Ok(planner.with_windows(windows).with_collation(Arc::clone(&job.collation)))
+    };
+    let asked = device::Asked {
+        config: &job.config,
+        dataset: &job.dataset,
+        collation: &job.collation,
+        batch: job.limits.batch,
+        pool_bytes: job.limits.pool_bytes,
+        planner: &planner,
+    };
+    device::choose(opened, devices, &asked)
 }
 
 /// What is asked for where samples cannot be had.

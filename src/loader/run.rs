@@ -7,7 +7,7 @@ use crate::batch::Batch;
 use crate::collate::Collation;
 use crate::config::{Cause, Config, DeviceRoute, Fallback, Route};
 use crate::dataset::Dataset;
-use crate::device::{self, BatchBytes, Feeder};
+use crate::device::{self, BatchBytes, Feeder, Loading};
 use crate::engine::{self, Engine, Opened};
 use crate::error::{Error, Result};
 use crate::plan::{Layout, Planner};
@@ -66,6 +66,8 @@ pub(super) struct Job {
     pub(super) failures: Failures,
     /// The device whose copy engine is to reach the pool's memory.
     pub(super) context: Option<Context>,
+    /// Where files are read straight into a device's memory: it, which takes the pool's place.
+    pub(super) gds: Option<Loading>,
 }
 
 /// What goes on from the reactor to devices.
@@ -101,15 +103,17 @@ pub(super) fn start_on_devices(job: Job, batches_left: Option<u64>, feeding: Fee
     let making = Making::new(&job, batches_left);
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
-    // Where batches stay on the host nobody wants blocks early.
-    let tell_early = (!routes.is_empty()).then_some(tell_early);
+    // Where batches stay on the host, or were read straight to the device, nobody wants blocks early.
+    let tell_early = (!routes.is_empty() && job.gds.is_none()).then_some(tell_early);
     let Reading { batches, thread, ended_well: read_well, told } = read(job, tell_early)?;
     let book = making.book();
     let Started { route, pinned } = wait(&told)?;
     {
         let mut route = route.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_pinned = pinned.is_some();
-        route.devices = routes.into_iter().map(|device| DeviceRoute { pinned: is_pinned, ..device }).collect();
+        // What is read straight to a device comes from no memory of the host, but for tables.
+        let is_pinned = |device: &DeviceRoute| pinned.is_some() || (device.gds.is_some() && device.pinned);
+        let devices = routes.into_iter();
+        route.devices = devices.map(|device| DeviceRoute { pinned: is_pinned(&device), ..device }).collect();
         route.fallbacks.append(&mut fallbacks);
     }
     feeder.keep(pinned);
@@ -246,6 +250,8 @@ struct Running {
     stats: Arc<Stats>,
     /// The first epoch, whose way was chosen when the engine was opened.
     first_epoch: bool,
+    /// Whether files are read straight into a device's memory, which stays so.
+    is_straight: bool,
 }
 
 /// What stands for the pool's memory in batches for a device, where nobody looks at their bytes on the host: then a block
@@ -276,7 +282,11 @@ impl Running {
         bell: &Arc<Bell>,
     ) -> Result<(Running, Option<Pinned>)> {
         let Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, failures, .. } = job;
-        let Opened { engine, mut route } = engine::open(&config, &dataset, &stats)?;
+        let is_straight = job.gds.is_some();
+        let Opened { engine, mut route } = match &job.gds {
+            Some(gds) => gds.straight.open(&config, &stats)?,
+            None => engine::open(&config, &dataset, &stats)?,
+        };
         let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
         let layout = Layout::new(&route, &config);
         let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout)
@@ -285,12 +295,15 @@ impl Running {
             .with_units(limits.units.map(|units| units.limits));
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
         let longest = longest.max(limits.units.map_or(0, |units| units.stored_bytes));
-        let mut pool = Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?;
+        let mut pool = match job.gds {
+            Some(gds) => gds.pool.renewed(longest, Arc::clone(bell)),
+            None => Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?,
+        };
         pool.reserve(limits.reserve_bytes);
         // Before the ring knows the memory: both lock its pages.
         let pinned = match &job.context {
-            Some(context) => device::pin(context, &mut pool, &mut route.fallbacks)?,
-            None => None,
+            Some(context) if !is_straight => device::pin(context, &mut pool, &mut route.fallbacks)?,
+            _ => None,
         };
         let rules = Rules {
             queue_depth: route.queue_depth,
@@ -298,7 +311,7 @@ impl Running {
             fixed_depth: config.queue_depth.is_some(),
             on_error: config.on_error,
             seed: config.seed,
-            timeout: config.timeout,
+            timeout: if is_straight { Some(engine::timeout(&config)) } else { config.timeout },
             starved_after: config.starved_after,
         };
         let echoes = if early.is_some() { echoes(&*dataset, planner.collation(), &pool)? } else { None };
@@ -307,14 +320,18 @@ impl Running {
             .with_decoder(decoder)
             .with_early(early.map(|sender| Early::new(sender, echoes)));
         let route = Arc::new(Mutex::new(route));
-        let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true };
+        let mut running = Running { reactor, engine, route, dataset, config, stats, first_epoch: true, is_straight };
         running.adopt()?;
         Ok((running, pinned))
     }
 
     fn run(&mut self) -> Result<()> {
         loop {
-            match self.reactor.turn(&mut *self.engine)? {
+            let turn = self.reactor.turn(&mut *self.engine)?;
+            while let Some(step) = self.engine.said() {
+                self.with_route(|route| route.fallbacks.push(step));
+            }
+            match turn {
                 Turn::Running => {}
                 Turn::Epoch { epoch, idle } => self.start_epoch(epoch, idle)?,
                 Turn::Finished | Turn::Abandoned => return Ok(()),
@@ -345,7 +362,7 @@ impl Running {
     /// stays the same the epoch begins while the last one is still being read; else it waits for the engine to be idle.
     fn start_epoch(&mut self, epoch: u64, idle: bool) -> Result<()> {
         // An engine that holds reads which were given up is kept: it has their memory until they end.
-        if !self.first_epoch && !self.reactor.has_abandoned() && self.way_has_changed() {
+        if !self.first_epoch && !self.is_straight && !self.reactor.has_abandoned() && self.way_has_changed() {
             if !idle {
                 return Ok(());
             }

@@ -54,8 +54,8 @@ impl Arena {
     }
 
     /// Reserves `len` bytes (rounded up to 2 MiB) of address space that stands for as much memory elsewhere, such as a
-    /// device's: byte for byte. So the owner of a part owns those bytes there, by the same rules. The space itself never
-    /// gets memory and reads as zeros; who writes to it writes to nobody.
+    /// device's: byte for byte. So the owner of a part owns those bytes there, by the same rules. The space itself
+    /// never gets memory and reads as zeros; who writes to it writes to nobody.
     ///
     /// # Errors
     /// What `mmap(2)` says.

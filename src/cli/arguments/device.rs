@@ -1,9 +1,10 @@
 //! Arguments that say where batches end up.
 
+use super::super::cufile;
 use super::super::units::parse_bytes;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
-use uringload::config::Device;
+use uringload::config::{Device, Gds};
 
 /// Where batches end up.
 #[derive(Clone, Debug, Args)]
@@ -20,6 +21,13 @@ pub struct Devices {
     /// The CUDA driver to load [default: libcuda.so.1, where the system finds it].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
     pub cuda_library: Option<PathBuf>,
+    /// Whether files are read straight into the GPU's memory (GPUDirect Storage): where it can be had and a short trial
+    /// on the files shows it better (auto), in any case (on), or not (off).
+    #[arg(long, value_name = "CHOICE", default_value = "auto", requires = "devices")]
+    pub gds: Gds,
+    /// The cuFile to load [default: libcufile.so.0, where the system finds it, or in $CUDA_HOME or Python's packages].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
+    pub cufile_library: Option<PathBuf>,
 }
 
 impl Devices {
@@ -30,6 +38,7 @@ impl Devices {
             if let Some(path) = &self.cuda_library {
                 device = device.library(path);
             }
+            device = device.gds(self.gds).gds_search(cufile::search(self.cufile_library.clone()));
             self.device_memory.iter().fold(device, |device, &bytes| device.memory_limit(bytes))
         };
         self.devices.iter().map(whole).collect()

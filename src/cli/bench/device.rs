@@ -7,7 +7,7 @@ use super::trainer::Steps;
 use super::watch::{Link, Seen};
 use serde::Serialize;
 use std::time::Duration;
-use uringload::config::DeviceRoute;
+use uringload::config::{DeviceRoute, GdsRoute};
 use uringload::stats::{Doing, Role};
 
 /// The object `device` of the JSON.
@@ -74,12 +74,46 @@ pub struct DeviceRouteReport {
     pinned: bool,
     flags: bool,
     memory_bytes: u64,
+    gds: Option<GdsReport>,
+}
+
+/// How files are read straight into a GPU's memory.
+#[derive(Debug, Serialize)]
+struct GdsReport {
+    way: String,
+    version: Option<String>,
+    memory_bytes: u64,
+    registered_bytes: u64,
+    trial: Option<TrialReport>,
+}
+
+/// What a trial showed of both ways.
+#[derive(Debug, Serialize)]
+struct TrialReport {
+    gds_bytes_per_s: f64,
+    gds_cpu_s_per_gb: f64,
+    pinned_bytes_per_s: f64,
+    pinned_cpu_s_per_gb: f64,
+}
+
+impl GdsReport {
+    fn of(route: GdsRoute) -> GdsReport {
+        let GdsRoute { way, version, memory_bytes, registered_bytes, trial } = route;
+        let trial = trial.map(|[gds, pinned]| TrialReport {
+            gds_bytes_per_s: gds.rate(),
+            gds_cpu_s_per_gb: gds.cpu_per_gb(),
+            pinned_bytes_per_s: pinned.rate(),
+            pinned_cpu_s_per_gb: pinned.cpu_per_gb(),
+        });
+        GdsReport { way, version, memory_bytes, registered_bytes, trial }
+    }
 }
 
 impl From<&DeviceRoute> for DeviceRouteReport {
     fn from(route: &DeviceRoute) -> DeviceRouteReport {
-        let DeviceRoute { index, name, pci, numa_node, pinned, flags, memory_bytes } = route.clone();
-        DeviceRouteReport { index, name, pci, numa_node, pinned, flags, memory_bytes }
+        let DeviceRoute { index, name, pci, numa_node, pinned, flags, memory_bytes, gds } = route.clone();
+        let gds = gds.map(GdsReport::of);
+        DeviceRouteReport { index, name, pci, numa_node, pinned, flags, memory_bytes, gds }
     }
 }
 

@@ -41,6 +41,22 @@ pub(super) fn words(cause: Cause) -> Option<(&'static str, &'static str)> {
             "cuFile would copy through the host (compatibility mode), which the pinned path does better",
             "run `uringload doctor` for the chain; in a cufile.json of your own set allow_compat_mode to false",
         ),
+        Cause::GdsWork => ("the work cannot do with bytes that only the GPU has", "harmless; the pinned path does it"),
+        Cause::GdsFiles => (
+            "the files cannot be read past the page cache, or lie in it",
+            "put the data on ext4 or xfs on NVMe; what lies in the page cache is read faster from there",
+        ),
+        Cause::GdsMemory => (
+            "the GPU has not the memory, or cuFile cannot register it",
+            "lower memory_limit or batch_size; nvidia-smi -q -d MEMORY shows BAR1, which bounds what is registered",
+        ),
+        Cause::GdsProof => (
+            "what cuFile has read is not what the file holds",
+            "report it with the versions of cuFile, the driver and the kernel; do not use GDS here",
+        ),
+        Cause::GdsSlower => ("the pinned path was no worse", "harmless; gds on takes it all the same"),
+        Cause::GdsFile => ("cuFile does not take a file", "run `uringload doctor` for the chain of that file"),
+        Cause::GdsRead => ("cuFile failed to read", "run `uringload doctor`; look into dmesg"),
         _ => return None,
     })
 }

@@ -62,9 +62,17 @@ pub enum Knob {
     Reads,
     /// Whether `CUFILE_ENV_PATH_JSON` named a readable file when the driver was opened, and how long it was.
     ConfigurationBytes,
+    /// What the faults of reads and of files derive from; 0: none happen.
+    FaultSeed,
+    /// How many of a thousand reads and files meet a fault.
+    FaultShare,
+    /// 1: `cuFileRead` ignores the offset into the buffer.
+    NoOffset,
+    /// Counted: reads and files that met a fault.
+    Faults,
 }
 
-const KNOBS: usize = Knob::ConfigurationBytes as usize + 1;
+const KNOBS: usize = Knob::Faults as usize + 1;
 
 /// The longest that anything hangs, so that no test does for good.
 const HANGS_MAX: Duration = Duration::from_secs(10);
@@ -167,6 +175,52 @@ fn hang(knob: Knob) {
     while value(knob) > 0 && start.elapsed() < Duration::from_millis(value(knob).unsigned_abs()).min(HANGS_MAX) {
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// What befalls a read.
+enum Fault {
+    /// It returns this.
+    Code(i64),
+    /// It returns -1, with this errno.
+    Errno(c_int),
+    /// It gives so many bytes at most.
+    Short(usize),
+    /// It takes so long.
+    Slow(Duration),
+}
+
+/// A random number, if this call is to meet a fault.
+fn chance() -> Option<u64> {
+    static CALLS: AtomicI64 = AtomicI64::new(0);
+    let seed = value(Knob::FaultSeed);
+    if seed == 0 {
+        return None;
+    }
+    let call = CALLS.fetch_add(1, Ordering::SeqCst).unsigned_abs();
+    let mut word = seed.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ call.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^= word >> 32;
+    let strikes = (word % 1000) < value(Knob::FaultShare).unsigned_abs();
+    count(Knob::Faults, i64::from(strikes));
+    strikes.then_some(word / 1000)
+}
+
+fn fault() -> Option<Fault> {
+    let random = chance()?;
+    let choice = random / 8;
+    Some(match random % 8 {
+        0 | 1 => Fault::Code(-(5001 + (choice % 49) as i64)),
+        2 | 3 => Fault::Errno([libc::EIO, libc::EINTR, libc::EAGAIN, libc::ENODEV][(choice % 4) as usize]),
+        4..7 => Fault::Short(4096 * (choice % 40) as usize),
+        _ => Fault::Slow(Duration::from_millis(choice % 30)),
+    })
+}
+
+fn set_errno(to: c_int) {
+    // SAFETY: the C library gives the address of this thread's own errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { errno.write(to) };
 }
 
 fn close_zero(bit: i64) {
@@ -312,6 +366,9 @@ pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descript
     if value(Knob::HandleError) != 0 {
         return status(value(Knob::HandleError));
     }
+    if let Some(random) = chance() {
+        return status(5001 + (random % 49) as i64);
+    }
     if descriptor.kind != 1 || !descriptor.operations.is_null() || inode(descriptor.fd) == 0 {
         return status(5022);
     }
@@ -394,11 +451,19 @@ pub unsafe extern "C" fn cuFileRead(
     hang(Knob::ReadHangs);
     let error = value(Knob::ReadError);
     if error != 0 {
-        // SAFETY: the C library gives the address of this thread's own errno.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: as above.
-        unsafe { errno.write(value(Knob::ReadErrno) as c_int) };
+        set_errno(value(Knob::ReadErrno) as c_int);
         return error as isize;
+    }
+    let mut size = size;
+    match fault() {
+        Some(Fault::Code(code)) => return code as isize,
+        Some(Fault::Errno(errno)) => {
+            set_errno(errno);
+            return -1;
+        }
+        Some(Fault::Short(bytes)) => size = size.min(bytes),
+        Some(Fault::Slow(time)) => std::thread::sleep(time),
+        None => {}
     }
     let known = with(|registered| {
         let (fd, _) = *registered.files.get(&(handle as usize))?;
@@ -409,7 +474,8 @@ pub unsafe extern "C" fn cuFileRead(
     let Some(fd) = known else { return -5027 };
     let short = value(Knob::ShortRead) as usize;
     let size = if short > 0 { size.min(short) } else { size };
-    let into = base.wrapping_byte_add(buffer_offset as usize);
+    let buffer_offset = if value(Knob::NoOffset) == 0 { buffer_offset as usize } else { 0 };
+    let into = base.wrapping_byte_add(buffer_offset);
     // SAFETY: the caller says that the range may be written to.
     let read = unsafe { libc::pread(fd, into, size, file_offset) };
     if read < 0 { -1 } else { read + value(Knob::LongRead) as isize }

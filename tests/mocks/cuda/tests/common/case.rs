@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use uringload::batch::{Batch, Column, Data, Packed};
-use uringload::config::{Collate, Config, Device};
+use uringload::config::{Collate, Config, Device, Gds, GdsSearch};
 use uringload::dataset::{DType, Dataset, Shape};
 use uringload::device::{DeviceBatch, DeviceForm};
 use uringload::loader::{DeviceBuilder, DeviceLoader};
@@ -23,6 +23,8 @@ pub struct Case {
     pub devices: u32,
     /// Of each device's memory.
     pub memory_limit: Option<u64>,
+    /// Whether files are read straight into the device's memory, and where cuFile is.
+    pub gds: (Gds, GdsSearch),
 }
 
 /// What is done with the batches.
@@ -39,13 +41,14 @@ pub enum Consumer {
 
 impl Case {
     pub fn new(dataset: &Arc<dyn Dataset>, config: Config) -> Case {
-        Case { dataset: Arc::clone(dataset), config, transforms: Vec::new(), devices: 1, memory_limit: None }
+        let gds = (Gds::Off, GdsSearch::default());
+        Case { dataset: Arc::clone(dataset), config, transforms: Vec::new(), devices: 1, memory_limit: None, gds }
     }
 
     /// The loader to the devices of a mock.
     pub fn builder(&self, mock: &Mock) -> DeviceBuilder {
         let device = |index| {
-            let device = Device::cuda(index).library(mock.path());
+            let device = Device::cuda(index).library(mock.path()).gds(self.gds.0).gds_search(self.gds.1.clone());
             self.memory_limit.iter().fold(device, |device, &bytes| device.memory_limit(bytes))
         };
         let builder = Loader::builder(Arc::clone(&self.dataset)).config(self.config.clone());

@@ -20,7 +20,7 @@ const MIXED_BYTES: u64 = IMAGE_BYTES as u64 + 200;
 /// A data set, and the folder that it lies in.
 pub struct Made {
     pub dataset: Arc<dyn Dataset>,
-    _folder: TempDir,
+    pub folder: TempDir,
 }
 
 /// One file for each sample, of tokens of 2 bytes, some empty, with a label for each.
@@ -34,7 +34,7 @@ pub fn texts(count: usize, random: &mut Random) -> Made {
     }
     let options = FolderOptions { labels: Labels::Required, dtype: DType::U16, ..FolderOptions::default() };
     let dataset = Arc::new(Folder::open_with(&[folder.path()], &options).expect("a folder"));
-    Made { dataset, _folder: folder }
+    Made { dataset, folder }
 }
 
 /// Images in one file, one behind the other.
@@ -44,7 +44,7 @@ pub fn images(count: usize, random: &mut Random) -> Made {
 
 /// Samples of an image, tokens at odd addresses, numbers that are computed, and a label. Some are bad, if asked.
 pub fn mixed(count: usize, bad: bool, random: &mut Random) -> Made {
-    let Made { dataset, _folder } = records(count, MIXED_BYTES, DType::U8, Vec::new(), random);
+    let Made { dataset, folder } = records(count, MIXED_BYTES, DType::U8, Vec::new(), random);
     let field = |name: &str, dtype, shape| Field { name: name.into(), dtype, shape };
     let fields = vec![
         field("image", DType::U8, Shape::Fixed(IMAGE.to_vec())),
@@ -52,7 +52,7 @@ pub fn mixed(count: usize, bad: bool, random: &mut Random) -> Made {
         field("made", DType::F32, Shape::Fixed(vec![3])),
         field("label", DType::I64, Shape::Fixed(Vec::new())),
     ];
-    Made { dataset: Arc::new(Mixed { records: dataset, schema: Schema { fields }, bad }), _folder }
+    Made { dataset: Arc::new(Mixed { records: dataset, schema: Schema { fields }, bad }), folder }
 }
 
 /// Numbers and text out of a table, which are made and not read.
@@ -63,7 +63,7 @@ pub fn table(count: usize, random: &mut Random) -> Made {
     std::fs::write(folder.path().join("table.csv"), rows).expect("a file");
     let options = LineOptions { format: LineFormat::Csv, no_sidecars: true, ..LineOptions::default() };
     let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("a table"));
-    Made { dataset, _folder: folder }
+    Made { dataset, folder }
 }
 
 /// Lists of numbers, each of one digit: four times as many bytes as they are written in.
@@ -86,8 +86,8 @@ pub fn decoded(which: usize) -> Made {
         1 => Arc::new(Mds::open(&[data.join("mds-zip/gz")], &MdsOptions::default()).expect("shards")),
         _ => Arc::new(LitData::open(&[data.join("litdata-zip/sample")], &LitDataOptions::default()).expect("chunks")),
     };
-    let _folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    Made { dataset, _folder }
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    Made { dataset, folder }
 }
 
 fn records(count: usize, record_bytes: u64, dtype: DType, shape: Vec<u64>, random: &mut Random) -> Made {
@@ -95,7 +95,7 @@ fn records(count: usize, record_bytes: u64, dtype: DType, shape: Vec<u64>, rando
     std::fs::write(folder.path().join("records"), random.bytes(count * record_bytes as usize)).expect("a file");
     let options = RecordOptions { record_bytes, dtype, shape, ..RecordOptions::default() };
     let dataset = Arc::new(Records::open(&[folder.path()], &options).expect("records"));
-    Made { dataset, _folder: folder }
+    Made { dataset, folder }
 }
 
 struct Mixed {

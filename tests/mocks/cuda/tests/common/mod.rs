@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod case;
+pub mod cufile;
 pub mod dataset;
 
 use libloading::Library;

@@ -30,7 +30,7 @@ impl Mock {
         // SAFETY: the mock has no initialisers.
         let library = unsafe { Library::open(Some(path()), RTLD_NOW | RTLD_LOCAL) }.expect("the mock loads");
         let mock = Mock { library, scratch: tempfile::tempdir().unwrap(), _turn: turn };
-        for knob in 0..=Knob::ConfigurationBytes as u32 {
+        for knob in 0..=Knob::Faults as u32 {
             mock.set_number(knob, 0);
         }
         mock.set(Knob::Version, 1200);
@@ -70,7 +70,7 @@ impl Mock {
 
     pub fn search(&self) -> Search {
         let scratch = Some(self.scratch.path().into());
-        Search { library: Some(path()), places: Vec::new(), scratch, bound: BOUND }
+        Search { library: Some(path()), scratch, bound: BOUND, ..Search::default() }
     }
 
     /// Files and folders that are left in the folder for temporary files.

@@ -1,0 +1,55 @@
+//! Where this system may have cuFile, beside where the loader looks, and how the user has configured it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use uringload::config::GdsSearch;
+
+/// Names a configuration of the user's own, which then is left as it is.
+const CONFIGURATION: &str = "CUFILE_ENV_PATH_JSON";
+
+/// Folders of Python's packages that are looked at, at most.
+const PACKAGES_MAX: usize = 16;
+
+/// Where cuFile is looked for; `library`: the one to load, and no other.
+pub fn search(library: Option<PathBuf>) -> GdsSearch {
+    let scratch = env::var_os(CONFIGURATION).is_none().then(env::temp_dir);
+    GdsSearch { library, places: places(), scratch, ..GdsSearch::default() }
+}
+
+/// A CUDA toolkit's folders, and those of NVIDIA's Python packages in the environment that is active and the user's.
+fn places() -> Vec<PathBuf> {
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);
+    let toolkits = toolkits.flat_map(|toolkit| ["lib64", "targets/x86_64-linux/lib"].map(|lib| toolkit.join(lib)));
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let users = env::home_dir().map(|home| home.join(".local"));
+    let packages = active.chain(users).flat_map(|prefix| packages(&prefix)).take(PACKAGES_MAX);
+    let packages = packages.flat_map(|packages| ["cu13", "cufile"].map(|name| packages.join("nvidia").join(name)));
+    toolkits.chain(packages.map(|package| package.join("lib"))).filter(|place| place.is_dir()).collect()
+}
+
+/// `lib/python3.x/site-packages` below a prefix.
+fn packages(prefix: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
+    let pythons = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"));
+    pythons.map(|python| python.path().join("site-packages")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_of_every_python_are_found() {
+        let prefix = tempfile::tempdir().unwrap();
+        for name in ["python3.11", "python3.13", "other"] {
+            std::fs::create_dir_all(prefix.path().join("lib").join(name)).unwrap();
+        }
+        let mut found = packages(prefix.path());
+        found.sort();
+        let wanted = ["python3.11", "python3.13"];
+        assert_eq!(found, wanted.map(|name| prefix.path().join("lib").join(name).join("site-packages")));
+        assert_eq!(packages(&prefix.path().join("none")), Vec::<PathBuf>::new());
+        assert!(search(None).places.iter().all(|place| place.is_dir()));
+    }
+}

@@ -1,0 +1,458 @@
+//! Whether files are read straight into a GPU's memory: what must hold for it, one read that is looked at byte by byte,
+//! and a short trial against reading into pinned memory and copying.
+
+use super::lane::Shadow;
+use super::{BatchBytes, Opened, batch::device_error, pin};
+use crate::collate::{Collation, Form};
+use crate::config::{Cause, Config, Device, EngineChoice, Fallback, Gds, GdsRoute, GdsTrial, OnError};
+use crate::dataset::Dataset;
+use crate::engine::{self, Engine, PINNED, Read, STRAIGHT_BYTES, Straight};
+use crate::error::{Error, ErrorKind, Result};
+use crate::gds::{self, Facts};
+use crate::plan::{BatchPlan, Layout, PlannedRead, Planner};
+use crate::pool::Pool;
+use crate::queue::Bell;
+use crate::stats::Stats;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use uringload_sys::cuda::{Context, Copies, CudaError, DeviceMemory, Span};
+use uringload_sys::{Arena, system};
+
+/// How long each of the two ways is tried.
+const TRIAL: Duration = Duration::from_millis(200);
+
+/// How long what is tried may take to end, beside that.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// Host memory of a trial of the pinned path, unless one read is longer.
+const TRIAL_BYTES: u64 = 64 << 20;
+
+/// Batches, and reads, that a trial is made of at most.
+const TRIAL_BATCHES: usize = 64;
+const TRIAL_READS: usize = 4096;
+
+/// Files that a first read is tried of, until it succeeds.
+const FILES_TRIED: usize = 4;
+
+/// GDS is taken where it is this much faster, or not slower than that and so much cheaper in the processor's time. The
+/// margins are those of a trial so short.
+const FASTER: f64 = 1.02;
+const AS_FAST: f64 = 0.99;
+const CHEAPER: f64 = 0.9;
+
+/// The device's memory is taken in multiples of this.
+const UNIT: usize = 2 << 20;
+
+/// What addresses of direct reads are multiples of.
+const ALIGNMENT: u64 = 4096;
+
+/// What the choice hangs on.
+pub(crate) struct Asked<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) dataset: &'a Arc<dyn Dataset>,
+    pub(crate) collation: &'a Collation,
+    pub(crate) batch: BatchBytes,
+    /// Bytes of memory for samples.
+    pub(crate) pool_bytes: usize,
+    /// Plans the batches from the start, for a layout.
+    pub(crate) planner: &'a dyn Fn(Layout) -> Result<Planner>,
+}
+
+/// A GPU's memory that files are read into, and what does it.
+pub(crate) struct Loading {
+    /// Lends the memory out.
+    pub(crate) pool: Pool,
+    pub(crate) straight: Arc<Straight>,
+    pub(super) route: GdsRoute,
+}
+
+/// A step down, which is an error where GDS was asked for by name.
+type Step<T> = std::result::Result<T, Box<Fallback>>;
+
+impl Loading {
+    pub(super) fn shadow(&self) -> Shadow {
+        Shadow { host: self.pool.arena().address(), span: self.straight.memory().clone() }
+    }
+}
+
+/// Looks whether files are to be read straight into the device's memory. Where not, it is said why, unless it was not
+/// wanted.
+///
+/// # Errors
+/// `Unavailable` where it was asked for by name.
+pub(crate) fn choose(opened: &mut Opened, devices: &[Device], asked: &Asked<'_>) -> Result<Option<Loading>> {
+    let insists = devices.iter().any(|device| device.gds_choice() == Gds::On);
+    if !insists && devices.iter().all(|device| device.gds_choice() == Gds::Off) {
+        return Ok(None);
+    }
+    let (Some(context), Some(device)) = (opened.contexts.first().cloned(), devices.first()) else {
+        return if insists { Err(unavailable(&work("batches stay on the host"))) } else { Ok(None) };
+    };
+    let mut said = Vec::new();
+    let attempt = if opened.contexts.len() > 1 {
+        Err(work("batches go to several GPUs in turn, and files are read into the memory of one"))
+    } else {
+        attempt(&context, device, asked, insists, &mut said)
+    };
+    match attempt {
+        Ok(loading) => {
+            opened.fallbacks.append(&mut said);
+            Ok(Some(loading))
+        }
+        Err(step) if insists => Err(unavailable(&step)),
+        Err(step) => {
+            opened.fallbacks.push(*step);
+            Ok(None)
+        }
+    }
+}
+
+/// Where the devices' memory does not suffice beside what was taken for files: the pinned path.
+///
+/// # Errors
+/// That error, where GDS was asked for by name.
+pub(crate) fn give_up(opened: &mut Opened, devices: &[Device], error: Error) -> Result<()> {
+    if error.kind() != ErrorKind::MemoryLimit || devices.iter().any(|device| device.gds_choice() == Gds::On) {
+        return Err(error);
+    }
+    opened.fallbacks.push(Fallback::new(Cause::GdsMemory, PINNED, None).with_reason(error.to_string()));
+    Ok(())
+}
+
+fn attempt(
+    context: &Context,
+    device: &Device,
+    asked: &Asked<'_>,
+    insists: bool,
+    said: &mut Vec<Fallback>,
+) -> Step<Loading> {
+    guard_work(asked)?;
+    engine::suits(asked.config, &**asked.dataset, insists)?;
+    let layout = Layout { alignment: ALIGNMENT, read_bytes: engine::STRAIGHT_READ_BYTES as u64, coalesce_gap: 0 };
+    let layout = Layout { coalesce_gap: asked.config.coalesce_gap, ..layout };
+    let reads = planned(asked, layout, 0)?;
+    let candidates = candidates(reads);
+    let longest = candidates.first().copied();
+    if !insists && longest.is_none_or(|read| read.len < STRAIGHT_BYTES) {
+        let len = longest.map_or(0, |read| read.len);
+        let reason = format!("reads of this work are of up to {len} bytes; below {STRAIGHT_BYTES} the host is faster");
+        return Err(Box::new(Fallback::new(Cause::GdsSlower, PINNED, None).with_reason(reason)));
+    }
+    let search = device.gds_places().clone();
+    let facts = Facts::read(&search.root);
+    let bound = search.bound;
+    let current = context.clone();
+    let opened = gds::open(&facts, search, move || {
+        // It stays current: the thread ends with what it opens.
+        current.enter().map(std::mem::forget).map_err(|error| error.to_string())
+    })?;
+    said.extend(opened.said);
+    let (version, way) = (opened.cufile.version(), opened.mode);
+    let memory = take_memory(context, device, asked)?;
+    let bytes = memory.len();
+    let (config, dataset, context_there) = (asked.config.clone(), Arc::clone(asked.dataset), context.clone());
+    let cufile = opened.cufile;
+    let made = within(bound, move || Straight::new(&config, &dataset, (cufile, &context_there), memory));
+    let (straight, limit) = made.ok_or_else(|| hangs("to register the GPU's memory"))??;
+    said.extend(limit);
+    let straight = Arc::new(straight);
+    let (arena, whole) = Arena::shadow(bytes).map_err(|error| memory_step(error.to_string()))?;
+    let pool = Pool::of_shadow(arena, whole, 0, Arc::new(Bell::new()));
+    let route = GdsRoute {
+        way: way.to_string(),
+        version: version.map(|version| version.to_string()),
+        memory_bytes: bytes as u64,
+        registered_bytes: straight.registered_bytes(),
+        trial: None,
+    };
+    let mut loading = Loading { pool, straight, route };
+    let mut failed = None;
+    for (index, &read) in candidates.iter().enumerate() {
+        match prove(&mut loading, asked, read) {
+            Ok(()) => break,
+            // One bad file is for its samples to tell. What is said of more of them is the same.
+            Err(step) if matches!(step.cause, Cause::GdsFile | Cause::GdsRead) => {
+                let first = failed.get_or_insert(step);
+                if index + 1 == candidates.len() {
+                    return Err(first.clone());
+                }
+            }
+            Err(step) => return Err(step),
+        }
+    }
+    said.extend(failed.map(|step| *step));
+    if !insists {
+        let trial = compare(&mut loading, context, asked)?;
+        loading.route.trial = Some(trial);
+    }
+    Ok(loading)
+}
+
+/// Whether the work can do with bytes that the host never sees, and leaves the choice of the engine.
+fn guard_work(asked: &Asked<'_>) -> Step<()> {
+    let Asked { config, dataset, collation, .. } = asked;
+    if dataset.units().is_some() || dataset.parse_reads_bytes() {
+        let format = dataset.format();
+        return Err(work(&format!("samples of this {format} dataset are made of their bytes by the host")));
+    }
+    if config.engine != EngineChoice::Auto {
+        return Err(work("another engine was asked for by its name"));
+    }
+    if config.on_error == OnError::Replace {
+        return Err(work("samples that stand in for others are copied by the host"));
+    }
+    if collation.forms().iter().any(|form| matches!(form, Form::Views)) {
+        return Err(work("views are slices of the host's memory"));
+    }
+    Ok(())
+}
+
+/// The device's memory, as much as the host would have, or as there is for one batch at least.
+fn take_memory(context: &Context, device: &Device, asked: &Asked<'_>) -> Step<Span> {
+    let least = (asked.batch.read as usize).next_multiple_of(UNIT);
+    // What else a batch takes there is about as much again.
+    let most = device.memory_bytes().map_or(usize::MAX, |bytes| (bytes / 2) as usize / UNIT * UNIT);
+    let mut bytes = asked.pool_bytes.next_multiple_of(UNIT).min(most);
+    while bytes >= least {
+        match aligned_memory(context, bytes) {
+            Ok(Some(span)) => return Ok(span),
+            Ok(None) => break,
+            Err(error) if error.is_out_of_memory() => bytes = (bytes / 2 / UNIT * UNIT).min(bytes - UNIT),
+            Err(error) => return Err(memory_step(error.to_string())),
+        }
+    }
+    Err(memory_step(format!("the {least} bytes of a batch cannot be had on the GPU, beside its columns")))
+}
+
+/// `cuMemAlloc` promises multiples of 256, and gives multiples of 2 MiB for such lengths: if not, a little more is
+/// taken.
+fn aligned_memory(context: &Context, bytes: usize) -> std::result::Result<Option<Span>, CudaError> {
+    let memory = DeviceMemory::new(context, bytes)?;
+    if memory.address().is_multiple_of(ALIGNMENT) {
+        return Ok(Span::new(&memory, 0..bytes));
+    }
+    drop(memory);
+    let memory = DeviceMemory::new(context, bytes + ALIGNMENT as usize)?;
+    let start = (memory.address().next_multiple_of(ALIGNMENT) - memory.address()) as usize;
+    Ok(Span::new(&memory, start..start + bytes))
+}
+
+/// The reads of every second batch from the start, or from the one behind it.
+fn planned(asked: &Asked<'_>, layout: Layout, parity: usize) -> Step<Vec<PlannedRead>> {
+    let failed = |error: Error| work(&error.to_string());
+    let mut planner = (asked.planner)(layout).map_err(failed)?;
+    let (mut plan, mut reads, mut first) = (BatchPlan::default(), Vec::new(), Vec::new());
+    for batch in 0..TRIAL_BATCHES {
+        if reads.len() >= TRIAL_READS || !planner.next(&mut plan) {
+            break;
+        }
+        let of_batch = plan.issue_order.iter().map(|&index| plan.reads[index as usize]);
+        let of_batch = of_batch.take(TRIAL_READS).filter(|read| read.len > 0);
+        if batch == 0 {
+            first = of_batch.clone().collect();
+        }
+        if batch % 2 == parity {
+            reads.extend(of_batch);
+        }
+    }
+    Ok(if reads.is_empty() { first } else { reads })
+}
+
+/// The longest read of each of some files, longest first.
+fn candidates(mut reads: Vec<PlannedRead>) -> Vec<PlannedRead> {
+    reads.sort_by_key(|read| std::cmp::Reverse(read.need));
+    let mut longest: Vec<PlannedRead> = Vec::new();
+    for read in reads {
+        if longest.len() < FILES_TRIED && longest.iter().all(|other| other.file != read.file) {
+            longest.push(read);
+        }
+    }
+    longest
+}
+
+/// Reads once, and holds what came to lie on the device against the file.
+fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()> {
+    let failed = |cause, what: String| Err(Box::new(Fallback::new(cause, PINNED, None).with_reason(what)));
+    let stats = Arc::new(Stats::new());
+    let mut engine = loading.straight.open(asked.config, &stats).map_err(|error| work(&error.to_string()))?.engine;
+    // Behind other bytes: that the offset into the buffer is kept is a part of what is to be seen.
+    let len = read.len.min(loading.straight.registered_bytes() / 2 / ALIGNMENT * ALIGNMENT) as usize;
+    let before = loading.pool.take_exact(len);
+    let Some(part) = loading.pool.take_exact(len) else { return Err(work("there is no room for a first read")) };
+    before.into_iter().for_each(|part| loading.pool.give(part));
+    let (start, reads) = (part.offset(), loading.straight.reads());
+    engine.start(Read { tag: 0, file: read.file, offset: read.offset, part });
+    let (begin, mut done) = (Instant::now(), Vec::new());
+    while done.is_empty() && begin.elapsed() < BOUND {
+        engine.turn(Some(BOUND), &mut done).map_err(|error| work(&error.to_string()))?;
+    }
+    let Some(done) = done.pop() else {
+        engine.abandon(0);
+        return Err(hangs("a first read"));
+    };
+    loading.pool.give(done.part);
+    let by_cufile = loading.straight.reads() > reads || (len as u64) < STRAIGHT_BYTES;
+    if let Some(step) = engine.said().filter(|_| !by_cufile) {
+        return Err(Box::new(step));
+    }
+    let files = asked.dataset.files();
+    let got = match done.result {
+        Ok(got) => got,
+        Err(error) => return failed(Cause::GdsRead, format!("{}: {error}", files.path(read.file).display())),
+    };
+    if !by_cufile {
+        return failed(Cause::GdsFile, format!("{}: cuFile did not read it", files.path(read.file).display()));
+    }
+    let (mut there, mut here) = (vec![0; got], vec![0; got]);
+    let span = loading.straight.memory().slice(start..start + got);
+    let copied = span.map(|span| span.read(&mut there));
+    if let Some(Err(error)) = copied {
+        return failed(Cause::GdsProof, device_error("a first read cannot be looked at", error).to_string());
+    }
+    if got == 0 || !read_here(files.path(read.file).as_path(), read.offset, &mut here) {
+        return failed(Cause::GdsProof, format!("{} could not be read to compare", files.path(read.file).display()));
+    }
+    match there.iter().zip(&here).position(|(there, here)| there != here) {
+        None => Ok(()),
+        Some(at) => {
+            let (file, at) = (files.path(read.file), read.offset + at as u64);
+            failed(Cause::GdsProof, format!("byte {at} of {} is another one on the GPU", file.display()))
+        }
+    }
+}
+
+/// Fills `into` by `pread(2)`.
+fn read_here(path: &std::path::Path, offset: u64, into: &mut [u8]) -> bool {
+    use std::os::unix::fs::FileExt;
+    std::fs::File::open(path).is_ok_and(|file| file.read_exact_at(into, offset).is_ok())
+}
+
+/// Tries both ways on the files.
+///
+/// # Errors
+/// Where GDS does not win.
+fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<[GdsTrial; 2]> {
+    let failed = |error: Error| work(&error.to_string());
+    let stats = Arc::new(Stats::new());
+    let opened = loading.straight.open(asked.config, &stats).map_err(failed)?;
+    let layout = |bytes: usize| Layout {
+        alignment: ALIGNMENT,
+        read_bytes: (bytes as u64).next_multiple_of(ALIGNMENT),
+        coalesce_gap: asked.config.coalesce_gap,
+    };
+    let reads = planned(asked, layout(opened.route.read_bytes), 0)?;
+    let gds = Trial { engine: opened.engine, pool: &mut loading.pool, copies: None }.run(&reads)?;
+    let opened = engine::open(asked.config, asked.dataset, &stats).map_err(failed)?;
+    let reads = planned(asked, layout(opened.route.read_bytes), 1)?;
+    let longest = reads.iter().map(|read| read.len).max().unwrap_or(0);
+    let bytes = TRIAL_BYTES.max(2 * longest).min(loading.pool.bytes() as u64) as usize;
+    let mut pool = Pool::new(bytes, 0, Arc::new(Bell::new())).map_err(failed)?;
+    let _pinned = pin(context, &mut pool, &mut Vec::new()).map_err(failed)?;
+    let mut engine = opened.engine;
+    // Refused is as good as granted here: the loader would have been refused as well.
+    let _ = engine.register(pool.arena(), 0..pool.backed_bytes());
+    let copies = Copies::new(context).map_err(|error| work(&error.to_string()))?;
+    let to = loading.straight.memory().clone();
+    let pinned = Trial { engine, pool: &mut pool, copies: Some((copies, to)) }.run(&reads)?;
+    if is_better(gds, pinned) {
+        return Ok([gds, pinned]);
+    }
+    let reason = format!("a trial of {} ms on the files gave {gds}, pinned {pinned}", TRIAL.as_millis());
+    Err(Box::new(Fallback::new(Cause::GdsSlower, PINNED, None).with_reason(reason)))
+}
+
+fn is_better(gds: GdsTrial, pinned: GdsTrial) -> bool {
+    let (rate, other) = (gds.rate(), pinned.rate());
+    rate >= other * FASTER || (rate >= other * AS_FAST && gds.cpu_per_gb() <= pinned.cpu_per_gb() * CHEAPER)
+}
+
+/// One way, tried.
+struct Trial<'a> {
+    engine: Box<dyn Engine>,
+    pool: &'a mut Pool,
+    /// Where what was read is copied to, unless it is there.
+    copies: Option<(Copies, Span)>,
+}
+
+impl Trial<'_> {
+    /// Reads for as long as a trial takes, again and again if need be, and waits until all is there.
+    fn run(mut self, reads: &[PlannedRead]) -> Step<GdsTrial> {
+        let failed = |error: std::io::Error| Box::new(step(Cause::GdsRead, format!("a trial: {error}")));
+        let (start, cpu, mut bytes) = (Instant::now(), system::cpu_time(), 0);
+        let (mut done, mut under_way, mut next) = (Vec::new(), Vec::new(), 0);
+        loop {
+            let is_over = start.elapsed() >= TRIAL || reads.is_empty();
+            while !is_over && self.engine.room() > 0 {
+                let PlannedRead { file, offset, len, .. } = reads[next % reads.len()];
+                let Some(mut part) = self.pool.take_exact(len as usize) else { break };
+                self.pool.give(part.split_off(len as usize));
+                self.engine.start(Read { tag: next as u64, file, offset, part });
+                under_way.push(next as u64);
+                next += 1;
+            }
+            let copying = self.copies.as_ref().is_some_and(|(copies, _)| copies.under_way() > 0);
+            if is_over && self.engine.in_flight() == 0 && !copying {
+                break;
+            }
+            if start.elapsed() > TRIAL + BOUND {
+                // What is still being read keeps its memory, and none of it is used any more.
+                under_way.iter().for_each(|&tag| self.engine.abandon(tag));
+                return Err(hangs("a trial"));
+            }
+            let wait = if copying { Duration::from_micros(100) } else { Duration::from_millis(5) };
+            self.engine.turn(Some(wait), &mut done).map_err(failed)?;
+            for done in done.drain(..) {
+                under_way.retain(|&tag| tag != done.tag);
+                let got = done.result.map_err(failed)?;
+                bytes += got as u64;
+                match &mut self.copies {
+                    None => self.pool.give(done.part),
+                    Some((copies, to)) => {
+                        let block = self.pool.lease(done.part).slice(..got);
+                        let to = to.slice(0..got).ok_or_else(|| work("a trial read too much"))?;
+                        copies.start(block, &to).map_err(|error| failed(std::io::Error::other(error)))?;
+                    }
+                }
+            }
+            if let Some((copies, _)) = &mut self.copies {
+                copies.finished().map_err(|error| failed(std::io::Error::other(error)))?;
+            }
+            self.pool.collect();
+        }
+        Ok(GdsTrial { bytes, time: start.elapsed(), cpu: system::cpu_time().saturating_sub(cpu) })
+    }
+}
+
+/// What `work` makes, unless it takes longer than `bound`: then it is left to itself.
+fn within<T: Send + 'static>(bound: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("uringload-cufile".into());
+    thread
+        .spawn(move || {
+            // Nobody waits any more where it came too late: it goes as it came.
+            let _ = tell.send(work());
+        })
+        .ok()?;
+    told.recv_timeout(bound).ok()
+}
+
+fn step(cause: Cause, reason: String) -> Fallback {
+    Fallback::new(cause, PINNED, None).with_reason(reason)
+}
+
+fn work(reason: &str) -> Box<Fallback> {
+    Box::new(step(Cause::GdsWork, reason.to_owned()))
+}
+
+fn memory_step(reason: String) -> Box<Fallback> {
+    Box::new(step(Cause::GdsMemory, reason))
+}
+
+fn hangs(what: &str) -> Box<Fallback> {
+    Box::new(step(Cause::GdsTimeout, format!("cuFile did not come back from {what}; its thread is left to itself")))
+}
+
+fn unavailable(step: &Fallback) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("gds was asked for, but {}", step.reason))
+        .with_remedy(format!("{}; or let gds be auto, which takes the pinned path", step.remedy))
+}

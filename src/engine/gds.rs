@@ -1,0 +1,387 @@
+//! Files straight into a GPU's memory: threads that have cuFile read. The memory is known here by its shadow, an arena
+//! whose byte at each offset stands for the byte of the GPU's memory at that offset.
+//!
+//! What cuFile is not good for takes the way of the pinned path, thread by thread and into the same place: short reads,
+//! memory that could not be registered, files that cuFile does not take, reads that it fails.
+
+use super::files::Files;
+use super::open::Opened;
+use super::threads::{Reader, Threads};
+use super::{ABANDONED_MAX, Read, way};
+use crate::config::{Cause, Config, EngineKind, Fallback, IoChoice, Route};
+use crate::dataset::{Dataset, FileId};
+use crate::error::{Error, Result};
+use crate::stats::Stats;
+use crossbeam_queue::ArrayQueue;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use uringload_sys::cuda::{Bounce, Context, Span};
+use uringload_sys::cufile::{Cufile, CufileError, FileHandle, ReadError, RegisteredBuffer};
+use uringload_sys::file::{self, Identity};
+
+/// Reads that are shorter go by the host: below this cuFile costs more than it saves (cuDF reads so too; KvikIO draws
+/// the line at 16 KiB, NVIDIA's own advice at 64).
+pub(crate) const STRAIGHT_BYTES: u64 = 128 << 10;
+
+/// Length of one read where the user has no wish, and its bounds. NIXL's 12.7 GB/s from one disk are of 4 MiB; cuFile
+/// cuts up what is longer than 16 MiB.
+pub(crate) const STRAIGHT_READ_BYTES: usize = 4 << 20;
+const READ_BYTES_BOUNDS: [usize; 2] = [1 << 20, 16 << 20];
+
+/// Threads: each has one read under way.
+const THREADS: [usize; 2] = [8, 16];
+
+/// What offsets, lengths and memory of direct reads are multiples of.
+const ALIGNMENT: u32 = 4096;
+
+/// Registered files at once.
+const FILES_KEPT: usize = 256;
+
+/// Pinned memory of each thread.
+const BOUNCE_BYTES: usize = 1 << 20;
+
+/// How long a read may take where the user has no wish: cuFile is known to hang, which nothing but time tells.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Registrations are not tried below this.
+const REGISTERED_MIN: usize = 2 << 20;
+
+/// Steps down that nobody has asked for yet.
+const SAID_MAX: usize = 16;
+
+/// A GPU's memory that files are read into, and cuFile, which does it.
+pub(crate) struct Straight {
+    files: Files,
+    context: Context,
+    cufile: Cufile,
+    memory: Span,
+    /// The first bytes of the memory: all of it, or as many as could be had. `None` once it is being dropped.
+    registered: Option<RegisteredBuffer<Span>>,
+    alignment: u32,
+    kept: Mutex<Kept>,
+    kept_max: usize,
+    /// Reads that cuFile has done.
+    reads: AtomicU64,
+    said: ArrayQueue<Fallback>,
+    file_was_said: AtomicBool,
+    read_was_said: AtomicBool,
+}
+
+/// Files that cuFile was told of, a bounded number.
+#[derive(Default)]
+struct Kept {
+    slots: HashMap<FileId, Slot>,
+    /// Counts uses.
+    uses: u64,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Locked while the file is opened and registered; empty until then, or where that failed.
+    file: Arc<Mutex<Option<Arc<Known>>>>,
+    used: u64,
+}
+
+/// A file that was opened for cuFile.
+struct Known {
+    /// `None` where cuFile does not take it.
+    handle: Option<FileHandle>,
+    identity: Identity,
+    /// Whether cuFile has failed to read it.
+    refused: AtomicBool,
+}
+
+/// What a thread has for reads that go by the host.
+#[derive(Default)]
+pub(super) struct Own {
+    file: Option<(FileId, OwnedFd)>,
+    bounce: Option<Bounce>,
+}
+
+/// Whether a dataset's files are such as can be read past the page cache; where `insists` is false, also whether they
+/// should be.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn suits(config: &Config, dataset: &dyn Dataset, insists: bool) -> Result<(), Box<Fallback>> {
+    let fails = |reason: String| Err(Box::new(Fallback::new(Cause::GdsFiles, PINNED, None).with_reason(reason)));
+    if config.io == IoChoice::Buffered {
+        return fails("reads through the page cache were asked for".into());
+    }
+    let io = if insists { IoChoice::Direct } else { config.io };
+    match way::choose(&Config { io, ..config.clone() }, dataset) {
+        Ok(way) if way.direct => Ok(()),
+        Ok(way) => fails(way.fallbacks.first().map_or_else(String::new, |step| step.reason.to_string())),
+        Err(error) => fails(error.to_string()),
+    }
+}
+
+/// What is taken instead.
+pub(crate) const PINNED: &str = "the pinned path";
+
+/// How long a read may take.
+pub(crate) fn timeout(config: &Config) -> Duration {
+    config.timeout.unwrap_or(TIMEOUT)
+}
+
+impl Straight {
+    /// Makes `memory` known to cuFile, or as much of it from its first byte on as it takes; then that is said.
+    ///
+    /// # Errors
+    /// Why none of it could be had, or the files not be read so.
+    pub(crate) fn new(
+        config: &Config,
+        dataset: &Arc<dyn Dataset>,
+        (cufile, context): (Cufile, &Context),
+        memory: Span,
+    ) -> Result<(Straight, Option<Fallback>), Box<Fallback>> {
+        let step = |cause, reason: String| Box::new(Fallback::new(cause, PINNED, None).with_reason(reason));
+        let files = |error: Error| step(Cause::GdsFiles, error.to_string());
+        let way = way::choose(&Config { io: IoChoice::Direct, ..config.clone() }, &**dataset).map_err(files)?;
+        let files = Files::new(Arc::clone(dataset), way.direct, way.blocking).map_err(files)?;
+        let _current = context.enter().map_err(|error| step(Cause::GdsContext, error.to_string()))?;
+        let refused = |error: CufileError| {
+            step(Cause::GdsMemory, format!("no memory could be registered: {error}")).with_remedy(error.remedy())
+        };
+        let (registered, limit) = register(&cufile, &memory).map_err(refused)?;
+        let said = limit.map(|error| {
+            let got = format!("{} of {} bytes of it", registered.len(), memory.len());
+            Fallback::new(Cause::GdsMemory, got, None).with_reason(error.to_string()).with_remedy(error.remedy())
+        });
+        let straight = Straight {
+            files,
+            context: context.clone(),
+            cufile,
+            memory,
+            registered: Some(registered),
+            alignment: way.alignment.max(ALIGNMENT),
+            kept: Mutex::default(),
+            kept_max: FILES_KEPT.min(Files::open_at_once()),
+            reads: AtomicU64::new(0),
+            said: ArrayQueue::new(SAID_MAX),
+            file_was_said: AtomicBool::new(false),
+            read_was_said: AtomicBool::new(false),
+        };
+        Ok((straight, said))
+    }
+
+    /// The memory that files are read into.
+    pub(crate) fn memory(&self) -> &Span {
+        &self.memory
+    }
+
+    /// Bytes of it that are registered.
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        self.registered.as_ref().map_or(0, RegisteredBuffer::len)
+    }
+
+    /// Reads that cuFile has done.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// The engine.
+    ///
+    /// # Errors
+    /// Where the system allows no threads.
+    pub(crate) fn open(self: &Arc<Self>, config: &Config, stats: &Arc<Stats>) -> Result<Opened> {
+        let [least, most] = THREADS;
+        let processors = std::thread::available_parallelism().map_or(least, usize::from);
+        let threads = config.io_threads.unwrap_or(processors.clamp(least, most)).max(1);
+        let [shortest, longest] = READ_BYTES_BOUNDS;
+        let read_bytes = config.read_bytes.map_or(STRAIGHT_READ_BYTES, |bytes| bytes.clamp(shortest, longest));
+        // Each thread that is done finds the next read waiting.
+        let queue_depth = config.queue_depth.unwrap_or(2 * threads).max(1);
+        let engine = Threads::new(Arc::clone(self), threads, false, (queue_depth, ABANDONED_MAX), stats)
+            .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
+        let route = Route {
+            engine: EngineKind::Gds,
+            direct_io: true,
+            alignment: self.alignment,
+            queue_depth,
+            read_bytes: read_bytes / self.alignment as usize * self.alignment as usize,
+            registered_buffers: true,
+            backing: "".into(),
+            devices: Vec::new(),
+            fallbacks: Vec::new(),
+        };
+        Ok(Opened { engine: Box::new(engine), route })
+    }
+
+    /// The file as cuFile knows it.
+    fn known(&self, id: FileId, opening: &AtomicBool) -> io::Result<Arc<Known>> {
+        let mut evicted = None;
+        let file = {
+            let mut kept = lock(&self.kept);
+            kept.uses += 1;
+            let used = kept.uses;
+            if kept.slots.len() >= self.kept_max && !kept.slots.contains_key(&id) {
+                let oldest = kept.slots.iter().min_by_key(|(_, slot)| slot.used).map(|(&id, _)| id);
+                evicted = oldest.and_then(|oldest| kept.slots.remove(&oldest));
+            }
+            let slot = kept.slots.entry(id).or_default();
+            slot.used = used;
+            Arc::clone(&slot.file)
+        };
+        // Not under the lock: cuFile is told, unless a read of it is under way.
+        drop(evicted);
+        let mut file = lock(&file);
+        if let Some(known) = &*file {
+            return Ok(Arc::clone(known));
+        }
+        opening.store(true, Ordering::Relaxed);
+        let known = self.register(id).map(Arc::new);
+        opening.store(false, Ordering::Relaxed);
+        let known = known?;
+        *file = Some(Arc::clone(&known));
+        Ok(known)
+    }
+
+    fn register(&self, id: FileId) -> io::Result<Known> {
+        let file = self.files.open(id)?;
+        let identity = Identity::of(file.as_fd())?;
+        let handle = match self.cufile.register_file(file) {
+            Ok(handle) => Some(handle),
+            Err(error) => {
+                self.say(&self.file_was_said, Cause::GdsFile, id, &error.to_string(), error.remedy());
+                None
+            }
+        };
+        Ok(Known { handle, identity, refused: AtomicBool::new(false) })
+    }
+
+    /// Tells of the first step down of a kind.
+    fn say(&self, was_said: &AtomicBool, cause: Cause, id: FileId, error: &str, remedy: &'static str) {
+        if !was_said.swap(true, Ordering::Relaxed) {
+            let reason = format!("{}: {error}", self.files.path(id).display());
+            // Full where nobody listens.
+            let _ = self.said.push(Fallback::new(cause, PINNED, None).with_reason(reason).with_remedy(remedy));
+        }
+    }
+
+    /// Reads by cuFile; `None` where that is not the way for this read.
+    fn straight(&self, read: &Read, opening: &AtomicBool) -> io::Result<Option<usize>> {
+        let len = read.part.len() as u64;
+        let holds = |buffer: &&RegisteredBuffer<Span>| read.part.end() as u64 <= buffer.len();
+        let Some(buffer) = self.registered.as_ref().filter(holds).filter(|_| len >= STRAIGHT_BYTES) else {
+            return Ok(None);
+        };
+        let known = self.known(read.file, opening)?;
+        // What is registered would be read for as long as it is, whatever has taken its place.
+        let (folder, path) = self.files.place(read.file);
+        if !Identity::at(folder.as_fd(), path)?.is_same_file(&known.identity) {
+            return Err(io::Error::other("the file was replaced by another since it was registered with cuFile"));
+        }
+        let Some(handle) = known.handle.as_ref().filter(|_| !known.refused.load(Ordering::Relaxed)) else {
+            return Ok(None);
+        };
+        match self.cufile.read(handle, buffer, read.part.offset() as u64, read.offset, len) {
+            // At most `len`, which is the length of memory.
+            Ok(bytes) => {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                Ok(Some(bytes as usize))
+            }
+            Err(ReadError::Io(error)) => Err(error),
+            Err(error) => {
+                let (passes, remedy) = match &error {
+                    ReadError::Cufile(error) => (error.is_limit(), error.remedy()),
+                    _ => (false, "report it with the message"),
+                };
+                known.refused.fetch_or(!passes, Ordering::Relaxed);
+                self.say(&self.read_was_said, Cause::GdsRead, read.file, &error.to_string(), remedy);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads to pinned memory and copies from there. What came before an error counts: the rest is read again.
+    fn bounced(&self, read: &Read, own: &mut Own, opening: &AtomicBool) -> io::Result<usize> {
+        let file = match own.file.take() {
+            Some((id, file)) if id == read.file => file,
+            _ => {
+                opening.store(true, Ordering::Relaxed);
+                let opened = self.files.open(read.file);
+                opening.store(false, Ordering::Relaxed);
+                opened?
+            }
+        };
+        let mut bounce = match own.bounce.take() {
+            Some(bounce) => bounce,
+            None => Bounce::new(&self.context, BOUNCE_BYTES)?,
+        };
+        let mut done = 0;
+        while done < read.part.len() {
+            let len = BOUNCE_BYTES.min(read.part.len() - done);
+            let got = match file::read_at(file.as_fd(), &mut bounce.memory()[..len], read.offset + done as u64) {
+                Ok(got) => got,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
+            let start = read.part.offset() + done;
+            let Some(to) = self.memory.slice(start..start + got) else {
+                return Err(io::Error::other("a read leads outside the GPU's memory: this is a bug of uringload"));
+            };
+            // A bounce that has failed is not used again.
+            bounce.copy(&to).map_err(io::Error::other)?;
+            done += got;
+            if got < len {
+                break;
+            }
+        }
+        (own.file, own.bounce) = (Some((read.file, file)), Some(bounce));
+        Ok(done)
+    }
+}
+
+impl Drop for Straight {
+    fn drop(&mut self) {
+        // cuFile wants the memory's context to be current where it lets go of it.
+        let _current = self.context.enter();
+        lock(&self.kept).slots.clear();
+        self.registered = None;
+    }
+}
+
+impl Reader for Straight {
+    type Own = Own;
+
+    fn read(&self, read: &mut Read, own: &mut Own, opening: &AtomicBool) -> io::Result<usize> {
+        let _current = self.context.enter().map_err(io::Error::other)?;
+        match self.straight(read, opening)? {
+            Some(bytes) => Ok(bytes),
+            None => self.bounced(read, own, opening),
+        }
+    }
+
+    fn said(&self) -> Option<Fallback> {
+        self.said.pop()
+    }
+}
+
+/// Registers the memory, or as much of it as the limits allow; then what was said of more.
+fn register(
+    cufile: &Cufile,
+    memory: &Span,
+) -> std::result::Result<(RegisteredBuffer<Span>, Option<CufileError>), CufileError> {
+    let mut limit = None;
+    let mut len = memory.len();
+    loop {
+        let range = memory.slice(0..len).ok_or(CufileError::INVALID_VALUE)?;
+        match cufile.register_buffer(range) {
+            Ok(registered) => return Ok((registered, limit)),
+            Err((error, _)) if error.is_limit() && len / 2 >= REGISTERED_MIN => {
+                limit = Some(error);
+                len = len / 2 / REGISTERED_MIN * REGISTERED_MIN;
+            }
+            Err((error, _)) => return Err(error),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
