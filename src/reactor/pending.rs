@@ -104,8 +104,8 @@ pub struct EarlyBlock {
     pub batch: u64,
     /// All of it.
     pub bytes: Bytes,
-    /// What the batch's values are slices of: the bytes, or an echo of them, which has as many bytes somewhere else that
-    /// mean nothing.
+    /// What the batch's values are slices of: the bytes, or an echo of them, which has as many bytes somewhere else
+    /// that mean nothing.
     pub known_as: Bytes,
     /// Bytes of all blocks of the batch.
     pub batch_bytes: u64,

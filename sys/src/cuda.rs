@@ -4,8 +4,8 @@
 //! - [`Driver::open`]: the library, every symbol that is called, `cuInit`, a device; nothing of CUDA is called before.
 //! - [`Context`]: a device's primary context, which it shares with PyTorch and the runtime API.
 //! - [`DeviceMemory`], [`Pinned`]: memory of the device, and an arena that its copy engine reaches.
-//! - [`Stream`], [`StreamRef`], [`SharedStream`], [`Event`]: queues of work, one's own, a caller's or either, and places
-//!   in them.
+//! - [`Stream`], [`StreamRef`], [`SharedStream`], [`Event`]: queues of work, one's own, a caller's or either, and
+//!   places in them.
 //! - [`Bounce`]: pinned memory that a thread copies from and waits.
 //! - [`Copies`]: copies to the device under way, each the owner of the bytes that it reads.
 //! - [`Kernels`]: what runs on the device.
