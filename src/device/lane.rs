@@ -300,8 +300,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Starts to copy a block to the batch's memory, unless it lies on the device; returns whether there is room. Values
-    /// of it are slices of `known_as`.
+    /// Starts to copy a block to the batch's memory, unless it lies on the device; returns whether there is room.
+    /// Values of it are slices of `known_as`.
     fn place(&mut self, begun: &mut Begun, block: Bytes, known_as: &Bytes) -> Result<bool, CudaError> {
         if let Some(shadow) = &self.shadow {
             let placed = shadow.place(&block);
