@@ -229,22 +229,31 @@ impl Collation {
         aligned_sum(self.forms.iter().map(column))
     }
 
-    /// Bytes of each field's column in a batch of `samples` samples in `rows` rows, at most; what stays in views is
-    /// counted as if it were put end to end.
+    /// Bytes of each field's column in a batch of `samples` samples in `rows` rows, at most; 0 for what stays in views.
+    /// What ragged values that are cut from units take is not in it.
     pub(crate) fn column_bounds(&self, dataset: &dyn Dataset, samples: u64, rows: u64) -> Vec<u64> {
-        let column = |form: &Form| match *form {
+        let column = |(field, form): (usize, &Form)| match *form {
+            Form::Views => 0,
             Form::Dense { value_bytes } => samples.saturating_mul(value_bytes),
-            Form::Views | Form::Ragged { .. } => dataset.largest(samples),
-            Form::Padded(padded) => samples.saturating_mul(padded.bytes(dataset.largest(1) / padded.pad.size())),
+            Form::Ragged { .. } => dataset.largest(samples).saturating_mul(dataset.widening(field)),
+            Form::Padded(padded) => {
+                samples.saturating_mul(padded.bytes(longest_value(dataset, field) / padded.pad.size()))
+            }
             Form::Packed { seq_len, pad } => rows.saturating_mul(seq_len.saturating_mul(pad.size())),
         };
-        self.forms.iter().map(column).collect()
+        self.forms.iter().enumerate().map(column).collect()
     }
 
     /// Whether a column's length is that of the longest value of the dataset, so that a bound of it would save memory.
     pub(crate) fn is_padded_without_bound(&self) -> bool {
         self.forms.iter().any(|form| matches!(form, Form::Padded(padded) if padded.max_length == u64::MAX))
     }
+}
+
+/// Bytes of the longest value of a field, at most.
+pub(crate) fn longest_value(dataset: &dyn Dataset, field: usize) -> u64 {
+    let decoded = dataset.units().map_or(0, |units| units.largest_decoded());
+    dataset.largest(1).max(decoded).saturating_mul(dataset.widening(field))
 }
 
 /// Bytes of columns of these sizes, each from a boundary on.

@@ -5,6 +5,7 @@ mod device;
 mod errors;
 mod fallback;
 mod order;
+mod part;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,6 +17,7 @@ pub use device::{Device, DeviceKind, DeviceRoute, GDS_OPEN_BOUND, Gds, GdsRoute,
 pub use errors::{MaxFailures, OnError};
 pub use fallback::{Cause, Fallback};
 pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, SHARD_SAMPLES, Shuffle, WINDOW_SAMPLES};
+pub use part::Part;
 
 /// What the user asks of a loader. `None` means: the loader chooses, from the device and the dataset.
 #[derive(Clone, Debug, PartialEq)]

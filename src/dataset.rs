@@ -314,6 +314,12 @@ pub trait Dataset: Send + Sync + 'static {
         true
     }
 
+    /// Bytes of a value of field `field` for each byte that it is stored in, at most: more than 1 where numbers are
+    /// made of text, or of fewer bytes than their type has.
+    fn widening(&self, _field: usize) -> u64 {
+        1
+    }
+
     /// Where each shard ends, in samples, ascending, the last at `len()`: what a shuffle of shards permutes. Empty
     /// where samples are not stored in shards.
     fn shards(&self) -> &[u64] {

@@ -172,13 +172,15 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
         None => padded(bytes),
     });
     // What is cut from units is in no bound of a column, and no longer than the units, all columns together.
-    let columns = columns.fold(batch.decoded, u64::saturating_add).saturating_add(padded(batch.samples * 8));
+    let widening = (0..bounds.len()).map(|field| dataset.widening(field)).max().unwrap_or(1);
+    let decoded = batch.decoded.saturating_mul(widening);
+    let columns = columns.fold(decoded, u64::saturating_add).saturating_add(padded(batch.samples * 8));
     let fields = bounds.len() as u64 + 1;
     let tables = batch.samples.saturating_mul(fields).saturating_mul(TABLE_ROW_BYTES).saturating_add(4096);
     // Values that are no slices of what was read are made on the host: as many bytes, or as many as their types have.
     let is_sliced = (dataset.plain_field().is_some() || !dataset.parse_reads_bytes()) && dataset.units().is_none();
     let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
-    let values: u64 = bounds.iter().fold(batch.decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
+    let values: u64 = bounds.iter().fold(decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
     let loose = if is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
     let staged = tables.saturating_add(loose).next_multiple_of(lane::padded(4096) as u64);
     // Each block, of half the longest length at least, begins at a whole unit.

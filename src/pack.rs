@@ -9,7 +9,7 @@ mod npy;
 mod plan;
 mod shard;
 
-use crate::config::{Batching, Collate, Config, MaxFailures, OnError, Shuffle};
+use crate::config::{Batching, Collate, Config, MaxFailures, OnError, Part, Shuffle};
 use crate::dataset::{Dataset, FileId, Missing, SampleId, Tar, TarOptions, try_in_parallel};
 use crate::error::{Error, ErrorKind, Result};
 use manifest::Destination;
@@ -40,7 +40,11 @@ pub struct PackOptions {
     pub keys: Keys,
     /// Shards that are written at once; 0: twice as many as there are processors, at most 4.
     pub threads: usize,
-    /// Whether shards that another pack has put there are replaced.
+    /// Which of the shards are written: for jobs that pack a source together, at once or one after the other. All of
+    /// them are given the same source, folder and options.
+    pub part: Part,
+    /// Whether shards that another pack has put there are replaced. Not by parts, of which each would replace those of
+    /// the others.
     pub overwrite: bool,
     /// By which means the source is read, and what becomes of samples that cannot be had: engine, reads, memory (of
     /// each thread), `on_error`, `max_failures` (of the whole pack), `quarantine` and `timeout`. The order is that of
@@ -57,6 +61,7 @@ impl Default for PackOptions {
             shard_samples: None,
             keys: Keys::default(),
             threads: 0,
+            part: Part::WHOLE,
             overwrite: false,
             config: Config::default(),
         }
@@ -109,7 +114,8 @@ const FAILED_NAMED: usize = 100;
 /// # Whole shards only
 /// A shard is written under a name with a dot in front, synced, and then renamed, and its index is put beside it. A
 /// pack that was ended, by whatever, goes on where it is run again: `pack.json` in the folder says what the shards
-/// there are made of, and those that are there are kept.
+/// there are made of, and those that are there are kept. Several jobs may each write a [`Part`] of the shards, in any
+/// order or at once: the bytes are the same.
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;
@@ -150,11 +156,11 @@ pub struct PackProgress {
 /// What came of a pack.
 #[derive(Clone, Debug, Default)]
 pub struct PackReport {
-    /// Samples in all shards.
+    /// Samples in all shards of the part, which is the whole unless another was asked for.
     pub samples: u64,
     /// Samples that the source has and the shards lack, because they could not be had in this run or an earlier one.
     pub lacking: u64,
-    /// Shards in the folder.
+    /// Shards of the part that are in the folder.
     pub shards: u64,
     /// Those of them that were there.
     pub shards_kept: u64,
@@ -203,9 +209,19 @@ impl Pack {
         &self.plan.shards
     }
 
+    /// The numbers of the shards that are this part's to write: all of them where it is the whole.
+    pub fn own_shards(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.shards().len() as u64).filter(|&shard| self.options.part.has(shard))
+    }
+
     /// Samples in all shards: fewer than the source's where several files are one sample.
     pub fn samples(&self) -> u64 {
         self.plan.samples
+    }
+
+    /// The part of the shards that is written.
+    pub fn part(&self) -> Part {
+        self.options.part
     }
 
     /// The folder that shards go to.
@@ -228,8 +244,7 @@ impl Pack {
     /// written. Shards that are whole stay.
     pub fn run(&self, tell: &(dyn Fn(PackProgress) -> ControlFlow<()> + Sync)) -> Result<PackReport> {
         let _destination = Destination::prepare(self)?;
-        let numbers = 0..self.shards().len() as u64;
-        let (there, missing): (Vec<u64>, Vec<u64>) = numbers.partition(|&shard| self.path(shard).exists());
+        let (there, missing): (Vec<u64>, Vec<u64>) = self.own_shards().partition(|&shard| self.path(shard).exists());
         let job = Job::new(self, tell);
         for &shard in &there {
             job.samples.fetch_add(self.samples_of(shard), Ordering::Relaxed);
@@ -268,6 +283,14 @@ impl Pack {
         self.plan.shards[shard as usize].clone().filter(|&id| self.names.begins(id)).count() as u64
     }
 
+    /// Samples of the shards that are this part's.
+    fn own_samples(&self) -> u64 {
+        if self.options.part.is_whole() {
+            return self.plan.samples;
+        }
+        self.own_shards().map(|shard| self.samples_of(shard)).sum()
+    }
+
     fn threads(&self) -> usize {
         match self.options.threads {
             0 => std::thread::available_parallelism().map_or(1, NonZero::get).saturating_mul(2).min(THREADS_MAX),
@@ -301,8 +324,9 @@ impl Pack {
 
     /// Opens all shards, as a reader will, and counts what they have.
     fn check_all(&self, report: &mut PackReport) -> Result<()> {
-        let shards: Vec<PathBuf> = (0..report.shards).map(|shard| self.path(shard)).collect();
+        let shards: Vec<PathBuf> = self.own_shards().map(|shard| self.path(shard)).collect();
         let samples = match Tar::open(&shards, &tar_options()) {
+            _ if shards.is_empty() => 0,
             Ok(tar) => tar.len(),
             Err(error) if error.kind() == ErrorKind::Empty => 0,
             Err(error) => {
@@ -310,7 +334,7 @@ impl Pack {
             }
         };
         report.samples = samples;
-        report.lacking = self.plan.samples.saturating_sub(samples);
+        report.lacking = self.own_samples().saturating_sub(samples);
         Ok(())
     }
 }
@@ -336,13 +360,16 @@ struct Job<'a> {
     shards: AtomicU64,
     failed: AtomicU64,
     errors: Mutex<Vec<Error>>,
+    /// Samples and shards that are to be there in the end.
+    totals: (u64, u64),
 }
 
 impl<'a> Job<'a> {
     fn new(pack: &'a Pack, tell: &'a (dyn Fn(PackProgress) -> ControlFlow<()> + Sync)) -> Job<'a> {
         let [samples, bytes, shards, failed] = [0; 4].map(AtomicU64::new);
         let (is_ended, errors) = (AtomicBool::new(false), Mutex::default());
-        Job { pack, tell, is_ended, samples, bytes, shards, failed, errors }
+        let totals = (pack.own_samples(), pack.own_shards().count() as u64);
+        Job { pack, tell, is_ended, samples, bytes, shards, failed, errors, totals }
     }
 
     fn is_ended(&self) -> bool {
@@ -360,10 +387,10 @@ impl<'a> Job<'a> {
     fn tell(&self) -> ControlFlow<()> {
         let told = (self.tell)(PackProgress {
             samples: self.samples.load(Ordering::Relaxed),
-            samples_total: self.pack.plan.samples,
+            samples_total: self.totals.0,
             bytes: self.bytes.load(Ordering::Relaxed),
             shards: self.shards.load(Ordering::Relaxed),
-            shards_total: self.pack.plan.shards.len() as u64,
+            shards_total: self.totals.1,
         });
         if told.is_break() {
             self.is_ended.store(true, Ordering::Relaxed);
@@ -405,7 +432,10 @@ fn shard_name(prefix: &str, shard: u64) -> String {
 fn check(options: &PackOptions) -> Result<()> {
     let refused =
         |doing: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
-    let PackOptions { prefix, align, shard_bytes, shard_samples, config, .. } = options;
+    let PackOptions { prefix, align, shard_bytes, shard_samples, config, part, overwrite, .. } = options;
+    if *overwrite && !part.is_whole() {
+        return refused(format!("part {part} cannot replace the shards of another pack"), "empty the folder first");
+    }
     if prefix.is_empty() || prefix.starts_with('.') || prefix.contains(['/', '\0']) {
         return refused(format!("shards cannot have names that begin with {prefix:?}"), "give a plain word");
     }

@@ -3,40 +3,21 @@
 
 mod common;
 
-use bytes::Bytes;
-use common::content::{content, key_of, write_file};
+use common::content::{content, key_of};
+use common::device::{folder, records, same};
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
-use uringload::batch::{Batch, Data};
 use uringload::config::{Cause, Collate, Config, Device, PadValue, Padding, Shuffle};
-use uringload::dataset::{DType, Dataset, Folder, FolderOptions, Labels, RecordOptions, Records};
-use uringload::device::{DeviceBatch, DeviceForm};
+use uringload::dataset::{DType, Dataset};
 use uringload::loader::DeviceLoader;
 use uringload::transform::{Crop, Images, Tokens, Transform};
 use uringload::{Error, ErrorKind, Loader};
 
 const SEED: u64 = 5;
 
-fn folder(dtype: DType) -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    for number in 0..50u64 {
-        let class = root.path().join(if number < 20 { "cat" } else { "dog" });
-        std::fs::create_dir_all(&class).expect("a class folder");
-        write_file(&class.join(format!("{number:03}")), number % 7 * (number * 56 + 8)).expect("a file");
-    }
-    let options = FolderOptions { labels: Labels::Required, dtype, ..FolderOptions::default() };
-    let dataset = Arc::new(Folder::open_with(&[root.path()], &options).expect("a folder"));
-    (root, dataset)
-}
-
-fn records(dtype: DType, shape: &[u64]) -> (TempDir, Arc<dyn Dataset>) {
-    let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let record_bytes = shape.iter().product::<u64>() * dtype.size();
-    write_file(&root.path().join("records"), 41 * record_bytes).expect("a file");
-    let options = RecordOptions { record_bytes, dtype, shape: shape.to_vec(), ..RecordOptions::default() };
-    let dataset = Arc::new(Records::open(&[root.path()], &options).expect("records"));
-    (root, dataset)
+fn root() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }
 
 fn config(collate: Collate) -> Config {
@@ -47,42 +28,11 @@ fn on_host(dataset: &Arc<dyn Dataset>, config: &Config) -> DeviceLoader {
     Loader::builder(Arc::clone(dataset)).config(config.clone()).device(Device::host()).build().expect("a loader")
 }
 
-fn values(data: &Data) -> Bytes {
-    match data {
-        Data::Dense { bytes, .. } => bytes.clone(),
-        Data::Ragged { values, .. } | Data::Padded { values, .. } => values.clone(),
-        Data::Packed(packed) => packed.values.clone(),
-        Data::I64(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        _ => panic!("no tensor: {data:?}"),
-    }
-}
-
-/// Both have the same samples, and the same values in each column.
-fn same(host: &Batch, device: &DeviceBatch) {
-    assert_eq!((host.cursor, host.next, &host.ids), (device.host.cursor, device.host.next, &device.host.ids));
-    assert_eq!((host.digest, host.bytes()), (device.host.digest, device.bytes()));
-    assert_eq!(host.columns.len(), device.columns.len() + device.host.columns.len());
-    for column in &device.columns {
-        let expected = host.column(&column.name).expect("a column");
-        assert_eq!(column.dtype, expected.dtype);
-        assert_eq!(column.memory.to_host().expect("bytes"), values(&expected.data), "column {}", column.name);
-        match (&column.form, &expected.data) {
-            (DeviceForm::Dense { shape: a }, Data::Dense { shape: b, .. }) => assert_eq!(a, b),
-            (DeviceForm::Dense { shape }, Data::I64(_)) => assert!(shape.is_empty()),
-            (DeviceForm::Ragged { offsets: a }, Data::Ragged { offsets: b, .. }) => assert_eq!(a, b),
-            (DeviceForm::Padded { length, lengths }, Data::Padded { length: b, lengths: c, .. }) => {
-                assert_eq!((length, lengths), (b, c));
-            }
-            (form, data) => panic!("{form:?} for {data:?}"),
-        }
-        assert_eq!(column.shape().iter().product::<u64>() * column.dtype.size(), column.memory.len() as u64);
-    }
-}
-
 #[test]
 fn the_host_gives_the_batches_of_an_ordinary_loader() {
     let padding = Padding { value: PadValue::Int(7), max_length: Some(900), multiple_of: 16 };
-    let ((_a, ragged), (_b, fixed)) = (folder(DType::U16), records(DType::F32, &[5, 33]));
+    let roots = [root(), root()];
+    let (ragged, fixed) = (folder(roots[0].path(), DType::U16), records(roots[1].path(), DType::F32, &[5, 33]));
     for (dataset, collate) in [
         (&ragged, Collate::Ragged),
         (&ragged, Collate::Padded(padding)),
@@ -106,7 +56,8 @@ fn the_host_gives_the_batches_of_an_ordinary_loader() {
 
 #[test]
 fn a_state_goes_on_from_a_batch_of_either_kind() {
-    let (_root, dataset) = records(DType::U8, &[100]);
+    let root = root();
+    let dataset = records(root.path(), DType::U8, &[100]);
     let config = config(Collate::Dense);
     let mut device = on_host(&dataset, &config);
     let first: Vec<_> = device.by_ref().take(2).map(|batch| batch.expect("a batch").host.ids).collect();
@@ -120,7 +71,8 @@ fn a_state_goes_on_from_a_batch_of_either_kind() {
 
 #[test]
 fn transforms_run_without_a_gpu() {
-    let (_root, dataset) = records(DType::U8, &[12, 10, 3]);
+    let root = root();
+    let dataset = records(root.path(), DType::U8, &[12, 10, 3]);
     let name = dataset.schema().fields[0].name.clone();
     let images = Images {
         size: Some((8, 6)),
@@ -157,7 +109,8 @@ fn transforms_run_without_a_gpu() {
 
 #[test]
 fn tokens_become_ids_and_labels() {
-    let (_root, dataset) = folder(DType::U16);
+    let root = root();
+    let dataset = folder(root.path(), DType::U16);
     let name = dataset.schema().fields[0].name.clone();
     let tokens = Tokens { seq_len: Some(100), ..Tokens::default() };
     let loader = Loader::builder(dataset).config(config(Collate::Auto)).device(Device::host());
@@ -183,7 +136,8 @@ fn refused(asked: impl FnOnce() -> Result<DeviceLoader, Error>, kind: ErrorKind,
 
 #[test]
 fn what_cannot_be_had_is_an_error_or_said() {
-    let (_root, dataset) = records(DType::U8, &[12, 10, 3]);
+    let root = root();
+    let dataset = records(root.path(), DType::U8, &[12, 10, 3]);
     let name = dataset.schema().fields[0].name.clone();
     let builder = || Loader::builder(Arc::clone(&dataset)).batch_size(4);
     let absent = Path::new("/nonexistent/libcuda.so.1");

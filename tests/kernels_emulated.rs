@@ -5,9 +5,8 @@
 
 mod common;
 
+use common::random::Random;
 use common::skip;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -159,34 +158,7 @@ impl Drop for Emulator {
     }
 }
 
-/// Random choices, all from one seed.
-struct Random(Xoshiro256PlusPlus);
-
 impl Random {
-    fn new(seed: u64) -> Random {
-        Random(Xoshiro256PlusPlus::seed_from_u64(seed))
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0.next_u64() % bound
-    }
-
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-
-    /// Short ones most of the time, and now and then one of several chunks.
-    fn length(&mut self) -> usize {
-        let most = self.one_of(&[2, 17, 40, 300, 5_000, 100_000]);
-        self.below(most) as usize
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.0.fill_bytes(&mut bytes);
-        bytes
-    }
-
     fn memory(&mut self, len: usize) -> Memory {
         let off = if self.below(4) == 0 { 0 } else { self.below(64) as usize };
         Memory { off, bytes: self.bytes(len) }
@@ -238,7 +210,7 @@ fn bytes_are_gathered_filled_and_padded_as_by_the_twins() {
         twin::gather(&mut expected, places.zip(sources(&gather)));
         emulator.check(seed, &gather, &[expected]);
 
-        let (size, pattern) = (random.one_of(&[1, 2, 4, 8]), random.0.next_u64());
+        let (size, pattern) = (random.one_of(&[1, 2, 4, 8]), random.number());
         let mut fill = random.launch(Kernel::Fill);
         let len = random.length() / size as usize * size as usize;
         fill.to.push(untouched(off, len));
@@ -275,7 +247,7 @@ fn tokens_become_ids_and_labels_as_by_the_twins() {
             1 => longest.saturating_sub(1),
             _ => longest + random.below(5) as usize,
         };
-        let (pad_id, ignore) = (random.0.next_u64() as i64, -100);
+        let (pad_id, ignore) = (random.number() as i64, -100);
         let bytes = seq_len * launch.from.len() * 8;
         launch.to.push(untouched(8 * random.below(8) as usize, bytes));
         if random.below(3) > 0 {

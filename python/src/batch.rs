@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use uringload::batch::{Batch, Column, Data, Packed};
 use uringload::dataset::DType;
+use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm};
 
 /// What becomes of the values of a column that is one slice a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +67,24 @@ impl Meta {
     }
 }
 
-/// The columns as tuples of name, form and payload, and the rest. `listed` has an entry for each column.
+/// What a loader hands out.
+pub(crate) enum Taken {
+    Host(Batch),
+    /// With its columns on a GPU, or made as if there were one.
+    Device(DeviceBatch),
+}
+
+/// The columns as tuples of name, form and payload, and the rest. `listed` has the columns that are no tensors.
 pub(crate) fn into_python<'py>(
     py: Python<'py>,
-    batch: Batch,
-    listed: &[Listed],
+    taken: Taken,
+    listed: &[(String, Listed)],
     ownership: Ownership,
 ) -> PyResult<(Bound<'py, PyList>, Meta)> {
+    let (made, batch) = match taken {
+        Taken::Host(batch) => (Vec::new(), batch),
+        Taken::Device(DeviceBatch { host, columns, .. }) => (columns, host),
+    };
     let Batch { cursor, next, ids, padding, columns, failed, .. } = batch;
     let meta = Meta {
         ids: ids.into_iter().map(|id| id.0).collect(),
@@ -82,12 +94,19 @@ pub(crate) fn into_python<'py>(
         position: cursor.position,
         is_last: next.epoch != cursor.epoch,
     };
-    let kind = |index: usize| listed.get(index).copied().unwrap_or(Listed::Tensors);
-    let mut shared = Shared::find(columns.iter().enumerate().map(|(index, column)| (column, kind(index))), ownership);
+    let kind = |column: &Column| {
+        let found = listed.iter().find(|(name, _)| *name == column.name);
+        found.map_or(Listed::Tensors, |(_, listed)| *listed)
+    };
+    let mut shared = Shared::find(columns.iter().map(|column| (column, kind(column))), ownership);
     let list = PyList::empty(py);
     let samples = meta.ids.len();
-    for (index, column) in columns.into_iter().enumerate() {
-        list.append(column_of(py, column, kind(index), samples, &mut shared)?)?;
+    for column in made {
+        list.append(device_column_of(py, column)?)?;
+    }
+    for column in columns {
+        let kind = kind(&column);
+        list.append(column_of(py, column, kind, samples, &mut shared)?)?;
     }
     Ok((list, meta))
 }
@@ -162,22 +181,24 @@ fn column_of<'py>(
     let Column { name, dtype, data, .. } = column;
     match data {
         Data::Dense { shape, bytes } => {
-            let shape = std::iter::once(samples as i64).chain(shape.into_iter().map(|len| len as i64)).collect();
+            let shape = std::iter::once(samples as u64).chain(shape).collect();
             let tensor = Tensor::new(shared.alone(bytes), dtype, shape);
             (name, "dense", tensor).into_pyobject(py)
         }
         Data::I64(numbers) => (name, "dense", Tensor::of_i64(&numbers)).into_pyobject(py),
         Data::Ragged { values, offsets } => {
-            let offsets: Vec<i64> = offsets.into_iter().map(|offset| offset as i64).collect();
             let values = flat(shared.alone(values), dtype);
-            (name, "ragged", (values, Tensor::of_i64(&offsets))).into_pyobject(py)
+            (name, "ragged", (values, counts(&offsets))).into_pyobject(py)
         }
         Data::Padded { length, values, lengths } => {
-            let values = Tensor::new(shared.alone(values), dtype, vec![samples as i64, length as i64]);
-            let lengths: Vec<i64> = lengths.into_iter().map(|length| length as i64).collect();
-            (name, "padded", (values, Tensor::of_i64(&lengths))).into_pyobject(py)
+            let values = Tensor::new(shared.alone(values), dtype, vec![samples as u64, length]);
+            (name, "padded", (values, counts(&lengths))).into_pyobject(py)
         }
-        Data::Packed(packed) => (name, "packed", packed_of(&packed, dtype, shared)).into_pyobject(py),
+        Data::Packed(packed) => {
+            let values = shared.alone(packed.values.clone());
+            let values = Tensor::new(values, dtype, vec![packed.rows, packed.seq_len]);
+            (name, "packed", packed_of(&packed, values)).into_pyobject(py)
+        }
         Data::Views(views) => {
             let list = match listed {
                 Listed::Tensors => {
@@ -193,19 +214,38 @@ fn column_of<'py>(
             (name, "list", list).into_pyobject(py)
         }
         // A form that this version does not know.
-        _ => {
-            let what = format!("column {name:?} has a form that Python does not know");
-            Err(errors::refused(py, what, "ask for another collate"))
-        }
+        _ => Err(unknown_form(py, &name)),
     }
 }
 
+/// As `column_of`, of a column that was made for a device. What only says where values lie is on the host.
+fn device_column_of(py: Python<'_>, mut column: DeviceColumn) -> PyResult<Bound<'_, PyTuple>> {
+    let name = std::mem::take(&mut column.name);
+    let form = column.form.clone();
+    let values = Tensor::of_column(column);
+    match form {
+        DeviceForm::Dense { .. } => (name, "dense", values).into_pyobject(py),
+        DeviceForm::Ragged { offsets } => (name, "ragged", (values, counts(&offsets))).into_pyobject(py),
+        DeviceForm::Padded { lengths, .. } => (name, "padded", (values, counts(&lengths))).into_pyobject(py),
+        DeviceForm::Packed(packed) => (name, "packed", packed_of(&packed, values)).into_pyobject(py),
+        _ => Err(unknown_form(py, &name)),
+    }
+}
+
+fn unknown_form(py: Python<'_>, name: &str) -> PyErr {
+    errors::refused(py, format!("column {name:?} has a form that Python does not know"), "ask for another collate")
+}
+
+/// Lengths or offsets, which are below the length of a batch.
+fn counts(counts: &[u64]) -> Tensor {
+    Tensor::of_i64(&counts.iter().map(|&count| count.cast_signed()).collect::<Vec<_>>())
+}
+
 /// Values, segment ids, positions, and the ends of pieces.
-fn packed_of(packed: &Packed, dtype: DType, shared: &mut Shared) -> (Tensor, Tensor, Tensor, Tensor) {
-    let shape = vec![packed.rows as i64, packed.seq_len as i64];
-    let values = Tensor::new(shared.alone(packed.values.clone()), dtype, shape.clone());
+fn packed_of(packed: &Packed, values: Tensor) -> (Tensor, Tensor, Tensor, Tensor) {
+    let shape = vec![packed.rows, packed.seq_len];
     let ends = packed.cu_seqlens();
-    let count = ends.len() as i64;
+    let count = ends.len() as u64;
     let segments = Tensor::of_i32(&packed.segment_ids(), shape.clone());
     (values, segments, Tensor::of_i32(&packed.positions(), shape), Tensor::of_i32(&ends, vec![count]))
 }
@@ -213,7 +253,7 @@ fn packed_of(packed: &Packed, dtype: DType, shared: &mut Shared) -> (Tensor, Ten
 /// One dimension.
 fn flat(bytes: Bytes, dtype: DType) -> Tensor {
     let elements = bytes.len() as u64 / dtype.size();
-    Tensor::new(bytes, dtype, vec![elements as i64])
+    Tensor::new(bytes, dtype, vec![elements])
 }
 
 /// As text; bytes that are not UTF-8 become lone surrogates, as in names of files.

@@ -8,7 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::Arc;
-use uringload::dataset::{self, SampleId, Shape};
+use uringload::Error;
+use uringload::config::Config;
+use uringload::dataset::{self, Concat, SampleId, Shape, Subset};
+use uringload::sampler::{Mixed, Sampler, Stopping, for_dataset};
 
 /// Name, type, shape and encoding of a column.
 type Described = (String, &'static str, Option<Vec<u64>>, Option<String>);
@@ -21,8 +24,16 @@ pub(crate) struct Dataset {
     classes: Vec<std::ffi::OsString>,
     skipped: Vec<(String, u64, PathBuf)>,
     remarks: Vec<String>,
+    mixture: Option<Mixture>,
     /// Whose memory the values of a batch are.
     pub(crate) ownership: Ownership,
+}
+
+/// Datasets that come in turn, by weight.
+struct Mixture {
+    concat: Arc<Concat>,
+    weights: Vec<f64>,
+    stopping: Stopping,
 }
 
 /// Formats whose ragged values are slices of what their batch read, or heap memory of their own, and nothing else.
@@ -41,25 +52,50 @@ impl Dataset {
         let owns_views = OWN_VIEWS.contains(&dataset.format());
         let ownership = Ownership { has_units: dataset.units().is_some(), owns_views };
         let skipped = skipped.iter().map(|it| (it.reason.describe().to_owned(), it.count, it.first.clone())).collect();
-        Ok(Dataset { dataset, encodings, classes, skipped, remarks, ownership })
+        Ok(Dataset { dataset, encodings, classes, skipped, remarks, mixture: None, ownership })
+    }
+
+    /// Several datasets, by weight, until `stopping`.
+    #[staticmethod]
+    fn mix(py: Python<'_>, parts: Vec<PyRef<'_, Dataset>>, weights: Vec<f64>, stopping: String) -> PyResult<Dataset> {
+        let datasets = parts.iter().map(|part| Arc::clone(&part.dataset)).collect();
+        let made = || -> Result<Mixture, Error> {
+            let (concat, stopping) = (Arc::new(Concat::new(datasets)?), stopping.parse()?);
+            let mixture = Mixture { concat, weights, stopping };
+            // What cannot be mixed is refused here, and not where it is read.
+            mixture.order(&Config::default())?;
+            Ok(mixture)
+        };
+        let mixture = py.detach(made).map_err(|error| raised(py, &error))?;
+        let dataset = Arc::clone(&mixture.concat) as Arc<dyn dataset::Dataset>;
+        let owns_views = parts.iter().all(|part| part.ownership.owns_views);
+        let ownership = Ownership { has_units: dataset.units().is_some(), owns_views };
+        let same = |all: &dyn Fn(&Dataset) -> bool| parts.iter().all(|part| all(part));
+        // What all say of a column is true of it.
+        let first = parts.first().map_or(&[][..], |first| &first.encodings);
+        let encodings = if same(&|part| part.encodings == first) { first.to_vec() } else { Vec::new() };
+        let skipped = parts.iter().flat_map(|part| part.skipped.clone()).collect();
+        let (classes, remarks) = (Vec::new(), Vec::new());
+        Ok(Dataset { dataset, encodings, classes, skipped, remarks, mixture: Some(mixture), ownership })
     }
 
     /// The samples that are left without those of lists: files that a quarantine made, or numbers, one a line.
     fn without(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
-        let read = || {
-            let mut excluded = Vec::new();
-            for list in &lists {
-                excluded.extend(uringload::quarantine::read(list, &*self.dataset)?.into_iter().map(|id| id.0));
-            }
-            dataset::Subset::without(Arc::clone(&self.dataset), excluded)
-        };
+        let read = || Subset::without(Arc::clone(&self.dataset), self.read(&lists)?);
+        let subset = py.detach(read).map_err(|error| raised(py, &error))?;
+        Ok(self.viewed(Arc::new(subset)))
+    }
+
+    /// The samples of lists, in ascending order.
+    fn only(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
+        let read = || Subset::of(Arc::clone(&self.dataset), self.read(&lists)?);
         let subset = py.detach(read).map_err(|error| raised(py, &error))?;
         Ok(self.viewed(Arc::new(subset)))
     }
 
     /// The samples of these numbers, in this order.
     fn subset(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Dataset> {
-        let subset = py.detach(|| dataset::Subset::of(Arc::clone(&self.dataset), ids));
+        let subset = py.detach(|| Subset::of(Arc::clone(&self.dataset), ids));
         Ok(self.viewed(Arc::new(subset.map_err(|error| raised(py, &error))?)))
     }
 
@@ -137,7 +173,32 @@ impl Dataset {
     }
 }
 
+impl Mixture {
+    fn order(&self, config: &Config) -> Result<Mixed, Error> {
+        Mixed::of(&self.concat, config.shuffle, &self.weights, self.stopping, config.seed)
+    }
+}
+
 impl Dataset {
+    /// The order that is asked for.
+    pub(crate) fn order(&self, config: &Config) -> Result<Arc<dyn Sampler>, Error> {
+        match &self.mixture {
+            Some(mixture) => Ok(Arc::new(mixture.order(config)?)),
+            None => for_dataset(&*self.dataset, config.shuffle, config.seed),
+        }
+    }
+
+    /// The samples that lists name, ascending, each once.
+    fn read(&self, lists: &[PathBuf]) -> Result<Vec<u64>, Error> {
+        let mut ids = Vec::new();
+        for list in lists {
+            ids.extend(uringload::quarantine::read(list, &*self.dataset)?.into_iter().map(|id| id.0));
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
+    }
+
     fn viewed(&self, dataset: Arc<dyn dataset::Dataset>) -> Dataset {
         Dataset {
             dataset,
@@ -145,6 +206,7 @@ impl Dataset {
             classes: self.classes.clone(),
             skipped: self.skipped.clone(),
             remarks: Vec::new(),
+            mixture: None,
             ownership: self.ownership,
         }
     }

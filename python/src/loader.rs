@@ -1,6 +1,6 @@
 //! A running loader, as Python has it. Where epochs begin and end, and what they are told, is Python's part.
 
-use crate::batch::{self, Listed, Meta, Ownership};
+use crate::batch::{self, Listed, Meta, Ownership, Taken};
 use crate::dataset::Dataset;
 use crate::errors::{raised, refused};
 use crate::options::Options;
@@ -11,11 +11,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use uringload::batch::Batch;
+use uringload::config::Route;
 use uringload::dataset::DType;
-use uringload::sampler::{Cursor, Strided, for_dataset};
+use uringload::loader::{Builder, DeviceLoader};
+use uringload::sampler::{Cursor, Strided};
 use uringload::stats::Stats;
 use uringload::{Error, State};
+
+/// The column of keys, where they are asked for; a dataset that has one of this name is refused then.
+const KEY: &str = "key";
 
 /// Batches of a dataset from a place on.
 ///
@@ -23,13 +27,55 @@ use uringload::{Error, State};
 /// holding it: so threads that share a loader cannot hold each other up.
 #[pyclass(frozen)]
 pub(crate) struct Loader {
-    inner: Mutex<Option<uringload::Loader>>,
+    inner: Mutex<Option<Inner>>,
     stats: Arc<Stats>,
     /// Readable when a batch may be ready; made when somebody waits for the first time.
     ready: OnceLock<OwnedFd>,
-    listed: Vec<Listed>,
+    /// Columns that are no tensors.
+    listed: Vec<(String, Listed)>,
     ownership: Ownership,
     memory_limit: u64,
+}
+
+/// The library's loader, by what it hands out.
+enum Inner {
+    Host(uringload::Loader),
+    Device(DeviceLoader),
+}
+
+/// The same for both.
+macro_rules! with {
+    ($inner:expr, $loader:ident => $what:expr) => {
+        match $inner {
+            Inner::Host($loader) => $what,
+            Inner::Device($loader) => $what,
+        }
+    };
+}
+
+impl Inner {
+    fn try_next(&mut self) -> Result<Option<Taken>, Error> {
+        Ok(match self {
+            Inner::Host(loader) => loader.try_next()?.map(Taken::Host),
+            Inner::Device(loader) => loader.try_next()?.map(Taken::Device),
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        with!(self, loader => loader.is_empty())
+    }
+
+    fn ready_fd(&self) -> Result<std::os::fd::BorrowedFd<'_>, Error> {
+        with!(self, loader => loader.ready_fd())
+    }
+
+    fn state(&self) -> State {
+        with!(self, loader => loader.state())
+    }
+
+    fn route(&self) -> Route {
+        with!(self, loader => loader.route())
+    }
 }
 
 #[pymethods]
@@ -53,24 +99,26 @@ impl Loader {
         text: Vec<String>,
         binary: Vec<String>,
     ) -> PyResult<Loader> {
-        let ownership = dataset.ownership;
-        let dataset = Arc::clone(&dataset.dataset);
+        let (ownership, opened) = (dataset.ownership, dataset);
+        let dataset = Arc::clone(&opened.dataset);
         let listed = listed(py, &*dataset, &text, &binary)?;
-        let build = move || -> Result<uringload::Loader, Error> {
-            let config = options.config(&*dataset)?;
-            let mut builder = uringload::Loader::builder(Arc::clone(&dataset)).config(config).epochs(epochs);
-            if let Some((ids, name)) = order {
-                let ids = check(ids, dataset.len())?;
-                builder = builder.sampler(Arc::new(order::Listed::new(ids, name)));
-            }
+        let views: Vec<String> = listed.iter().map(|(name, _)| name.clone()).collect();
+        let build = move || -> Result<Inner, Error> {
+            let config = options.config(&*dataset, &views)?;
+            let sampler = match order {
+                Some((ids, name)) => Arc::new(order::Listed::new(check(ids, dataset.len())?, name)),
+                None => opened.order(&config)?,
+            };
+            let builder = uringload::Loader::builder(Arc::clone(&dataset)).config(config).epochs(epochs);
+            let mut builder = builder.sampler(sampler);
             builder = builder.start(Cursor::new(start.0, start.1));
             if let Some(text) = resume {
                 builder = builder.resume(&State::from_json(&text)?);
             }
-            builder.build()
+            build_for(builder, &options)
         };
         let inner = py.detach(build).map_err(|error| raised(py, &error))?;
-        let (stats, memory_limit) = (inner.stats(), inner.memory_limit());
+        let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
         let ready = OnceLock::new();
         Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, listed, ownership, memory_limit })
     }
@@ -97,7 +145,7 @@ impl Loader {
 
     /// The checkpoint behind the last batch that was handed out, as JSON; None when the loader was closed.
     fn state(&self) -> Option<String> {
-        self.lock().as_ref().map(|loader| loader.state().to_json())
+        self.lock().as_ref().map(|inner| inner.state().to_json())
     }
 
     /// What it measures of itself.
@@ -113,7 +161,7 @@ impl Loader {
 
     /// How the bytes are read just now; None when the loader was closed.
     fn route<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let route = self.lock().as_ref().map(uringload::Loader::route);
+        let route = self.lock().as_ref().map(Inner::route);
         route.map(|route| stats::route(py, &route)).transpose()
     }
 
@@ -131,12 +179,12 @@ impl Loader {
 }
 
 impl Loader {
-    fn lock(&self) -> MutexGuard<'_, Option<uringload::Loader>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Inner>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `None`: nothing is ready. `Some(None)`: nothing will come.
-    fn look(&self, py: Python<'_>) -> PyResult<Option<Option<Batch>>> {
+    fn look(&self, py: Python<'_>) -> PyResult<Option<Option<Taken>>> {
         let mut inner = self.lock();
         let Some(loader) = inner.as_mut() else { return Ok(Some(None)) };
         match loader.try_next() {
@@ -178,6 +226,19 @@ impl Drop for Loader {
     }
 }
 
+/// On devices where that was asked for, and where columns are to be transformed as they are there.
+fn build_for(builder: Builder, options: &Options) -> Result<Inner, Error> {
+    let devices = options.devices()?;
+    if devices.is_empty() {
+        return builder.build().map(Inner::Host);
+    }
+    let mut builder = builder.devices(devices);
+    for (column, transform) in options.transforms()? {
+        builder = builder.transform(column, transform);
+    }
+    builder.build().map(Inner::Device)
+}
+
 /// How many batches each rank gets of an epoch of `samples` (None: of the dataset's); None where that is only known at
 /// the end.
 #[pyfunction]
@@ -189,28 +250,27 @@ pub(crate) fn batches(
     samples: Option<u64>,
 ) -> PyResult<Option<u64>> {
     let count = || -> Result<Option<u64>, Error> {
-        let config = options.config(&*dataset.dataset)?;
+        let config = options.config(&*dataset.dataset, &[])?;
         if config.batching != uringload::config::Batching::Samples {
             return Ok(None);
         }
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let samples = match samples {
             Some(samples) => samples,
-            None => for_dataset(&*dataset.dataset, config.shuffle, config.seed)?.len(),
+            None => dataset.order(&config)?.len(),
         };
         Ok(Some(strided.batches(samples)))
     };
     count().map_err(|error| raised(py, &error))
 }
 
-/// What becomes of each column's values where they are slices; keys are text. An entry for each column of the schema,
-/// and one for keys behind them.
+/// What becomes of the values of columns that are to be no tensors where they are slices; keys are text.
 fn listed(
     py: Python<'_>,
     dataset: &dyn uringload::dataset::Dataset,
     text: &[String],
     binary: &[String],
-) -> PyResult<Vec<Listed>> {
+) -> PyResult<Vec<(String, Listed)>> {
     let fields = &dataset.schema().fields;
     for name in text.iter().chain(binary) {
         if !fields.iter().any(|field| field.name == *name && field.dtype == DType::U8) {
@@ -220,12 +280,9 @@ fn listed(
             return Err(refused(py, what, "name one of these in text or binary"));
         }
     }
-    let kind = |name: &String| match () {
-        () if text.contains(name) => Listed::Text,
-        () if binary.contains(name) => Listed::Binary,
-        () => Listed::Tensors,
-    };
-    Ok(fields.iter().map(|field| kind(&field.name)).chain([Listed::Text]).collect())
+    let all = |names: &[String], kind| names.iter().map(move |name| (name.clone(), kind)).collect::<Vec<_>>();
+    let keys = vec![(KEY.to_owned(), Listed::Text)];
+    Ok([all(text, Listed::Text), all(binary, Listed::Binary), keys].concat())
 }
 
 /// Numbers of samples that are there.

@@ -6,10 +6,11 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{
-    Batching, Buckets, Collate, Config, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing, PadValue,
-    Padding, SHARD_SAMPLES, Shuffle,
+    Batching, Buckets, Collate, Config, Device, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing,
+    PadValue, Padding, SHARD_SAMPLES, Shuffle,
 };
-use uringload::dataset::{Dataset, Shape};
+use uringload::dataset::{DType, Dataset, Shape};
+use uringload::transform::{Crop, Images, Tokens, Transform};
 use uringload::{Error, Result};
 
 /// The form of columns: "auto", "views", "dense", "ragged" or "padded".
@@ -48,6 +49,40 @@ pub(crate) enum Failures {
     Fraction(f64),
 }
 
+/// What becomes of a column on its way.
+#[derive(Clone, Debug, FromPyObject)]
+pub(crate) enum Transformed {
+    #[pyo3(transparent)]
+    Images(ImageWishes),
+    #[pyo3(transparent)]
+    Tokens(TokenWishes),
+}
+
+/// `uringload.Images`.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct ImageWishes {
+    size: Option<(u32, u32)>,
+    crop: String,
+    scale: (f32, f32),
+    ratio: (f32, f32),
+    flip: f32,
+    mean: Vec<f32>,
+    std: Vec<f32>,
+    dtype: String,
+    channels_last: bool,
+}
+
+/// `uringload.Tokens`.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct TokenWishes {
+    labels: bool,
+    pad_id: i64,
+    ignore_index: i64,
+    seq_len: Option<u64>,
+}
+
 /// Everything that a loader is asked for. A dictionary in Python, with exactly these keys.
 #[derive(Clone, Debug, FromPyObject)]
 #[pyo3(from_item_all)]
@@ -77,11 +112,36 @@ pub(crate) struct Options {
     buckets: Option<Bucketed>,
     key_column: bool,
     index_column: bool,
+    devices: Vec<String>,
+    device_memory: Option<u64>,
+    cuda_library: Option<PathBuf>,
+    transforms: Vec<(String, Transformed)>,
 }
 
 impl Options {
-    /// The library's configuration for `dataset`, for an endless run of epochs.
-    pub(crate) fn config(&self, dataset: &dyn Dataset) -> Result<Config> {
+    /// Where batches are to end up; none: where they are read.
+    pub(crate) fn devices(&self) -> Result<Vec<Device>> {
+        let named = |name: &String| {
+            let mut device: Device = name.parse().map_err(|error| invalid(error, "give device=\"cuda:0\", say"))?;
+            if let Some(library) = &self.cuda_library {
+                device = device.library(library);
+            }
+            Ok(match self.device_memory {
+                Some(bytes) => device.memory_limit(bytes),
+                None => device,
+            })
+        };
+        self.devices.iter().map(named).collect()
+    }
+
+    /// What becomes of columns on their way.
+    pub(crate) fn transforms(&self) -> Result<Vec<(String, Transform)>> {
+        self.transforms.iter().map(|(name, wishes)| Ok((name.clone(), wishes.transform()?))).collect()
+    }
+
+    /// The library's configuration for `dataset`, for an endless run of epochs. `views` are columns whose values are no
+    /// tensors.
+    pub(crate) fn config(&self, dataset: &dyn Dataset, views: &[String]) -> Result<Config> {
         let mut config = Config {
             batch_size: self.batch_size,
             batching: self.batching()?,
@@ -118,13 +178,23 @@ impl Options {
         if self.collate.form == "auto" {
             self.stack(dataset, &mut config);
         }
+        if !self.devices.is_empty() {
+            // Without a word from here, columns that go to a device are tensors, also of text.
+            for field in dataset.schema().fields.iter().filter(|field| views.contains(&field.name)) {
+                if !config.collate_columns.iter().any(|(name, _)| *name == field.name) {
+                    config.collate_columns.push((field.name.clone(), Collate::Views));
+                }
+            }
+        }
         Ok(config)
     }
 
     /// Columns of one shape are tensors, also where that takes a copy: a list of numbers is of no use to a trainer.
     fn stack(&self, dataset: &dyn Dataset, config: &mut Config) {
         for field in &dataset.schema().fields {
-            let is_named = self.collate_columns.iter().any(|(name, _)| *name == field.name);
+            // A transform has a form of its own.
+            let is_named = self.collate_columns.iter().any(|(name, _)| *name == field.name)
+                || self.transforms.iter().any(|(name, _)| *name == field.name);
             if matches!(field.shape, Shape::Fixed(_)) && !is_named {
                 config.collate_columns.push((field.name.clone(), Collate::Dense));
             }
@@ -145,6 +215,34 @@ impl Options {
         Ok(self.buckets.clone().map_or(Batching::Samples, |Bucketed { boundaries, batch_sizes, window }| {
             Batching::Buckets(Buckets { boundaries, batch_sizes, window })
         }))
+    }
+}
+
+impl Transformed {
+    fn transform(&self) -> Result<Transform> {
+        Ok(match self {
+            Transformed::Images(wishes) => Images {
+                size: wishes.size,
+                crop: match wishes.crop.as_str() {
+                    "none" => Crop::None,
+                    "center" => Crop::Center,
+                    "random" => Crop::Random,
+                    "resized" => Crop::RandomResized { scale: wishes.scale, ratio: wishes.ratio },
+                    other => return Err(unknown("crop", other, "none, center, random, resized")),
+                },
+                flip: wishes.flip,
+                mean: wishes.mean.clone(),
+                std: wishes.std.clone(),
+                dtype: DType::named(&wishes.dtype)
+                    .ok_or_else(|| unknown("dtype", &wishes.dtype, "f32, f16, bf16, u8"))?,
+                channels_last: wishes.channels_last,
+            }
+            .into(),
+            Transformed::Tokens(wishes) => {
+                let TokenWishes { labels, pad_id, ignore_index, seq_len } = *wishes;
+                Tokens { labels, pad_id, ignore_index, seq_len }.into()
+            }
+        })
     }
 }
 

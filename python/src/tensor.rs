@@ -1,16 +1,21 @@
 //! Memory with a type and a shape, as Python has it: what NumPy and torch make their own arrays of, without a copy.
 
 use crate::dlpack;
+use crate::errors::raised;
 use bytes::Bytes;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
+use std::ptr;
 use uringload::dataset::DType;
+use uringload::device::DeviceColumn;
+use uringload::sys::cuda::StreamRef;
+use uringload::sys::dlpack::{IS_COPIED, Memory};
 
-/// A tensor on the host: contiguous, row-major, and writable, because nobody but its holder has its memory.
+/// A tensor on the host or on a GPU: contiguous, row-major, and writable, because nobody but its holder has its memory.
 ///
-/// It speaks DLPack (`numpy.from_dlpack`, `torch.from_dlpack`, `jax.dlpack.from_dlpack`) and NumPy's array interface
-/// (`numpy.asarray`). Whatever is made of it keeps the memory alive.
+/// It speaks DLPack (`numpy.from_dlpack`, `torch.from_dlpack`, `jax.dlpack.from_dlpack`) and, on the host, NumPy's
+/// array interface (`numpy.asarray`). Whatever is made of it keeps the memory alive.
 ///
 /// # Why it may be written to
 /// `bytes` shares its memory with no one that reads or writes it through Rust: `batch::Shared` has copied what other
@@ -22,35 +27,115 @@ use uringload::dataset::DType;
 /// and makes a reference only while it is looked at. The memory itself can be written to: it is a mapping that the
 /// kernel has read into, by the same address, or a heap allocation, and never a constant of the program (values that
 /// lie in one are not in a batch's blocks, so that they are gathered, and formats that have such are not among those
-/// of `OWN_VIEWS`).
+/// of `OWN_VIEWS`). A GPU's memory is no memory of Rust's.
 #[pyclass(frozen)]
 pub(crate) struct Tensor {
-    bytes: Bytes,
+    place: Place,
     dtype: DType,
-    shape: Vec<i64>,
+    shape: Vec<u64>,
+}
+
+/// Where the elements lie.
+enum Place {
+    Host(Bytes),
+    /// On a GPU, which may still be at making them.
+    Device(DeviceColumn),
 }
 
 impl Tensor {
     /// Over `bytes`, of which nobody else has any. They are copied where they do not start at a multiple of the
     /// element's size.
-    pub(crate) fn new(bytes: Bytes, dtype: DType, shape: Vec<i64>) -> Tensor {
+    pub(crate) fn new(bytes: Bytes, dtype: DType, shape: Vec<u64>) -> Tensor {
         let size = dtype.size() as usize;
-        debug_assert_eq!(shape.iter().product::<i64>() as usize * size, bytes.len());
+        debug_assert_eq!(shape.iter().product::<u64>() as usize * size, bytes.len());
         let bytes = if bytes.as_ptr().addr().is_multiple_of(size) { bytes } else { aligned(&bytes) };
-        Tensor { bytes, dtype, shape }
+        Tensor { place: Place::Host(bytes), dtype, shape }
+    }
+
+    /// The values of a column, on the host or on a GPU, which nobody else has.
+    pub(crate) fn of_column(column: DeviceColumn) -> Tensor {
+        let (dtype, shape) = (column.dtype, column.shape());
+        match column.memory.as_host() {
+            Some(bytes) => Tensor::new(bytes.clone(), dtype, shape),
+            None => Tensor { place: Place::Device(column), dtype, shape },
+        }
     }
 
     /// One dimension of 64-bit integers.
     pub(crate) fn of_i64(numbers: &[i64]) -> Tensor {
         let words: Vec<u64> = numbers.iter().map(|number| number.cast_unsigned()).collect();
         let len = words.len() * size_of::<u64>();
-        Tensor::new(owned(words, len), DType::I64, vec![numbers.len() as i64])
+        Tensor::new(owned(words, len), DType::I64, vec![numbers.len() as u64])
     }
 
     /// 32-bit integers of this shape.
-    pub(crate) fn of_i32(numbers: &[i32], shape: Vec<i64>) -> Tensor {
+    pub(crate) fn of_i32(numbers: &[i32], shape: Vec<u64>) -> Tensor {
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
         Tensor::new(aligned(&bytes), DType::I32, shape)
+    }
+
+    fn device(&self) -> (i32, i32) {
+        match &self.place {
+            Place::Host(_) => dlpack::CPU,
+            // Devices are a handful.
+            Place::Device(column) => (Memory::CUDA, column.memory.device().unwrap_or(0) as i32),
+        }
+    }
+
+    /// The elements, copied to the host if they are not there.
+    fn to_host(&self, py: Python<'_>) -> PyResult<Bytes> {
+        match &self.place {
+            Place::Host(bytes) => Ok(bytes.clone()),
+            Place::Device(column) => py.detach(|| column.memory.to_host()).map_err(|error| raised(py, &error)),
+        }
+    }
+
+    /// The memory as a consumer on `wanted` gets it, and the flags that go with it.
+    fn lend(
+        &self,
+        py: Python<'_>,
+        stream: Option<i64>,
+        wanted: (i32, i32),
+        copy: Option<bool>,
+    ) -> PyResult<(Memory, u64)> {
+        let own = self.device();
+        if wanted != own && (wanted != dlpack::CPU || copy == Some(false)) {
+            let (kind, number) = wanted;
+            let text = format!("the tensor is on device {own:?} of DLPack, and cannot be lent on {kind}, {number}");
+            return Err(PyBufferError::new_err(text));
+        }
+        match &self.place {
+            Place::Device(column) if wanted == own => {
+                if copy == Some(true) {
+                    return Err(PyBufferError::new_err("no copy is made on a GPU: take the tensor, and copy that"));
+                }
+                column.lend(stream_of(stream)?.map(Into::into)).map_err(|error| raised(py, &error))
+            }
+            Place::Device(_) => Ok((Memory::host(aligned(&self.to_host(py)?)), IS_COPIED)),
+            // Of memory of the host there is nothing to wait for.
+            Place::Host(bytes) if copy == Some(true) => Ok((Memory::host(aligned(bytes)), IS_COPIED)),
+            Place::Host(bytes) => Ok((Memory::host(bytes.clone()), 0)),
+        }
+    }
+}
+
+/// The stream that a consumer names, as the array API has it for CUDA; `None`: nothing is to wait.
+fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
+    match stream {
+        None | Some(1) => Ok(Some(StreamRef::LEGACY)),
+        Some(2) => Ok(Some(StreamRef::PER_THREAD)),
+        Some(-1) => Ok(None),
+        Some(stream @ 3..) => {
+            let raw = ptr::without_provenance_mut(usize::try_from(stream)?);
+            // SAFETY: by the contract of `__dlpack__` the consumer gives a `cudaStream_t` of its own, on which it uses
+            // the tensor, so that it lives at least as long.
+            Ok(Some(unsafe { StreamRef::from_raw(raw) }))
+        }
+        // 0 is one default stream to some and the other to others, and the array API forbids it.
+        Some(other) => {
+            let text = format!("stream cannot be {other}: 1 is the default stream, 2 that of the thread, -1 none");
+            Err(PyValueError::new_err(text))
+        }
     }
 }
 
@@ -106,18 +191,33 @@ impl Tensor {
     /// Bytes of all elements.
     #[getter]
     fn nbytes(&self) -> usize {
-        self.bytes.len()
+        match &self.place {
+            Place::Host(bytes) => bytes.len(),
+            Place::Device(column) => column.memory.len(),
+        }
     }
 
-    /// Address of the first element.
+    /// Address of the first element, on the host or on the GPU.
     #[getter]
-    fn data_ptr(&self) -> usize {
-        self.bytes.as_ptr().addr()
+    fn data_ptr(&self) -> u64 {
+        match &self.place {
+            Place::Host(bytes) => bytes.as_ptr().addr() as u64,
+            Place::Device(column) => column.memory.address(),
+        }
     }
 
-    /// A copy of the elements as bytes.
-    fn tobytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.bytes)
+    /// Where it is: "cpu" or "cuda:0".
+    #[getter]
+    fn device_name(&self) -> String {
+        match self.device() {
+            dlpack::CPU => "cpu".into(),
+            (_, number) => format!("cuda:{number}"),
+        }
+    }
+
+    /// A copy of the elements as bytes; of a GPU's, when they are there.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.to_host(py)?))
     }
 
     /// A tensor of the same memory whose elements are called unsigned integers of the same size, for those who do not
@@ -129,15 +229,21 @@ impl Tensor {
             4 => DType::U32,
             _ => DType::U64,
         };
-        Tensor { bytes: self.bytes.clone(), dtype, shape: self.shape.clone() }
+        let place = match &self.place {
+            Place::Host(bytes) => Place::Host(bytes.clone()),
+            Place::Device(column) => Place::Device(DeviceColumn { dtype, ..column.clone() }),
+        };
+        Tensor { place, dtype, shape: self.shape.clone() }
     }
 
     fn __len__(&self) -> PyResult<usize> {
         let first = self.shape.first().ok_or_else(|| PyTypeError::new_err("a tensor of no dimension has no len()"))?;
-        Ok(usize::try_from(*first).unwrap_or(0))
+        Ok(usize::try_from(*first).unwrap_or(usize::MAX))
     }
 
-    /// DLPack: the memory in a capsule; one of version 1 where `max_version` takes it.
+    /// DLPack: the memory in a capsule; one of version 1 where `max_version` takes it. Of a GPU's, what is put into
+    /// `stream` from here on waits for the values: None and 1 are the default stream, 2 that of the thread, -1 none,
+    /// and anything else is a `cudaStream_t`.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -147,28 +253,25 @@ impl Tensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // Of memory of the host there is nothing to wait for.
-        let _ = stream;
-        if dl_device.is_some_and(|device| device != dlpack::CPU) {
-            return Err(PyBufferError::new_err("the tensor is in the memory of the host, and is lent there alone"));
-        }
-        let is_copied = copy == Some(true);
-        let bytes = if is_copied { aligned(&self.bytes) } else { self.bytes.clone() };
+        let (memory, flags) = self.lend(py, stream, dl_device.unwrap_or(self.device()), copy)?;
         if max_version.is_some_and(|(major, _)| major >= 1) {
-            return dlpack::versioned(py, bytes, self.dtype, &self.shape, is_copied);
+            return dlpack::versioned(py, memory, self.dtype, &self.shape, flags);
         }
-        dlpack::legacy(py, bytes, self.dtype, &self.shape)
+        dlpack::legacy(py, memory, self.dtype, &self.shape)
     }
 
-    /// DLPack: the memory of the host.
+    /// DLPack: where the memory is: (1, 0) is the host, (2, N) GPU N.
     fn __dlpack_device__(&self) -> (i32, i32) {
-        dlpack::CPU
+        self.device()
     }
 
     /// What `numpy.asarray` makes an array of: it is writable, and keeps the tensor. Types that NumPy lacks are
     /// unsigned integers of the same size.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.device() != dlpack::CPU {
+            return Err(PyAttributeError::new_err("a tensor on a GPU has no array interface: take it by DLPack"));
+        }
         let interface = PyDict::new(py);
         interface.set_item("shape", self.shape(py)?)?;
         interface.set_item("typestr", typestr(self.dtype))?;
@@ -178,7 +281,8 @@ impl Tensor {
     }
 
     fn __repr__(&self) -> String {
-        format!("<uringload tensor {} {:?}>", self.dtype, self.shape)
+        let device = self.device_name();
+        format!("<uringload tensor {} {:?} on {device}>", self.dtype, self.shape)
     }
 }
 

@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
-use uringload::config::{Config, EngineChoice, IoChoice, Shuffle};
+use uringload::config::{Config, EngineChoice, IoChoice, Part, Shuffle};
 
 pub use chosen::Chosen;
 pub use device::Devices;
@@ -169,6 +169,9 @@ pub struct Index {
     /// Look through files whose index is there already.
     #[arg(long)]
     pub rebuild: bool,
+    /// Looks through the files I, I + N, I + 2 N ... only, from 0: job I of N that run at once (Ray, a SLURM array).
+    #[arg(long, value_name = "I/N")]
+    pub part: Option<Part>,
     /// Files that are looked through at once [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,

@@ -36,7 +36,14 @@ pub fn run(options: &Index) -> Done {
             .with_remedy("tar, tfrecord, jsonl, csv and text do")),
     };
     drop(progress);
-    let built = built?;
+    let built = match (built, options.part) {
+        // Of more jobs than files some have nothing to do, which is nothing to complain of.
+        (Err(error), Some(part)) if error.kind() == ErrorKind::Empty && !part.is_whole() => {
+            eprintln_quietly(&format!("uringload: {error}"));
+            return Ok(Exit::Done);
+        }
+        (built, _) => built?,
+    };
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(built.as_text(start.elapsed()).as_bytes())?;
     stdout.flush()?;
@@ -77,6 +84,7 @@ impl Built {
             threads: options.threads.unwrap_or(0),
             // All that is broken is told, and not only the first.
             damaged: Damaged::Keep,
+            part: options.part.unwrap_or_default(),
             ..TarOptions::default()
         };
         let tar = Tar::open_with_progress(&options.paths, &tar_options, &|done| progress.tell(done))?;
@@ -104,6 +112,7 @@ impl Built {
             rebuild: options.rebuild,
             threads: options.threads.unwrap_or(0),
             damaged: Damaged::Keep,
+            part: options.part.unwrap_or_default(),
             ..TfRecordOptions::default()
         };
         let records = TfRecord::open_with_progress(&options.paths, &record_options, &|done| progress.tell(done))?;
@@ -129,6 +138,7 @@ impl Built {
             rebuild: options.rebuild,
             threads: options.threads.unwrap_or(0),
             damaged: Damaged::Keep,
+            part: options.part.unwrap_or_default(),
             ..LineOptions::default()
         };
         let lines = Lines::open_with_progress(&options.paths, &line_options, &|done| progress.tell(done))?;

@@ -84,12 +84,15 @@ fn as_text(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Str
     };
     let dataset = &data.dataset;
     row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
-    let planned = pack.shards().len() as u64;
+    let planned = pack.own_shards().count() as u64;
     let kept = match report.shards_kept {
         0 => String::new(),
         kept => format!(", {} of which were there", count(kept)),
     };
     row("shards", format!("{} of {} in {}{kept}", count(report.shards), count(planned), pack.folder().display()));
+    if !pack.part().is_whole() {
+        row("part", format!("{} of {} shards in all", pack.part(), count(pack.shards().len() as u64)));
+    }
     let less = match dataset.len() - pack.samples() {
         0 => String::new(),
         less => format!(", fewer by {} that share a key with another", count(less)),
@@ -139,6 +142,7 @@ fn as_json(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Val
         "fingerprint": format!("{:016x}", data.dataset.fingerprint()),
         "source_samples": data.dataset.len(),
         "folder": pack.folder().to_string_lossy(),
+        "part": pack.part().to_string(),
         "shards_planned": pack.shards().len(),
         "shards": report.shards,
         "shards_kept": report.shards_kept,

@@ -287,6 +287,10 @@ impl Dataset for Concat {
             || self.parts.iter().any(|part| part.parse_reads_bytes())
     }
 
+    fn widening(&self, field: usize) -> u64 {
+        self.parts.iter().map(|part| part.widening(field)).max().unwrap_or(1)
+    }
+
     fn shards(&self) -> &[u64] {
         &self.shards
     }

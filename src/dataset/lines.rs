@@ -14,7 +14,7 @@ use super::sidecar::{Builder, Member, Places, Sidecar};
 use super::sizes::sum_of_runs;
 use super::skipped::SkipReason;
 use super::{DType, Damaged, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
-use crate::config::Fallback;
+use crate::config::{Fallback, Part};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use csv::{Rows, Table};
@@ -75,6 +75,8 @@ pub struct LineOptions {
     pub rebuild: bool,
     /// Threads that look through files, each one file at a time; 0 chooses by the machine.
     pub threads: usize,
+    /// Which of the files, in their order: for jobs that make indexes together. The dataset has no others.
+    pub part: Part,
 }
 
 /// Files of lines, each line a sample.
@@ -171,12 +173,13 @@ impl Lines {
     ) -> Result<Lines> {
         check(options)?;
         let threads = thread_count(options.threads);
-        let Index { files, mut skips, .. } = names::only_lines(index(paths, threads)?, options)?;
+        let index = names::only_lines(index(paths, threads)?, options)?;
         let delimiter = match options.delimiter {
             Some(delimiter) => delimiter,
-            None if options.format == LineFormat::Csv => names::delimiter_of(&files)?,
+            None if options.format == LineFormat::Csv => names::delimiter_of(&index.files)?,
             None => b',',
         };
+        let Index { files, mut skips, .. } = index.only_part(options.part)?;
         let (rule, kind) = rule(options.format, delimiter)?;
         let wanted = Wanted {
             places: Places { cache: options.cache.clone() },
@@ -480,6 +483,11 @@ impl Dataset for Lines {
 
     fn parse_reads_bytes(&self) -> bool {
         !matches!(self.content, Content::Whole)
+    }
+
+    /// A digit may become a whole element.
+    fn widening(&self, field: usize) -> u64 {
+        if matches!(self.content, Content::Whole) { 1 } else { self.schema().fields[field].dtype.size() }
     }
 
     /// Every file is a shard.

@@ -4,6 +4,7 @@ use super::patterns::{Place, expand};
 use super::skipped::{SkipReason, Skips};
 use super::walk::{Measured, measure_paths, walk};
 use super::{FileId, FileTable, too_many_files};
+use crate::config::Part;
 use crate::error::{Error, ErrorKind, Result};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -96,6 +97,24 @@ impl Index {
             let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
             let error = Error::new(ErrorKind::Empty, nothing).with_file(place);
             return Err(error.with_remedy("name the files themselves, or another format"));
+        }
+        Ok(index)
+    }
+
+    /// Keeps the files of a part.
+    ///
+    /// # Errors
+    /// `Empty` where it has none.
+    pub(super) fn only_part(self, part: Part) -> Result<Index> {
+        if part.is_whole() {
+            return Ok(self);
+        }
+        let all = self.files.len();
+        let index = self.sort_out(SkipReason::NoShard, |_, file| part.has(file.0.into()), |_| false);
+        if index.files.is_empty() {
+            let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let error = Error::new(ErrorKind::Empty, format!("part {part} has none of {all} files in"));
+            return Err(error.with_file(place).with_remedy("run as many jobs as there are files, or fewer"));
         }
         Ok(index)
     }

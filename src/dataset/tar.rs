@@ -18,7 +18,7 @@ use super::skipped::Skips;
 use super::{
     DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
 };
-use crate::config::Fallback;
+use crate::config::{Fallback, Part};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use index::Archives;
@@ -68,6 +68,8 @@ pub struct TarOptions {
     pub rebuild: bool,
     /// Threads that look through shards; 0 chooses by the machine.
     pub threads: usize,
+    /// Which of the shards, in their order: for jobs that make indexes together. The dataset has no others.
+    pub part: Part,
 }
 
 /// Shards of samples in tar archives, as webdataset has them.
@@ -157,7 +159,8 @@ impl Tar {
     ) -> Result<Tar> {
         let index = index(paths, thread_count(options.threads))?;
         let nothing = "no file has a name that ends in .tar in";
-        let Index { files, skips, .. } = index.only_shards(paths, is_shard, is_companion, nothing)?;
+        let Index { files, skips, .. } =
+            index.only_shards(paths, is_shard, is_companion, nothing)?.only_part(options.part)?;
         let wanted = Wanted {
             places: Places { cache: options.cache.clone() },
             no_sidecars: options.no_sidecars,

@@ -20,7 +20,7 @@ use super::skipped::Skips;
 use super::tar::{Damaged, Missing};
 use super::units::{UnitId, Units};
 use super::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
-use crate::config::Fallback;
+use crate::config::{Fallback, Part};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use example::{Columns, Learned};
@@ -71,6 +71,8 @@ pub struct TfRecordOptions {
     pub rebuild: bool,
     /// Threads that look through files; 0 chooses by the machine.
     pub threads: usize,
+    /// Which of the files, in their order: for jobs that make indexes together. The dataset has no others.
+    pub part: Part,
 }
 
 impl Default for TfRecordOptions {
@@ -86,6 +88,7 @@ impl Default for TfRecordOptions {
             no_sidecars: false,
             rebuild: false,
             threads: 0,
+            part: Part::WHOLE,
         }
     }
 }
@@ -181,7 +184,8 @@ impl TfRecord {
     ) -> Result<TfRecord> {
         let index = index(paths, thread_count(options.threads))?;
         let nothing = "no file has a name as TFRecord files have (.tfrecord, -00000-of-00010) in";
-        let Index { files, skips, .. } = index.only_shards(paths, names::is_shard, is_index, nothing)?;
+        let Index { files, skips, .. } =
+            index.only_shards(paths, names::is_shard, is_index, nothing)?.only_part(options.part)?;
         let wanted = Wanted {
             places: Places { cache: options.cache.clone() },
             no_sidecars: options.no_sidecars,
@@ -410,6 +414,11 @@ impl Dataset for TfRecord {
     /// and the hash of each one's records.
     fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// An integer of a feature may be stored in one byte (a varint).
+    fn widening(&self, field: usize) -> u64 {
+        if self.columns.is_some() { self.schema.fields[field].dtype.size() } else { 1 }
     }
 
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {

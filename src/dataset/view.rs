@@ -51,6 +51,10 @@ macro_rules! through_to_dataset {
             self.dataset.parse_reads_bytes()
         }
 
+        fn widening(&self, field: usize) -> u64 {
+            self.dataset.widening(field)
+        }
+
         fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
             self.dataset.checks(file, out)
         }

@@ -65,24 +65,35 @@ pub enum DeviceForm {
 }
 
 impl DeviceColumn {
-    /// The column as a tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a copy. It
-    /// is there for what is put into `stream` from here on; give the stream that the consumer names
-    /// (`__dlpack__(stream=)` in Python). Its memory is the consumer's until it frees the tensor, and is used again
-    /// once what is in the stream by then is done. On the host the stream plays no part, and the memory is
-    /// not to be written.
+    /// The column as a tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a copy; see
+    /// [`lend`](DeviceColumn::lend).
+    ///
+    /// # Errors
+    /// As [`lend`](DeviceColumn::lend).
+    pub fn to_dlpack(&self, stream: impl Into<SharedStream>) -> Result<Tensor> {
+        let (memory, flags) = self.lend(Some(stream.into()))?;
+        let tensor = Tensor::new(memory, element_type(self.dtype), &self.shape(), flags);
+        tensor.ok_or_else(|| Error::new(ErrorKind::Internal, "a column is not as long as its shape says"))
+    }
+
+    /// The column's memory, to be lent, and the flags that go with it. It is there for what is put into `stream` from
+    /// here on; give the stream that the consumer names (`__dlpack__(stream=)` in Python). It is the consumer's until
+    /// it frees the tensor, and is used again once what is in the stream by then is done. Without a stream nothing
+    /// waits: the consumer sees to it that the column is there ([`DeviceBatch::wait`]), and that its work is done when
+    /// it frees the tensor. On the host the stream plays no part, and the memory is not to be written.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
-    pub fn to_dlpack(&self, stream: impl Into<SharedStream>) -> Result<Tensor> {
-        let (memory, flags) = match &self.memory.0 {
-            Memory::Host(bytes) => (dlpack::Memory::host(bytes.clone()), dlpack::READ_ONLY),
+    pub fn lend(&self, stream: Option<SharedStream>) -> Result<(dlpack::Memory, u64)> {
+        match &self.memory.0 {
+            Memory::Host(bytes) => Ok((dlpack::Memory::host(bytes.clone()), dlpack::READ_ONLY)),
             Memory::Cuda { span, lease } => {
-                lease.wait_on(stream.into())?;
-                (dlpack::Memory::cuda(span.clone(), Arc::clone(lease)), 0)
+                if let Some(stream) = stream {
+                    lease.wait_on(stream)?;
+                }
+                Ok((dlpack::Memory::cuda(span.clone(), Arc::clone(lease)), 0))
             }
-        };
-        let tensor = Tensor::new(memory, element_type(self.dtype), &self.shape(), flags);
-        tensor.ok_or_else(|| Error::new(ErrorKind::Internal, "a column is not as long as its shape says"))
+        }
     }
 
     /// Bytes of all values; what fills up is not counted.
@@ -166,6 +177,11 @@ impl DeviceBytes {
             Memory::Host(_) => None,
             Memory::Cuda { span, .. } => Some(span),
         }
+    }
+
+    /// The GPU that they lie on; `None` where they lie on the host.
+    pub fn device(&self) -> Option<u32> {
+        self.as_cuda().map(|span| span.memory().context().info().index)
     }
 
     /// A copy of the bytes on the host: waits until they are there, and copies. For tests and for looking at values.

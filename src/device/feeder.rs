@@ -134,7 +134,7 @@ impl Running<'_> {
                 }
             };
             if self.closed && self.held.is_none() {
-                return Ok(());
+                return self.settle();
             }
             if changed {
                 self.wait = DEVICE_WAIT;
@@ -143,6 +143,17 @@ impl Running<'_> {
                 self.sleep(blocked);
             }
         }
+    }
+
+    /// Waits for what the devices are at, so that all of it is booked when the consumer sees the end.
+    fn settle(&mut self) -> Result<()> {
+        if let Place::Lanes { lanes, .. } = &mut self.feeder.place {
+            self.feeder.clock.switch(Doing::WaitDevice);
+            for lane in lanes {
+                lane.settle().map_err(|error| device_error("the device failed", error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes what has come, and books what is done.

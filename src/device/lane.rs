@@ -200,6 +200,13 @@ impl Lane {
         Ok(changed)
     }
 
+    /// Waits for all that the device is at, and books it.
+    pub(super) fn settle(&mut self) -> Result<(), CudaError> {
+        self.copies.stream().synchronize()?;
+        self.work.synchronize()?;
+        self.turn().map(drop)
+    }
+
     /// Takes note of a block of a batch that is not complete.
     pub(super) fn take_early(&mut self, block: EarlyBlock) {
         self.early.push(block);

@@ -3,6 +3,7 @@
 use super::batch::{DeviceBytes, DeviceColumn, DeviceForm};
 use super::layout::{Addressed, Staged, Work};
 use crate::batch::{Batch, Column, Data, Pieces};
+use crate::collate::longest_value;
 use crate::config::{Collate, Config};
 use crate::dataset::{DType, Dataset, SampleId, Shape};
 use crate::error::{Error, ErrorKind, Result};
@@ -77,7 +78,7 @@ impl Transforms {
                 Transform::Tokens(tokens) => {
                     let is_taken = fields.iter().any(|field| field.name == LABELS);
                     let labels = if is_taken { format!("{name}_{LABELS}") } else { LABELS.to_owned() };
-                    let longest = tokens.row_elements(dataset.largest(1) / field.dtype.size());
+                    let longest = tokens.row_elements(longest_value(dataset, index) / field.dtype.size());
                     let labels = tokens.labels.then_some(labels);
                     Resolved::Tokens { tokens: tokens.clone(), stored: field.dtype, labels, longest }
                 }

@@ -6,7 +6,7 @@ use super::header::{self, BLOCK_BYTES};
 use super::layout::Member;
 use super::plan::END_BYTES;
 use crate::error::{Error, Result};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -73,6 +73,8 @@ impl Archive {
             opened => opened,
         };
         let file = file.map_err(|source| failed(&path, source))?;
+        // So that no other job takes it for what one that was ended has left. Where files cannot be locked, one may.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let buffer = Buffer::new();
         Ok(Archive { file, path, temporary, buffer, written: 0, is_finished: false, headers: Vec::new() })
     }

@@ -2,6 +2,7 @@
 
 use super::archive::{failed, sync_folder, temporary_of};
 use super::{Pack, shard_name};
+use crate::config::Part;
 use crate::dataset::MANIFEST_NAME;
 use crate::error::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// The number of the layout and of the plan: shards of another one do not stand beside those of this one.
 const VERSION: u32 = 1;
+
+/// What a manifest is called before it is whole.
+const MANIFEST_TEMPORARY: &str = ".pack.json.";
 
 /// A manifest is some hundred bytes; a longer file is none.
 const BYTES_MAX: u64 = 64 << 10;
@@ -70,14 +74,28 @@ impl Manifest {
 
     /// Writes it so that the folder has the old one or this one, whenever the machine stops.
     fn write(&self, path: &Path) -> Result<()> {
-        let temporary = temporary_of(path);
+        self.write_by(path, &temporary_of(path), |from, to| fs::rename(from, to))
+    }
+
+    /// As `write`, where the folder has none; if another part has put one there meanwhile, that one stays.
+    fn write_first(&self, path: &Path, part: Part) -> Result<()> {
+        let temporary = temporary_of_part(path, part);
+        self.write_by(path, &temporary, |from, to| match fs::hard_link(from, to) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::remove_file(from),
+            Ok(()) => fs::remove_file(from),
+            // A filesystem without links.
+            Err(_) => fs::rename(from, to),
+        })
+    }
+
+    fn write_by(&self, path: &Path, temporary: &Path, put: impl Fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
         let text = serde_json::to_string_pretty(self).expect("strings and numbers are JSON") + "\n";
-        let written = File::create(&temporary)
+        let written = File::create(temporary)
             .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&temporary, path))
+            .and_then(|()| put(temporary, path))
             .and_then(|()| sync_folder(path));
         written.map_err(|source| {
-            let _ = fs::remove_file(&temporary);
+            let _ = fs::remove_file(temporary);
             failed(path, source)
         })
     }
@@ -113,48 +131,101 @@ impl Destination {
     /// `InvalidArgument` for a folder that has something else in it or that another pack is writing to; what the system
     /// says.
     pub(super) fn prepare(pack: &Pack) -> Result<Destination> {
-        let place = &pack.folder;
-        let refused = |doing: String, remedy: &'static str| {
-            Err(Error::new(ErrorKind::InvalidArgument, doing).with_file(place).with_remedy(remedy))
-        };
+        let (place, part) = (&pack.folder, pack.options.part);
         fs::create_dir_all(place).map_err(|source| failed(place, source))?;
         let folder = File::open(place).map_err(|source| failed(place, source))?;
+        // Parts are written at once; whoever writes all of it is alone.
+        let lock = match part.is_whole() {
+            true => FlockOperation::NonBlockingLockExclusive,
+            false => FlockOperation::NonBlockingLockShared,
+        };
         // Where files cannot be locked at all, as on some network filesystems, nothing is known of others.
-        if flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
-            return refused("another pack is writing to".into(), "wait for it, or name another folder");
+        if flock(&folder, lock) == Err(rustix::io::Errno::WOULDBLOCK) {
+            return Err(busy(place));
         }
-        let path = place.join(MANIFEST_NAME);
-        let wanted = Manifest::of(pack);
-        // What is half written of a manifest was written before any shard.
-        remove(&temporary_of(&path))?;
-        let found = Manifest::read(&path)?;
-        match &found {
-            None if names_in(place)?.next().is_some() => {
-                return refused(
-                    "there are files that no pack has made, in".into(),
-                    "name a folder that is empty or new",
-                );
+        let (path, wanted) = (place.join(MANIFEST_NAME), Manifest::of(pack));
+        let found = match part.is_whole() {
+            true => prepare_alone(pack, &wanted)?,
+            false => {
+                // What is half written of a manifest was written before any shard.
+                remove(&temporary_of_part(&path, part))?;
+                Manifest::read(&path)?
             }
-            None => {}
-            Some(found) if pack.options.overwrite => remove_shards(place, found)?,
-            Some(found) if *found != wanted => {
-                let doing = format!("another {} than that of the shards in", wanted.differences(found).join(", "));
-                let remedy = "name another folder, or replace them (overwrite, --overwrite)";
-                return refused(doing, remedy);
+        };
+        match &found {
+            None if part.is_whole() => wanted.write(&path)?,
+            None => {
+                // What another part has written since is none of that.
+                if has_others(place)? && Manifest::read(&path)?.is_none() {
+                    return Err(occupied(place));
+                }
+                wanted.write_first(&path, part)?;
             }
             Some(_) => {}
         }
-        if found.as_ref() != Some(&wanted) {
-            wanted.write(&path)?;
+        let found = Manifest::read(&path)?;
+        let differences = found.map_or(vec!["source"], |found| wanted.differences(&found));
+        if !differences.is_empty() {
+            let doing = format!("another {} than that of the shards in", differences.join(", "));
+            let remedy = "name another folder, or replace them (overwrite, --overwrite)";
+            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_file(place).with_remedy(remedy));
         }
-        remove_temporaries(place, &pack.options.prefix)?;
+        remove_temporaries(place, &pack.options.prefix, part)?;
         Ok(Destination { _folder: folder })
     }
 }
 
+/// What the folder's manifest says, with nobody else at work there. Where shards are to be replaced they are gone, and
+/// it is that of the ones to come.
+fn prepare_alone(pack: &Pack, wanted: &Manifest) -> Result<Option<Manifest>> {
+    let place = &pack.folder;
+    // What is half written of a manifest was written before any shard.
+    for name in names_in(place)? {
+        if is_manifest_temporary(&name) {
+            remove(&place.join(name))?;
+        }
+    }
+    let found = Manifest::read(&place.join(MANIFEST_NAME))?;
+    match &found {
+        None if has_others(place)? => Err(occupied(place)),
+        Some(found) if pack.options.overwrite => {
+            remove_shards(place, found)?;
+            if found != wanted {
+                wanted.write(&place.join(MANIFEST_NAME))?;
+            }
+            Ok(Manifest::read(&place.join(MANIFEST_NAME))?)
+        }
+        _ => Ok(found),
+    }
+}
+
+fn busy(place: &Path) -> Error {
+    let error = Error::new(ErrorKind::InvalidArgument, "another pack is writing to").with_file(place);
+    error.with_remedy("wait for it, or name another folder")
+}
+
+fn occupied(place: &Path) -> Error {
+    let error = Error::new(ErrorKind::InvalidArgument, "there are files that no pack has made, in").with_file(place);
+    error.with_remedy("name a folder that is empty or new")
+}
+
+/// The name of what is to become the manifest `path`, as one of several jobs calls it.
+fn temporary_of_part(path: &Path, part: Part) -> PathBuf {
+    path.with_file_name(format!("{MANIFEST_TEMPORARY}{}.tmp", part.to_string().replace('/', "-of-")))
+}
+
+/// Whether there is more in the folder than half of a manifest.
+fn has_others(place: &Path) -> Result<bool> {
+    Ok(names_in(place)?.any(|name| !is_manifest_temporary(&name)))
+}
+
+fn is_manifest_temporary(name: &Path) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(MANIFEST_TEMPORARY) && name.ends_with("tmp"))
+}
+
 /// The shards that a manifest tells of, with their indexes, and nothing else.
 fn remove_shards(place: &Path, manifest: &Manifest) -> Result<()> {
-    remove_temporaries(place, &manifest.prefix)?;
+    remove_temporaries(place, &manifest.prefix, Part::WHOLE)?;
     for name in names_in(place)? {
         let Some(name) = name.to_str() else { continue };
         let number = name
@@ -169,12 +240,22 @@ fn remove_shards(place: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// What a run that was ended left of shards, and of their indexes.
-fn remove_temporaries(place: &Path, prefix: &str) -> Result<()> {
+/// What a run that was ended left of the shards of a part, and of their indexes.
+///
+/// # Errors
+/// `InvalidArgument` where another job is at one of them.
+fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
     for name in names_in(place)? {
         let of_shard = name.to_str().and_then(|name| name.strip_prefix('.')?.split_once(".tar."));
-        if of_shard.is_some_and(|(shard, _)| number(shard, prefix).is_some()) {
-            remove(&place.join(name))?;
+        if of_shard.and_then(|(shard, _)| number(shard, prefix)).is_some_and(|number| part.has(number)) {
+            let path = place.join(name);
+            let is_held = |file: &File| {
+                flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
+            };
+            if File::open(&path).is_ok_and(|file| is_held(&file)) {
+                return Err(busy(place));
+            }
+            remove(&path)?;
         }
     }
     Ok(())

@@ -89,6 +89,14 @@ impl Tensor {
         Some(Tensor { raw: lend(memory, element, shape, make)? })
     }
 
+    /// Takes back what [`into_raw`](Tensor::into_raw) has handed over.
+    ///
+    /// # Safety
+    /// `raw` came from there, and neither its deleter nor this was called for it before or will be again.
+    pub unsafe fn from_raw(raw: *mut c_void) -> Option<Tensor> {
+        Some(Tensor { raw: NonNull::new(raw.cast())? })
+    }
+
     /// The address of the `DLManagedTensorVersioned`, which is the caller's now: whoever has it calls its `deleter`
     /// once, from any thread.
     pub fn into_raw(self) -> *mut c_void {
@@ -116,6 +124,15 @@ impl fmt::Debug for Tensor {
 pub fn into_legacy_raw(memory: Memory, element: ElementType, shape: &[u64]) -> Option<*mut c_void> {
     let make = |tensor| Legacy { tensor, context: ptr::null_mut(), deleter: Some(delete::<Legacy>) };
     Some(lend(memory, element, shape, make)?.as_ptr().cast())
+}
+
+/// Frees what [`into_legacy_raw`] has made and nobody took.
+///
+/// # Safety
+/// `raw` came from there, and neither its deleter nor this was called for it before or will be again.
+pub unsafe fn free_legacy_raw(raw: *mut c_void) {
+    // SAFETY: by the caller's promise this is the one time that the tensor is freed.
+    unsafe { delete::<Legacy>(raw.cast()) }
 }
 
 #[repr(C)]
@@ -264,6 +281,16 @@ mod tests {
     fn what_nobody_takes_is_freed() {
         let (count, memory) = counted(8);
         drop(Tensor::new(memory, F32, &[2], 0).unwrap());
+        assert_eq!(Arc::strong_count(&count), 1);
+        let (count, memory) = counted(8);
+        let raw = Tensor::new(memory, F32, &[2], 0).unwrap().into_raw();
+        // SAFETY: handed over by the line above, and not freed.
+        drop(unsafe { Tensor::from_raw(raw) });
+        assert_eq!(Arc::strong_count(&count), 1);
+        let (count, memory) = counted(8);
+        let raw = into_legacy_raw(memory, F32, &[2]).unwrap();
+        // SAFETY: made by the line above, and not freed.
+        unsafe { free_legacy_raw(raw) };
         assert_eq!(Arc::strong_count(&count), 1);
         let (count, memory) = counted(8);
         let raw = into_legacy_raw(memory, F32, &[1, 2]).unwrap().cast::<Legacy>();

@@ -56,6 +56,25 @@ fn pack_says_what_came_of_it() {
 }
 
 #[test]
+fn pack_is_done_by_parts() {
+    let (from, to, whole) = (source(30, 5000), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    pack("--shard-size 64KiB", from.path(), whole.path(), 0);
+    for (part, shards) in [("2/3", 1), ("0/3", 2), ("1/3", 2)] {
+        let (told, err) = pack(&format!("--shard-size 64KiB --part {part} --json"), from.path(), to.path(), 0);
+        let told = json(&told);
+        assert_eq!((told["shards"].as_u64(), told["part"].as_str()), (Some(shards), Some(part)), "{told}{err}");
+        assert_eq!((told["shards_planned"].as_u64(), told["lacking"].as_u64()), (Some(5), Some(0)), "{told}");
+    }
+    assert!(files(to.path()) == files(whole.path()));
+    let (text, _) = pack("--shard-size 64KiB --part 0/3", from.path(), to.path(), 0);
+    assert!(text.contains("2 of 2 in") && text.contains("0/3 of 5 shards in all"), "{text}");
+    let (_, err) = pack("--shard-size 64KiB --part 0/3 --overwrite", from.path(), to.path(), 2);
+    assert!(err.contains("--overwrite"), "{err}");
+    let (_, err) = pack("--part 5", from.path(), to.path(), 2);
+    assert!(err.contains("is no part"), "{err}");
+}
+
+#[test]
 fn pack_refuses_a_folder_within_the_source() {
     let from = source(3, 100);
     for within in ["shards", "class-0", ".", "a/b/c"] {

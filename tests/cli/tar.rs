@@ -42,6 +42,23 @@ fn index_builds_once_and_says_what_it_did() {
 }
 
 #[test]
+fn index_is_built_by_parts() {
+    let (folder, whole) = (archives(), archives());
+    run("index", whole.path(), 0);
+    for (part, said) in [("1/3", "3 in 1 archives"), ("0/3", "3 in 1 archives")] {
+        let (out, err) = run(&format!("index --part {part}"), folder.path(), 0);
+        assert!(out.contains(said) && out.contains("1 looked through") && err.is_empty(), "{out}{err}");
+    }
+    // More jobs than files: one has nothing to do.
+    let (out, err) = run("index --part 2/3", folder.path(), 0);
+    assert!(out.is_empty() && err.contains("part 2/3 has none of 2 files"), "{out}{err}");
+    let (out, _) = run("index", folder.path(), 0);
+    assert!(out.contains("0 looked through, 0 taken over from DALI, 2 had their index"), "{out}");
+    let (_, err) = run("index --part 3/3", folder.path(), 2);
+    assert!(err.contains("is no part") && err.contains("0/8"), "{err}");
+}
+
+#[test]
 fn index_names_what_is_broken_and_does_the_rest() {
     let folder = archives();
     let whole = std::fs::read(folder.path().join("0.tar")).unwrap();

@@ -6,10 +6,12 @@ pub mod allocator;
 pub mod archive;
 pub mod check;
 pub mod content;
+pub mod device;
 pub mod direct;
 pub mod faulty;
 pub mod fixture;
 pub mod mounts;
+pub mod random;
 pub mod sandbox;
 
 use std::io::Write;

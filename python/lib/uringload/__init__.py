@@ -10,7 +10,8 @@ Importing it starts no thread and imports neither NumPy nor torch.
 
 from __future__ import annotations
 
-from ._dataset import Dataset
+from ._dataset import Dataset, mix
+from ._device import Images, Tokens
 from ._loader import DataLoader
 from ._output import Batch, Packed, Padded, Ragged
 from ._report import Route, Stats, Verdict
@@ -45,6 +46,7 @@ __all__ = [
     "EmptyError",
     "Error",
     "IgnoredArgumentWarning",
+    "Images",
     "InternalError",
     "InvalidArgumentError",
     "IoError",
@@ -60,9 +62,11 @@ __all__ = [
     "StateMismatchError",
     "Stats",
     "Tensor",
+    "Tokens",
     "TooManyFailuresError",
     "TruncatedError",
     "UnavailableError",
     "Verdict",
     "WrongFileTypeError",
+    "mix",
 ]

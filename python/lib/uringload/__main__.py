@@ -25,7 +25,7 @@ def _make(folder: str) -> None:
 def _bench(options: argparse.Namespace, path: list[str]) -> dict[str, Any]:
     given: dict[str, Any] = {
         "batch_size": options.batch_size, "shuffle": options.shuffle, "output": options.output,
-        "engine": options.engine, "io": options.io, "memory_limit": options.memory_limit,
+        "device": options.device, "engine": options.engine, "io": options.io, "memory_limit": options.memory_limit,
         "num_threads": options.num_threads, "record_bytes": options.record_bytes, "format": options.format,
         "rank": 0, "world_size": 1,
     }  # fmt: skip
@@ -66,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     bench.add_argument("--shuffle", action="store_true")
     bench.add_argument("--epochs", type=int, default=1)
     bench.add_argument("--output", default="numpy", choices=["torch", "numpy", "dlpack"])
+    bench.add_argument("--device", default="cpu", help="cpu, auto or cuda:N, with --output torch or dlpack")
     bench.add_argument("--engine", default="auto", choices=["auto", "uring", "threads"])
     bench.add_argument("--io", default="auto", choices=["auto", "direct", "buffered"])
     bench.add_argument("--memory-limit")

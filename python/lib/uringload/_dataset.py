@@ -9,6 +9,7 @@ from typing import Any, final
 from . import _arguments as arguments
 from . import _log
 from . import _uringload as native
+from .errors import mistyped
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -51,6 +52,9 @@ _WISHES: dict[str, Any] = {
 #: What can be wished of files.
 WISHES = tuple(_WISHES)
 
+#: Which samples of them are wanted.
+LISTS = ("only", "exclude")
+
 
 @final
 class Dataset:
@@ -88,22 +92,37 @@ class Dataset:
         keep_damaged: read the whole samples of files that are broken further on.
         whole_records: take records as they are, also tf.train.Example (tfrecord).
         verify_crc: compare the checksums of records (tfrecord).
-        exclude: quarantine files or lists of numbers: samples that are left out.
+        only: samples that are wanted, as lists in files (one number a line, or a quarantine file), or as numbers of
+            samples in the order in which they are to be counted.
+        exclude: quarantine files or lists of numbers: samples that are left out. With `only`, its numbers count what
+            that leaves.
     """
 
-    __slots__ = ("_native", "_paths", "_wishes", "_exclude", "__weakref__")
+    __slots__ = ("_native", "_paths", "_wishes", "_only", "_exclude", "_mixed", "__weakref__")
 
-    def __init__(self, paths: Paths, *, exclude: Paths | None = None, **wishes: Any) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        only: Paths | Iterable[int] | None = None,
+        exclude: Paths | None = None,
+        **wishes: Any,
+    ) -> None:
         for name in wishes:
             if name not in _WISHES:
-                raise arguments.unknown(name, [*WISHES, "exclude"], "Dataset")
+                raise arguments.unknown(name, [*WISHES, *LISTS], "Dataset")
         checked = {name: None if value is None else _WISHES[name](name, value) for name, value in wishes.items()}
         self._paths = arguments.paths("paths", paths)
+        self._only = None if only is None else _numbers_or_paths(only)
         self._exclude = [] if exclude is None else arguments.paths("exclude", exclude)
+        self._mixed: tuple[list[Dataset], list[float], str] | None = None
         self._wishes = {name: value for name, value in checked.items() if value is not None}
         self._native = native.Dataset.open(self._paths, {**dict.fromkeys(WISHES), **self._wishes})
         for remark in self._native.remarks:
             _log.warning("%s", remark)
+        if self._only is not None:
+            numbers, lists = self._only
+            self._native = self._native.only(lists) if lists else self._native.subset(numbers)
         if self._exclude:
             self._native = self._native.without(self._exclude)
 
@@ -159,15 +178,55 @@ class Dataset:
         return os.fsdecode(self._native.key(arguments.integer("index", index)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open, (self._paths, self._exclude, self._wishes)
+        if self._mixed is not None:
+            return mix, self._mixed
+        numbers, lists = ([], []) if self._only is None else self._only
+        return _open, (self._paths, numbers or lists or None, self._exclude, self._wishes)
 
     def __repr__(self) -> str:
+        if self._mixed is not None:
+            return f"<uringload.Dataset {self.format}: a mixture of {len(self._mixed[0])}, {len(self)} samples in all>"
         shown = self._paths[0] if len(self._paths) == 1 else f"{len(self._paths)} paths"
         return f"<uringload.Dataset {self.format}: {len(self)} samples in {self.files} files of {shown}>"
 
 
-def _open(paths: list[str], exclude: list[str], wishes: dict[str, Any]) -> Dataset:
-    return Dataset(paths, exclude=exclude or None, **wishes)
+def mix(datasets: Iterable[Dataset | Paths], weights: Iterable[float], stopping: str = "first_exhausted") -> Dataset:
+    """Several datasets as one whose samples come in turn, by weight: what a loader of it gives is a mixture.
+
+    Each dataset comes in the order that ``shuffle`` asks for, and may be a path. Columns must have the same names and
+    types in all of them. Weights need not add up to 1, and may be changed where a run goes on from a state.
+
+    Args:
+        datasets: `Dataset`s or paths.
+        weights: one number for each.
+        stopping: when an epoch ends: "first_exhausted", "all_exhausted" (what is exhausted before starts over),
+            "all_exhausted_without_replacement" (each sample once), or "after:N" samples.
+    """
+    if isinstance(datasets, (str, bytes, os.PathLike)) or not isinstance(datasets, Iterable):
+        raise mistyped(f"datasets is a {type(datasets).__name__}", "give a list of Datasets or paths")
+    parts = [part if isinstance(part, Dataset) else Dataset(part) for part in datasets]
+    if isinstance(weights, (str, bytes)) or not isinstance(weights, Iterable):
+        raise mistyped(f"weights is a {type(weights).__name__}", "give a list of numbers, one for each dataset")
+    shares = [arguments.number(f"weights[{index}]", weight) for index, weight in enumerate(weights)]
+    made: Dataset = Dataset.__new__(Dataset)
+    made._native = native.Dataset.mix([part._native for part in parts], shares, arguments.text("stopping", stopping))
+    made._paths = [path for part in parts for path in part._paths]
+    made._only, made._exclude, made._wishes = None, [], {}
+    made._mixed = (parts, shares, stopping)
+    return made
+
+
+def _open(paths: list[str], only: Any, exclude: list[str], wishes: dict[str, Any]) -> Dataset:
+    return Dataset(paths, only=only, exclude=exclude or None, **wishes)
+
+
+def _numbers_or_paths(only: Any) -> tuple[list[int], list[str]]:
+    """Numbers of samples, or files that have such."""
+    if isinstance(only, Iterable) and not isinstance(only, (str, bytes, os.PathLike)):
+        only = list(only)
+        if not any(isinstance(item, (str, bytes, os.PathLike)) for item in only):
+            return arguments.integers("only", only), []
+    return [], arguments.paths("only", only)
 
 
 def _is_text(encoding: str | None) -> bool:

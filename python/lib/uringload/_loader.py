@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from . import _arguments as arguments
-from . import _log, _order, _ranks, _settings
+from . import _device, _log, _order, _ranks, _settings
 from . import _uringload as native
-from ._dataset import WISHES, Dataset, Paths
+from ._dataset import LISTS, WISHES, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, converter
 from ._report import Route, Stats, Verdict, table
 from .errors import Error, InternalError, StarvedError, mistyped, refused
@@ -46,12 +46,16 @@ class DataLoader:
         seed: what random orders derive from, with the epoch.
         drop_last: leave out samples that do not fill a batch on every rank. Without, a rank that has one sample fewer
             gets one twice, marked in ``batch.padding``: all ranks have the same number of batches in any case.
-        rank, world_size: which of the equal processes this is; without, RANK and WORLD_SIZE, or SLURM's or Open MPI's
-            variables tell, and a line of the log says so.
+        rank, world_size: which of the equal processes this is; without, Ray Train's context, RANK and WORLD_SIZE, or
+            SLURM's or Open MPI's variables tell, and a line of the log says so.
         order: "distributed" for the very order of torch's DistributedSampler.
         sampler: numbers of the samples of this rank, in their order: a torch sampler or a list.
         output: "torch", "numpy" or "dlpack".
-        device: "cpu".
+        device: "cpu"; "cuda:0", or a list of such, to which batches go in turn; "auto" for the first GPU where there is
+            one. On a GPU, columns are tensors there: one of each where samples have one shape, else `Ragged`.
+        device_memory: bytes of each GPU's memory for batches, as a number or "4GiB".
+        cuda_library: the CUDA driver, where it is not libcuda.so.1.
+        transforms: what becomes of columns on the way, by name: `Images`, `Tokens`. The same on a GPU and without one.
         collate: "auto" (a tensor where samples have one shape, else a list), "list", "dense", "ragged" (`Ragged`),
             "padded" (`Padded`), or a dictionary of these by column; or a function of a list of samples.
         ragged: "pair" (`Ragged`) or "nested" (a nested tensor of torch).
@@ -89,6 +93,9 @@ class DataLoader:
         sampler: Any = None,
         output: str = "torch",
         device: Any = "cpu",
+        device_memory: int | str | None = None,
+        cuda_library: str | os.PathLike[str] | None = None,
+        transforms: Mapping[str, _device.Images | _device.Tokens] | None = None,
         collate: str | Mapping[str, str] | Callable[[list[Any]], Any] = "auto",
         collate_fn: Callable[[list[Any]], Any] | None = None,
         ragged: str = "pair",
@@ -129,7 +136,9 @@ class DataLoader:
             _settings.optional(arguments.integer, "rank", rank),
             _settings.optional(arguments.integer, "world_size", world_size, 1),
         )
-        _settings.device(device)
+        output = arguments.text("output", output, OUTPUTS)
+        on_way = _device.transforms(transforms)
+        devices = _device.devices(device, output, bool(on_way), device_memory)
         optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
         collate, function = self._collation(collate, collate_fn)
         forms, of_columns = _settings.collate(collate, padding)
@@ -163,13 +172,18 @@ class DataLoader:
             "buckets": bucketed,
             "key_column": arguments.boolean("key", key),
             "index_column": arguments.boolean("index", index),
+            "devices": devices,
+            "device_memory": optional(arguments.size, "device_memory", device_memory),
+            "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
+            "transforms": on_way,
         }
         self._binary = arguments.names("binary", binary)
         self._convert = converter(
-            arguments.text("output", output, OUTPUTS),
+            output,
             arguments.text("ragged", ragged, ("pair", "nested")) == "nested",
+            any(name != "host" for name in devices),
         )
-        self._pool = self._make_pool(transform, batch_transform, function)
+        self._pool = self._make_pool(transform, batch_transform, function, _device.scopes(devices, output))
         self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **wishes)
         declared = [name for name in self.dataset.text_columns if name not in self._binary]
         self._text = declared if text is None else arguments.names("text", text)
@@ -203,7 +217,7 @@ class DataLoader:
 
     @staticmethod
     def _others(others: dict[str, Any], is_open: bool) -> dict[str, Any]:
-        known = [*WISHES, "exclude"]
+        known = [*WISHES, *LISTS]
         for name in others:
             if name == "batch_sampler":
                 raise refused("batches cannot be made by a batch_sampler",
@@ -225,7 +239,7 @@ class DataLoader:
             return "auto", collate_fn
         return ("auto", collate) if callable(collate) else (collate, None)
 
-    def _make_pool(self, transform: Any, batch_transform: Any, function: Any) -> Any:
+    def _make_pool(self, transform: Any, batch_transform: Any, function: Any, scopes: Any) -> Any:
         for name, value in (("transform", transform), ("batch_transform", batch_transform)):
             if value is not None and not callable(value):
                 raise mistyped(f"{name} is a {type(value).__name__}", "give a function")
@@ -233,7 +247,8 @@ class DataLoader:
             return None
         from ._transform import Pool, Work
 
-        return Pool(Work(self._convert, transform, function, batch_transform), self._options["num_threads"])
+        work = Work(self._convert, transform, function, batch_transform)
+        return Pool(work, self._options["num_threads"], scopes)
 
     def _make_order(self, order: Any, sampler: Any) -> _order.Distributed | _order.Sampled | None:
         if sampler is not None:
@@ -342,7 +357,7 @@ class DataLoader:
             raise refused("the DataLoader was closed", "make another one")
 
     def read(self, indices: Iterable[int]) -> Batch:
-        """The samples of these numbers as one batch, outside of any pass: for a look at some of them.
+        """The samples of these numbers as one batch on the host, outside of any pass: for a look at some of them.
 
         It opens what reads anew for each call, in any process, which takes about a millisecond.
         """
@@ -354,7 +369,8 @@ class DataLoader:
             wanted.append(number % count)
         if not wanted:
             raise refused("no samples were asked for", "name at least one")
-        alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False}
+        alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False,
+                 "devices": ["host"] if self._options["transforms"] else []}
         reading = native.Loader(
             self.dataset._native,
             {**self._options, **alone, "packing": None, "buckets": None},

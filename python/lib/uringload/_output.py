@@ -17,6 +17,9 @@ OUTPUTS = ("torch", "numpy", "dlpack")
 #: size: bf16 as uint16, f8e4m3 and f8e5m2 as uint8.
 _ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 
+#: DLPack's number of the host.
+_CPU = 1
+
 #: Types that DLPack consumers may not know yet.
 _TORCH_FLOAT8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 
@@ -111,12 +114,19 @@ def _split(column: Any) -> Any:
     return column
 
 
-def converter(output: str, nested: bool) -> Callable[[Raw], Batch]:
-    """What makes batches of arrays of the kind that is asked for.
+def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[Raw], Batch]:
+    """What makes batches of arrays of the kind that is asked for. With `on_device` they may be on a GPU.
 
     Raises `UnavailableError` where the package that has them cannot be imported.
     """
-    tensor = {"torch": _torch, "numpy": _numpy, "dlpack": _plain}[output]()
+    if on_device and output == "torch":
+        tensor, several = _torch_on_device()
+    else:
+        tensor = {"torch": _torch, "numpy": _numpy, "dlpack": _plain}[output]()
+
+        def several(payload: Any) -> Any:
+            return map(tensor, payload)
+
     ragged: Callable[[Any, Any], Any] = _nested() if nested else Ragged
 
     def convert(raw: Raw) -> Batch:
@@ -129,11 +139,11 @@ def converter(output: str, nested: bool) -> Callable[[Raw], Batch]:
                 is_array = payload and isinstance(payload[0], native.Tensor)
                 batch[name] = [tensor(value) for value in payload] if is_array else payload
             elif form == "ragged":
-                batch[name] = ragged(*map(tensor, payload))
+                batch[name] = ragged(*several(payload))
             elif form == "padded":
-                batch[name] = Padded(*map(tensor, payload))
+                batch[name] = Padded(*several(payload))
             else:
-                batch[name] = Packed(*map(tensor, payload))
+                batch[name] = Packed(*several(payload))
         return batch
 
     return convert
@@ -180,6 +190,35 @@ def _torch() -> Callable[[native.Tensor], Any]:
         return from_dlpack(tensor.__dlpack__())
 
     return array
+
+
+def _torch_on_device() -> tuple[Callable[[native.Tensor], Any], Callable[[Any], Any]]:
+    """For one tensor, on a GPU or not; and for the tensors of one column, of which those that say where values lie are
+    made on the host, and follow the values.
+    """
+    torch = _import_torch('output="torch"')
+    from_dlpack, on_host = torch.utils.dlpack.from_dlpack, _torch()
+    current_stream = torch.cuda.current_stream
+
+    def array(tensor: native.Tensor) -> Any:
+        kind, number = tensor.__dlpack_device__()
+        if kind == _CPU:
+            return on_host(tensor)
+        # The default stream is 0 to torch, which DLPack has no such number for.
+        stream = current_stream(number).cuda_stream or 1
+        name = _TORCH_FLOAT8.get(tensor.dtype)
+        if name is not None:
+            return from_dlpack(tensor.as_unsigned().__dlpack__(stream=stream)).view(getattr(torch, name))
+        return from_dlpack(tensor.__dlpack__(stream=stream))
+
+    def several(payload: Any) -> Any:
+        values, *others = map(array, payload)
+        if values.is_cuda:
+            # Pinned, because a copy out of other memory waits for all that is in the stream.
+            others = [other.pin_memory().to(values.device, non_blocking=True) for other in others]
+        return values, *others
+
+    return array, several
 
 
 def _nested() -> Callable[[Any, Any], Any]:

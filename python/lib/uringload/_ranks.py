@@ -1,14 +1,17 @@
-"""Which of the equal processes of a training this is: by arguments, or by the variables that a launcher sets."""
+"""Which of the equal processes of a training this is: by arguments, by Ray Train, or by the variables that a launcher
+sets.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 
 from .errors import refused
 
-#: The variables of rank and world size, in the order in which they are looked for: torchrun's (and Ray Train's),
-#: SLURM's (`srun`) and Open MPI's.
+#: The variables of rank and world size, in the order in which they are looked for: torchrun's, SLURM's (`srun`) and
+#: Open MPI's.
 VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
@@ -24,6 +27,11 @@ def find(
     """Rank, world size, and where they are from, if that is not the arguments alone and there is more than one."""
     if rank is not None and world_size is not None:
         return rank, world_size, None
+    if rank is None and world_size is None and environment is None:
+        of_ray = _of_ray()
+        if of_ray is not None:
+            # Before the variables: those of the job that Ray runs in say nothing of its workers.
+            return *of_ray, "ray.train.get_context()" if of_ray[1] > 1 else None
     variables = os.environ if environment is None else environment
     for rank_name, size_name in VARIABLES:
         # A variable that is set to nothing is what `RANK= command` leaves of one.
@@ -44,6 +52,20 @@ def find(
             raise refused(f"rank {found[0]} is not below the world size {found[1]} (from {source})", _REMEDY)
         return found[0], found[1], source if found[1] > 1 else None
     return rank or 0, 1 if world_size is None else world_size, None
+
+
+def _of_ray() -> tuple[int, int] | None:
+    """What Ray Train says, in a worker of its. Whoever is one has imported it."""
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        found = context.get_world_rank(), context.get_world_size()
+    except Exception:
+        # Outside of a worker there is no context, which each version says in its own way.
+        return None
+    return found if all(isinstance(number, int) for number in found) and 0 <= found[0] < found[1] else None
 
 
 def _number(name: str, value: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _arguments as arguments
-from .errors import mistyped, refused, unavailable
+from .errors import mistyped, refused
 
 FORMS = ("auto", "views", "list", "dense", "ragged", "padded")
 SHUFFLES = ("off", "auto", "full", "window", "shards", "shard")
@@ -15,19 +15,6 @@ PACKINGS = ("first_fit", "best_fit", "concat")
 
 #: Samples that are packed or bucketed together where nothing else is said; the library's default.
 ROW_WINDOW = 8192
-
-
-def device(value: Any) -> str:
-    """Where batches are to be: the host, for as long as the library has no other way."""
-    name = str(value) if type(value).__name__ == "device" else arguments.text("device", value)
-    if name == "cpu":
-        return name
-    if name.partition(":")[0] == "cuda":
-        raise unavailable(
-            f"device={name!r} cannot be had: this build reads into memory of the host",
-            'give device="cpu", and move batches by tensor.to(device, non_blocking=True)',
-        )
-    raise refused(f"device cannot be {name!r}", 'give "cpu"')
 
 
 def shuffle(value: Any, window: Any) -> str:

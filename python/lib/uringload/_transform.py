@@ -45,10 +45,17 @@ class Work:
 
 
 class Pool:
-    """Threads for the work, made when the first batch comes; with none, the work is done by who asks for it."""
+    """Threads for the work, made when the first batch comes; with none, the work is done by who asks for it.
 
-    def __init__(self, work: Callable[[Raw], Any], threads: int | None) -> None:
+    `scopes` gives a context for the work where it is to be done, seen from the thread that asks for it: a thread of the
+    pool has streams of its own, and what it put into those would not be waited for.
+    """
+
+    def __init__(
+        self, work: Callable[[Raw], Any], threads: int | None, scopes: Callable[[], Any] | None = None
+    ) -> None:
         self._work = work
+        self._scopes = scopes
         self.threads = min(os.cpu_count() or 1, THREADS_MAX) if threads is None else threads
         self._executor: ThreadPoolExecutor | None = None
 
@@ -68,7 +75,13 @@ class Pool:
             return done
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self.threads, thread_name_prefix="uringload-transform")
+        if self._scopes is not None:
+            return self._executor.submit(self._within, self._scopes(), raw)
         return self._executor.submit(self._work, raw)
+
+    def _within(self, scope: Any, raw: Raw) -> Any:
+        with scope:
+            return self._work(raw)
 
     def close(self) -> None:
         """Lets go of the threads. What they are at is finished; what waits for them is not begun."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch.utils.data
 
 from . import _arguments as arguments
-from ._dataset import WISHES, Paths
+from ._dataset import LISTS, WISHES, Paths
 from ._dataset import Dataset as Index
 from ._loader import DataLoader
 from .errors import refused
@@ -97,7 +97,7 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
         **given: Any,
     ) -> None:
         super().__init__()
-        wishes = {name: value for name, value in given.items() if name in WISHES or name == "exclude"}
+        wishes = {name: value for name, value in given.items() if name in (*WISHES, *LISTS)}
         others = {name: value for name, value in given.items() if name not in wishes}
         for name in ("batch_size", "shuffle", "drop_last", "sampler", "order", "collate_fn", "rank", "world_size"):
             if name in others:

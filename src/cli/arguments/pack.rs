@@ -4,6 +4,7 @@ use super::super::units::parse_bytes;
 use super::{Failing, Format, Means, positive};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
+use uringload::config::Part;
 use uringload::pack::{Keys, PackOptions};
 
 /// Options of `pack`.
@@ -51,6 +52,10 @@ pub struct Shards {
     /// Shards that are written at once [default: two for each processor, at most 4].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
+    /// Write the shards I, I + N, I + 2 N ... only, from 0: job I of N that run at once (Ray, a SLURM array). All are
+    /// given the same source, folder and options.
+    #[arg(long, value_name = "I/N", conflicts_with = "overwrite")]
+    pub part: Option<Part>,
     /// Replace the shards of another pack.
     #[arg(long)]
     pub overwrite: bool,
@@ -59,7 +64,7 @@ pub struct Shards {
 impl Pack {
     /// The library's options.
     pub fn options(&self) -> PackOptions {
-        let Shards { shard_size, shard_samples, prefix, align, keys, threads, overwrite } = &self.shards;
+        let Shards { shard_size, shard_samples, prefix, align, keys, threads, part, overwrite } = &self.shards;
         let mut options = PackOptions {
             prefix: prefix.clone(),
             align: match align {
@@ -72,6 +77,7 @@ impl Pack {
                 KeysName::Numbers => Keys::Numbers,
             },
             threads: threads.unwrap_or(0),
+            part: part.unwrap_or_default(),
             overwrite: *overwrite,
             ..PackOptions::default()
         };

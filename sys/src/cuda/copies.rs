@@ -58,8 +58,19 @@ impl Copies {
     /// # Errors
     /// What the driver says.
     pub fn new(context: &Context) -> Result<Copies, CudaError> {
+        Copies::told_by(context, flag(context).unwrap_or(Told::Events))
+    }
+
+    /// As `new`, and events serve even where the driver can write to host memory: to compare the two.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn with_events(context: &Context) -> Result<Copies, CudaError> {
+        Copies::told_by(context, Told::Events)
+    }
+
+    fn told_by(context: &Context, told: Told) -> Result<Copies, CudaError> {
         let stream = Stream::new(context)?;
-        let told = flag(context).unwrap_or(Told::Events);
         Ok(Copies { stream, told, started: 0, under_way: VecDeque::new(), spare: Vec::new() })
     }
 

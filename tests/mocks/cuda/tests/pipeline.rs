@@ -54,6 +54,10 @@ fn every_form_has_the_bytes_that_the_host_has() {
         cases.push(Case::new(&images.dataset, Config { collate: Collate::Dense, ..config() }));
         let table = dataset::table(50, &mut random);
         cases.push(Case::new(&table.dataset, config()));
+        let numbers = dataset::numbers(50, &mut random);
+        for collate in [Collate::Auto, pad(PadValue::Int(-1), None)] {
+            cases.push(Case::new(&numbers.dataset, Config { collate, ..config() }));
+        }
         let decoded = [0, 1, 2].map(dataset::decoded);
         cases.extend(decoded.iter().map(|made| Case::new(&made.dataset, Config { batch_size: 1, ..config() })));
         for case in &cases {

@@ -66,6 +66,18 @@ pub fn table(count: usize, random: &mut Random) -> Made {
     Made { dataset, folder }
 }
 
+/// Lists of numbers, each of one digit: four times as many bytes as they are written in.
+pub fn numbers(count: usize, random: &mut Random) -> Made {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let digits = |count: usize| vec!["7"; count].join(",");
+    let lines: String = (0..count).map(|_| format!("{{\"ids\":[{}]}}\n", digits(random.below(400)))).collect();
+    std::fs::write(folder.path().join("lines.jsonl"), lines).expect("a file");
+    let columns = vec!["ids".into()];
+    let options = LineOptions { format: LineFormat::Jsonl, columns, no_sidecars: true, ..LineOptions::default() };
+    let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("lines"));
+    Made { dataset, _folder: folder }
+}
+
 /// Samples that are cut from shards which are decoded first.
 pub fn decoded(which: usize) -> Made {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");

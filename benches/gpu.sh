@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# The GPU suite: one command, under eight minutes, on a machine with a GPU and without Rust.
+#
+# usage: benches/gpu.sh pack          here: builds what is needed, stripped, into gpu-kit/ (below 60 MiB, not in git)
+#        benches/gpu.sh [run] [OUT]   there: runs it from the repository's root; OUT is $OUT or gpu-out/
+#
+# What runs, each within its own time, so that one that hangs costs nothing but that:
+#
+#   tests      tests/gpu.rs: kernels against their twins, loaders against those of the host, consumers
+#   suite      benches/gpu: copies, kernels, disk to GPU, overlap; figures by the device's own events
+#   peers      PyTorch's DataLoader, KvikIO where it is installed, plain pinned copies; on the same files
+#   memcheck   compute-sanitizer over the kernels, where it is installed
+#   racecheck  likewise
+#
+# OUT gets table.txt (printed last), results.json, machine.log and a log of each step: eight files. The status is 1 where
+# a step failed; a figure that is missed is told in the table and fails nothing. Without a GPU every step says so and the
+# status is 0. io_uring that is missing is a route of the loaders, told in results.json.
+#
+# From the environment: GPU_DATA, a folder for 9 GB of files (else one below /var/tmp, removed in the end); GPU_SECONDS,
+# time for everything (450); GPU_KIT, where the binaries lie; GPU_SUITE_OPTIONS and GPU_PEERS_OPTIONS, more options for
+# those (--tiny --mock and --device cpu, to try this script).
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+exec </dev/null
+
+readonly KIT=${GPU_KIT:-gpu-kit}
+readonly KIT_LIMIT_KIB=$((60 << 10))
+
+# Builds all at once, so that nothing is built twice, and prints of each executable its target's name and kind, and path.
+executables() {
+    cargo build --release --locked --quiet --message-format=json --test gpu --bench gpu --bin uringload | python3 -c '
+import json, sys
+for message in map(json.loads, sys.stdin):
+    if message.get("executable"):
+        target = message["target"]
+        print(target["kind"][0], target["name"], message["executable"])'
+}
+
+pack() {
+    local kind name made
+    mkdir -p "$KIT" || return 1
+    rm -f "$KIT"/*
+    while read -r kind name made; do
+        case $kind:$name in
+        test:gpu) strip -o "$KIT/tests" "$made" ;;
+        bench:gpu) strip -o "$KIT/suite" "$made" ;;
+        bin:uringload) strip -o "$KIT/uringload" "$made" ;;
+        esac
+    done < <(executables)
+    for name in tests suite uringload; do
+        [ -x "$KIT/$name" ] || { echo "gpu.sh: $name was not built" >&2; return 1; }
+    done
+    {
+        echo "commit $(git rev-parse HEAD), $(git status --porcelain -uno | wc -l) changed files"
+        rustc --version
+        echo "newest symbols: $(cat "$KIT"/* | grep -ao 'GLIBC_2\.[0-9]*' | sort -Vu | tail -n 1)"
+    } >"$KIT/made-from.txt"
+    cat "$KIT/made-from.txt"
+    du -sh "$KIT"
+    [ "$(du -sk "$KIT" | cut -f1)" -lt "$KIT_LIMIT_KIB" ] || { echo "gpu.sh: the kit is too large" >&2; return 1; }
+}
+
+# step NAME SECONDS COMMAND...: its output goes to OUT/NAME.log.
+step() {
+    local name=$1 limit=$2 begin=$SECONDS left=$((END - SECONDS)) status
+    shift 2
+    [ "$limit" -lt "$left" ] || limit=$left
+    if [ "$limit" -lt 5 ]; then
+        echo "skipped: no time was left" >"$OUT_DIR/$name.log"
+        printf '%s\tno time left\t0\n' "$name" >>"$SCRATCH/steps.tsv"
+        ALL_WELL=1
+        return
+    fi
+    echo "gpu.sh: $name, $limit s at most" >&2
+    timeout --kill-after=5 "$limit" "$@" >"$OUT_DIR/$name.log" 2>&1
+    status=$?
+    case $status in
+    0) status=ok ;;
+    124 | 137) status="out of time" ALL_WELL=1 ;;
+    *) status="FAILED ($status)" ALL_WELL=1 ;;
+    esac
+    grep -aq '^skipped' "$OUT_DIR/$name.log" && [ "$status" = ok ] && status="ok, with skips"
+    printf '%s\t%s\t%s\n' "$name" "$status" $((SECONDS - begin)) >>"$SCRATCH/steps.tsv"
+}
+
+# sanitized TOOL CASES: the kernels' tests under compute-sanitizer. 9 is what it exits with where it finds something.
+sanitized() {
+    if ! command -v compute-sanitizer >/dev/null; then
+        echo "skipped: no compute-sanitizer here"
+        return 0
+    fi
+    URINGLOAD_GPU_CASES=$2 compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all \
+        "$KIT/tests" kernels:: pictures:: --test-threads 1 --nocapture
+}
+
+machine() {
+    cat "$KIT/made-from.txt"
+    uname -a
+    nproc
+    free -g
+    df -hT "$DATA"
+    for command in "nvidia-smi" "nvidia-smi topo -m" "nvidia-smi -q -d PCIE,CLOCK" "lscpu" "lsblk -o NAME,MODEL,SIZE,ROTA,SCHED" \
+        "$KIT/uringload doctor"; do
+        echo "== $command"
+        timeout 15 $command 2>&1 || true
+    done
+}
+
+cleanup() {
+    rm -rf "$SCRATCH"
+    [ -n "${GPU_DATA:-}" ] || rm -rf "$DATA"
+}
+
+run() {
+    OUT_DIR=${1:-${OUT:-gpu-out}}
+    mkdir -p "$OUT_DIR" || return 1
+    [ -x "$KIT/tests" ] || { echo "gpu.sh: $KIT has no binaries: run benches/gpu.sh pack where Rust is" >&2; return 1; }
+    SCRATCH=$(mktemp -d) || return 1
+    DATA=${GPU_DATA:-$(mktemp -d /var/tmp/uringload-gpu.XXXXXX)} || return 1
+    mkdir -p "$DATA"
+    trap cleanup EXIT
+    END=$((SECONDS + ${GPU_SECONDS:-450}))
+    ALL_WELL=0
+    export KIT DATA URINGLOAD_GPU_DIR=$DATA PYTHONUNBUFFERED=1
+    export -f sanitized machine
+    step machine 40 bash -c machine
+    step tests 100 "$KIT/tests" --test-threads 4 --nocapture
+    # shellcheck disable=SC2086
+    step suite 220 "$KIT/suite" --dir "$DATA" --json "$SCRATCH/suite.json" --seconds 180 ${GPU_SUITE_OPTIONS:-}
+    # shellcheck disable=SC2086
+    step peers 110 python3 benches/gpu/peers.py "$DATA" --json "$SCRATCH/peers.json" --seconds 80 ${GPU_PEERS_OPTIONS:-}
+    step memcheck 75 bash -c "sanitized memcheck 12"
+    step racecheck 60 bash -c "sanitized racecheck 6"
+    python3 benches/gpu/merge.py "$SCRATCH" "$OUT_DIR" || cp "$SCRATCH"/* "$OUT_DIR"
+    cat "$OUT_DIR/table.txt"
+    return $ALL_WELL
+}
+
+case ${1:-run} in
+pack) pack ;;
+run) run "${2:-}" ;;
+-h | --help) sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' ;;
+*) run "$1" ;;
+esac

@@ -1,0 +1,125 @@
+//! Copies to the device: by block size, from pinned memory whose copies are told by flags and by events, and from
+//! memory that is not pinned; and blocks as a loader copies them, against the fastest of the plain ones.
+
+use crate::Setting;
+use crate::machine::{Gpu, Limits, Outcome, median, part, pinned, random, rate};
+use crate::report::{Report, gb};
+use bytes::Bytes;
+use serde_json::json;
+use uringload::sys::cuda::{Copies, Event, Notice, Span, Timing};
+
+/// Memory on each side.
+const SIDE_BYTES: usize = 512 << 20;
+/// Copied in one measurement, of small blocks less.
+const COPIED_BYTES: usize = 512 << 20;
+const COPIES_MOST: usize = 1024;
+/// A loader's blocks are up to so large.
+const BLOCK_BYTES: usize = 32 << 20;
+const ROUNDS: usize = 5;
+
+/// A way to copy, and its rates for each block size.
+struct Way {
+    name: &'static str,
+    copies: Copies,
+    from: Bytes,
+    rates: Vec<Vec<f64>>,
+}
+
+pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -> Outcome<()> {
+    let side = if setting.is_tiny { 64 << 20 } else { SIDE_BYTES };
+    let sizes: Vec<usize> = (16..=26).map(|bits| 1 << bits).filter(|&size| size <= side).collect();
+    let (_pinned, bytes) = pinned(&gpu.context, side)?;
+    let to = gpu.memory(side)?;
+    let pageable = Bytes::from(random(side, 2));
+    let way = |name, copies, from: &Bytes| Way { name, copies, from: from.clone(), rates: vec![vec![]; sizes.len()] };
+    let flagged = Copies::new(&gpu.context)?;
+    let notice = flagged.notice();
+    let mut ways = vec![
+        way("events", Copies::with_events(&gpu.context)?, &bytes),
+        way("pageable", Copies::new(&gpu.context)?, &pageable),
+    ];
+    if notice == Notice::Flag {
+        ways.insert(0, way("flags", flagged, &bytes));
+    }
+    let mut plain = Copies::with_events(&gpu.context)?;
+    let mut slots = Copies::new(&gpu.context)?;
+    let (mut peaks, mut through) = (Vec::new(), Vec::new());
+    for round in 0.. {
+        if !limits.goes_on(round, 1, ROUNDS) {
+            break;
+        }
+        peaks.push(one_copy(gpu, &mut plain, &bytes, &to)?);
+        through.push(as_loaders_do(gpu, &mut slots, &bytes, &to)?);
+        for way in &mut ways {
+            for (index, &size) in sizes.iter().enumerate() {
+                let rate = blocks(gpu, &mut way.copies, &way.from, &to, size)?;
+                way.rates[index].push(rate);
+            }
+        }
+    }
+    let medians = |way: &Way| way.rates.iter().map(|rates| median(rates)).collect::<Vec<_>>();
+    let pinned_ways = ways.iter().filter(|way| way.name != "pageable");
+    let peak = pinned_ways.flat_map(medians).chain([median(&peaks)]).fold(0.0, f64::max);
+    report.h2d_peak = Some(peak);
+    let sweep: Vec<_> = ways.iter().map(|way| json!({"way": way.name, "bytes_per_s": medians(way)})).collect();
+    report.put(
+        "h2d",
+        json!({
+            "block_bytes": sizes, "sweep": sweep, "peak_bytes_per_s": peak, "one_copy_bytes_per_s": median(&peaks),
+            "slots_bytes_per_s": median(&through), "rounds": peaks.len(), "copied_bytes": COPIED_BYTES.min(side),
+        }),
+    );
+    for way in &ways {
+        let of =
+            |size: usize| sizes.iter().position(|&other| other == size).map_or(0.0, |index| median(&way.rates[index]));
+        let told = format!("{}, {}, {}, {}", gb(of(1 << 16)), gb(of(1 << 20)), gb(of(16 << 20)), gb(of(64 << 20)));
+        report.tell(format!("H2D, {}: 64 KiB, 1, 16, 64 MiB", way.name), told);
+    }
+    report.tell("H2D peak, plain and pinned", gb(peak));
+    let share = median(&through) / peak;
+    let measured = format!("{} = {share:.3}", gb(median(&through)));
+    report.judge("H2D of 32 MiB slots with notices and times, of the peak", measured, ">= 0.98", share >= 0.98);
+    Ok(())
+}
+
+/// The whole of it by one call.
+fn one_copy(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span) -> Outcome<f64> {
+    let took = gpu.timed_copies(copies, |copies| Ok(copies.start(from.clone(), to).map(drop)?))?;
+    Ok(rate(from.len() as u64, took))
+}
+
+/// Blocks of one size, one behind the other.
+fn blocks(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span, size: usize) -> Outcome<f64> {
+    let all = from.len() / size;
+    let count = (COPIED_BYTES.min(from.len()) / size).clamp(1, COPIES_MOST);
+    let took = gpu.timed_copies(copies, |copies| {
+        for index in 0..count {
+            // Not neighbours, so that no copy finds what one before it has brought into a cache.
+            let start = index * 17 % all * size;
+            copies.start(from.slice(start..start + size), &part(to, start, size)?)?;
+            copies.finished()?;
+        }
+        Ok(())
+    })?;
+    Ok(rate((count * size) as u64, took))
+}
+
+/// Blocks of the largest size as a loader copies them: each with two events that time it, and a few under way.
+fn as_loaders_do(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span) -> Outcome<f64> {
+    let block = BLOCK_BYTES.min(from.len() / 2);
+    let count = from.len() / block;
+    let took = gpu.timed_copies(copies, |copies| {
+        for start in (0..count * block).step_by(block) {
+            let (begin, end) = (Event::new(&gpu.context, Timing::On)?, Event::new(&gpu.context, Timing::On)?);
+            begin.record(copies.stream())?;
+            copies.start(from.slice(start..start + block), &part(to, start, block)?)?;
+            end.record(copies.stream())?;
+            while copies.under_way() > 4 {
+                copies.finished()?;
+                std::thread::sleep(std::time::Duration::from_micros(30));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(rate((count * block) as u64, took))
+}

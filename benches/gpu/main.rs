@@ -1,0 +1,136 @@
+//! What a GPU gets, measured: copies to it, what reads files into it, kernels, and how busy a trainer's steps keep it.
+//! `benches/gpu.sh` runs it on a machine without Rust; `cargo bench --bench gpu` where there is Rust.
+//!
+//! usage: gpu [--dir DIR] [--json FILE] [--seconds N] [--only SECTION]... [--tiny] [--mock]
+//!
+//! - `--dir`: where the files to read are made, and kept, for others to read them too; otherwise they are made in the
+//!   system's temporary folder and removed.
+//! - `--json`: where every number goes.
+//! - `--seconds`: how long everything may take, 240 unless told otherwise. What is repeated is repeated less often
+//!   then, and medians are of what was done; each says of how many runs.
+//! - `--only`: h2d, kernels, beside, works, cached or busy.
+//! - `--tiny`: little data, to try this program and nothing else.
+//! - `--mock`: says in every output that the driver is a mock and no number means anything.
+//!
+//! Times on the device are from events of the device. Without a driver or a device it says so and ends well.
+
+mod bandwidth;
+mod beside;
+mod busy;
+mod files;
+mod h2d;
+mod machine;
+mod report;
+mod works;
+
+use machine::{Gpu, Limits, Outcome};
+use report::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What is measured, and its part of the time.
+type Section = (&'static str, u32, fn(&Gpu, &Setting, &Limits, &mut Report) -> Outcome<()>);
+
+/// Files are made before `works`, in the same time. `h2d` comes first, for the others are held against its peak.
+const SECTIONS: [Section; 6] = [
+    ("h2d", 10, h2d::run),
+    ("kernels", 10, bandwidth::run),
+    ("beside", 5, beside::run),
+    ("works", 55, works::run),
+    ("cached", 10, works::cached),
+    ("busy", 10, busy::run),
+];
+
+/// What is asked for.
+struct Setting {
+    folder: PathBuf,
+    is_tiny: bool,
+}
+
+struct Arguments {
+    folder: Option<PathBuf>,
+    json: Option<PathBuf>,
+    seconds: u64,
+    only: Vec<String>,
+    is_tiny: bool,
+    is_mock: bool,
+}
+
+fn arguments() -> Outcome<Arguments> {
+    let (folder, json, only) = (None, None, Vec::new());
+    let mut arguments = Arguments { folder, json, seconds: 240, only, is_tiny: false, is_mock: false };
+    let mut given = std::env::args().skip(1);
+    while let Some(name) = given.next() {
+        let mut value = || given.next().ok_or_else(|| format!("{name} lacks its value"));
+        match name.as_str() {
+            "--dir" => arguments.folder = Some(value()?.into()),
+            "--json" => arguments.json = Some(value()?.into()),
+            "--seconds" => arguments.seconds = value()?.parse()?,
+            "--only" => arguments.only.push(value()?),
+            "--tiny" => arguments.is_tiny = true,
+            "--mock" => arguments.is_mock = true,
+            // What cargo gives to every benchmark.
+            "--bench" => {}
+            _ => return Err(format!("{name} is not known: see the head of benches/gpu/main.rs").into()),
+        }
+    }
+    if let Some(unknown) = arguments.only.iter().find(|only| !SECTIONS.iter().any(|(name, ..)| name == only)) {
+        return Err(format!("there is no section {unknown}").into());
+    }
+    Ok(arguments)
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("gpu: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let gpu = match Gpu::open() {
+        Ok(gpu) => gpu,
+        Err(reason) => {
+            println!("skipped: no GPU to measure: {reason}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    match measure(&gpu, arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("gpu: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the sections; returns whether all of them ended well. One that fails takes nothing from the others.
+fn measure(gpu: &Gpu, arguments: Arguments) -> Outcome<bool> {
+    let Arguments { folder, json, seconds, only, is_tiny, is_mock } = arguments;
+    let temporary = tempfile::TempDir::new()?;
+    let folder = folder.unwrap_or_else(|| temporary.path().to_owned());
+    std::fs::create_dir_all(&folder)?;
+    let setting = Setting { folder, is_tiny };
+    let mut report = Report::new(gpu, is_mock);
+    let mut all_well = true;
+    for (name, part, section) in SECTIONS {
+        if !only.is_empty() && !only.iter().any(|only| only == name) {
+            continue;
+        }
+        eprintln!("gpu: {name}");
+        let limits = Limits::new(Duration::from_secs(seconds) * part / 100);
+        if let Err(error) = section(gpu, &setting, &limits, &mut report) {
+            eprintln!("gpu: {name}: {error}");
+            report.failed(name, &error.to_string());
+            all_well = false;
+        }
+        // What was measured is not lost to what comes next.
+        if let Some(json) = &json {
+            std::fs::write(json, report.json())?;
+        }
+    }
+    print!("{}", report.table());
+    Ok(all_well)
+}

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""What others get to the GPU of the same files: PyTorch's DataLoader, KvikIO, and PyTorch's plain pinned copies.
+
+usage: benches/gpu/peers.py DIR --json FILE [--seconds N] [--workers 4,8,16] [--device cuda]
+
+DIR is where the suite made its works: small/, records/records.bin and large/. What is not installed is told as skipped.
+
+Everything is in the peers' favour. DataLoader (pin_memory, non_blocking copies, four batches ahead a worker) reads
+straight into tensors, its batches are put together by its workers, its rate is counted from its first batch on, so that
+starting workers is free, and the best of several numbers of workers stands for it. KvikIO has its own pool of threads
+and buffers that are there before it starts. Before each run the page cache is dropped where that is allowed; a run ends
+at its part of the time.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+try:
+    import numpy
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+except ImportError as error:
+    torch, Dataset, MISSING = None, object, str(error)
+
+RECORD_BYTES = 150_528
+PREFETCH = 4
+BATCHES = {"small": 64, "records": 64, "large": 1}
+MIB = 1 << 20
+
+
+def drop_caches():
+    os.sync()
+    try:
+        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+            file.write("3\n")
+    except OSError:
+        return False
+    return True
+
+
+def paths_below(folder):
+    return sorted(os.path.join(base, name) for base, _, names in os.walk(folder) for name in names)
+
+
+class Files(Dataset):
+    """Whole files."""
+
+    def __init__(self, folder):
+        self.paths = paths_below(folder)
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return torch.from_numpy(numpy.fromfile(self.paths[index], dtype=numpy.uint8))
+
+
+class Records(Dataset):
+    """Records of one length, each by one call."""
+
+    def __init__(self, path):
+        self.path, self.file = path, None
+        self.count = os.stat(path).st_size // RECORD_BYTES
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if self.file is None:
+            # Each worker its own.
+            self.file = os.open(self.path, os.O_RDONLY)
+        record = numpy.empty(RECORD_BYTES, dtype=numpy.uint8)
+        os.preadv(self.file, [record], index * RECORD_BYTES)
+        return torch.from_numpy(record)
+
+
+def joined(samples):
+    """Values end to end and their lengths, which is what a ragged column is."""
+    values = samples[0] if len(samples) == 1 else torch.cat(samples)
+    return values, torch.tensor([len(sample) for sample in samples])
+
+
+def stacked(samples):
+    return torch.stack(samples), None
+
+
+def dataset(folder, work):
+    if work == "records":
+        return Records(os.path.join(folder, "records/records.bin")), stacked
+    return Files(os.path.join(folder, work)), joined
+
+
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def data_loader(folder, work, workers, device, seconds):
+    """Bytes a second from the first batch on."""
+    samples, collate = dataset(folder, work)
+    loader = DataLoader(samples, batch_size=BATCHES[work], shuffle=True, num_workers=workers, collate_fn=collate,
+                        pin_memory=device == "cuda", prefetch_factor=PREFETCH)
+    begin = first = None
+    moved = 0
+    asked = time.monotonic()
+    for values, lengths in loader:
+        there = values.to(device, non_blocking=True)
+        if lengths is not None:
+            lengths.to(device, non_blocking=True)
+        if first is None:
+            wait(device)
+            begin = time.monotonic()
+            first = begin - asked
+        else:
+            moved += there.numel()
+        if time.monotonic() - asked > seconds:
+            break
+    wait(device)
+    took = time.monotonic() - begin
+    return {"bytes_per_s": moved / max(took, 1e-9), "first_s": first, "bytes": moved}
+
+
+def pytorch(folder, work, counts, device, seconds):
+    """The number of workers that did best, and the runs of all."""
+    each = seconds / (len(counts) + 2)
+    runs = {}
+    for workers in counts:
+        drop_caches()
+        runs[workers] = [data_loader(folder, work, workers, device, each)]
+    best = max(runs, key=lambda workers: runs[workers][0]["bytes_per_s"])
+    # Once more each, so that the best is not the luckiest.
+    for _ in range(2):
+        drop_caches()
+        runs[best].append(data_loader(folder, work, best, device, each))
+    rate = statistics.median(run["bytes_per_s"] for run in runs[best])
+    return {"bytes_per_s": rate, "workers": best, "runs": runs}
+
+
+def kvikio_reads(kvikio, folder, work, seconds):
+    """Batches of files or records, into one buffer for each of the two batches that are under way."""
+    import cupy
+    path = os.path.join(folder, "records/records.bin")
+    if work == "records":
+        with open(path, "rb") as file:
+            count = os.fstat(file.fileno()).st_size // RECORD_BYTES
+        pieces = [(path, index * RECORD_BYTES, RECORD_BYTES) for index in range(count)]
+    else:
+        pieces = [(path, 0, os.stat(path).st_size) for path in paths_below(os.path.join(folder, work))]
+    numpy.random.default_rng(1).shuffle(pieces)
+    size = BATCHES[work]
+    batches = [pieces[at:at + size] for at in range(0, len(pieces), size)]
+    room = max(sum(int(length) for _, _, length in batch) for batch in batches)
+    buffers = [cupy.empty(room, dtype=cupy.uint8) for _ in range(2)]
+    shared = kvikio.CuFile(path, "r") if work == "records" else None
+    moved, pending = 0, []
+    begin = time.monotonic()
+    for number, batch in enumerate(batches):
+        if len(pending) == 2:
+            moved += finish(pending.pop(0))
+        at, reads = 0, []
+        for name, offset, length in batch:
+            file = shared or kvikio.CuFile(str(name), "r")
+            offset, length = int(offset), int(length)
+            target = buffers[number % 2][at:at + length]
+            reads.append((None if shared else file, file.pread(target, length, offset)))
+            at += length
+        pending.append(reads)
+        if time.monotonic() - begin > seconds:
+            break
+    moved += sum(map(finish, pending))
+    cupy.cuda.runtime.deviceSynchronize()
+    return {"bytes_per_s": moved / max(time.monotonic() - begin, 1e-9), "bytes": moved}
+
+
+def finish(reads):
+    moved = 0
+    for file, read in reads:
+        moved += read.get()
+        if file is not None:
+            file.close()
+    return moved
+
+
+def with_kvikio(folder, work, seconds):
+    try:
+        import kvikio
+    except ImportError as error:
+        return {"skipped": str(error)}
+    runs = []
+    for _ in range(3):
+        drop_caches()
+        runs.append(kvikio_reads(kvikio, folder, work, seconds / 3))
+    return {"bytes_per_s": statistics.median(run["bytes_per_s"] for run in runs), "runs": runs}
+
+
+def timed(work):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3
+
+
+def copies():
+    """PyTorch's own copies from pinned memory by size, and within the device (bytes read and written)."""
+    rates = {}
+    for size in (MIB, 16 * MIB, 64 * MIB, 256 * MIB):
+        pinned = torch.randint(0, 256, (size,), dtype=torch.uint8).pin_memory()
+        there = torch.empty(size, dtype=torch.uint8, device="cuda")
+        count = max(1, 512 * MIB // size)
+
+        def copy(pinned=pinned, there=there, count=count):
+            for _ in range(count):
+                there.copy_(pinned, non_blocking=True)
+
+        rates[size] = statistics.median(count * size / timed(copy) for _ in range(6))
+    a = torch.randint(0, 256, (1 << 30,), dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    within = statistics.median(2 * a.numel() / timed(lambda: b.copy_(a)) for _ in range(10))
+    return {"pinned_bytes_per_s": rates, "within_bytes_per_s": within}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir")
+    parser.add_argument("--json", required=True)
+    parser.add_argument("--seconds", type=float, default=90)
+    parser.add_argument("--workers", default="4,8,16")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: to try this script")
+    args = parser.parse_args()
+    result = {}
+
+    def save():
+        with open(args.json, "w", encoding="utf-8") as out:
+            json.dump(result, out, indent=1)
+
+    if torch is None:
+        result["skipped"] = MISSING
+    elif args.device == "cuda" and not torch.cuda.is_available():
+        result["skipped"] = "PyTorch sees no GPU"
+    save()
+    if "skipped" in result:
+        sys.exit(print(f"skipped: peers: {result['skipped']}"))
+    result["torch"] = torch.__version__
+    if args.device == "cuda":
+        result["copies"] = copies()
+        save()
+    for work in BATCHES:
+        if not os.path.isdir(os.path.join(args.dir, work)):
+            print(f"skipped: peers: the suite made no {work}")
+            continue
+        counts = [int(count) for count in args.workers.split(",")]
+        entry = result.setdefault(work, {})
+        seconds = args.seconds / len(BATCHES)
+        for name, measure in (("pytorch", lambda: pytorch(args.dir, work, counts, args.device, seconds * 0.7)),
+                              ("kvikio", lambda: with_kvikio(args.dir, work, seconds * 0.2))):
+            try:
+                entry[name] = measure()
+            except Exception as error:  # Whatever it fails with, the others are not lost.
+                entry[name] = {"skipped": repr(error)}
+            save()
+        print(work, json.dumps({name: run.get("bytes_per_s", run.get("skipped")) for name, run in entry.items()}),
+              flush=True)
+
+
+if __name__ == "__main__":
+    main()

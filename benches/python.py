@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""Measures the Python package against the Rust bench and against PyTorch's DataLoader on the same files, in one run.
+
+usage: sudo benches/python.py DIR --peers VENV [--rounds N] [--binary FILE] [--out FOLDER] [--tiny]
+
+VENV has torch, NumPy and the package (VENV/bin/pip install ./python). benches/data.py is run first; 10 000 arrays of
+150 528 bytes in .npy files are made beside what it makes. Needs root, to drop the page cache before each run.
+
+  the spine's works   `uringload bench` and the package with tensors of torch, in turns: what Python costs
+  small, records, npy the package and PyTorch's DataLoader with the number of workers that was the fastest in a round
+                      before the first: samples a second, CPU time a sample, memory at its peak, time to the first batch
+
+Each round runs every way once, every second round in reverse order, so that the drift of a shared disk hits all alike.
+Memory is the proportional share (PSS) of all processes, looked at ten times a second. With --tiny the works are some
+megabytes and one round is enough: that it runs, and nothing about speed.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+import machine
+import report
+from spine import drop_caches
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PEERS = os.path.join(HERE, "peers")
+MIN_ROUNDS = 5
+RUN_LIMIT_S = 600
+WORKERS = (0, 1, 2, 4, 8)
+RECORD_BYTES = 150_528
+ARRAYS = 10_000
+SHAPE = (224, 224, 3)
+LOOK_S = 0.1
+# By work: options of the Rust bench, samples in a batch, and samples a second of PyTorch's at least.
+SPINE = {
+    "small": (("--format", "folder"), 64),
+    "records": (("--format", "records", "--record-size", str(RECORD_BYTES)), 64),
+    "large": (("--format", "folder"), 1),
+}
+AGAINST = {"small": 2.8, "records": 3.5, "npy": 3.0}
+BATCH = 64
+MOST_OVERHEAD = 0.03
+MOST_US_PER_BATCH = 10
+MOST_CPU_OF_PEER = 1 / 10
+MOST_MEMORY_OF_PEER = 1 / 4
+FIRST_BATCH_MS = 50
+TINY = {"small": 400, "records": 300, "large": 3, "npy": 200}
+
+
+def npy_header():
+    """What NumPy writes before the elements, version 1.0, up to byte 128."""
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {SHAPE}, }}".encode()
+    text += b" " * (128 - 10 - len(text) - 1) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def make_arrays(folder, count):
+    """Arrays of random bytes, the same every time; those that are there are kept."""
+    os.makedirs(folder, exist_ok=True)
+    header = npy_header()
+    for number in range(count):
+        path = os.path.join(folder, f"{number:05}.npy")
+        if not os.path.exists(path) or os.path.getsize(path) != len(header) + math.prod(SHAPE):
+            with open(path, "wb") as file:
+                file.write(header + random.Random(f"uringload 1/npy/{number}").randbytes(math.prod(SHAPE)))
+
+
+def make_tiny(data):
+    """Works as those of benches/data.py, of some megabytes."""
+    law = random.Random(1)
+    os.makedirs(os.path.join(data, "records"), exist_ok=True)
+    for work, count in (("small", TINY["small"]), ("large", TINY["large"])):
+        for number in range(count):
+            folder = os.path.join(data, work, f"class_{number % 10:03}") if work == "small" else os.path.join(data, work)
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, f"{number:05}.bin"), "wb") as file:
+                file.write(law.randbytes(law.randrange(1000, 200_000)))
+    with open(os.path.join(data, "records", "records.bin"), "wb") as file:
+        file.write(law.randbytes(TINY["records"] * RECORD_BYTES))
+
+
+def tree(process):
+    """A process and all below it."""
+    found, below = [process], [process]
+    while below:
+        children = machine.text(f"/proc/{below[0]}/task/{below[0]}/children", "").split()
+        found += children
+        below = below[1:] + children
+    return found
+
+
+def pss(process):
+    """Bytes of memory of a process and all below it, shared pages counted once."""
+    total = 0
+    for number in tree(process):
+        for line in machine.text(f"/proc/{number}/smaps_rollup", "").splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+class Peak(threading.Thread):
+    """The most memory that a process and its children had."""
+
+    def __init__(self, process):
+        super().__init__(daemon=True)
+        self.process, self.bytes, self.ended = process, 0, threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.ended.is_set():
+            self.bytes = max(self.bytes, pss(self.process))
+            self.ended.wait(LOOK_S)
+
+    def stop(self):
+        self.ended.set()
+        self.join()
+        return self.bytes
+
+
+def python(venv, data, who, work, batch, workers=0):
+    """One epoch by the package or by PyTorch's DataLoader, from a cold disk."""
+    folder = os.path.join(data, work)
+    drop_caches(folder)
+    command = [os.path.join(venv, "bin/python"), os.path.join(PEERS, "python_read.py"), who, work, folder, str(batch),
+               str(workers)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        if process.stdout.readline() != "ready\n":
+            sys.exit(f"python: {' '.join(command)} did not begin")
+        # What importing torch has read is read; the data is not.
+        drop_caches(folder)
+        peak = Peak(process.pid)
+        told, _ = process.communicate("go\n", timeout=RUN_LIMIT_S)
+        memory = peak.stop()
+    if process.returncode != 0:
+        sys.exit(f"python: {' '.join(command)} failed with {process.returncode}")
+    result = json.loads(told.strip().splitlines()[-1])
+    return {**result, "workers": workers, "peak_bytes": memory, "samples_per_s": result["samples"] / result["wall_s"],
+            "cpu_s_per_sample": result["cpu_s"] / result["samples"],
+            "us_per_batch": result["wall_s"] / result["batches"] * 1e6}
+
+
+def rust(binary, data, work):
+    """One epoch by `uringload bench`, from a cold disk."""
+    options, batch = SPINE[work]
+    folder = os.path.join(data, work)
+    drop_caches(folder)
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        command = [binary, "bench", folder, *options, "--shuffle", "--batch-size", str(batch), "--epochs", "1", "--cold",
+                   "--no-raw", "--io", "direct", "--json", out.name]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+                              timeout=RUN_LIMIT_S)
+        if done.returncode != 0:
+            sys.exit(f"python: {' '.join(command)} failed with {done.returncode}\n{done.stderr}{done.stdout}")
+        result = json.load(out)
+    # Where it lies on this machine is nobody's business.
+    del result["dataset"]["roots"]
+    batches = math.ceil(result["samples"] / batch)
+    return {**result, "batches": batches, "samples_per_s": result["samples"] / result["wall_s"],
+            "us_per_batch": result["wall_s"] / batches * 1e6}
+
+
+def best_workers(venv, data, work, log):
+    runs = [python(venv, data, "torch", work, BATCH, workers) for workers in WORKERS]
+    for run in runs:
+        log(f"{work}: torch with {run['workers']} workers, {run['samples_per_s']:.0f} samples/s")
+    return max(runs, key=lambda run: run["samples_per_s"])["workers"], runs
+
+
+def overhead_lines(runs):
+    for work in SPINE:
+        ours, bench = runs[f"python {work}"], runs[f"rust {work}"]
+        share, low, high = report.ratio(report.values(ours, "samples_per_s"), report.values(bench, "samples_per_s"))
+        yield (f"{work}: samples/s, of the Rust bench's ({report.median(report.values(bench, 'bytes_per_s')) / 1e6:.0f} "
+               "MB/s)", f"{share:.3f} ({low:.3f} to {high:.3f})", f"≥ {1 - MOST_OVERHEAD}",
+               report.at_least(share, 1 - MOST_OVERHEAD))
+        spent = [report.median(report.values(of, "us_per_batch")) for of in (ours, bench)]
+        thread = report.median(report.values(ours, "thread_us_per_batch"))
+        yield (f"{work}: µs a batch beyond the Rust bench's {spent[1]:.0f}",
+               f"{spent[0] - spent[1]:.1f} of wall time; {thread:.1f} of CPU time of the thread that asks",
+               f"≤ {MOST_US_PER_BATCH}", report.at_most(max(spent[0] - spent[1], 0), MOST_US_PER_BATCH))
+
+
+def peer_lines(runs):
+    for work, least in AGAINST.items():
+        ours, theirs = runs[f"python {work}"], runs[f"torch {work}"]
+        name = f"{work}, PyTorch's DataLoader with {theirs[0]['workers']} workers"
+        rates = [report.median(report.values(of, "samples_per_s")) for of in (ours, theirs)]
+        share, low, high = report.ratio(report.values(ours, "samples_per_s"), report.values(theirs, "samples_per_s"))
+        yield (f"{name}: samples/s", f"{rates[0]:.0f} to {rates[1]:.0f}, {share:.2f} ({low:.2f} to {high:.2f})",
+               f"≥ {least}", report.at_least(share, least))
+        cpu, low, high = report.ratio(report.values(ours, "cpu_s_per_sample"), report.values(theirs, "cpu_s_per_sample"))
+        yield (f"{name}: CPU a sample", f"{cpu:.3f} ({low:.3f} to {high:.3f})", f"≤ {MOST_CPU_OF_PEER}",
+               report.at_most(cpu, MOST_CPU_OF_PEER))
+        memory, low, high = report.ratio(report.values(ours, "peak_bytes"), report.values(theirs, "peak_bytes"))
+        peaks = [report.median(report.values(of, "peak_bytes")) / 2**20 for of in (ours, theirs)]
+        yield (f"{name}: peak memory, all processes", f"{peaks[0]:.0f} to {peaks[1]:.0f} MiB, {memory:.2f} ({low:.2f} to "
+               f"{high:.2f})", f"≤ {MOST_MEMORY_OF_PEER}", report.at_most(memory, MOST_MEMORY_OF_PEER))
+        first = [report.median(report.values(of, "first_batch_s")) * 1e3 for of in (ours, theirs)]
+        yield (f"{name}: construct to first batch, ms", f"{first[0]:.1f} to {first[1]:.1f}", f"≤ {FIRST_BATCH_MS}",
+               report.at_most(first[0], FIRST_BATCH_MS))
+
+
+def markdown(result):
+    lines = [*overhead_lines(result["runs"]), *peer_lines(result["runs"])]
+    return "\n".join([
+        f"# Python, {result['date'][:10]}", "", machine.describe(result["machine"]),
+        f"- `{result['command']}`: medians of {result['rounds']} interleaved rounds, 90 % intervals by bootstrap",
+        f"- {', '.join(f'{package} {version}' for package, version in result['versions'].items())}", "",
+        *report.table(lines)])
+
+
+def versions(venv):
+    script = ("import json, platform, numpy, torch, uringload; print(json.dumps({'Python': platform.python_version(), "
+              "'torch': torch.__version__, 'numpy': numpy.__version__}))")
+    command = [os.path.join(venv, "bin/python"), "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"python: the environment lacks a package: VENV/bin/pip install ./python torch numpy\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir")
+    parser.add_argument("--peers", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--binary", default=os.path.join(HERE, "../target/release/uringload"))
+    parser.add_argument("--out", default=os.path.join(HERE, "results"))
+    parser.add_argument("--tiny", action="store_true")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("python: cold runs need root (to write /proc/sys/vm/drop_caches): run it with sudo")
+    if args.rounds < MIN_ROUNDS and not args.tiny:
+        sys.exit(f"python: medians need at least {MIN_ROUNDS} rounds")
+    if not os.access(args.binary, os.X_OK):
+        sys.exit(f"python: {args.binary} is not there: cargo build --release")
+    found, data, binary = versions(args.peers), os.path.realpath(args.dir), os.path.realpath(args.binary)
+    if args.tiny:
+        make_tiny(data)
+    else:
+        only = [option for work in SPINE for option in ("--only", work)]
+        subprocess.run([sys.executable, os.path.join(HERE, "data.py"), data, *only], check=True)
+    make_arrays(os.path.join(data, "npy"), TINY["npy"] if args.tiny else ARRAYS)
+    os.sync()
+
+    def log(line):
+        print(f"python: {line}", file=sys.stderr, flush=True)
+
+    best = {work: best_workers(args.peers, data, work, log) for work in AGAINST}
+    steps = {}
+    for work, (_, batch) in SPINE.items():
+        steps[f"rust {work}"] = lambda work=work: rust(binary, data, work)
+        steps[f"python {work}"] = lambda work=work, batch=batch: python(args.peers, data, "uringload", work, batch)
+    steps["python npy"] = lambda: python(args.peers, data, "uringload", "npy", BATCH)
+    for work in AGAINST:
+        steps[f"torch {work}"] = lambda work=work: python(args.peers, data, "torch", work, BATCH, best[work][0])
+    runs = {name: [] for name in steps}
+    for number in range(args.rounds):
+        for name in list(steps) if number % 2 == 0 else list(steps)[::-1]:
+            run = steps[name]()
+            runs[name].append(run)
+            log(f"round {number + 1} {name:14} {run['samples_per_s']:8.0f} samples/s {run['us_per_batch']:9.1f} us a batch")
+    result = {"version": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+              "command": f"benches/python.py DIR --peers VENV --rounds {args.rounds}{' --tiny' if args.tiny else ''}",
+              "rounds": args.rounds, "machine": machine.facts(data), "runs": runs,
+              "workers": {work: tried for work, (_, tried) in best.items()}, "versions": found}
+    name = f"{result['date'][:10]}-python-{machine.short_name(result['machine'])}"
+    report.save(args.out, name, result, markdown(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Where batches end up, and what becomes of images and tokens on the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from . import _arguments as arguments
+from .errors import mistyped, refused, unavailable
+
+CROPS = ("none", "center", "random", "resized")
+
+#: What torch and NumPy call the types of elements that images may become.
+_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
+
+
+class Images(NamedTuple):
+    """Pixels, bytes of shape [height, width] or [height, width, channels], that become a tensor of [channels, height,
+    width]: cut, resized (bilinear, without antialiasing), mirrored and scaled, in this order.
+
+    The default is what torchvision's ``ToTensor`` does: single precision from 0 to 1. What is random is a function of
+    seed, epoch and sample, so that it is the same on every rank, on every device, and behind a resume.
+    """
+
+    #: Height and width of the output, or one number for both; None: those of the source.
+    size: int | tuple[int, int] | None = None
+    #: Which part is taken: "none" (all of it, resized to `size`), "center" or "random" (as large as `size`), or
+    #: "resized" (torchvision's RandomResizedCrop, of `scale` and `ratio`).
+    crop: str = "none"
+    #: Least and largest part of the area, for "resized".
+    scale: tuple[float, float] = (0.08, 1.0)
+    #: Least and largest ratio of width to height, for "resized".
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    #: How probable it is that the columns are mirrored.
+    flip: float = 0.0
+    #: Subtracted where pixels are 0 to 1, for all channels or for each.
+    mean: float | Sequence[float] = ()
+    #: Divided by behind that.
+    std: float | Sequence[float] = ()
+    #: "f32", "f16", "bf16", or "u8", which keeps pixels from 0 to 255; or a type of torch.
+    dtype: Any = "f32"
+    #: Whether the output is [height, width, channels].
+    channels_last: bool = False
+
+    def _wishes(self, name: str) -> dict[str, Any]:
+        dtype = str(self.dtype).removeprefix("torch.")
+        size = self.size
+        if size is not None:
+            sides = arguments.integers(f"{name}.size", [size, size] if isinstance(size, int) else size)
+            if len(sides) != 2:
+                raise refused(f"{name}.size has {len(sides)} numbers", "give (height, width), or one number for both")
+            size = (_side(name, sides[0]), _side(name, sides[1]))
+        return {
+            "size": size,
+            "crop": arguments.text(f"{name}.crop", self.crop, CROPS),
+            "scale": _pair(f"{name}.scale", self.scale),
+            "ratio": _pair(f"{name}.ratio", self.ratio),
+            "flip": arguments.number(f"{name}.flip", self.flip),
+            "mean": _numbers(f"{name}.mean", self.mean),
+            "std": _numbers(f"{name}.std", self.std),
+            "dtype": arguments.text(f"{name}.dtype", _DTYPES.get(dtype, dtype), ("f32", "f16", "bf16", "u8")),
+            "channels_last": arguments.boolean(f"{name}.channels_last", self.channels_last),
+        }
+
+
+class Tokens(NamedTuple):
+    """Tokens of 16 or 32 bits that become ids of 64 bits, all rows of one length, and a second column "labels": the
+    token that comes next.
+    """
+
+    #: Elements in a row: of longer ones the first; None: as many as the longest of the batch has. A window of one token
+    #: more has a label for each id.
+    seq_len: int | None = None
+    #: Whether there are labels.
+    labels: bool = True
+    #: The id where a row has no token.
+    pad_id: int = 0
+    #: The label where no token comes next; cross entropy leaves -100 out.
+    ignore_index: int = -100
+
+    def _wishes(self, name: str) -> dict[str, Any]:
+        return {
+            "labels": arguments.boolean(f"{name}.labels", self.labels),
+            "pad_id": _signed(f"{name}.pad_id", self.pad_id),
+            "ignore_index": _signed(f"{name}.ignore_index", self.ignore_index),
+            "seq_len": None if self.seq_len is None else arguments.integer(f"{name}.seq_len", self.seq_len, 1),
+        }
+
+
+def transforms(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    """What becomes of columns, by name."""
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise mistyped(f"transforms is a {type(value).__name__}",
+                       'give a dictionary by column, such as {"image": uringload.Images(size=224)}')
+    made = []
+    for name, transform in value.items():
+        where = f"transforms[{arguments.text('transforms', name)!r}]"
+        if not isinstance(transform, (Images, Tokens)):
+            raise mistyped(f"{where} is a {type(transform).__name__}",
+                           "give uringload.Images or uringload.Tokens; a function of your own is transform")
+        made.append((name, transform._wishes(where)))
+    return made
+
+
+def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[str]:
+    """The devices that batches go to, in turn; none where they stay as they were read."""
+    names = [_name(item) for item in ([value] if _is_one(value) else _several(value))]
+    if names == ["cpu"]:
+        if memory is not None:
+            raise refused("device_memory is of no use to device='cpu'", "give memory_limit, or a GPU as device")
+        return ["host"] if has_transforms else []
+    for name in names:
+        kind, _, number = name.partition(":")
+        if name != "auto" and (kind != "cuda" or (":" in name and not number.isdigit())):
+            raise refused(f"device cannot be {name!r}",
+                          'give "cpu", "auto", "cuda:0", or several as ["cuda:0", "cuda:1"]')
+    if output == "numpy":
+        raise refused(f"NumPy has no arrays on device={', '.join(names)!r}",
+                      'give output="torch" or "dlpack", or device="cpu"')
+    return _for_torch(names) if output == "torch" else names
+
+
+def _for_torch(names: list[str]) -> list[str]:
+    """The devices as torch sees them: "cuda" is the current one, and without CUDA in it there is none."""
+    from ._output import _import_torch
+
+    torch = _import_torch('output="torch"')
+    if torch.cuda.is_available():
+        return [f"cuda:{torch.cuda.current_device()}" if name == "cuda" else name for name in names]
+    if names == ["auto"]:
+        return ["host"]
+    raise unavailable(f"torch finds no CUDA here, which device={', '.join(names)!r} needs",
+                      'install a torch with CUDA and see torch.cuda.is_available(), or give device="cpu" or "auto"')
+
+
+def scopes(names: list[str], output: str) -> Callable[[], Any] | None:
+    """What makes a context that puts a thread on the streams that the caller's thread is on, where that matters."""
+    if output != "torch" or all(name == "host" for name in names):
+        return None
+    import contextlib
+
+    from ._output import _import_torch
+
+    cuda = _import_torch('output="torch"').cuda
+    numbers = [int(name.partition(":")[2] or 0) for name in names]
+
+    def here() -> Any:
+        streams = [cuda.current_stream(number) for number in numbers]
+
+        @contextlib.contextmanager
+        def on_streams() -> Any:
+            with contextlib.ExitStack() as stack:
+                # The first one last, so that its device is the current one.
+                for stream in reversed(streams):
+                    stack.enter_context(cuda.stream(stream))
+                yield
+
+        return on_streams()
+
+    return here
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, str) or type(value).__name__ == "device"
+
+
+def _several(value: Any) -> list[Any]:
+    if isinstance(value, Iterable):
+        items = list(value)
+        if items and all(map(_is_one, items)):
+            return items
+    raise mistyped(f"device is {arguments._typed(value)}", 'give "cpu", "auto", "cuda:0", or a list of GPUs')
+
+
+def _name(value: Any) -> str:
+    name = str(value)
+    return "cpu" if name == "host" else name
+
+
+def _side(name: str, value: int) -> int:
+    number = arguments.integer(f"{name}.size", value, 1)
+    if number >= 1 << 32:
+        raise refused(f"{name}.size cannot be {number}", "give a height and a width in pixels")
+    return number
+
+
+def _pair(name: str, value: Any) -> tuple[float, float]:
+    numbers = _numbers(name, value)
+    if len(numbers) != 2:
+        raise refused(f"{name} has {len(numbers)} numbers", "give the least and the largest")
+    return numbers[0], numbers[1]
+
+
+def _numbers(name: str, value: Any) -> list[float]:
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return [arguments.number(f"{name}[{index}]", item) for index, item in enumerate(value)]
+    return [arguments.number(name, value)]
+
+
+def _signed(name: str, value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value < 0:
+        return -arguments.integer(name, -value)
+    return arguments.integer(name, value)

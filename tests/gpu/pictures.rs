@@ -1,0 +1,130 @@
+//! Kernels of images against their twin: every type, number of channels and layout, and boxes of each kind.
+
+use crate::bench::Bench;
+use crate::common::random::Random;
+use crate::machine::{cases, gpu, is_watched, seed};
+use uringload::dataset::DType;
+use uringload::sys::cuda::{Images, PixelType};
+use uringload::transform::twin::{self, ImageLayout, ImageParams};
+
+const TYPES: [(PixelType, DType); 4] = [
+    (PixelType::U8, DType::U8),
+    (PixelType::F32, DType::F32),
+    (PixelType::F16, DType::F16),
+    (PixelType::BF16, DType::BF16),
+];
+
+/// A box that lies in its image: as large as the output, or to be resized; at whole pixels, or anywhere.
+fn params(random: &mut Random, layout: &ImageLayout, most: u64) -> ImageParams {
+    let (mut height, mut width) = (1 + random.below(most) as u32, 1 + random.below(most) as u32);
+    let flip = random.below(2) == 0;
+    let kind = random.below(4);
+    let (w, h) = match kind {
+        0 => {
+            (height, width) = (height.max(layout.height), width.max(layout.width));
+            (layout.width as f32, layout.height as f32)
+        }
+        1 => (width as f32, height as f32),
+        2 => (1.0 + random.below(width.into()) as f32, 1.0 + random.below(height.into()) as f32),
+        _ => {
+            let mut part = |side: u32| (side as f32 * random.below(1000) as f32 / 1000.0).max(0.25);
+            (part(width), part(height))
+        }
+    };
+    let mut start = |side: u32, extent: f32| {
+        let room = side as f32 - extent;
+        match kind {
+            0..=2 => random.below(room as u64 + 1) as f32,
+            _ => room * random.below(1000) as f32 / 1001.0,
+        }
+    };
+    let (x, y) = (start(width, w), start(height, h));
+    ImageParams { height, width, x, y, w, h, flip }
+}
+
+fn check(bench: &mut Bench, random: &mut Random, layout: &ImageLayout, params: &[ImageParams], about: &str) {
+    let pixel = TYPES.iter().find(|(_, dtype)| *dtype == layout.dtype).expect("a type of pixels").0;
+    let mut case = bench.case();
+    let mut places = Vec::new();
+    for one in params {
+        let off = if random.below(3) == 0 { 0 } else { random.below(64) as usize };
+        let pixels = random.bytes((one.height * one.width * layout.channels) as usize);
+        places.push(case.place(off, &pixels));
+    }
+    let records: Vec<_> = params.iter().zip(&places).map(|(one, place)| one.to_record(case.address(place))).collect();
+    let table = case.table(records);
+    let off = random.one_of(&[0, 0, 16, layout.dtype.size() as usize]);
+    let to = case.target(off, layout.bytes() * params.len());
+    let sources = case.bytes.clone();
+    let expected = |bytes: &mut [u8]| {
+        let images = params.iter().copied().zip(places.iter().map(|place| &sources[place.clone()]));
+        twin::images(&mut bytes[to.clone()], images, layout);
+    };
+    let images = Images {
+        pixel,
+        channels: layout.channels,
+        height: layout.height,
+        width: layout.width,
+        channels_last: layout.channels_last,
+        scale: layout.scale,
+        bias: layout.bias,
+    };
+    bench.check(format!("{about}: {layout:?} {params:?}"), case, expected, |launch| {
+        let (table, to) = ((launch.table, table.clone()), launch.span(&to));
+        launch.kernels.images(launch.stream, table, launch.all, &to, &images)
+    });
+}
+
+#[test]
+fn images_become_tensors() {
+    let Some(context) = gpu("images_become_tensors") else { return };
+    let (seed, mut bench) = (seed("images_become_tensors"), Bench::new(&context, 16 << 20));
+    for number in 0..cases(800) {
+        let seed = seed.wrapping_add(number);
+        let mut random = Random::new(seed);
+        let layout = ImageLayout {
+            dtype: random.one_of(&TYPES).1,
+            channels: 1 + random.below(4) as u32,
+            height: 1 + random.below(40) as u32,
+            width: random.one_of(&[1, 3, 8, 16, 32, 48, 37, 224]),
+            channels_last: random.below(2) == 0,
+            scale: [1.0 / 255.0, 0.017_124_75, 1.0, 300.0].map(|scale| scale * (1 + random.below(3)) as f32),
+            bias: [0.0, -2.117_904, -0.5, 1.0e-6].map(|bias| bias * random.below(2) as f32),
+        };
+        let params: Vec<_> = (0..random.below(6)).map(|_| params(&mut random, &layout, 70)).collect();
+        check(&mut bench, &mut random, &layout, &params, &format!("seed {seed}"));
+    }
+}
+
+/// What training takes: boxes of photographs, all types; large ones too, and more than a grid has in y.
+#[test]
+fn images_of_any_size_and_number_become_tensors() {
+    let Some(context) = gpu("images_of_any_size_and_number_become_tensors") else { return };
+    if is_watched("images_of_any_size_and_number_become_tensors") {
+        return;
+    }
+    let seed = seed("images_of_any_size_and_number_become_tensors");
+    let (mut bench, mut random) = (Bench::new(&context, 96 << 20), Random::new(seed));
+    let mut layout = ImageLayout {
+        dtype: DType::BF16,
+        channels: 3,
+        height: 224,
+        width: 224,
+        channels_last: false,
+        scale: [0.017_124_75, 0.017_507, 0.017_429_2, 0.0],
+        bias: [-2.117_904, -2.035_714, -1.804_444, 0.0],
+    };
+    let about = format!("seed {seed}");
+    for (_, dtype) in TYPES {
+        layout.dtype = dtype;
+        layout.channels_last = !layout.channels_last;
+        let params: Vec<_> = (0..8).map(|_| params(&mut random, &layout, 500)).collect();
+        check(&mut bench, &mut random, &layout, &params, &about);
+    }
+    (layout.dtype, layout.height, layout.width) = (DType::F16, 1111, 1500);
+    let whole = ImageParams { height: 1999, width: 3001, x: 0.0, y: 0.0, w: 3001.0, h: 1999.0, flip: true };
+    check(&mut bench, &mut random, &layout, &[whole], &about);
+    (layout.dtype, layout.channels, layout.height, layout.width) = (DType::U8, 1, 2, 3);
+    let params: Vec<_> = (0..66_000).map(|_| params(&mut random, &layout, 4)).collect();
+    check(&mut bench, &mut random, &layout, &params, &about);
+}
