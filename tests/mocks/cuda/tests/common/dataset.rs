@@ -75,7 +75,7 @@ pub fn numbers(count: usize, random: &mut Random) -> Made {
     let columns = vec!["ids".into()];
     let options = LineOptions { format: LineFormat::Jsonl, columns, no_sidecars: true, ..LineOptions::default() };
     let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("lines"));
-    Made { dataset, _folder: folder }
+    Made { dataset, folder }
 }
 
 /// Samples that are cut from shards which are decoded first.
