@@ -128,6 +128,9 @@ fn attempt(
 ) -> Step<Loading> {
     guard_work(asked)?;
     engine::suits(asked.config, &**asked.dataset, insists)?;
+    let search = device.gds_places().clone();
+    let facts = Facts::read(&search.root);
+    gds::guard(&facts)?;
     let layout = Layout { alignment: ALIGNMENT, read_bytes: engine::STRAIGHT_READ_BYTES as u64, coalesce_gap: 0 };
     let layout = Layout { coalesce_gap: asked.config.coalesce_gap, ..layout };
     let reads = planned(asked, layout, 0)?;
@@ -138,8 +141,6 @@ fn attempt(
         let reason = format!("reads of this work are of up to {len} bytes; below {STRAIGHT_BYTES} the host is faster");
         return Err(Box::new(Fallback::new(Cause::GdsSlower, PINNED, None).with_reason(reason)));
     }
-    let search = device.gds_places().clone();
-    let facts = Facts::read(&search.root);
     let bound = search.bound;
     let current = context.clone();
     let opened = gds::open(&facts, search, move || {
