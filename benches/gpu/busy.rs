@@ -80,7 +80,8 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     let numbers = json!({
         "load_s": load.as_secs_f64(), "step_s": busy.as_secs_f64() / steps.len() as f64,
         "wanted_step_s": wanted.as_secs_f64(), "steps": steps.len(), "busy": share,
-        "gap_median_s": gaps.get(gaps.len() / 2), "gap_longest_s": gaps.last(), "batches_ready": count.batches_ready, "kernel_s": count.kernel_nanos as f64 / 1e9,
+        "gap_median_s": gaps.get(gaps.len() / 2), "gap_longest_s": gaps.last(),
+        "batches_ready": count.batches_ready, "kernel_s": count.kernel_nanos as f64 / 1e9,
         "copy_s": count.copy_nanos as f64 / 1e9, "route": loader.route().to_string(),
     });
     report.put("busy", numbers);

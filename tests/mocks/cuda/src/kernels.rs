@@ -134,11 +134,9 @@ impl Launch {
                 Ok(Box::new(move || writes))
             }
             Launch::Fill { to, bytes, pattern, size } => {
-                aligned(to, size.into())?;
                 Ok(one(to, bytes, 1, move |out| twin::fill(out, pattern, size))?)
             }
             Launch::Pad { to, table, rows, row_bytes, pattern, size } => {
-                aligned(to, size.into())?;
                 let sources = reader.rows(table, rows)?;
                 let pad = move |out: &mut [u8]| {
                     twin::pad(out, sources.iter().map(Vec::as_slice), row_bytes as usize, pattern, size);
