@@ -457,3 +457,30 @@ fn unavailable(step: &Fallback) -> Error {
     Error::new(ErrorKind::Unavailable, format!("gds was asked for, but {}", step.reason))
         .with_remedy(format!("{}; or let gds be auto, which takes the pinned path", step.remedy))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second of one way: so many bytes for so much of the processor.
+    fn trial(megabytes: u64, cpu_ms: u64) -> GdsTrial {
+        let (time, cpu) = (Duration::from_secs(1), Duration::from_millis(cpu_ms));
+        GdsTrial { bytes: megabytes * 1_000_000, time, cpu }
+    }
+
+    #[test]
+    fn what_is_slower_is_never_taken_and_what_is_as_fast_only_where_it_is_cheaper() {
+        let pinned = trial(1000, 500);
+        for (gds, is_taken) in [
+            (trial(1020, 5000), true),
+            (trial(1019, 500), false),
+            (trial(1000, 400), true),
+            (trial(990, 400), true),
+            (trial(989, 1), false),
+            (trial(0, 0), false),
+        ] {
+            assert_eq!(is_better(gds, pinned), is_taken, "{gds}, pinned {pinned}");
+        }
+        assert_eq!(pinned.to_string(), "1.00 GB/s at 0.500 s of CPU a GB");
+    }
+}
