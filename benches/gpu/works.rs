@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::config::{Config, Device, EngineChoice, IoChoice, Shuffle};
+use uringload::config::{Config, Device, EngineChoice, Gds, IoChoice, Shuffle};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
 use uringload::loader::{Delivered, Loader};
@@ -97,8 +97,20 @@ fn on_host(dataset: &Arc<dyn Dataset>, config: &Config, limit: Duration) -> Outc
 }
 
 fn on_gpu(dataset: &Arc<dyn Dataset>, config: &Config, limit: Duration) -> Outcome<Run> {
-    let build = || Loader::builder(Arc::clone(dataset)).config(config.clone()).device(Device::cuda(0)).build();
+    to_gpu(dataset, config, limit, Gds::Off)
+}
+
+fn to_gpu(dataset: &Arc<dyn Dataset>, config: &Config, limit: Duration, gds: Gds) -> Outcome<Run> {
+    let device = Device::cuda(0).gds(gds);
+    let build = || Loader::builder(Arc::clone(dataset)).config(config.clone()).device(device).build();
     drain(build, limit, DeviceBatch::wait)
+}
+
+/// Why files cannot be read straight into the device's memory; `None` where they can.
+fn no_gds(dataset: &Arc<dyn Dataset>, config: &Config) -> Option<String> {
+    let device = Device::cuda(0).gds(Gds::On);
+    let built = Loader::builder(Arc::clone(dataset)).config(config.clone()).device(device).build();
+    built.err().map(|error| error.to_string())
 }
 
 /// Nothing of the disk in memory; false where this process may not.
@@ -124,7 +136,7 @@ pub fn run(_: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -> 
     let made = begin.elapsed();
     let is_dropped = drop_caches();
     let left = limits.all().saturating_sub(made);
-    let limit = (left / (works.len() * ROUNDS * 3) as u32).clamp(RUN_LEAST, RUN_MOST);
+    let limit = (left / (works.len() * ROUNDS * 5) as u32).clamp(RUN_LEAST, RUN_MOST);
     let mut numbers = Map::new();
     numbers.insert("made_s".into(), json!(made.as_secs_f64()));
     numbers.insert("caches_dropped".into(), json!(is_dropped));
@@ -140,12 +152,14 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
     let config = cold(work);
     let sampler = sampler::for_dataset(&*work.dataset, config.shuffle, config.seed)?;
     let (mut disk, mut host, mut gpu) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut straight, mut auto) = (Vec::new(), Vec::new());
+    let no_gds = no_gds(&work.dataset, &config);
     for round in 0.. {
         if !limits.goes_on(round, 1, ROUNDS) {
             break;
         }
         // Every second round in reverse order, so that the drift of a shared disk hits all alike.
-        let mut order = [0, 1, 2];
+        let mut order = [0, 1, 2, 3, 4];
         if round % 2 == 1 {
             order.reverse();
         }
@@ -154,6 +168,9 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
             match kind {
                 0 => disk.push(raw::measure(&work.dataset, &config, &sampler, limit)?.bytes_per_second()),
                 1 => host.push(on_host(&work.dataset, &config, limit)?),
+                2 => auto.push(to_gpu(&work.dataset, &config, limit, Gds::Auto)?),
+                3 if no_gds.is_some() => {}
+                3 => straight.push(to_gpu(&work.dataset, &config, limit, Gds::On)?),
                 _ => gpu.push(on_gpu(&work.dataset, &config, limit)?),
             }
         }
@@ -168,7 +185,25 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
     let cpu = median(&gpu.iter().map(|run| run.cpu_s_per_gb).collect::<Vec<_>>());
     let what = format!("{name}: host CPU seconds per GB delivered");
     report.judge(&what, format!("{cpu:.4}"), "<= 0.05", cpu <= 0.05);
-    Ok(json!({"disk_bytes_per_s": disk, "host": told(&host), "gpu": told(&gpu), "of_bound": to_gpu / bound}))
+    let of_pinned = rates(&auto) / to_gpu;
+    report.judge(
+        &format!("{name}: GDS auto, of the pinned path"),
+        format!("{of_pinned:.3}"),
+        ">= 0.98",
+        of_pinned >= 0.98,
+    );
+    let what = format!("{name}: straight from files (GDS on), of the pinned path; its CPU");
+    match &no_gds {
+        Some(why) => report.tell(what, format!("not to be had: {why}")),
+        None => {
+            let cheaper = told(&straight)["cpu_s_per_gb"].as_f64().unwrap_or(f64::NAN) / cpu;
+            report.tell(what, format!("{:.3}; {cheaper:.3}", rates(&straight) / to_gpu));
+        }
+    }
+    Ok(json!({
+        "disk_bytes_per_s": disk, "host": told(&host), "gpu": told(&gpu), "of_bound": to_gpu / bound,
+        "gds_auto": told(&auto), "gds_on": told(&straight), "no_gds": no_gds,
+    }))
 }
 
 /// Pictures that lie in the page cache: what is left is memory, the processor and the way to the device.
