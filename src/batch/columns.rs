@@ -70,7 +70,7 @@ impl Samples<'_> {
     }
 
     /// The bytes of each good sample's value.
-    fn slices(&self, field: usize) -> impl ExactSizeIterator<Item = &Bytes> {
+    fn slices(&self, field: usize) -> impl ExactSizeIterator<Item = &Bytes> + Clone {
         self.good.iter().map(move |&sample| bytes_in(self.value(sample, field)))
     }
 
@@ -130,7 +130,7 @@ impl Samples<'_> {
         }
         let len = self.slices(index).map(Bytes::len).sum();
         let mut end = 0;
-        let pieces = self.slices(index).map(|slice| {
+        let pieces = self.slices(index).map(move |slice| {
             end += slice.len();
             (end - slice.len(), slice, slice.len())
         });
@@ -217,7 +217,7 @@ impl Target {
         &mut self,
         column: usize,
         len: usize,
-        pieces: impl Iterator<Item = (usize, &'a Bytes, usize)>,
+        pieces: impl Iterator<Item = (usize, &'a Bytes, usize)> + Clone,
         pad: Option<Pad>,
     ) -> Bytes {
         if let Some(deferred) = &mut self.deferred {
@@ -258,21 +258,15 @@ impl Target {
 }
 
 /// Copies each piece to its place, and fills up what lies between.
-fn write<'a>(to: &mut [u8], pieces: impl Iterator<Item = (usize, &'a Bytes, usize)>, pad: Option<Pad>) {
-    let Some(pad) = pad else {
-        copy::gather(to, pieces.map(|(at, piece, len)| (at, &piece[..len])));
-        return;
-    };
-    let mut gaps = Vec::new();
+fn write<'a>(to: &mut [u8], pieces: impl Iterator<Item = (usize, &'a Bytes, usize)> + Clone, pad: Option<Pad>) {
+    copy::gather(to, pieces.clone().map(|(at, piece, len)| (at, &piece[..len])));
+    let Some(pad) = pad else { return };
     let mut end = 0;
-    let pieces = pieces.map(|(at, piece, len)| {
-        gaps.extend((end < at).then_some(end..at));
+    for (at, _, len) in pieces {
+        pad.fill(&mut to[end..at]);
         end = at + len;
-        (at, &piece[..len])
-    });
-    copy::gather(to, pieces);
-    gaps.push(end..to.len());
-    gaps.into_iter().for_each(|gap| pad.fill(&mut to[gap]));
+    }
+    pad.fill(&mut to[end..]);
 }
 
 /// The keys of the samples: views of one buffer.
