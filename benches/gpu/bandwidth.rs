@@ -73,7 +73,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
         let took = gpu.timed_copies(&mut copies, |copies| Ok(copies.within(&memory.from, &memory.to)?))?;
         let mut rates = vec![rate(2 * memory.from.len() as u64, took)];
         for candidate in &candidates {
-            let took = gpu.timed(gpu.stream, || Ok((candidate.launch)()?))?;
+            let took = gpu.timed(&gpu.stream, || Ok((candidate.launch)()?))?;
             rates.push(rate(candidate.bytes, took));
         }
         // The first of each is a warm-up.
@@ -182,7 +182,7 @@ fn images<'a>(gpu: &'a Gpu, memory: &'a Memory, tables: &'a Tables) -> Vec<Candi
         let (scale, bias) = ([0.017_124_75, 0.017_507, 0.017_429_2, 0.0], [-2.117_904, -2.035_714, -1.804_444, 0.0]);
         let images = Images { pixel, channels: 3, height: OUTPUT, width: OUTPUT, channels_last, scale, bias };
         let launch =
-            move || gpu.kernels.images(gpu.stream, (&table.0, table.1.clone()), &memory.from, &memory.to, &images);
+            move || gpu.kernels.images(&gpu.stream, (&table.0, table.1.clone()), &memory.from, &memory.to, &images);
         Candidate { name, bytes: read + written, launch: Box::new(launch), rates: Vec::new() }
     };
     let Tables { cut, whole, resized, .. } = tables;
@@ -204,26 +204,26 @@ fn others<'a>(gpu: &'a Gpu, memory: &'a Memory, tables: &'a Tables) -> Outcome<V
     let gather = |name, (table, count): &'a (Table, u64)| Candidate {
         name,
         bytes: 2 * count * record,
-        launch: Box::new(move || gpu.kernels.gather(gpu.stream, (&table.0, table.1.clone()), from, to)),
+        launch: Box::new(move || gpu.kernels.gather(&gpu.stream, (&table.0, table.1.clone()), from, to)),
         rates: Vec::new(),
     };
     let fill = Fill { pattern: 0x0123_4567_89ab_cdef, size: 8 };
     let (rows, kept, padded) = &tables.rows;
     let pad = move || {
         let row = (32 << 10, Fill { pattern: 0, size: 2 });
-        gpu.kernels.pad(gpu.stream, (&rows.0, rows.1.clone()), from, to, row)
+        gpu.kernels.pad(&gpu.stream, (&rows.0, rows.1.clone()), from, to, row)
     };
     let (table, count) = &tables.tokens;
     let wanted = Tokens { stored: TokenType::U16, seq_len: SEQ_LEN, pad_id: 0, ignore: -100 };
     let half = (count * SEQ_LEN * 8) as usize;
     let (ids, labels) = (part(to, 0, half)?, part(to, half, half)?);
     let tokens =
-        move || gpu.kernels.tokens(gpu.stream, (&table.0, table.1.clone()), from, (&ids, Some(&labels)), wanted);
+        move || gpu.kernels.tokens(&gpu.stream, (&table.0, table.1.clone()), from, (&ids, Some(&labels)), wanted);
     let candidate = |name, bytes, launch| Candidate { name, bytes, launch, rates: Vec::new() };
     Ok(vec![
         gather("gather of records", &tables.pieces),
         gather("gather of records at odd addresses", &tables.odd_pieces),
-        candidate("fill", to.len() as u64, Box::new(move || gpu.kernels.fill(gpu.stream, to, fill))),
+        candidate("fill", to.len() as u64, Box::new(move || gpu.kernels.fill(&gpu.stream, to, fill))),
         candidate("pad", kept + padded, Box::new(pad)),
         candidate("tokens, u16 to ids and labels", count * SEQ_LEN * 18, Box::new(tokens)),
     ])

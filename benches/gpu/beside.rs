@@ -23,7 +23,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     let rounds = gpu.rounds_for(&floats, STEP)?;
     let (runs, stops, copied) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     let step = || {
-        let took = gpu.timed(gpu.stream, || Ok(gpu.kernels.burn(gpu.stream, &floats, rounds)?))?;
+        let took = gpu.timed(&gpu.stream, || Ok(gpu.kernels.burn(&gpu.stream, &floats, rounds)?))?;
         Ok::<f64, Box<dyn std::error::Error>>(took.as_secs_f64())
     };
     let copy = || -> Outcome<()> {

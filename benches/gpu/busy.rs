@@ -56,11 +56,11 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     while steps.len() < STEPS_MOST && (steps.len() < 20 || Instant::now() < end) {
         let Some(batch) = loader.next() else { break };
         let batch = batch?;
-        batch.wait_on(gpu.trainer())?;
+        batch.wait_on(&gpu.stream)?;
         let step = (Event::new(&gpu.context, Timing::On)?, Event::new(&gpu.context, Timing::On)?);
-        step.0.record(gpu.stream)?;
-        gpu.kernels.burn(gpu.stream, &floats, rounds)?;
-        step.1.record(gpu.stream)?;
+        step.0.record(&gpu.stream)?;
+        gpu.kernels.burn(&gpu.stream, &floats, rounds)?;
+        step.1.record(&gpu.stream)?;
         steps.push(step);
     }
     gpu.stream.synchronize()?;

@@ -4,11 +4,10 @@ use bytes::Bytes;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::error::Error;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::sys::Arena;
-use uringload::sys::cuda::{
-    Context, Copies, DeviceMemory, Driver, Event, Kernels, Pinned, Span, Stream, StreamRef, Timing,
-};
+use uringload::sys::cuda::{Context, Copies, DeviceMemory, Driver, Event, Kernels, Pinned, Span, Stream, Timing};
 
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -16,22 +15,16 @@ pub type Outcome<T> = Result<T, Box<dyn Error>>;
 pub struct Gpu {
     pub context: Context,
     pub kernels: Kernels,
-    /// A queue for what is timed; never destroyed, as a trainer's.
-    pub stream: &'static Stream,
+    /// A queue for what is timed, and for what stands for a trainer.
+    pub stream: Arc<Stream>,
 }
 
 impl Gpu {
     pub fn open() -> Outcome<Gpu> {
         let context = Context::new(&Driver::open(None)?, 0)?;
         let kernels = Kernels::new(&context);
-        let stream: &'static Stream = Box::leak(Box::new(Stream::new(&context)?));
+        let stream = Arc::new(Stream::new(&context)?);
         Ok(Gpu { context, kernels, stream })
-    }
-
-    /// The queue as a trainer's that batches are used on.
-    pub fn trainer(&self) -> StreamRef {
-        // SAFETY: the stream was leaked, so it outlives everything.
-        unsafe { self.stream.as_ref() }
     }
 
     /// Memory of the device.
@@ -84,7 +77,7 @@ impl Gpu {
 
     /// Rounds of `Kernels::burn` over `floats` that take as long as `wanted`.
     pub fn rounds_for(&self, floats: &Span, wanted: Duration) -> Outcome<u32> {
-        let burn = |rounds: u32| self.timed(self.stream, || Ok(self.kernels.burn(self.stream, floats, rounds)?));
+        let burn = |rounds: u32| self.timed(&self.stream, || Ok(self.kernels.burn(&self.stream, floats, rounds)?));
         burn(100)?;
         let mut rounds = 100;
         loop {
