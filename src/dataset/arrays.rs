@@ -5,7 +5,7 @@ mod units;
 
 use super::fingerprint::Fingerprint;
 use super::headers::{Source, example, has_extension, head, map_files};
-use super::paths::{Index, index, index_list, thread_count};
+use super::paths::{Index, header_thread_count, index, index_list, thread_count};
 use super::{Check, DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Units, Value};
 use super::{npy, npz, safetensors, zip};
 use crate::error::{Error, ErrorKind, Result};
@@ -181,7 +181,7 @@ impl Arrays {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("array {twice:?} is wanted twice")));
         }
         let Index { files, skips, .. } = index;
-        let threads = thread_count(options.threads);
+        let threads = header_thread_count(options.threads);
         let mut table = Table::new(options.samples);
         let end = files.len() as u32;
         for start in (0..end).step_by(FILES_AT_ONCE as usize) {
