@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Reads one epoch of a work as tensors of torch, with uringload or with PyTorch's DataLoader, and prints what it took.
+"""Reads epochs of a work as tensors of torch, with uringload or with PyTorch's DataLoader, and prints what it took.
 
-usage: VENV/bin/python benches/peers/python_read.py uringload|torch WORK FOLDER BATCH WORKERS
+usage: VENV/bin/python benches/peers/python_read.py uringload|torch WORK FOLDER BATCH WORKERS EPOCHS
 
-WORK is small or large (a file is a sample), records (of 150 528 bytes in one file) or npy (a file is an array). Time
-counts from when the loader is constructed; start-up of Python and imports do not count, processes that the loader starts
-do. The CPU time is that of this process and its children. The dataset of PyTorch is what its tutorials have: files are
-listed beforehand, `__getitem__` reads one, and the loader's own collation stacks what can be stacked.
+WORK is small or large (a file is a sample), records (of 150 528 bytes in one file) or npy (a file is an array). Of the
+results, `wall_s`, `cpu_s` and `first_batch_s` count from when the dataset is listed or opened; `read_s` and
+`thread_us_per_batch` from when the reading has begun, as `uringload bench` counts. `again_s` is what it takes to open,
+construct and have a first batch once more, while what the system knows of the files is in memory. Start-up of Python
+and imports do not count, processes that the loader starts do. The CPU time is that of this process and its children.
+The dataset of PyTorch is what its tutorials have: files are listed, `__getitem__` reads one, and the loader's own
+collation stacks what can be stacked.
 """
 
 import glob
@@ -74,8 +77,21 @@ def cpu_s():
     return sum(usage.ru_utime + usage.ru_stime for usage in spent)
 
 
+def first_batch_s(make):
+    """From the construction to the first batch."""
+    start = time.perf_counter()
+    loader = make()
+    batches = iter(loader)
+    next(batches)
+    first = time.perf_counter() - start
+    if hasattr(loader, "close"):
+        loader.close()
+    return first
+
+
 def main():
-    who, work, folder, batch, workers = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+    who, work, folder = sys.argv[1:4]
+    batch, workers, epochs = map(int, sys.argv[4:7])
     import torch
 
     make = {"uringload": ours, "torch": theirs}[who](work, folder, batch, workers)
@@ -85,20 +101,25 @@ def main():
     torch.manual_seed(1)
     samples = batches = 0
     first = None
-    cpu, thread, start = cpu_s(), time.thread_time(), time.perf_counter()
+    cpu, start = cpu_s(), time.perf_counter()
     loader = make()
-    for got in loader:
-        first = first or time.perf_counter() - start
-        data = got["data"] if isinstance(got, dict) else got
-        batches += 1
-        samples += len(data)
-    wall, thread = time.perf_counter() - start, time.thread_time() - thread
+    taking = iter(loader)
+    reading, thread = time.perf_counter(), time.thread_time()
+    for epoch in range(epochs):
+        for got in taking if epoch == 0 else loader:
+            first = first or time.perf_counter() - start
+            data = got["data"] if isinstance(got, dict) else got
+            batches += 1
+            samples += len(data)
+    end, thread = time.perf_counter(), time.thread_time() - thread
     if hasattr(loader, "close"):
         loader.close()
     # Workers are children that have ended, and are waited for, when the loader is gone.
-    del loader, got, data
-    print(json.dumps({"samples": samples, "batches": batches, "wall_s": wall, "cpu_s": cpu_s() - cpu,
-                      "first_batch_s": first, "thread_us_per_batch": thread / batches * 1e6}))
+    del loader, taking, got, data
+    cpu = cpu_s() - cpu
+    print(json.dumps({"samples": samples, "batches": batches, "epochs": epochs, "wall_s": end - start,
+                      "read_s": end - reading, "cpu_s": cpu, "first_batch_s": first, "again_s": first_batch_s(make),
+                      "thread_us_per_batch": thread / batches * 1e6}))
 
 
 if __name__ == "__main__":
