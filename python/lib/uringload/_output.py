@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from . import _uringload as native
@@ -127,6 +127,8 @@ def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[R
         def several(payload: Any) -> Any:
             return map(tensor, payload)
 
+    tensors = _torch_tensors() if output == "torch" and not on_device else lambda payload: list(map(tensor, payload))
+
     ragged: Callable[[Any, Any], Any] = _nested() if nested else Ragged
 
     def convert(raw: Raw) -> Batch:
@@ -137,7 +139,7 @@ def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[R
                 batch[name] = tensor(payload)
             elif form == "list":
                 is_array = payload and isinstance(payload[0], native.Tensor)
-                batch[name] = [tensor(value) for value in payload] if is_array else payload
+                batch[name] = tensors(payload) if is_array else payload
             elif form == "ragged":
                 batch[name] = ragged(*several(payload))
             elif form == "padded":
@@ -180,16 +182,23 @@ def _numpy() -> Callable[[native.Tensor], Any]:
 
 
 def _torch() -> Callable[[native.Tensor], Any]:
+    tensors = _torch_tensors()
+    return lambda tensor: tensors((tensor,))[0]
+
+
+def _torch_tensors() -> Callable[[Sequence[native.Tensor]], list[Any]]:
+    """For tensors of one type. A batch may have thousands, so that what is the same for all is done once."""
     torch = _import_torch('output="torch"')
     from_dlpack = torch.utils.dlpack.from_dlpack
 
-    def array(tensor: native.Tensor) -> Any:
-        name = _TORCH_FLOAT8.get(tensor.dtype)
-        if name is not None:
-            return from_dlpack(tensor.as_unsigned().__dlpack__()).view(getattr(torch, name))
-        return from_dlpack(tensor.__dlpack__())
+    def arrays(tensors: Sequence[native.Tensor]) -> list[Any]:
+        name = _TORCH_FLOAT8.get(tensors[0].dtype)
+        if name is None:
+            return [from_dlpack(tensor.__dlpack__()) for tensor in tensors]
+        dtype = getattr(torch, name)
+        return [from_dlpack(tensor.as_unsigned().__dlpack__()).view(dtype) for tensor in tensors]
 
-    return array
+    return arrays
 
 
 def _torch_on_device() -> tuple[Callable[[native.Tensor], Any], Callable[[Any], Any]]:
