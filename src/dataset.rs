@@ -186,6 +186,25 @@ impl DType {
         }
     }
 
+    /// What NumPy's files and array interface call it, little endian. NumPy has no bfloat16 and no 8-bit floats: their
+    /// bits are unsigned integers there.
+    pub const fn numpy(self) -> &'static str {
+        match self {
+            DType::Bool => "|b1",
+            DType::I8 => "|i1",
+            DType::U8 | DType::F8E4M3 | DType::F8E5M2 => "|u1",
+            DType::I16 => "<i2",
+            DType::U16 | DType::BF16 => "<u2",
+            DType::F16 => "<f2",
+            DType::I32 => "<i4",
+            DType::U32 => "<u4",
+            DType::F32 => "<f4",
+            DType::I64 => "<i8",
+            DType::U64 => "<u8",
+            DType::F64 => "<f8",
+        }
+    }
+
     /// The type of that [`name`](DType::name).
     pub fn named(name: &str) -> Option<DType> {
         DType::ALL.into_iter().find(|dtype| dtype.name() == name)

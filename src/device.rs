@@ -19,7 +19,7 @@ use crate::config::{Cause, Device, DeviceKind, DeviceRoute, Fallback};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Pool;
-use crate::queue::Bell;
+use crate::queue::{Bell, Starvation};
 use crate::stats::{Doing, Role, Stats};
 use feeder::Place;
 use lane::{Lane, Need, Shadow};
@@ -134,11 +134,11 @@ pub(crate) fn prepare(
     starved_after: Duration,
     stats: &Arc<Stats>,
 ) -> Result<(Feeder, Vec<DeviceRoute>, usize)> {
-    let bell = Arc::new(Bell::new());
+    let (bell, starvation) = (Arc::new(Bell::new()), Starvation::new(starved_after));
     let clock = |doing| stats.clock(Role::Device, doing);
     if opened.contexts.is_empty() {
         let (clock, pinned) = (clock(Doing::WaitInput), Vec::new());
-        let feeder = Feeder { place: Place::Host, transforms, bell, clock, starved_after, pinned };
+        let feeder = Feeder { place: Place::Host, transforms, bell, clock, starvation, pinned };
         return Ok((feeder, Vec::new(), QUEUE_HOST));
     }
     // What is read straight to the device takes none of a lane's memory.
@@ -159,7 +159,7 @@ pub(crate) fn prepare(
     }
     let place = Place::Lanes { lanes, staging };
     let clock = clock(Doing::WaitInput);
-    let feeder = Feeder { place, transforms, bell, clock, starved_after, pinned: pinned.into_iter().collect() };
+    let feeder = Feeder { place, transforms, bell, clock, starvation, pinned: pinned.into_iter().collect() };
     Ok((feeder, routes, QUEUE_DEVICE))
 }
 

@@ -6,6 +6,7 @@
 mod bell;
 mod parker;
 mod primitives;
+mod starvation;
 
 pub(crate) use parker::Parker;
 use primitives::{ArrayQueue, AtomicBool, Ordering, fence};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use uringload_sys::EventFd;
 
 pub use bell::Bell;
+pub(crate) use starvation::Starvation;
 
 /// A queue of at most `capacity` items. `room` is the bell on which the sending side sleeps when the queue is full; it
 /// may be one that other things ring as well.

@@ -21,7 +21,7 @@ use crate::engine::{Done, Engine, Read};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, Layout, Planner};
 use crate::pool::Pool;
-use crate::queue::{Bell, Sender};
+use crate::queue::{Bell, Sender, Starvation};
 use crate::stats::{Clock, Doing, Role, Stats};
 use depth::Depth;
 use pending::{Pending, Verdict};
@@ -137,7 +137,7 @@ pub struct Reactor {
     blocked: Blocked,
     /// There is more to issue at once.
     hurry: bool,
-    starving_since: Option<Instant>,
+    starvation: Starvation,
     refused: Option<io::Error>,
 }
 
@@ -182,7 +182,7 @@ impl Reactor {
             done: Vec::new(),
             blocked: Blocked::default(),
             hurry: false,
-            starving_since: None,
+            starvation: Starvation::new(rules.starved_after),
             refused: None,
         }
     }
@@ -491,18 +491,11 @@ impl Reactor {
     /// Bounds the wait of a consumer that waits for memory which it holds itself: after `starved_after` it gets an
     /// error instead of a hang. Returns how long to wait until then.
     fn starving(&mut self, now: Instant) -> Duration {
-        if !self.pending.is_empty() || !self.out.is_empty() || !self.out.receiver_waits() {
-            self.starving_since = None;
-            // Nobody rings when the consumer begins to wait; look again soon.
-            return self.rules.starved_after.min(LONGEST_WAIT) / 4;
-        }
-        let since = *self.starving_since.get_or_insert(now);
-        let left = self.rules.starved_after.saturating_sub(now.saturating_duration_since(since));
-        if left.is_zero() {
-            self.starving_since = None;
+        let waits = self.pending.is_empty() && self.out.is_empty() && self.out.receiver_waits();
+        self.starvation.look(waits, now).unwrap_or_else(|| {
             let _ = self.out.try_send(Err(self.starved()));
-        }
-        left
+            Duration::ZERO
+        })
     }
 
     fn starved(&self) -> Error {
@@ -521,7 +514,7 @@ impl Reactor {
             format!(
                 "no memory for the next batch after {:?}: it needs {wanted} bytes, batches that were not dropped hold \
                  {held} of {total}{lost}",
-                self.rules.starved_after
+                self.starvation.after()
             ),
         )
         .beside_batches()

@@ -274,7 +274,7 @@ impl Tensor {
         }
         let interface = PyDict::new(py);
         interface.set_item("shape", self.shape(py)?)?;
-        interface.set_item("typestr", typestr(self.dtype))?;
+        interface.set_item("typestr", self.dtype.numpy())?;
         interface.set_item("data", (self.data_ptr(), false))?;
         interface.set_item("version", 3)?;
         Ok(interface)
@@ -283,24 +283,5 @@ impl Tensor {
     fn __repr__(&self) -> String {
         let device = self.device_name();
         format!("<uringload tensor {} {:?} on {device}>", self.dtype, self.shape)
-    }
-}
-
-/// NumPy's name of a type.
-fn typestr(dtype: DType) -> &'static str {
-    match dtype {
-        DType::I8 => "|i1",
-        DType::U16 | DType::BF16 => "<u2",
-        DType::I16 => "<i2",
-        DType::U32 => "<u4",
-        DType::I32 => "<i4",
-        DType::U64 => "<u8",
-        DType::I64 => "<i8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-        DType::Bool => "|b1",
-        // U8, and floats of one byte.
-        _ => "|u1",
     }
 }

@@ -8,7 +8,7 @@ use super::transforms::Transforms;
 use crate::batch::Batch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Pool;
-use crate::queue::{Bell, Missing, Parker, Receiver, Sender};
+use crate::queue::{Bell, Missing, Parker, Receiver, Sender, Starvation};
 use crate::reactor::EarlyBlock;
 use crate::stats::{Clock, Doing};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct Feeder {
     /// What the devices' memory for batches that were dropped, room in the queue and staging memory ring.
     pub(super) bell: Arc<Bell>,
     pub(super) clock: Clock,
-    pub(super) starved_after: Duration,
+    pub(super) starvation: Starvation,
     /// Behind the lanes, so that it is dropped when no copy is under way.
     pub(super) pinned: Vec<Pinned>,
 }
@@ -69,7 +69,6 @@ struct Running<'a> {
     held: Option<Result<Batch>>,
     closed: bool,
     wait: Duration,
-    starving_since: Option<Instant>,
 }
 
 impl Feeder {
@@ -102,7 +101,6 @@ impl Feeder {
             held: None,
             closed: false,
             wait: DEVICE_WAIT,
-            starving_since: None,
         };
         let is_told = match running.run() {
             Ok(()) => !running.closed,
@@ -138,7 +136,7 @@ impl Running<'_> {
             }
             if changed {
                 self.wait = DEVICE_WAIT;
-                self.starving_since = None;
+                self.feeder.starvation.end();
             } else {
                 self.sleep(blocked);
             }
@@ -301,18 +299,11 @@ impl Running<'_> {
 
     /// Bounds the wait of a consumer that waits for memory which it holds itself. Returns how long to wait until then.
     fn starving(&mut self, now: Instant) -> Duration {
-        if !self.out.is_empty() || !self.out.receiver_waits() {
-            self.starving_since = None;
-            // Nobody rings when the consumer begins to wait; look again soon.
-            return self.feeder.starved_after.min(LONGEST_WAIT) / 4;
-        }
-        let since = *self.starving_since.get_or_insert(now);
-        let left = self.feeder.starved_after.saturating_sub(now.saturating_duration_since(since));
-        if left.is_zero() {
-            self.starving_since = None;
+        let waits = self.out.is_empty() && self.out.receiver_waits();
+        self.feeder.starvation.look(waits, now).unwrap_or_else(|| {
             let _ = self.out.try_send(Err(self.starved()));
-        }
-        left
+            Duration::ZERO
+        })
     }
 
     fn starved(&self) -> Error {
@@ -322,7 +313,7 @@ impl Running<'_> {
             free = lanes.iter().map(Lane::free_bytes).sum();
         }
         let held = all - free as u64;
-        let wait = self.feeder.starved_after;
+        let wait = self.feeder.starvation.after();
         Error::new(
             ErrorKind::Starved,
             format!(

@@ -17,7 +17,7 @@ pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
     let mut header = b"\x93NUMPY\x01\x00\0\0".to_vec();
     let lens: Vec<String> = shape.iter().map(u64::to_string).collect();
     let comma = if shape.len() == 1 { "," } else { "" };
-    let (descr, lens) = (descr(dtype), lens.join(", "));
+    let (descr, lens) = (dtype.numpy(), lens.join(", "));
     let written = write!(header, "{{'descr': '{descr}', 'fortran_order': False, 'shape': ({lens}{comma}), }}");
     written.expect("a Vec takes everything");
     let end = (header.len() + 1).next_multiple_of(ALIGNMENT);
@@ -27,23 +27,6 @@ pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
     let text = (end - PREFIX_BYTES) as u16;
     header[8..PREFIX_BYTES].copy_from_slice(&text.to_le_bytes());
     header
-}
-
-fn descr(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "|b1",
-        DType::I8 => "|i1",
-        DType::I16 => "<i2",
-        DType::U32 => "<u4",
-        DType::I32 => "<i4",
-        DType::U64 => "<u8",
-        DType::I64 => "<i8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-        DType::U16 | DType::BF16 => "<u2",
-        DType::U8 | DType::F8E4M3 | DType::F8E5M2 => "|u1",
-    }
 }
 
 /// What a field's name ends in where values are arrays: ".npy", and in front of that the type if NumPy has none such.
