@@ -1,6 +1,6 @@
 //! How long a consumer takes to be handed a batch that is ready, in microseconds: `cargo bench --bench handover --
-//! FILE RECORD_BYTES BATCH` reads batches of BATCH records of a file, the arguments of benches/peers/python_handover.py,
-//! which measures the same in Python; without arguments, a small file is made.
+//! FILE RECORD_BYTES BATCH` reads batches of BATCH records of a file; without arguments, a small file is made.
+//! benches/peers/python_handover.py takes the same arguments and measures the same in Python.
 //!
 //! Before each batch the consumer computes until it has been read, as a trainer does, and drops the batch before; that
 //! is not timed. What is left is mostly that a thread which sleeps is woken: there is room for a batch again.

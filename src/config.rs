@@ -190,6 +190,8 @@ pub struct Route {
     pub registered_buffers: bool,
     /// What backs the arena's memory, in words.
     pub backing: Cow<'static, str>,
+    /// Whether the arena is pinned for the copy engine of a GPU, although batches stay on the host.
+    pub pinned: bool,
     /// The GPUs that batches go to, in turn; none where they stay on the host.
     pub devices: Vec<DeviceRoute>,
     /// Every step down, in the order in which it was taken; empty on the best route.
@@ -208,6 +210,9 @@ impl fmt::Display for Route {
             f.write_str(", registered buffers")?;
         }
         write!(f, ", {}", self.backing)?;
+        if self.pinned {
+            f.write_str(", pinned")?;
+        }
         self.devices.iter().try_for_each(|device| write!(f, " -> {device}"))
     }
 }
@@ -226,6 +231,7 @@ mod tests {
             read_bytes: 512 << 10,
             registered_buffers: true,
             backing: "transparent huge pages".into(),
+            pinned: false,
             devices: Vec::new(),
             fallbacks: Vec::new(),
         };

@@ -11,6 +11,7 @@ mod gds;
 mod host;
 mod lane;
 mod layout;
+mod pinned;
 mod ranges;
 mod transforms;
 
@@ -31,6 +32,8 @@ pub(crate) use batch::device_error;
 pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
 pub(crate) use feeder::Feeder;
 pub(crate) use gds::{Asked, Loading, choose, give_up};
+pub use pinned::PinnedMemory;
+pub(crate) use pinned::open_to_pin;
 pub(crate) use transforms::Transforms;
 
 /// Batches of the largest size that a device's memory holds: one in use, one ready, one under way.

@@ -7,7 +7,7 @@ mod run;
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::Route;
-use crate::device::DeviceBatch;
+use crate::device::{DeviceBatch, PinnedMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::{Missing, Receiver};
 use crate::sampler::{Cursor, EpochDigest};
@@ -97,6 +97,7 @@ pub struct Loader<T: Delivered = Batch> {
     on_failed: Option<OnFailed>,
     /// The process that the thread lives in: a forked child has a copy of this, and no thread.
     process: u32,
+    pinned: Option<PinnedMemory>,
 }
 
 impl<T: Delivered> Loader<T> {
@@ -150,6 +151,11 @@ impl<T: Delivered> Loader<T> {
     /// Bytes of memory for samples at most.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
+    }
+
+    /// The memory that batches are read into, where it was to be [pinned](Builder::pin) and is.
+    pub fn pinned(&self) -> Option<&PinnedMemory> {
+        self.pinned.as_ref()
     }
 
     /// The next batch if it is ready; never waits. `Ok(None)`: none is ready yet, or there is none any more (see
@@ -303,7 +309,7 @@ impl<T: Delivered> Drop for Loader<T> {
     fn drop(&mut self) {
         if self.is_forked() {
             // What another thread held at the fork is held for ever here, so nothing that threads share is touched.
-            std::mem::forget((self.batches.take(), std::mem::take(&mut self.threads)));
+            std::mem::forget((self.batches.take(), std::mem::take(&mut self.threads), self.pinned.take()));
             return;
         }
         // Each thread sees that nobody receives any more and ends.

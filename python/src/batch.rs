@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use uringload::batch::{Batch, Column, Data, Packed};
 use uringload::dataset::DType;
-use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm};
+use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm, PinnedMemory};
+use uringload::sys::cuda::StreamRef;
 
 /// What becomes of the values of a column that is one slice a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,18 +75,20 @@ pub(crate) enum Taken {
     Device(DeviceBatch),
 }
 
-/// The columns as tuples of name, form and payload, and the rest. `listed` has the columns that are no tensors.
+/// The columns as tuples of name, form and payload, and the rest. `listed` has the columns that are no tensors; the
+/// memory of those that are is `kept` for a stream, where it is pinned.
 pub(crate) fn into_python<'py>(
     py: Python<'py>,
     taken: Taken,
     listed: &[(String, Listed)],
     ownership: Ownership,
+    kept: Option<(&PinnedMemory, StreamRef)>,
 ) -> PyResult<(Bound<'py, PyList>, Meta)> {
     let (made, batch) = match taken {
         Taken::Host(batch) => (Vec::new(), batch),
         Taken::Device(DeviceBatch { host, columns, .. }) => (columns, host),
     };
-    let Batch { cursor, next, ids, padding, columns, failed, .. } = batch;
+    let Batch { cursor, next, ids, padding, mut columns, failed, .. } = batch;
     let meta = Meta {
         ids: ids.into_iter().map(|id| id.0).collect(),
         padding,
@@ -99,6 +102,9 @@ pub(crate) fn into_python<'py>(
         found.map_or(Listed::Tensors, |(_, listed)| *listed)
     };
     let mut shared = Shared::find(columns.iter().map(|column| (column, kind(column))), ownership);
+    if let Some((memory, stream)) = kept {
+        keep(memory, stream, &mut columns).map_err(|error| errors::raised(py, &error))?;
+    }
     let list = PyList::empty(py);
     let samples = meta.ids.len();
     for column in made {
@@ -111,12 +117,31 @@ pub(crate) fn into_python<'py>(
     Ok((list, meta))
 }
 
+/// Has the memory of values go home only when all is done that was put into `stream` by the drop of the last of them:
+/// torch queues a copy out of pinned memory (`to(device, non_blocking=True)`) and goes on.
+fn keep(memory: &PinnedMemory, stream: StreamRef, columns: &mut [Column]) -> Result<(), uringload::Error> {
+    let mut blocks = Vec::new();
+    for column in columns {
+        match &mut column.data {
+            Data::Dense { bytes, .. } => blocks.push(bytes),
+            Data::Ragged { values: bytes, .. } | Data::Padded { values: bytes, .. } => blocks.push(bytes),
+            Data::Packed(packed) => blocks.push(&mut packed.values),
+            Data::Views(views) => blocks.extend(views),
+            _ => {}
+        }
+    }
+    let kept = memory.keep(blocks.iter().map(|bytes| (**bytes).clone()).collect(), stream)?;
+    blocks.into_iter().zip(kept).for_each(|(bytes, kept)| *bytes = kept);
+    Ok(())
+}
+
 /// Whose memory the values of a dataset's batches are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ownership {
     /// Whether samples are cut from units, which the loader keeps for later batches.
     pub(crate) has_units: bool,
-    /// Whether single slices are of the memory that their batch was read into, or heap memory of their own.
+    /// Whether single slices are of the memory that their batch was read into, or heap memory of their own, and may be
+    /// lent as they are.
     pub(crate) owns_views: bool,
 }
 
@@ -128,7 +153,7 @@ pub(crate) struct Ownership {
 ///   to this batch, and the reactor looks at it again when its last lease was dropped. Where there are units, nothing
 ///   but a value whose `Bytes` is the only one of its memory is taken as it is.
 /// - Single slices may be anything that a parser gave; `owns_views` tells for which formats they are slices of what the
-///   batch has read, or heap memory of their own.
+///   batch has read, or heap memory of their own, which they may be lent from.
 ///
 /// What remains are two values of one batch that overlap (a sample that comes twice, windows of tokens): they are found
 /// here by address.

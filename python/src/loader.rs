@@ -6,6 +6,7 @@ use crate::errors::{raised, refused};
 use crate::options::Options;
 use crate::order;
 use crate::stats;
+use crate::tensor::stream_of;
 use crate::wait;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -13,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use uringload::config::Route;
 use uringload::dataset::DType;
+use uringload::device::PinnedMemory;
 use uringload::loader::{Builder, DeviceLoader};
 use uringload::sampler::{Cursor, Strided};
 use uringload::stats::Stats;
@@ -35,6 +37,8 @@ pub(crate) struct Loader {
     listed: Vec<(String, Listed)>,
     ownership: Ownership,
     memory_limit: u64,
+    /// The memory of batches, where it was to be pinned and is.
+    pinned: Option<PinnedMemory>,
 }
 
 /// The library's loader, by what it hands out.
@@ -118,17 +122,24 @@ impl Loader {
             build_for(builder, &options)
         };
         let inner = py.detach(build).map_err(|error| raised(py, &error))?;
+        // torch queues a copy out of pinned memory and goes on (`to(device, non_blocking=True)`), and nobody tells the
+        // owner of the memory when it is done: so tensors that stay on the host do not lie in it.
+        let is_pinned = inner.route().devices.iter().any(|device| device.pinned);
+        let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned, ..ownership };
         let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
+        let pinned = with!(&inner, loader => loader.pinned().cloned());
         let ready = OnceLock::new();
-        Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, listed, ownership, memory_limit })
+        Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, listed, ownership, memory_limit, pinned })
     }
 
     /// The next batch: its columns and the rest. None at the end, and when the loader was closed. Waits without the
-    /// interpreter's lock, and looks at signals meanwhile.
-    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
+    /// interpreter's lock, and looks at signals meanwhile. Where memory is pinned, it goes home when the batch
+    /// was dropped and all is done that was in `stream` by then; streams are numbered as for `Tensor.__dlpack__`.
+    #[pyo3(signature = (stream=None))]
+    fn next<'py>(&self, py: Python<'py>, stream: Option<i64>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
         loop {
             match self.look(py)? {
-                Some(Some(batch)) => return Ok(Some(batch::into_python(py, batch, &self.listed, self.ownership)?)),
+                Some(Some(batch)) => return self.hand_out(py, batch, stream).map(Some),
                 Some(None) => return Ok(None),
                 None => self.wait(py)?,
             }
@@ -136,9 +147,10 @@ impl Loader {
     }
 
     /// The next batch if it is ready, else None.
-    fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
+    #[pyo3(signature = (stream=None))]
+    fn try_next<'py>(&self, py: Python<'py>, stream: Option<i64>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
         match self.look(py)? {
-            Some(Some(batch)) => Ok(Some(batch::into_python(py, batch, &self.listed, self.ownership)?)),
+            Some(Some(batch)) => self.hand_out(py, batch, stream).map(Some),
             Some(None) | None => Ok(None),
         }
     }
@@ -181,6 +193,17 @@ impl Loader {
 impl Loader {
     fn lock(&self) -> MutexGuard<'_, Option<Inner>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hand_out<'py>(
+        &self,
+        py: Python<'py>,
+        batch: Taken,
+        stream: Option<i64>,
+    ) -> PyResult<(Bound<'py, PyList>, Meta)> {
+        let stream = stream_of(stream)?;
+        let kept = self.pinned.as_ref().zip(stream);
+        batch::into_python(py, batch, &self.listed, self.ownership, kept)
     }
 
     /// `None`: nothing is ready. `Some(None)`: nothing will come.
@@ -227,7 +250,10 @@ impl Drop for Loader {
 }
 
 /// On devices where that was asked for, and where columns are to be transformed as they are there.
-fn build_for(builder: Builder, options: &Options) -> Result<Inner, Error> {
+fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
+    if let Some(device) = options.pin()? {
+        builder = builder.pin(device);
+    }
     let devices = options.devices()?;
     if devices.is_empty() {
         return builder.build().map(Inner::Host);

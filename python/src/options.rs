@@ -113,6 +113,8 @@ pub(crate) struct Options {
     key_column: bool,
     index_column: bool,
     devices: Vec<String>,
+    /// The GPU that batches on the host are pinned for.
+    pin: Option<String>,
     device_memory: Option<u64>,
     cuda_library: Option<PathBuf>,
     transforms: Vec<(String, Transformed)>,
@@ -122,16 +124,26 @@ impl Options {
     /// Where batches are to end up; none: where they are read.
     pub(crate) fn devices(&self) -> Result<Vec<Device>> {
         let named = |name: &String| {
-            let mut device: Device = name.parse().map_err(|error| invalid(error, "give device=\"cuda:0\", say"))?;
-            if let Some(library) = &self.cuda_library {
-                device = device.library(library);
-            }
+            let device = self.device(name)?;
             Ok(match self.device_memory {
                 Some(bytes) => device.memory_limit(bytes),
                 None => device,
             })
         };
         self.devices.iter().map(named).collect()
+    }
+
+    /// The GPU that batches on the host are to be pinned for.
+    pub(crate) fn pin(&self) -> Result<Option<Device>> {
+        self.pin.as_ref().map(|name| self.device(name)).transpose()
+    }
+
+    fn device(&self, name: &str) -> Result<Device> {
+        let device: Device = name.parse().map_err(|error| invalid(error, "give device=\"cuda:0\", say"))?;
+        Ok(match &self.cuda_library {
+            Some(library) => device.library(library),
+            None => device,
+        })
     }
 
     /// What becomes of columns on their way.

@@ -120,15 +120,15 @@ impl Tensor {
 }
 
 /// The stream that a consumer names, as the array API has it for CUDA; `None`: nothing is to wait.
-fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
+pub(crate) fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
     match stream {
         None | Some(1) => Ok(Some(StreamRef::LEGACY)),
         Some(2) => Ok(Some(StreamRef::PER_THREAD)),
         Some(-1) => Ok(None),
         Some(stream @ 3..) => {
             let raw = ptr::without_provenance_mut(usize::try_from(stream)?);
-            // SAFETY: by the contract of `__dlpack__` the consumer gives a `cudaStream_t` of its own, on which it uses
-            // the tensor, so that it lives at least as long.
+            // SAFETY: by the contract of `__dlpack__`, which is that of `Loader.next` too, the consumer gives a
+            // `cudaStream_t` of its own, on which it uses the tensor, so that it lives at least as long.
             Ok(Some(unsafe { StreamRef::from_raw(raw) }))
         }
         // 0 is one default stream to some and the other to others, and the array API forbids it.

@@ -28,11 +28,11 @@ class Mock:
     def __init__(self, folder: pathlib.Path, settings: str = "") -> None:
         self.path = folder / "libcuda.so.1"
         shutil.copy(LIBRARY, self.path)
-        self._library = ctypes.CDLL(str(self.path))
+        self.library = ctypes.CDLL(str(self.path))
         self.call("mock_cuda_configure", settings.encode())
 
     def call(self, name: str, *arguments: object) -> None:
-        code = getattr(self._library, name)(*arguments)
+        code = getattr(self.library, name)(*arguments)
         assert code == 0, f"{name}: code {code}"
 
     def count(self, name: str) -> int:
@@ -46,7 +46,7 @@ class Mock:
     def violations(self) -> list[str]:
         found = []
         text = ctypes.create_string_buffer(512)
-        while self._library.mock_cuda_violation(ctypes.c_size_t(len(found)), text, len(text)) == 0:
+        while self.library.mock_cuda_violation(ctypes.c_size_t(len(found)), text, len(text)) == 0:
             found.append(text.value.decode())
         return found
 

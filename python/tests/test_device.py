@@ -7,6 +7,7 @@ import gc
 import pathlib
 import subprocess
 import sys
+import time
 import types
 from typing import Any
 
@@ -75,6 +76,83 @@ def test_forms_and_what_stays_on_the_host(folder: pathlib.Path, mock: Mock) -> N
     del a, b
     gc.collect()
     assert mock.violations() == [] and mock.alive() == {}
+
+
+def is_pinned(mock: Mock, tensor: Any) -> bool:
+    mock.enter()
+    found = ctypes.c_uint64()
+    code = mock.library.cuMemHostGetDevicePointer_v2(ctypes.byref(found), ctypes.c_void_p(tensor.data_ptr), 0)
+    mock.leave()
+    return bool(code == 0)
+
+
+def test_lists_of_tensors_do_not_lie_in_pinned_memory(records: pathlib.Path, mock: Mock) -> None:
+    """torch would queue copies out of it, and they would be read when they are gone."""
+    with DataLoader(**on_device(records, mock, collate="list")) as loader:
+        assert not any(is_pinned(mock, tensor) for batch in loader for tensor in batch["data"])
+        assert "pinned" in loader.route()["devices"][0]
+    assert mock.violations() == []
+
+
+def pinned(path: pathlib.Path, mock: Mock, **given: object) -> dict[str, Any]:
+    return of_records(path, **{"output": "dlpack", "pin_memory": True, "cuda_library": mock.path, **given})
+
+
+@pytest.mark.parametrize(("collate", "waits"), [("auto", True), ("list", True), ("auto", False)])
+def test_pinned_memory_waits_for_the_copies_out_of_it(
+    records: pathlib.Path, tmp_path: pathlib.Path, collate: str, waits: bool
+) -> None:
+    """A trainer's copies are queued in the default stream, and the tensors dropped. It shows where nobody waits."""
+    mock = Mock(tmp_path, "copy_us=1000" if collate == "list" else "copy_us=5000")
+    mock.enter()
+    memory = ctypes.c_uint64()
+    mock.call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(RECORDS * 256))
+    wanted = b""
+    given = pinned(records, mock, collate=collate, shuffle=True, memory_limit="288KiB")
+    with DataLoader(**given) as loader:
+        if not waits:
+            loader._stream = lambda: -1
+        for batch in loader:
+            tensors = batch["data"]
+            for tensor in tensors if collate == "list" else [tensors]:
+                assert is_pinned(mock, tensor) and tensor.__dlpack_device__() == (1, 0)
+                to, source = ctypes.c_uint64(memory.value + len(wanted)), ctypes.c_void_p(tensor.data_ptr)
+                mock.call("cuMemcpyHtoDAsync_v2", to, source, ctypes.c_size_t(tensor.nbytes), ctypes.c_size_t(1))
+                wanted += tensor.tobytes()
+            del batch, tensors, tensor
+        assert loader.route()["pinned"] and "pinned" in loader.route()["text"]
+        came = ctypes.create_string_buffer(len(wanted))
+        mock.call("cuMemcpyDtoH_v2", came, memory, ctypes.c_size_t(len(wanted)))
+    assert len(wanted) == RECORDS * 256 and (came.raw == wanted, mock.violations() == []) == (waits, waits)
+    mock.call("cuMemFree_v2", memory)
+    mock.leave()
+    del loader
+    gc.collect()
+    # A thread has waited for the copies, and ends.
+    deadline = time.monotonic() + 20
+    while mock.alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert mock.alive() == {}
+
+
+def test_what_is_not_pinned_is_told(
+    records: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = of_records(records, output="dlpack", pin_memory=True, cuda_library=tmp_path / "libcuda.so.1")
+    with DataLoader(**given) as loader:
+        assert len(list(loader)) == len(list(loader)) == 32 and not loader.route()["pinned"]
+        assert [record.levelname for record in caplog.records] == ["WARNING"] and "CUDA driver" in caplog.text
+        assert loader.read([3])["data"].shape == (1, 64)
+    with pytest.raises(uringload.UnavailableError, match="cannot be had"):
+        iter(DataLoader(**given, pin_memory_device="cuda:0"))
+    with pytest.raises(uringload.Error, match="pin_memory_device cannot be 'cpu'"):
+        DataLoader(**given, pin_memory_device="cpu")
+
+
+def test_on_a_device_nothing_is_pinned_for_others(records: pathlib.Path, mock: Mock) -> None:
+    with pytest.warns(uringload.IgnoredArgumentWarning, match="pin_memory is ignored: batches are on a GPU") as caught:
+        DataLoader(**on_device(records, mock, pin_memory=True)).close()
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("stream", [None, 1, 2, "own"])
@@ -310,8 +388,13 @@ def test_torch_takes_them_on_its_current_stream(
         taken = [batch["data"] for batch in loader]
     assert len(taken) == 32 and all("dltensor" in repr(capsule) for capsule in taken)
     assert mock.violations() == []
+    with DataLoader(**pinned(records, mock, output="torch", pin_memory_device="cuda")) as loader:
+        assert loader._options["pin"] == "cuda:0" and loader._stream is not None and loader._stream() == 1
+        assert len(list(loader)) == 32 and loader.route()["pinned"]
     monkeypatch.setattr(cuda, "is_available", lambda: False)
     with pytest.raises(uringload.UnavailableError, match="torch finds no CUDA"):
         DataLoader(**on_device(records, mock, output="torch"))
+    with DataLoader(**pinned(records, mock, output="torch")) as loader:
+        assert loader._options["pin"] == "auto" and len(list(loader)) == 32
     with DataLoader(**on_device(records, mock, output="torch", device="auto")) as loader:
         assert loader._options["devices"] == ["host"]

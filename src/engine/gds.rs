@@ -206,6 +206,7 @@ impl Straight {
             read_bytes: read_bytes / self.alignment as usize * self.alignment as usize,
             registered_buffers: true,
             backing: "".into(),
+            pinned: false,
             devices: Vec::new(),
             fallbacks: Vec::new(),
         };

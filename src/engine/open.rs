@@ -65,6 +65,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         read_bytes: read_bytes(config, &way),
         registered_buffers: false,
         backing: "".into(),
+        pinned: false,
         devices: Vec::new(),
         fallbacks: way.fallbacks.clone(),
     };
@@ -136,6 +137,7 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
         read_bytes: config.read_bytes.unwrap_or(READ_BYTES).next_multiple_of(512),
         registered_buffers: false,
         backing: "".into(),
+        pinned: false,
         devices: Vec::new(),
         fallbacks: Vec::new(),
     };

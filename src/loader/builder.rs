@@ -28,12 +28,13 @@ pub struct Builder {
     config: Config,
     resume: Option<Box<State>>,
     on_failed: Option<OnFailed>,
+    pin: Option<Device>,
 }
 
 impl Loader {
     /// A loader of `dataset`, with [`Config::default`] until told otherwise.
     pub fn builder(dataset: Arc<dyn Dataset>) -> Builder {
-        Builder { dataset, sampler: None, config: Config::default(), resume: None, on_failed: None }
+        Builder { dataset, sampler: None, config: Config::default(), resume: None, on_failed: None, pin: None }
     }
 }
 
@@ -212,18 +213,32 @@ impl Builder {
         self
     }
 
+    /// Pins the memory that batches are read into, so that the copy engine of a GPU reads it by itself while the host
+    /// goes on; batches stay on the host. All of the memory limit is taken at once by that. Where `device` is auto and
+    /// there is no GPU, the memory is not pinned, and the route says why.
+    ///
+    /// A copy that was queued reads the memory later: hold the batch until it is done, or see [`PinnedMemory::keep`].
+    ///
+    /// [`PinnedMemory::keep`]: crate::device::PinnedMemory::keep
+    pub fn pin(mut self, device: Device) -> Builder {
+        self.pin = Some(device);
+        self
+    }
+
     /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
     ///
     /// # Errors
     /// `InvalidArgument` for a rank, size, shuffle, cursor, limit or timeout that cannot be, and for a form that a
     /// column cannot have (see [`Collation::new`]); `Empty`; what the system says of a quarantine file that cannot be
-    /// opened; `MemoryLimit`, with the arithmetic, where one batch cannot fit; `Unavailable` for an engine or mode that
-    /// was asked for by name and is not to be had; `StateMismatch`, with what differs, for a state to resume from that
-    /// is of another dataset or order.
+    /// opened; `MemoryLimit`, with the arithmetic, where one batch cannot fit; `Unavailable` for an engine, mode or GPU
+    /// that was asked for by name and is not to be had; `StateMismatch`, with what differs, for a state to resume from
+    /// that is of another dataset or order.
     pub fn build(self) -> Result<Loader> {
         let on_failed = self.on_failed.clone();
+        let (pin, mut fallbacks) = (self.pin.clone(), Vec::new());
+        let context = pin.map(|device| device::open_to_pin(&device, &mut fallbacks)).transpose()?.flatten();
         let (job, batches_left) = self.check(|collation| collation)?;
-        let mut loader = run::start(job, batches_left)?;
+        let mut loader = run::start(Job { context, ..job }, batches_left, fallbacks)?;
         loader.on_failed = on_failed;
         Ok(loader)
     }
@@ -241,7 +256,7 @@ impl Builder {
 
     /// Checks everything. `form` says where values are put together.
     fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<(Job, Option<u64>)> {
-        let Builder { dataset, sampler, config, resume, on_failed } = self;
+        let Builder { dataset, sampler, config, resume, on_failed, .. } = self;
         check_errors(&config, &*dataset, on_failed.is_some())?;
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
@@ -316,6 +331,11 @@ impl DeviceBuilder {
     /// the driver says.
     pub fn build(self) -> Result<DeviceLoader> {
         let DeviceBuilder { mut builder, devices, transforms } = self;
+        if builder.pin.is_some() {
+            let doing = "memory was to be pinned for batches that stay on the host, and they go to a device";
+            return Err(Error::new(ErrorKind::InvalidArgument, doing)
+                .with_remedy("leave pin away: what a device copies from is pinned anyway"));
+        }
         if devices.is_empty() {
             let doing = "batches cannot be put on no device";
             return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name one, or build without"));

@@ -7,7 +7,7 @@ use crate::batch::Batch;
 use crate::collate::Collation;
 use crate::config::{Cause, Config, DeviceRoute, Fallback, Route};
 use crate::dataset::Dataset;
-use crate::device::{self, BatchBytes, Feeder, Loading};
+use crate::device::{self, BatchBytes, Feeder, Loading, PinnedMemory};
 use crate::engine::{self, Engine, Opened};
 use crate::error::{Error, Result};
 use crate::plan::{Layout, Planner};
@@ -89,13 +89,22 @@ struct Started {
 
 type Told = Result<Started>;
 
-/// Starts the thread and waits until its engine is open.
-pub(super) fn start(job: Job, batches_left: Option<u64>) -> Result<Loader> {
+/// Starts the thread and waits until its engine is open. `fallbacks` were taken before.
+pub(super) fn start(job: Job, batches_left: Option<u64>, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
     let making = Making::new(&job, batches_left);
+    let context = job.context.clone();
     let Reading { batches, thread, ended_well, told } = read(job, None)?;
     let book = making.book();
-    let route = wait(&told)?.route;
-    Ok(making.loader(book, batches, vec![thread], ended_well, route))
+    let Started { route, pinned } = wait(&told)?;
+    let pinned = context.zip(pinned).map(|(context, pinned)| PinnedMemory::new(context, pinned)).transpose()?;
+    {
+        let mut route = route.lock().unwrap_or_else(PoisonError::into_inner);
+        route.pinned = pinned.is_some();
+        route.fallbacks.append(&mut fallbacks);
+    }
+    let mut loader = making.loader(book, batches, vec![thread], ended_well, route);
+    loader.pinned = pinned;
+    Ok(loader)
 }
 
 /// As `start`, with a thread behind it that passes batches on to devices.
@@ -184,6 +193,7 @@ impl Making {
             finished: false,
             on_failed: None,
             process: std::process::id(),
+            pinned: None,
         }
     }
 }
@@ -370,8 +380,8 @@ impl Running {
             self.engine = engine;
             self.reactor.reroute(Layout::new(&route, &self.config), route.queue_depth);
             self.with_route(|old| {
-                let devices = std::mem::take(&mut old.devices);
-                *old = Route { devices, ..route };
+                let (devices, pinned) = (std::mem::take(&mut old.devices), old.pinned);
+                *old = Route { devices, pinned, ..route };
             });
             self.adopt()?;
         }

@@ -28,8 +28,8 @@ impl Starvation {
         self.since = None;
     }
 
-    /// Looks at it; `waits`: the consumer waits, and there is nothing that it could get. Returns how long to wait before
-    /// the next look, or `None` where it has lasted: then it begins anew.
+    /// Looks at it; `waits`: the consumer waits, and there is nothing that it could get. Returns how long to wait
+    /// before the next look, or `None` where it has lasted: then it begins anew.
     pub(crate) fn look(&mut self, waits: bool, now: Instant) -> Option<Duration> {
         if !waits {
             self.end();

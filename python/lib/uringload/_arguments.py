@@ -12,8 +12,6 @@ from .errors import IgnoredArgumentWarning, mistyped, refused
 
 #: Arguments of PyTorch's DataLoader that mean nothing here, and why.
 IGNORED = {
-    "pin_memory": "batches are read into memory of the loader's own, and nothing is copied into a pinned buffer",
-    "pin_memory_device": "batches are on the host; see device",
     "prefetch_factor": "how much is read ahead follows from memory_limit; there are no workers to prefetch for",
     "persistent_workers": "there are no worker processes: one thread reads, and lives as long as the loader",
     "worker_init_fn": "there are no worker processes to initialise; a transform runs in threads of this process",
@@ -127,6 +125,13 @@ def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
         elif value is not None and value is not default:
             warnings.warn(f"{name} is ignored: {IGNORED[name]}", IgnoredArgumentWarning, stacklevel=3)
     return others
+
+
+def ignored(name: str, why: str) -> None:
+    """Warns of an argument that means nothing in this place."""
+    import warnings
+
+    warnings.warn(f"{name} is ignored: {why}", IgnoredArgumentWarning, stacklevel=4)
 
 
 def unknown(name: str, known: Iterable[str], where: str) -> Exception:

@@ -135,6 +135,43 @@ def _for_torch(names: list[str]) -> list[str]:
                       'install a torch with CUDA and see torch.cuda.is_available(), or give device="cpu" or "auto"')
 
 
+def pin(wished: bool, device: Any, devices: list[str], output: str) -> str | None:
+    """The GPU that memory on the host is to be pinned for; None: it is not."""
+    if device is None or device == "":
+        name = "cuda"
+    else:
+        name = str(device)
+        kind, _, number = name.partition(":")
+        if kind != "cuda" or (":" in name and not number.isdigit()):
+            raise refused(f"pin_memory_device cannot be {name!r}", 'give a GPU, such as "cuda:0"')
+    if not wished:
+        return None
+    if any(other != "host" for other in devices):
+        arguments.ignored("pin_memory", "batches are on a GPU already, and what they are copied from is pinned")
+        return None
+    if output == "torch":
+        from ._output import _import_torch
+
+        cuda = _import_torch('output="torch"').cuda
+        if cuda.is_available() and name == "cuda":
+            return f"cuda:{cuda.current_device()}"
+    # The first, if there is one: nobody has asked for it by its number.
+    return "auto" if name == "cuda" else name
+
+
+def stream(pinned: str | None, output: str) -> Callable[[], int] | None:
+    """What tells the stream that copies out of pinned memory are put into; None: the default one."""
+    if pinned is None or output != "torch":
+        return None
+    from ._output import _import_torch
+
+    cuda = _import_torch('output="torch"').cuda
+    if not cuda.is_available():
+        return None
+    number = int(pinned.partition(":")[2] or 0)
+    return lambda: int(cuda.current_stream(number).cuda_stream) or 1
+
+
 def scopes(names: list[str], output: str) -> Callable[[], Any] | None:
     """What makes a context that puts a thread on the streams that the caller's thread is on, where that matters."""
     if output != "torch" or all(name == "host" for name in names):

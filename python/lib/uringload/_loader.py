@@ -54,6 +54,11 @@ class DataLoader:
         device: "cpu"; "cuda:0", or a list of such, to which batches go in turn; "auto" for the first GPU where there is
             one. On a GPU, columns are tensors there: one of each where samples have one shape, else `Ragged`.
         device_memory: bytes of each GPU's memory for batches, as a number or "4GiB".
+        pin_memory: on the host, whether batches lie in pinned memory, which a GPU copies from by itself:
+            ``tensor.to(device, non_blocking=True)`` goes on at once. The memory of a batch is used again when its last
+            tensor is gone and the work is done that was by then in the stream that was current when the batch was
+            handed out. Without a GPU it is not pinned, and the route and the log say so.
+        pin_memory_device: the GPU that it is for, such as "cuda:1"; without, the current one of torch.
         cuda_library: the CUDA driver, where it is not libcuda.so.1.
         transforms: what becomes of columns on the way, by name: `Images`, `Tokens`. The same on a GPU and without one.
         collate: "auto" (a tensor where samples have one shape, else a list), "list", "dense", "ragged" (`Ragged`),
@@ -94,6 +99,8 @@ class DataLoader:
         output: str = "torch",
         device: Any = "cpu",
         device_memory: int | str | None = None,
+        pin_memory: bool = False,
+        pin_memory_device: str = "",
         cuda_library: str | os.PathLike[str] | None = None,
         transforms: Mapping[str, _device.Images | _device.Tokens] | None = None,
         collate: str | Mapping[str, str] | Callable[[list[Any]], Any] = "auto",
@@ -139,6 +146,7 @@ class DataLoader:
         output = arguments.text("output", output, OUTPUTS)
         on_way = _device.transforms(transforms)
         devices = _device.devices(device, output, bool(on_way), device_memory)
+        pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
         optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
         collate, function = self._collation(collate, collate_fn)
         forms, of_columns = _settings.collate(collate, padding)
@@ -173,6 +181,7 @@ class DataLoader:
             "key_column": arguments.boolean("key", key),
             "index_column": arguments.boolean("index", index),
             "devices": devices,
+            "pin": pin,
             "device_memory": optional(arguments.size, "device_memory", device_memory),
             "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
             "transforms": on_way,
@@ -183,7 +192,9 @@ class DataLoader:
             arguments.text("ragged", ragged, ("pair", "nested")) == "nested",
             any(name != "host" for name in devices),
         )
-        self._pool = self._make_pool(transform, batch_transform, function, _device.scopes(devices, output))
+        self._stream = _device.stream(pin, output)
+        scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
+        self._pool = self._make_pool(transform, batch_transform, function, scopes)
         self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **wishes)
         declared = [name for name in self.dataset.text_columns if name not in self._binary]
         self._text = declared if text is None else arguments.names("text", text)
@@ -207,6 +218,7 @@ class DataLoader:
         self._state: str | None = None
         # The first batch of the next epoch, which came where an error was in the place of the last of this one.
         self._early: Raw | None = None
+        self._was_told = False
         self._pass: object | None = None
         _open_loaders.add(self)
         if len(_open_loaders) == 1:
@@ -309,6 +321,8 @@ class DataLoader:
             if self._native is None or self._stands_at != epoch:
                 self._let_go()
                 self._native = self._build(epoch, self._resume)
+            if self._options["pin"] is not None:
+                self._warn_unless_pinned()
             self._resume = self._stands_at = None
             if self._early is None:
                 self._state = None
@@ -340,6 +354,13 @@ class DataLoader:
             binary=self._binary,
         )
 
+    def _warn_unless_pinned(self) -> None:
+        if not self._was_told and not self.route().get("pinned", True):
+            self._was_told = True
+            for step in self.route()["fallbacks"]:
+                if "pinned" in step:
+                    _log.warning("%s", step)
+
     def _let_go(self) -> None:
         if self._native is not None:
             self._native.close()
@@ -370,7 +391,7 @@ class DataLoader:
         if not wanted:
             raise refused("no samples were asked for", "name at least one")
         alone = {"batch_size": len(wanted), "rank": 0, "world_size": 1, "drop_last": False,
-                 "devices": ["host"] if self._options["transforms"] else []}
+                 "devices": ["host"] if self._options["transforms"] else [], "pin": None}
         reading = native.Loader(
             self.dataset._native,
             {**self._options, **alone, "packing": None, "buckets": None},
@@ -492,8 +513,9 @@ class DataLoader:
             raise _closed_meanwhile()
         raw, self._early = self._early, None
         if raw is None:
+            stream = None if self._stream is None else self._stream()
             try:
-                raw = loader.next() if wait else loader.try_next()
+                raw = loader.next(stream) if wait else loader.try_next(stream)
             except Error:
                 self._state = loader.state()
                 raise

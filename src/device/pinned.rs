@@ -1,0 +1,143 @@
+//! Host memory that a device's copy engine reads, and how long it is kept for copies that somebody else has queued.
+
+use super::device_error;
+use crate::config::{Cause, Device, DeviceKind, Fallback};
+use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use std::sync::{Arc, mpsc};
+use uringload_sys::cuda::{Context, Driver, Event, Pinned, SharedStream, Timing};
+
+/// The pinned memory of a loader whose batches stay on the host; see [`Builder::pin`](crate::loader::Builder::pin).
+///
+/// A copy out of pinned memory that is queued in a stream reads it when its turn comes, while whoever queued it goes
+/// on: what was dropped by then may be another batch's already. [`keep`](PinnedMemory::keep) makes memory wait.
+#[derive(Clone, Debug)]
+pub struct PinnedMemory {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pinned: Arc<Pinned>,
+    context: Context,
+    /// To the thread that waits for streams; it ends when all that could send is gone.
+    settle: mpsc::Sender<Settling>,
+    /// A forked child has copies of all this and no thread; nothing of CUDA works there.
+    process: u32,
+}
+
+/// What is let go when its event has come to pass.
+#[derive(Debug)]
+struct Settling {
+    after: Event,
+    _blocks: Vec<Bytes>,
+    /// Behind the blocks: registered as long as a copy may read them.
+    _pinned: Arc<Pinned>,
+}
+
+/// Memory that is used on a stream.
+#[derive(Debug)]
+struct Kept {
+    blocks: Vec<Bytes>,
+    stream: SharedStream,
+    /// Made beforehand: a drop must not fail. `None` once it is on its way.
+    after: Option<Event>,
+    memory: PinnedMemory,
+}
+
+/// One of the blocks, whose holder holds them all.
+struct Block {
+    bytes: Bytes,
+    _kept: Arc<Kept>,
+}
+
+impl PinnedMemory {
+    pub(crate) fn new(context: Context, pinned: Pinned) -> Result<PinnedMemory> {
+        let (settle, settling) = mpsc::channel::<Settling>();
+        let wait = move || {
+            for settling in settling {
+                // In the order of the drops: what is done early in another stream waits for those before it. An error
+                // is that of the work in the stream, which is over with it.
+                let _ = settling.after.wait();
+            }
+        };
+        std::thread::Builder::new()
+            .name("uringload-pinned".into())
+            .spawn(wait)
+            .map_err(|source| Error::io("cannot start the thread that waits for copies", source))?;
+        let (pinned, process) = (Arc::new(pinned), std::process::id());
+        Ok(PinnedMemory { inner: Arc::new(Inner { pinned, context, settle, process }) })
+    }
+
+    /// The same bytes at the same places, kept beyond their drop: when the last of them and of their clones is dropped,
+    /// they go home as soon as all is done that was put into `stream` by then. For values of one batch, which go home
+    /// together.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    pub fn keep(&self, blocks: Vec<Bytes>, stream: impl Into<SharedStream>) -> Result<Vec<Bytes>> {
+        let failed = |error| device_error("cannot keep memory for a stream", error);
+        let (stream, context) = (stream.into(), &self.inner.context);
+        if !stream.is_of(context).map_err(failed)? {
+            let index = context.info().index;
+            let doing = format!("memory that is pinned for cuda:{index} cannot be kept for a stream of another device");
+            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("give a stream of that device"));
+        }
+        let after = Some(Event::new(context, Timing::Off).map_err(failed)?);
+        let kept = Arc::new(Kept { blocks, stream, after, memory: self.clone() });
+        let keep = |bytes: &Bytes| {
+            let block = Block { bytes: bytes.clone(), _kept: Arc::clone(&kept) };
+            // An empty value is nobody's memory, and its address may be anything.
+            if bytes.is_empty() { Bytes::new() } else { Bytes::from_owner(block) }
+        };
+        Ok(kept.blocks.iter().map(keep).collect())
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let blocks = std::mem::take(&mut self.blocks);
+        let Some(after) = self.after.take() else { return };
+        let Inner { pinned, settle, process, .. } = &*self.memory.inner;
+        if *process != std::process::id() {
+            std::mem::forget((blocks, after, self.memory.clone()));
+            return;
+        }
+        // A context that was destroyed has no work left that could read the memory.
+        if self.stream.record(&after).is_ok() {
+            // Refused only if the thread has panicked: then the blocks are dropped here.
+            let _ = settle.send(Settling { after, _blocks: blocks, _pinned: Arc::clone(pinned) });
+        }
+    }
+}
+
+/// The device whose copy engine is to reach the memory. `None`, and said, where any would do and there is none.
+///
+/// # Errors
+/// `Unavailable` where one that was asked for by its number is not to be had; `InvalidArgument` for the host.
+pub(crate) fn open_to_pin(device: &Device, fallbacks: &mut Vec<Fallback>) -> Result<Option<Context>> {
+    let index = match device.kind() {
+        DeviceKind::Host => {
+            let doing = "memory cannot be pinned for the host";
+            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name a GPU, or auto"));
+        }
+        DeviceKind::Auto => 0,
+        DeviceKind::Cuda(index) => index,
+    };
+    match Driver::open(device.library_path()).and_then(|driver| Context::new(&driver, index)) {
+        Ok(context) => Ok(Some(context)),
+        Err(error) if device.kind() == DeviceKind::Auto => {
+            let remedy = error.remedy();
+            let step = Fallback::new(Cause::Pinning, "memory that is not pinned", None);
+            fallbacks.push(step.with_reason(error.to_string()).with_remedy(remedy));
+            Ok(None)
+        }
+        Err(error) => Err(super::unavailable(device, error)),
+    }
+}
