@@ -31,9 +31,12 @@ struct Data {
 }
 
 fn data(seed: u64, epochs: u64) -> Data {
+    data_of(Config { epochs: Some(epochs), ..config(seed, Collate::Dense) })
+}
+
+fn data_of(config: Config) -> Data {
     let root = folder();
     let dataset = records(root.path(), DType::U8, &[60_000]);
-    let config = Config { epochs: Some(epochs), ..config(seed, Collate::Dense) };
     let host = Loader::builder(Arc::clone(&dataset)).config(config.clone()).build().expect("a loader");
     let column = |batch: uringload::Result<uringload::batch::Batch>| values(&batch.expect("a batch").columns[0].data);
     let expected = host.map(column).collect();
@@ -182,4 +185,42 @@ fn the_default_streams_wait_for_batches() {
         batches += 1;
     }
     assert_eq!(batches, data.expected.len());
+}
+
+/// Batches stay on the host, in pinned memory, of which there is enough for one: a copy takes it to the device, and a
+/// long step is put into the consumer's stream. The next batch is only read when that is done.
+#[test]
+fn pinned_memory_of_the_host_waits_for_the_stream_that_reads_it() {
+    let Some(context) = gpu("pinned_memory_of_the_host_waits_for_the_stream_that_reads_it") else { return };
+    let seed = seed("pinned_memory_of_the_host_waits_for_the_stream_that_reads_it");
+    // All of one size: a short last one would fit beside another.
+    let data = data_of(Config { epochs: Some(5), drop_last: true, ..config(seed, Collate::Dense) });
+    let (stream, reference) = stream(&context);
+    let kernels = Kernels::new(&context);
+    let mut copies = Copies::new(&context).expect("a stream");
+    let batch_bytes = data.expected.iter().map(Bytes::len).max().expect("batches");
+    let memory = DeviceMemory::new(&context, batch_bytes.next_multiple_of(256) + STEP_BYTES).expect("memory");
+    let floats = Span::new(&memory, memory.len() - STEP_BYTES..memory.len()).expect("a place");
+    let config = Config { memory_limit: Some(batch_bytes as u64 * 7 / 4), ..data.config.clone() };
+    let builder = Loader::builder(Arc::clone(&data.dataset)).config(config);
+    let mut loader = builder.pin(Device::cuda(0)).build().expect("a loader");
+    assert!(loader.route().pinned, "{:?}", loader.route());
+    let pinned = loader.pinned().expect("pinned memory").clone();
+    for (index, batch) in loader.by_ref().enumerate() {
+        assert!(stream.is_idle().expect("the driver tells"), "batch {index} was read before the step was done");
+        let bytes = values(&batch.expect("a batch").columns[0].data);
+        assert!(bytes == data.expected[index], "batch {index}");
+        let mut kept = pinned.keep(vec![bytes], reference).expect("no error");
+        let to = Span::new(&memory, 0..kept[0].len()).expect("a place");
+        copies.start(kept.swap_remove(0), &to).expect("a copy");
+        copies.stream().synchronize().expect("a copy");
+        kernels.burn(stream, &floats, 20 * STEP_ROUNDS).expect("a step");
+        // The last holder.
+        copies.finished().expect("the driver tells");
+        assert_eq!(copies.under_way(), 0);
+        let mut got = vec![0; data.expected[index].len()];
+        to.read(&mut got).expect("a copy");
+        assert!(got == data.expected[index], "batch {index}");
+    }
+    assert_eq!(loader.stats().snapshot().count.batches, data.expected.len() as u64);
 }
