@@ -153,7 +153,7 @@ pub(crate) struct Ownership {
 ///   to this batch, and the reactor looks at it again when its last lease was dropped. Where there are units, nothing
 ///   but a value whose `Bytes` is the only one of its memory is taken as it is.
 /// - Single slices may be anything that a parser gave; `owns_views` tells for which formats they are slices of what the
-///   batch has read, or heap memory of their own, which they may be lent from.
+///   batch has read, or heap memory of their own.
 ///
 /// What remains are two values of one batch that overlap (a sample that comes twice, windows of tokens): they are found
 /// here by address.

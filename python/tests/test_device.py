@@ -135,6 +135,14 @@ def test_pinned_memory_waits_for_the_copies_out_of_it(
     assert mock.alive() == {}
 
 
+def test_states_of_pinned_loaders_are_told_without_pinning(records: pathlib.Path, mock: Mock) -> None:
+    with DataLoader(**pinned(records, mock)) as loader:
+        loader.load_state_dict(loader.state_dict())
+        assert mock.count("registrations") == 0
+        first = next(iter(loader))
+        assert mock.count("registrations") == 1 and first.ids == list(range(32))
+
+
 def test_what_is_not_pinned_is_told(
     records: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -343,9 +343,11 @@ class DataLoader:
         if self._order is not None:
             order = (self._order.ids(epoch), self._order.describe())
             epochs = 1 if epochs is None else epochs
+        # One that reads nothing only tells or checks a state.
+        options = self._options if epochs != 0 else {**self._options, "pin": None}
         return native.Loader(
             self.dataset._native,
-            self._options,
+            options,
             start=(epoch, 0),
             resume=resume,
             epochs=epochs,
