@@ -135,8 +135,8 @@ impl StreamRef {
     /// legacy default stream.
     ///
     /// # Safety
-    /// `raw` is a stream, and is not destroyed while a batch lives that was told to be used on it, or memory that was to
-    /// be kept for it.
+    /// `raw` is a stream, and is not destroyed while a batch lives that was told to be used on it, or memory that was
+    /// to be kept for it.
     pub unsafe fn from_raw(raw: *mut c_void) -> StreamRef {
         if raw.is_null() { StreamRef::LEGACY } else { StreamRef { raw } }
     }
