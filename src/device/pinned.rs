@@ -5,7 +5,7 @@ use crate::config::{Cause, Device, DeviceKind, Fallback};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::sync::{Arc, mpsc};
-use uringload_sys::cuda::{Context, Driver, Event, Pinned, SharedStream, Timing};
+use uringload_sys::cuda::{Context, Event, Pinned, SharedStream, Timing};
 
 /// The pinned memory of a loader whose batches stay on the host; see [`Builder::pin`](crate::loader::Builder::pin).
 ///
@@ -122,22 +122,15 @@ impl Drop for Kept {
 /// # Errors
 /// `Unavailable` where one that was asked for by its number is not to be had; `InvalidArgument` for the host.
 pub(crate) fn open_to_pin(device: &Device, fallbacks: &mut Vec<Fallback>) -> Result<Option<Context>> {
-    let index = match device.kind() {
-        DeviceKind::Host => {
-            let doing = "memory cannot be pinned for the host";
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name a GPU, or auto"));
-        }
-        DeviceKind::Auto => 0,
-        DeviceKind::Cuda(index) => index,
-    };
-    match Driver::open(device.library_path()).and_then(|driver| Context::new(&driver, index)) {
-        Ok(context) => Ok(Some(context)),
-        Err(error) if device.kind() == DeviceKind::Auto => {
-            let remedy = error.remedy();
-            let step = Fallback::new(Cause::Pinning, "memory that is not pinned", None);
-            fallbacks.push(step.with_reason(error.to_string()).with_remedy(remedy));
-            Ok(None)
-        }
-        Err(error) => Err(super::unavailable(device, error)),
+    if device.kind() == DeviceKind::Host {
+        let doing = "memory cannot be pinned for the host";
+        return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name a GPU, or auto"));
     }
+    let mut opened = super::open(std::slice::from_ref(device))?;
+    let step = |step: Fallback| {
+        let unpinned = Fallback::new(Cause::Pinning, "memory that is not pinned", None);
+        unpinned.with_reason(step.reason).with_remedy(step.remedy)
+    };
+    fallbacks.extend(opened.fallbacks.drain(..).map(step));
+    Ok(opened.contexts.pop())
 }
