@@ -132,18 +132,10 @@ class Peak(threading.Thread):
         return self.bytes
 
 
-class NoPeak:
-    """Nobody looks: that holds up a process that takes memory."""
-
-    def __init__(self, _):
-        pass
-
-    def stop(self):
-        return None
-
-
 def python(venv, data, who, work, batch, workers=0, epochs=1, looks=False):
-    """Epochs by the package or by PyTorch's DataLoader, from a cold disk."""
+    """Epochs by the package or by PyTorch's DataLoader, from a cold disk. Only with `looks` its memory is looked at:
+    that holds up a process that takes some.
+    """
     folder = os.path.join(data, work)
     drop_caches(folder)
     command = [os.path.join(venv, "bin/python"), os.path.join(PEERS, "python_read.py"), who, work, folder, str(batch),
@@ -155,9 +147,9 @@ def python(venv, data, who, work, batch, workers=0, epochs=1, looks=False):
         drop_caches(folder)
         # What Python and torch take before there is a loader.
         before = pss(process.pid)
-        peak = (Peak if looks else NoPeak)(process.pid)
+        peak = Peak(process.pid) if looks else None
         told, _ = process.communicate("go\n", timeout=RUN_LIMIT_S)
-        memory = peak.stop()
+        memory = peak.stop() if peak else None
     if process.returncode != 0:
         sys.exit(f"python: {' '.join(command)} failed with {process.returncode}")
     result = json.loads(told.strip().splitlines()[-1])

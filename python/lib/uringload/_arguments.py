@@ -114,8 +114,6 @@ def choice(name: str, value: Any, known: Sequence[str]) -> str:
 
 def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
     """Warns of each argument that means nothing here, once, and returns the others."""
-    import warnings
-
     others = {}
     for name, value in given.items():
         # What says nothing but PyTorch's default.
@@ -123,12 +121,12 @@ def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in IGNORED:
             others[name] = value
         elif value is not None and value is not default:
-            warnings.warn(f"{name} is ignored: {IGNORED[name]}", IgnoredArgumentWarning, stacklevel=3)
+            ignored(name, IGNORED[name])
     return others
 
 
 def ignored(name: str, why: str) -> None:
-    """Warns of an argument that means nothing in this place."""
+    """Warns of an argument that means nothing; for what the function calls whose caller has given it."""
     import warnings
 
     warnings.warn(f"{name} is ignored: {why}", IgnoredArgumentWarning, stacklevel=4)

@@ -112,8 +112,7 @@ def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[
             raise refused("device_memory is of no use to device='cpu'", "give memory_limit, or a GPU as device")
         return ["host"] if has_transforms else []
     for name in names:
-        kind, _, number = name.partition(":")
-        if name != "auto" and (kind != "cuda" or (":" in name and not number.isdigit())):
+        if name != "auto" and not _is_gpu(name):
             raise refused(f"device cannot be {name!r}",
                           'give "cpu", "auto", "cuda:0", or several as ["cuda:0", "cuda:1"]')
     if output == "numpy":
@@ -124,11 +123,9 @@ def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[
 
 def _for_torch(names: list[str]) -> list[str]:
     """The devices as torch sees them: "cuda" is the current one, and without CUDA in it there is none."""
-    from ._output import _import_torch
-
-    torch = _import_torch('output="torch"')
-    if torch.cuda.is_available():
-        return [f"cuda:{torch.cuda.current_device()}" if name == "cuda" else name for name in names]
+    cuda = _cuda()
+    if cuda.is_available():
+        return [_numbered(name, cuda) for name in names]
     if names == ["auto"]:
         return ["host"]
     raise unavailable(f"torch finds no CUDA here, which device={', '.join(names)!r} needs",
@@ -137,37 +134,25 @@ def _for_torch(names: list[str]) -> list[str]:
 
 def pin(wished: bool, device: Any, devices: list[str], output: str) -> str | None:
     """The GPU that memory on the host is to be pinned for; None: it is not."""
-    if device is None or device == "":
-        name = "cuda"
-    else:
-        name = str(device)
-        kind, _, number = name.partition(":")
-        if kind != "cuda" or (":" in name and not number.isdigit()):
-            raise refused(f"pin_memory_device cannot be {name!r}", 'give a GPU, such as "cuda:0"')
+    name = "cuda" if device is None or device == "" else str(device)
+    if not _is_gpu(name):
+        raise refused(f"pin_memory_device cannot be {name!r}", 'give a GPU, such as "cuda:0"')
     if not wished:
         return None
     if any(other != "host" for other in devices):
         arguments.ignored("pin_memory", "batches are on a GPU already, and what they are copied from is pinned")
         return None
-    if output == "torch":
-        from ._output import _import_torch
-
-        cuda = _import_torch('output="torch"').cuda
-        if cuda.is_available() and name == "cuda":
-            return f"cuda:{cuda.current_device()}"
+    if output == "torch" and _cuda().is_available():
+        return _numbered(name, _cuda())
     # The first, if there is one: nobody has asked for it by its number.
     return "auto" if name == "cuda" else name
 
 
 def stream(pinned: str | None, output: str) -> Callable[[], int] | None:
     """What tells the stream that copies out of pinned memory are put into; None: the default one."""
-    if pinned is None or output != "torch":
+    if pinned is None or output != "torch" or not _cuda().is_available():
         return None
-    from ._output import _import_torch
-
-    cuda = _import_torch('output="torch"').cuda
-    if not cuda.is_available():
-        return None
+    cuda = _cuda()
     number = int(pinned.partition(":")[2] or 0)
     return lambda: int(cuda.current_stream(number).cuda_stream) or 1
 
@@ -178,9 +163,7 @@ def scopes(names: list[str], output: str) -> Callable[[], Any] | None:
         return None
     import contextlib
 
-    from ._output import _import_torch
-
-    cuda = _import_torch('output="torch"').cuda
+    cuda = _cuda()
     numbers = [int(name.partition(":")[2] or 0) for name in names]
 
     def here() -> Any:
@@ -197,6 +180,23 @@ def scopes(names: list[str], output: str) -> Callable[[], Any] | None:
         return on_streams()
 
     return here
+
+
+def _cuda() -> Any:
+    """What torch knows of GPUs."""
+    from ._output import _import_torch
+
+    return _import_torch('output="torch"').cuda
+
+
+def _is_gpu(name: str) -> bool:
+    kind, _, number = name.partition(":")
+    return kind == "cuda" and (":" not in name or number.isdigit())
+
+
+def _numbered(name: str, cuda: Any) -> str:
+    """The GPU by its number: "cuda" is the current one of torch."""
+    return f"cuda:{cuda.current_device()}" if name == "cuda" else name
 
 
 def _is_one(value: Any) -> bool:
