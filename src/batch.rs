@@ -3,8 +3,8 @@
 mod columns;
 mod packed;
 
+use crate::Error;
 use crate::dataset::{DType, SampleId};
-use crate::error::Error;
 use crate::sampler::{Cursor, Digest};
 use bytes::Bytes;
 use std::ops::Range;

@@ -5,8 +5,8 @@ mod pad;
 
 use crate::config::{Batching, Collate, Config, Packing, Padding};
 use crate::dataset::{Dataset, Field, SampleId, Shape, Span};
-use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::row_field;
+use crate::{Error, ErrorKind, Result};
 
 pub use pad::Pad;
 

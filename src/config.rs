@@ -3,9 +3,7 @@
 mod collation;
 mod device;
 mod errors;
-mod fallback;
 mod order;
-mod part;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,9 +13,9 @@ use std::time::Duration;
 pub use collation::{Collate, PadValue, Padding};
 pub use device::{Device, DeviceKind, DeviceRoute, GDS_OPEN_BOUND, Gds, GdsRoute, GdsSearch, GdsTrial};
 pub use errors::{MaxFailures, OnError};
-pub use fallback::{Cause, Fallback};
-pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, SHARD_SAMPLES, Shuffle, WINDOW_SAMPLES};
-pub use part::Part;
+pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, Shuffle, WINDOW_SAMPLES};
+pub use uringload_core::{Cause, Fallback, Part};
+pub use uringload_formats::SHARD_SAMPLES;
 
 /// What the user asks of a loader. `None` means: the loader chooses, from the device and the dataset.
 #[derive(Clone, Debug, PartialEq)]

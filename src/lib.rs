@@ -5,12 +5,10 @@
 #![forbid(unsafe_code)]
 
 // In layer order: a module imports only from modules above it (a test enforces it).
-pub mod error;
 pub mod config;
 pub mod gds;
 pub mod stats;
 pub mod queue;
-pub mod dataset;
 pub mod sampler;
 pub mod transform;
 pub mod collate;
@@ -28,9 +26,10 @@ pub mod pack;
 pub mod raw;
 pub mod verify;
 
-pub use error::{Error, ErrorKind, Result};
 pub use loader::Loader;
 pub use state::State;
+pub use uringload_core::{Error, ErrorKind, Result};
+pub use uringload_formats as dataset;
 pub use uringload_sys as sys;
 
 /// The README's program compiles.

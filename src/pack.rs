@@ -10,8 +10,9 @@ mod plan;
 mod shard;
 
 use crate::config::{Batching, Collate, Config, MaxFailures, OnError, Part, Shuffle};
-use crate::dataset::{Dataset, FileId, Missing, SampleId, Tar, TarOptions, try_in_parallel};
-use crate::error::{Error, ErrorKind, Result};
+use crate::dataset::internal::try_in_parallel;
+use crate::dataset::{Dataset, FileId, Missing, SampleId, Tar, TarOptions};
+use crate::{Error, ErrorKind, Result};
 use manifest::Destination;
 use names::Names;
 use plan::Plan;

@@ -3,10 +3,10 @@
 
 mod units;
 
+use crate::Error;
 use crate::collate::{Collation, Gather};
 use crate::config::{Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
-use crate::error::Error;
 use crate::sampler::{Cursor, Position, RowBatch, Sampler, Strided, Windows};
 use std::ops::Range;
 use std::sync::Arc;

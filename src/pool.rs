@@ -6,9 +6,9 @@
 //! stay in the processor's caches and are all the memory that is ever taken from the system: the arena is address
 //! space, and gets memory from the bottom up, a few megabytes at a time, when the first read into it is about to start.
 
-use crate::error::{Error, ErrorKind, Result};
 use crate::plan::BLOCK_BYTES;
 use crate::queue::Bell;
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use std::ops::Range;

@@ -13,7 +13,7 @@
 
 use crate::batch::FailedSample;
 use crate::dataset::{Dataset, SampleId, Span};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;

@@ -13,9 +13,9 @@ mod statistics;
 mod strided;
 mod window;
 
+use crate::Result;
 use crate::config::{MIXED_SHARDS, Shuffle};
 use crate::dataset::{Dataset, SampleId};
-use crate::error::Result;
 use std::sync::Arc;
 
 pub(crate) use feistel::below;

@@ -2,9 +2,9 @@
 //! it back restores theirs by the number. What bounds the work under way is the memory that it is given.
 
 use crate::dataset::{Dataset, UnitId};
-use crate::error::{Error, ErrorKind, Result};
 use crate::queue::Bell;
 use crate::stats::{Clock, Doing, Role, Stats};
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use std::any::Any;

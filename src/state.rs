@@ -5,8 +5,8 @@ mod json;
 
 use crate::config::{Batching, PackMethod};
 use crate::dataset::{Dataset, SampleId};
-use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{Cursor, Digest, EpochDigest, Mixer, Sampler};
+use crate::{Error, ErrorKind, Result};
 use std::fmt;
 
 /// The version of the JSON that this library writes, and the only one that it understands. It goes up when a state

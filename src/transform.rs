@@ -7,7 +7,7 @@ mod tokens;
 pub mod twin;
 
 use crate::dataset::{DType, Field, Shape};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 
 pub use images::{Crop, Images, SIDE_MAX, images_on_host};

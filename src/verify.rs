@@ -3,9 +3,10 @@
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::{Batching, Config, OnError, Shuffle};
-use crate::dataset::{Checked, Dataset, SampleId, Span, check_all};
-use crate::error::{Error, Result};
+use crate::dataset::internal::{Checked, check_all};
+use crate::dataset::{Dataset, SampleId, Span};
 use crate::loader::Loader;
+use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
 use std::path::PathBuf;

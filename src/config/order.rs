@@ -18,15 +18,13 @@ pub enum Shuffle {
     /// stay close together on the disk.
     Window(u64),
     /// Shards come in random order, and the samples of each `mixed` shards that come together are permuted as one.
-    /// 24 bytes of memory a shard. A dataset without shards is cut into shards of [`SHARD_SAMPLES`], without memory.
+    /// 24 bytes of memory a shard. A dataset without shards is cut into shards of
+    /// [`SHARD_SAMPLES`](super::SHARD_SAMPLES), without memory.
     Shards {
         /// Shards whose samples are permuted as one, at least 1.
         mixed: u64,
     },
 }
-
-/// Samples in a shard, for [`Shuffle::Shards`] over a dataset that has none of its own.
-pub const SHARD_SAMPLES: u64 = 4096;
 
 /// Shards that are permuted as one by [`Shuffle::Auto`].
 pub const MIXED_SHARDS: u64 = 4;

@@ -2,8 +2,8 @@
 
 use crate::batch::{Batch, Column, Packed};
 use crate::dataset::DType;
-use crate::error::{Error, ErrorKind, Result};
 use crate::queue::Bell;
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use std::ops::Range;
@@ -362,17 +362,8 @@ pub(crate) fn device_error(doing: &'static str, error: CudaError) -> Error {
 
 /// Type of an element as DLPack writes it.
 pub fn element_type(dtype: DType) -> ElementType {
-    let code = match dtype {
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => 0,
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => 1,
-        DType::F16 | DType::F32 | DType::F64 => 2,
-        DType::BF16 => 4,
-        DType::Bool => 6,
-        DType::F8E4M3 => 10,
-        DType::F8E5M2 => 12,
-    };
     // At most 8 bytes.
-    ElementType { code, bits: (dtype.size() * 8) as u8 }
+    ElementType { code: dtype.dlpack_code(), bits: (dtype.size() * 8) as u8 }
 }
 
 /// A column without its values, as it is on a device.

@@ -3,7 +3,7 @@
 use super::batch::{DeviceBatch, DeviceBytes, DeviceColumn, form_of};
 use super::transforms::Transforms;
 use crate::batch::{Batch, Data, Pieces};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 /// Makes the columns of a batch.

@@ -2,7 +2,7 @@
 
 use super::device_error;
 use crate::config::{Cause, Device, DeviceKind, Fallback};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::sync::{Arc, mpsc};
 use uringload_sys::cuda::{Context, Event, Pinned, SharedStream, Timing};

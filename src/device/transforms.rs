@@ -6,9 +6,9 @@ use crate::batch::{Batch, Column, Data, Pieces};
 use crate::collate::longest_value;
 use crate::config::{Collate, Config};
 use crate::dataset::{DType, Dataset, SampleId, Shape};
-use crate::error::{Error, ErrorKind, Result};
 use crate::transform::twin::{ImageLayout, ImageParams};
 use crate::transform::{Images, Tokens, Transform, images_on_host, tokens_on_host};
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use uringload_sys::cuda::{self, Image, Kernel, PixelType, TokenType};
 

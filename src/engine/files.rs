@@ -1,7 +1,7 @@
 //! How the files of a dataset are opened: relative to which folder, with which flags.
 
 use crate::dataset::{Dataset, FileId};
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;

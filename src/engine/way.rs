@@ -2,7 +2,7 @@
 
 use crate::config::{Cause, Config, Fallback, IoChoice};
 use crate::dataset::{Dataset, FileId, FileTable};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use std::io;
 use std::os::fd::AsFd;
 use uringload_sys::block::BlockDevice;

@@ -5,10 +5,10 @@ use crate::collate::Collation;
 use crate::config::{Batching, Config, OnError};
 use crate::dataset::{Dataset, UnitId, Units};
 use crate::device::BatchBytes;
-use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, Planner, UnitLimits, UnitsWanted, units_wanted};
 use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::Windows;
+use crate::{Error, ErrorKind, Result};
 
 /// Memory for samples where the user names no limit: enough to keep a fast disk busy while a batch is used.
 const MEMORY_LIMIT: u64 = 256 << 20;

@@ -9,7 +9,6 @@ use crate::config::{Cause, Config, DeviceRoute, Fallback, Route};
 use crate::dataset::Dataset;
 use crate::device::{self, BatchBytes, Feeder, Loading, PinnedMemory};
 use crate::engine::{self, Engine, Opened};
-use crate::error::{Error, Result};
 use crate::plan::{Layout, Planner};
 use crate::pool::Pool;
 use crate::queue::{Bell, Receiver, Sender, bounded};
@@ -17,6 +16,7 @@ use crate::reactor::{Decoder, Early, EarlyBlock, Failures, Reactor, Rules, Turn}
 use crate::sampler::{Cursor, EpochDigest, Sampler, Strided, Windows};
 use crate::stage::Stage;
 use crate::stats::{Doing, Role, Stats};
+use crate::{Error, Result};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};

@@ -5,7 +5,7 @@ use super::UNIT_BYTES;
 use super::header::{self, BLOCK_BYTES};
 use super::layout::Member;
 use super::plan::END_BYTES;
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use std::fs::{self, File};
 use std::io;

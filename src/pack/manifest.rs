@@ -3,8 +3,8 @@
 use super::archive::{failed, sync_folder, temporary_of};
 use super::{Pack, shard_name};
 use crate::config::Part;
-use crate::dataset::MANIFEST_NAME;
-use crate::error::{Error, ErrorKind, Result};
+use crate::dataset::internal::MANIFEST_NAME;
+use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};

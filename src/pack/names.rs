@@ -2,8 +2,9 @@
 
 use super::layout::Member;
 use super::npy;
-use crate::dataset::{DType, Dataset, Field, KEY_BYTES_MAX, SampleId, Shape, split_name};
-use crate::error::{Error, ErrorKind, Result};
+use crate::dataset::internal::{KEY_BYTES_MAX, split_name};
+use crate::dataset::{DType, Dataset, Field, SampleId, Shape};
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::io::Write;

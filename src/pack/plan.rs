@@ -5,8 +5,9 @@ use super::header::BLOCK_BYTES;
 use super::layout::{Member, arrange, round_up};
 use super::names::{Keys, Names};
 use super::{PackOptions, UNIT_BYTES};
-use crate::dataset::{COLUMNS_MAX, Dataset, SampleId, Span};
-use crate::error::{Error, ErrorKind, Result};
+use crate::dataset::internal::COLUMNS_MAX;
+use crate::dataset::{Dataset, SampleId, Span};
+use crate::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::ops::Range;
 

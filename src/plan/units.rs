@@ -3,7 +3,7 @@
 
 use super::BatchPlan;
 use crate::dataset::{Dataset, SampleId, UnitId, Units};
-use crate::error::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How many decoded units there may be.

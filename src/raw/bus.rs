@@ -3,9 +3,9 @@
 
 use super::RawRate;
 use crate::device::device_error;
-use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Pool;
 use crate::queue::Bell;
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

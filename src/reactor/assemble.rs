@@ -4,10 +4,10 @@ use super::pending::bytes_of;
 use crate::batch::{Batch, Deferred, FailedSample, Samples, index_column, key_column};
 use crate::collate::Collation;
 use crate::dataset::{Dataset, Field, Sample, SampleId, Schema, Shape, Value};
-use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, Piece};
 use crate::pool::Pool;
 use crate::sampler::Digest;
+use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use uringload_sys::Part;
 

@@ -3,9 +3,9 @@
 use crate::batch::FailedSample;
 use crate::config::MaxFailures;
 use crate::dataset::Dataset;
-use crate::error::{Error, ErrorKind, Result};
 use crate::quarantine::Quarantine;
 use crate::sampler::{Sampler, Strided};
+use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
 /// The books of the samples that could not be had.

@@ -7,11 +7,11 @@ use crate::collate::Gather;
 use crate::config::OnError;
 use crate::dataset::SampleId;
 use crate::engine::Read;
-use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{BatchPlan, Planner};
 use crate::pool::Pool;
 use crate::reactor::pending::Pending;
 use crate::sampler::replacement;
+use crate::{Error, ErrorKind, Result};
 
 /// Samples that are tried in the place of one, before its batch is given up.
 const ATTEMPTS: u64 = 16;

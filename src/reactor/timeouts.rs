@@ -4,7 +4,7 @@
 use super::pending::Pending;
 use super::{REPAIRS, Reactor};
 use crate::engine::{Engine, Read};
-use crate::error::{Error, ErrorKind};
+use crate::{Error, ErrorKind};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -4,10 +4,10 @@
 
 use super::Reactor;
 use super::pending::Pending;
-use crate::error::{Error, Result};
 use crate::plan::{BatchPlan, Load};
 use crate::pool::Pool;
 use crate::stage::{Finished, Stage, Work};
+use crate::{Error, Result};
 use bytes::Bytes;
 use std::collections::HashMap;
 use uringload_sys::Part;

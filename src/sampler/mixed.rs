@@ -9,7 +9,7 @@ use super::digest::hash;
 use super::{Cursor, Mixer, Sampler, for_dataset};
 use crate::config::Shuffle;
 use crate::dataset::{Concat, SampleId};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use course::{Course, Start};
 use std::fmt;
 use std::str::FromStr;

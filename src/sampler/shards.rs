@@ -5,7 +5,7 @@ use super::feistel::{Keys, Network, SeedKey};
 use super::{Cursor, Sampler};
 use crate::config::SHARD_SAMPLES;
 use crate::dataset::SampleId;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! How the ranks of a distributed training share one order.
 
 use super::Cursor;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Which positions of the global order one rank takes, batch by batch.
 ///

@@ -3,7 +3,7 @@
 use super::feistel::{Network, SeedKey, below};
 use super::{Cursor, Sampler};
 use crate::dataset::SampleId;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 
 /// The dataset in its order, cut into windows of neighbouring samples, and each window permuted by itself.

@@ -1,7 +1,7 @@
 //! States in files: written whole or not at all.
 
 use super::State;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind as IoKind, Read, Write};

@@ -3,8 +3,8 @@
 
 use super::file::STATE_BYTES_MAX;
 use super::{Delivered, Identity, State, VERSION};
-use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{Cursor, Digest, EpochDigest, Mixer};
+use crate::{Error, ErrorKind, Result};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 

@@ -2,8 +2,8 @@
 
 use super::twin::{CHANNELS_MAX, ImageLayout, ImageParams};
 use super::{Output, refused, twin, zeroed};
+use crate::Result;
 use crate::dataset::{DType, Field, SampleId, Shape};
-use crate::error::Result;
 use crate::sampler::{below, sample_rng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;

@@ -1,8 +1,8 @@
 //! Tokens as the user asks for them.
 
 use super::{Output, refused, twin, zeroed};
+use crate::Result;
 use crate::dataset::{DType, Field, Shape};
-use crate::error::Result;
 use crate::sampler::SEQ_LEN_MAX;
 
 /// Tokens, `U16` or `U32` vectors, that become ids of type `I64`, all of one length, and labels: the token that comes

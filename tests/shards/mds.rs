@@ -300,7 +300,6 @@ fn a_good_shard_beside_bad_ones_is_read() {
     assert_eq!(open(root.path()).unwrap().fingerprint(), mds.fingerprint(), "a state is good for the restored dataset");
 }
 
-#[cfg(feature = "hashes")]
 #[test]
 fn hashes_are_checked_where_that_is_asked_for() {
     let strict = MdsOptions { verify_hashes: true, ..MdsOptions::default() };

@@ -38,14 +38,14 @@ impl Layers {
     pub fn from_lib(lib: &Source) -> Layers {
         let declared = lib.words("mod").map(|at| word_at(&lib.code, at + "mod ".len()).to_owned());
         let names: Vec<String> = declared.collect();
-        assert!(names.first().is_some_and(|name| name == "error"), "the first layer is error: {names:?}");
+        assert!(names.first().is_some_and(|name| name == "config"), "the first layer is config: {names:?}");
         Layers { names }
     }
 
-    /// Whether a file below src/ belongs to neither the library nor the binary.
+    /// Whether a file below src/ belongs to no module of the library.
     pub fn is_lost(&self, file: &Source) -> bool {
         let name = module_of(&file.path);
-        !is_command_line(&file.path) && name != "lib" && self.layer(&name).is_none()
+        name != "lib" && self.layer(&name).is_none()
     }
 
     /// Imports of a module that stands later than the file's own.
@@ -75,13 +75,11 @@ impl Layers {
     }
 }
 
-/// The binary is a crate of its own, so the compiler keeps it to what is public, unless it goes around the library.
+/// The compiler keeps the command line to what is public, unless it goes around the library.
 pub fn command_line_uses_public_api(file: &Source) -> Vec<String> {
     let mut broken = Vec::new();
-    if is_command_line(&file.path) {
-        for at in file.words("uringload_sys") {
-            broken.push(place(file, at, "the command line uses uringload_sys: ask the library"));
-        }
+    for at in file.words("uringload_sys") {
+        broken.push(place(file, at, "the command line uses uringload_sys: ask the library"));
     }
     for (at, _) in file.code.match_indices("#[path") {
         broken.push(place(file, at, "a module from elsewhere"));
@@ -119,9 +117,6 @@ pub fn unsafe_is_explained(file: &Source) -> Vec<String> {
 }
 
 pub fn library_is_quiet(file: &Source) -> Vec<String> {
-    if is_command_line(&file.path) {
-        return Vec::new();
-    }
     let loud = LOUD.iter().flat_map(|what| file.words(what).map(move |at| (at, what)));
     let in_library = loud.filter(|&(at, _)| !file.is_test(at));
     in_library.map(|(at, what)| place(file, at, &format!("{what} in the library"))).collect()
@@ -160,10 +155,6 @@ pub fn has_header(file: &Source) -> Vec<String> {
         return Vec::new();
     }
     vec![format!("{}: does not start with a //! line that says what it is", file.path.display())]
-}
-
-fn is_command_line(path: &Path) -> bool {
-    path == Path::new("src/main.rs") || path == Path::new("src/cli.rs") || path.starts_with("src/cli")
 }
 
 /// "plan" for src/plan.rs and everything below src/plan/.

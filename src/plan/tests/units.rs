@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dataset::{Field, FileTable, Sample, Schema, UnitId, Units};
-use crate::error::{ErrorKind, Result};
+use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

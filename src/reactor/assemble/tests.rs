@@ -2,10 +2,10 @@
 //! are read whole.
 
 use super::*;
+use crate::Result;
 use crate::batch::{Data, Packed};
 use crate::config::{Batching, Config, PackMethod, Packing, PadValue};
 use crate::dataset::{DType, FileId, FileTable, SampleId, Span};
-use crate::error::Result;
 use crate::plan::Slice;
 use crate::queue::Bell;
 use crate::sampler::Position;

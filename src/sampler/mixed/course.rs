@@ -2,8 +2,8 @@
 
 use super::Stopping;
 use super::weights::{self, PERIOD};
-use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::feistel::{SeedKey, below};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 
 /// Slots that are shuffled among themselves: each run of so many has nearly exact proportions.

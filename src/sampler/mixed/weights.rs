@@ -1,6 +1,6 @@
 //! Weights become slots of a period.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Slots of a period: the unit of weights is 1 / 65536 of the samples.
 pub(super) const PERIOD: u64 = 1 << 16;

@@ -2,7 +2,7 @@
 
 use super::{Piece, RowPiece, Rows};
 use crate::config::Buckets;
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 
 /// Puts the samples of a window together by length; a row is a batch. Its memory is reused from window to window.

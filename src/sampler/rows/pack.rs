@@ -2,7 +2,7 @@
 
 use super::{Piece, RowPiece, Rows};
 use crate::config::{PackMethod, Packing};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 
 /// Longest row, in elements: `BestFit` keeps 4 bytes for each length that a row's room may have.

@@ -3,9 +3,9 @@
 use super::{Bucketer, Packer, Piece, Rows};
 use crate::config::{Batching, Config, Shuffle};
 use crate::dataset::{Dataset, SampleId, Shape};
-use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::random::window_rng;
 use crate::sampler::{Cursor, Position, Sampler, Strided};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 use std::sync::Arc;
 

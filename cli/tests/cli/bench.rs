@@ -1,0 +1,185 @@
+//! `bench`: what it says, for people and for programs.
+
+use super::*;
+
+/// Three files whose sizes make figures that are easy to check. Sparse: the simulated disk makes its bytes up.
+fn simulated() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("data")).unwrap();
+    for (name, len) in [("a", 1_000_000), ("b", 2_000_000), ("c", 3_000_000), ("d", 4_000_000)] {
+        fs::File::create(folder.path().join("data").join(name)).unwrap().set_len(len).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn the_table_of_a_simulated_disk() {
+    let folder = simulated();
+    let mut command = uringload("bench data --engine sim --batch-size 2 --epochs 3 --memory-limit 64MiB");
+    let (out, err) = expect(command.current_dir(folder.path()), 0);
+    assert_eq!(err, "");
+    assert_eq!(out, include_str!("table.txt"));
+}
+
+#[test]
+fn the_json_of_a_simulated_disk() {
+    let folder = simulated();
+    let mut command = uringload("bench data --engine sim --batch-size 2 --epochs 3 --memory-limit 64MiB --json -");
+    let (out, _) = expect(command.current_dir(folder.path()), 0);
+    assert_eq!(out, include_str!("bench.json").replace("VERSION", env!("CARGO_PKG_VERSION")));
+}
+
+/// The keys that programs rely on (docs/bench-json.md).
+#[test]
+fn json_has_every_promised_key() {
+    let folder = folder(&[("a/1", 100_000), ("a/2", 30_000), ("b/3", 70_000)]);
+    let file = folder.path().join("result.json");
+    let arguments = format!(
+        "bench {0}/a {0}/b --batch-size 2 --epochs 2 --rounds 2 --json {1}",
+        folder.path().display(),
+        file.display()
+    );
+    let (out, _) = expect(&mut uringload(&arguments), 0);
+    assert!(
+        out.contains("throughput") && out.contains("of a raw read") && out.contains("the median of 2 rounds"),
+        "{out}"
+    );
+    let result = json(&fs::read_to_string(&file).unwrap());
+    for key in [
+        "version",
+        "dataset/format",
+        "dataset/samples",
+        "dataset/bytes",
+        "samples_per_s",
+        "bytes_per_s",
+        "wall_s",
+        "cpu_s",
+        "cpu_s_per_gb",
+        "peak_rss_bytes",
+        "memory_taken_s",
+        "first_batch_ms",
+        "batch_wait_ms/p50",
+        "batch_wait_ms/p99",
+        "read_latency_us/p50",
+        "read_latency_us/p99",
+        "read_latency_us/p999",
+        "read_amplification",
+        "raw_read_bytes_per_s",
+        "share_of_raw",
+        "au_percent",
+        "route/engine",
+        "route/direct_io",
+        "route/fallbacks",
+        "verdict/bottleneck",
+        "verdict/share",
+        "verdict/advice",
+        "comparisons",
+    ] {
+        assert!(result.pointer(&format!("/{key}")).is_some(), "{key} is missing in {result:#}");
+    }
+    assert_eq!((&result["version"], &result["samples"], &result["batches"]), (&1.into(), &6.into(), &4.into()));
+    assert_eq!(result["bytes"], 2 * 200_000);
+    assert!(result["au_percent"].is_null() && result["cold"].is_null());
+    assert_eq!(result["rounds"].as_array().unwrap().len(), 2);
+    for positive in ["samples_per_s", "bytes_per_s", "wall_s", "first_batch_ms", "raw_read_bytes_per_s", "share_of_raw"]
+    {
+        assert!(result[positive].as_f64().unwrap() > 0.0, "{positive} in {result:#}");
+    }
+    assert!(result["read_amplification"].as_f64().unwrap() >= 1.0);
+}
+
+#[test]
+fn other_ways_read_the_same_samples() {
+    let files: Vec<String> = (0..40).map(|n| format!("{n}")).collect();
+    let files: Vec<(&str, usize)> = files.iter().map(|name| (name.as_str(), 20_000)).collect();
+    let folder = folder(&files);
+    let ways = "--io buffered --shuffle --compare buffered,mmap --json -";
+    let result = json(&expect(&mut uringload(&format!("bench {} {ways}", folder.path().display())), 0).0);
+    let comparisons = result["comparisons"].as_array().unwrap();
+    let names: Vec<&str> = comparisons.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["buffered", "mmap"]);
+    for one in comparisons {
+        assert_eq!(one["samples"], 40);
+        assert!([2, 4, 8, 16].map(serde_json::Value::from).contains(&one["threads"]), "{one}");
+        let ratio = result["bytes_per_s"].as_f64().unwrap() / one["bytes_per_s"].as_f64().unwrap();
+        assert!((one["rate_ratio"].as_f64().unwrap() - ratio).abs() < 1e-9, "{one}");
+    }
+    let records = format!("bench {} --record-size 1000 --io buffered --compare buffered,mmap", folder.path().display());
+    let (table, _) = expect(&mut uringload(&records), 0);
+    assert!(table.contains("compared with") && table.contains("mmap"), "{table}");
+}
+
+#[test]
+fn an_emulated_step_gives_a_utilization() {
+    let names: Vec<String> = (0..20).map(|n| format!("{n}")).collect();
+    let files: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 5000)).collect();
+    let folder = folder(&files);
+    let arguments = format!("bench {} --batch-size 2 --emulate-step 5 --epochs 2 --json -", folder.path().display());
+    let result = json(&expect(&mut uringload(&arguments), 0).0);
+    let au = result["au_percent"].as_f64().unwrap();
+    assert!(au > 5.0 && au <= 100.0, "{au}");
+    assert_eq!(result["step_ms"], 5.0);
+    assert!(result["wall_s"].as_f64().unwrap() >= 20.0 * 0.005);
+}
+
+#[test]
+fn a_duration_ends_what_would_go_on() {
+    let folder = folder(&[("a", 5000)]);
+    let arguments = format!("bench {} --duration 300ms --no-raw --json -", folder.path().display());
+    let result = json(&expect(&mut uringload(&arguments), 0).0);
+    assert_eq!(result["ended"], "duration");
+    let wall = result["wall_s"].as_f64().unwrap();
+    assert!((0.1..5.0).contains(&wall), "{wall}");
+    assert!(result["raw_read_bytes_per_s"].is_null());
+}
+
+#[test]
+fn without_permission_only_the_files_leave_the_cache() {
+    let folder = folder(&[("a", 50_000), ("b", 50_000)]);
+    let arguments = format!("bench {} --cold --json -", folder.path().display());
+    let Some(mut command) = as_nobody(&arguments, "cold without permission") else { return };
+    let result = json(&expect(&mut command, 0).0);
+    assert_eq!(result["cold"], "fadvise");
+}
+
+#[test]
+fn without_a_folder_a_dataset_is_made_and_deleted() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut command = uringload("bench --epochs 1 --json -");
+    let (out, err) = expect(command.env("TMPDIR", temporary.path()), 0);
+    let result = json(&out);
+    assert_eq!(result["dataset"]["samples"], 1024);
+    assert!(err.contains("making 1 024 files"), "{err}");
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "left behind");
+}
+
+#[test]
+fn every_key_is_documented() {
+    documented(&json(include_str!("bench.json")), 60);
+}
+
+/// Fails where docs/bench-json.md lacks one of the keys, of which there are at least so many.
+pub fn documented(told: &serde_json::Value, at_least: usize) {
+    fn keys(value: &serde_json::Value, out: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                for (key, value) in map {
+                    out.push(key.clone());
+                    // Below `shares` the keys are activities.
+                    if key != "shares" {
+                        keys(value, out);
+                    }
+                }
+            }
+            serde_json::Value::Array(values) => values.iter().for_each(|value| keys(value, out)),
+            _ => {}
+        }
+    }
+    let documented = include_str!("../../../docs/bench-json.md");
+    let mut found = Vec::new();
+    keys(told, &mut found);
+    assert!(found.len() > at_least, "{found:?}");
+    for key in found {
+        assert!(documented.contains(&format!("`{key}`")), "docs/bench-json.md does not know {key}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Children of the command line, confined by prlimit(1) and setpriv(1).
+
+use super::common::sandbox::without_io_uring;
+use super::common::{fixture, skip, within};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use uringload::dataset::{Dataset, Folder};
+
+const BOUND: Duration = Duration::from_secs(60);
+const EPERM: i32 = libc::EPERM;
+const ENOSYS: i32 = libc::ENOSYS;
+
+const UNCONFINED: [&str; 0] = [];
+/// Root may lock without limit through this capability; 64 KiB is below what the smallest arena needs.
+const LITTLE_MEMLOCK: [&str; 5] =
+    ["prlimit", "--memlock=65536:65536", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
+const FEW_DESCRIPTORS: [&str; 2] = ["prlimit", "--nofile=64:64"];
+
+fn folder() -> (TempDir, Arc<dyn Dataset>) {
+    let root = TempDir::new().expect("a folder");
+    fixture::write_folder(root.path());
+    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    (root, dataset)
+}
+
+fn uringload(confined_by: &[&str], arguments: &[&str], root: &Path) -> Output {
+    let binary = env!("CARGO_BIN_EXE_uringload");
+    let mut words = confined_by.iter().copied().chain([binary]);
+    let mut command = Command::new(words.next().expect("the binary is the last"));
+    command.args(words).args(arguments).arg(root).stdin(Stdio::null());
+    let output = command.output().expect("the child starts");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// Whether the tools that confine children are here and may do so.
+fn can(confined_by: &[&str]) -> bool {
+    let mut words = confined_by.iter().copied().chain(["true"]);
+    let mut command = Command::new(words.next().expect("at least true"));
+    let done = command.args(words).stdin(Stdio::null()).output();
+    let can = done.as_ref().is_ok_and(|output| output.status.success());
+    if !can {
+        skip(format!("cannot confine a child with {confined_by:?}: {done:?}"));
+    }
+    can
+}
+
+/// `list` in this confinement gives every sample with the digest of its file.
+fn lists_all(confined_by: &[&str]) {
+    let (root, dataset) = folder();
+    let output = uringload(confined_by, &["list", "--digest", "sha256"], root.path());
+    let lines = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    let mut digests = BTreeMap::new();
+    for line in lines.lines() {
+        let sample: serde_json::Value = serde_json::from_str(line).expect("a JSON line a sample");
+        let digest = sample["columns"]["data"]["sha256"].as_str().or(sample["columns"][0]["sha256"].as_str());
+        digests.insert(sample["index"].as_u64().expect("an index"), digest.expect("a digest").to_owned());
+    }
+    assert_eq!(digests.len() as u64, dataset.len());
+    for (index, digest) in digests {
+        let path = dataset.files().path(uringload::dataset::FileId(index as u32));
+        let wanted = Sha256::digest(std::fs::read(&path).expect("a file"));
+        let wanted = wanted.iter().fold(String::new(), |mut hex, byte| {
+            write!(hex, "{byte:02x}").expect("a string takes all");
+            hex
+        });
+        assert_eq!(digest, wanted, "{path:?}");
+    }
+}
+
+/// The fallbacks that `bench --json` names in this confinement.
+fn fallbacks(confined_by: &[&str]) -> Vec<serde_json::Value> {
+    let (root, _dataset) = folder();
+    let json = root.path().join(".result.json");
+    let path = json.to_str().expect("UTF-8");
+    uringload(confined_by, &["bench", "--io", "direct", "--epochs", "1", "--json", path], root.path());
+    let result = std::fs::read(&json).expect("bench writes its JSON");
+    let result: serde_json::Value = serde_json::from_slice(&result).expect("JSON");
+    result["route"]["fallbacks"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn unconfined_children_list_all() {
+    within(BOUND, || lists_all(&UNCONFINED));
+}
+
+#[test]
+fn a_child_that_may_lock_little_memory() {
+    within(BOUND, || {
+        if can(&LITTLE_MEMLOCK) {
+            lists_all(&LITTLE_MEMLOCK);
+            let steps = fallbacks(&LITTLE_MEMLOCK);
+            let about_memlock = steps.iter().any(|step| step["remedy"].as_str().unwrap_or("").contains("ulimit -l"));
+            assert!(about_memlock, "{steps:?}");
+        }
+    });
+}
+
+#[test]
+fn a_child_with_few_descriptors() {
+    within(BOUND, || {
+        if can(&FEW_DESCRIPTORS) {
+            lists_all(&FEW_DESCRIPTORS);
+        }
+    });
+}
+
+#[test]
+fn children_without_io_uring() {
+    within(BOUND, || {
+        for errno in [EPERM, ENOSYS] {
+            without_io_uring(errno, || lists_all(&UNCONFINED));
+            let steps = without_io_uring(errno, || fallbacks(&UNCONFINED));
+            assert!(steps.iter().any(|step| step["errno"] == errno), "{steps:?}");
+        }
+    });
+}

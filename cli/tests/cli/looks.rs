@@ -1,0 +1,98 @@
+//! `doctor`, `inspect`, completions and man pages.
+
+use super::*;
+
+#[test]
+fn doctor_ends_as_it_says() {
+    let folder = folder(&[("a", 5000)]);
+    for arguments in ["doctor".to_owned(), format!("doctor {}", folder.path().display())] {
+        let output = run(&mut uringload(&format!("{arguments} --json")));
+        let told = json(&stdout(&output));
+        let degraded = told["degraded"].as_bool().unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(degraded)), "{told:#}");
+        let findings = told["findings"].as_array().unwrap();
+        let is_bad = |finding: &&serde_json::Value| finding["state"] == "degraded";
+        assert_eq!(findings.iter().any(|finding| is_bad(&finding)), degraded);
+        for finding in findings {
+            assert!(!finding["found"].as_str().unwrap().is_empty() && !finding["means"].as_str().unwrap().is_empty());
+        }
+        for bad in findings.iter().filter(is_bad) {
+            assert!(bad["remedy"].is_string(), "what to do is missing: {bad}");
+        }
+        for what in ["kernel", "io_uring", "confinement", "locked memory", "open files", "huge pages", "GPU"] {
+            assert!(findings.iter().any(|finding| finding["what"] == what), "{what} in {told:#}");
+        }
+        assert_eq!(told["route"].is_object(), arguments != "doctor");
+        let text = stdout(&run(&mut uringload(&arguments)));
+        assert_eq!(text.contains("!!"), degraded, "{text}");
+    }
+}
+
+#[test]
+fn inspect_counts_what_is_there() {
+    let folder = folder(&[("a/1", 100), ("a/2", 300), ("b/3", 200), (".hidden", 5)]);
+    let dir = folder.path().display();
+    let told = json(&expect(&mut uringload(&format!("inspect {dir} --json")), 0).0);
+    assert_eq!((&told["samples"], &told["bytes"], &told["classes"]), (&3.into(), &600.into(), &2.into()));
+    assert_eq!((&told["sample_bytes"]["least"], &told["sample_bytes"]["most"]), (&100.into(), &300.into()));
+    assert_eq!(told["left_out"][0]["count"], 1);
+    let (text, _) = expect(&mut uringload(&format!("inspect {dir}")), 0);
+    assert!(text.contains("3 in 3 files") && text.contains("hidden names"), "{text}");
+    let records = json(&expect(&mut uringload(&format!("inspect {dir}/a/2 --record-size 100 --json")), 0).0);
+    assert_eq!((&records["samples"], &records["columns"][0]["shape"][0]), (&3.into(), &100.into()));
+}
+
+/// Formats of shards show themselves by their index, and say how their columns are stored.
+#[test]
+fn inspect_knows_shards_by_their_index() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data");
+    let column = |told: &serde_json::Value, name: &str| {
+        let columns = told["columns"].as_array().unwrap();
+        columns.iter().find(|column| column["name"] == name).unwrap().clone()
+    };
+    let mds = json(&expect(&mut uringload(&format!("inspect {data}/mds --json")), 0).0);
+    assert_eq!((&mds["format"], &mds["samples"], &mds["files"]), (&"mds".into(), &10.into(), &4.into()));
+    assert_eq!(column(&mds, "fixed")["encoding"], "ndarray:uint16:2,3");
+    assert_eq!((&column(&mds, "deep")["dtype"], &column(&mds, "x_int8")["dtype"]), (&"f32".into(), &"i8".into()));
+    let (text, _) = expect(&mut uringload(&format!("inspect {data}/mds/0 {data}/mds/1")), 0);
+    assert!(text.contains("10 in 4 files") && text.contains("jpeg: u8 of any length (jpeg)"), "{text}");
+    let lit = json(&expect(&mut uringload(&format!("inspect {data}/litdata --json --format litdata")), 0).0);
+    assert_eq!((&lit["format"], &column(&lit, "score")["encoding"]), (&"litdata".into(), &"float".into()));
+    let blocks = format!("inspect {data}/litdata-tokens --block-size 16 --json");
+    let blocks = json(&expect(&mut uringload(&blocks), 0).0);
+    assert_eq!((&blocks["samples"], &blocks["left_out"][0]["count"]), (&9.into(), &3.into()));
+    let zipped = json(&expect(&mut uringload(&format!("inspect {data}/mds-zip/zstd --json")), 0).0);
+    assert!(zipped["units"]["count"].as_u64().is_some_and(|units| units > 0), "{zipped}");
+    // One of four shards is missing: its samples are, and the others are there.
+    let some = folder(&[]);
+    for name in ["index.json", "0/shard.00000.mds", "0/shard.00001.mds", "0/shard.00002.mds"] {
+        write(&some.path().join(name), &fs::read(format!("{data}/mds/{name}")).unwrap());
+    }
+    let some = some.path().display();
+    expect(&mut uringload(&format!("list {some}")), 1);
+    let (lines, _) = expect(&mut uringload(&format!("list {some} --allow-bad-shards")), 1);
+    let count = |what: &str| lines.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((lines.lines().count(), count("\"columns\""), count("1/shard.00000.mds")), (10, 7, 3), "{lines}");
+    for wrong in ["--format mds --record-size 5", "--format mds --block-size 5", "--format records"] {
+        expect(&mut uringload(&format!("inspect {data}/mds {wrong}")), 2);
+    }
+}
+
+#[test]
+fn completions_and_pages_know_every_command() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (script, _) = expect(&mut uringload(&format!("completions {shell}")), 0);
+        assert!(script.contains("doctor") && script.contains("emulate-step"), "{shell}");
+    }
+    let (page, _) = expect(&mut uringload("man"), 0);
+    assert!(page.contains(".TH uringload 1") && page.contains("130"), "{page}");
+    let out = tempfile::tempdir().unwrap();
+    expect(&mut uringload(&format!("man --out {}", out.path().display())), 0);
+    for command in
+        ["bench", "doctor", "index", "inspect", "list", "state", "state-show", "state-seek", "verify", "verify-order"]
+    {
+        let page = fs::read_to_string(out.path().join(format!("uringload-{command}.1"))).unwrap();
+        assert!(page.contains(".SH OPTIONS"), "{command}");
+    }
+    expect(&mut uringload("man --out /nonexistent"), 1);
+}

@@ -1,0 +1,126 @@
+//! The binary from the outside: what it prints, how it ends, what it leaves behind.
+
+// What the library's own tests make and measure with.
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+
+mod arrays;
+mod asked;
+mod bench;
+mod columnar;
+mod confined;
+mod device;
+mod ends;
+mod hdf5;
+mod lines;
+mod list;
+mod looks;
+mod pack;
+mod ranks;
+mod state;
+mod verify;
+mod verify_order;
+mod tar;
+mod tfrecord;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// What launchers set, and the tests may themselves be run by one.
+const RANK_VARIABLES: [&str; 6] =
+    ["RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"];
+
+/// The binary with these arguments, separated by blanks, and nobody who says which rank it is.
+fn uringload(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uringload"));
+    command.args(arguments.split_whitespace()).stdin(Stdio::null());
+    for name in RANK_VARIABLES {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// The binary as a user who is not root; `None`, said aloud, where that cannot be had.
+fn as_nobody(arguments: &str, test: &str) -> Option<Command> {
+    const NOBODY: u32 = 65534;
+    let mut command = uringload(arguments);
+    if !is_root() {
+        return Some(command);
+    }
+    command.uid(NOBODY).gid(NOBODY);
+    let mut probe = uringload("--version");
+    probe.uid(NOBODY).gid(NOBODY).stdout(Stdio::null());
+    match probe.status() {
+        Ok(status) if status.success() => Some(command),
+        _ => {
+            eprintln!("skipped: {test}: the binary is not to be run by another user");
+            None
+        }
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().expect("the binary starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("stdout is UTF-8")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("stderr is UTF-8")
+}
+
+/// Runs and expects this exit code; returns stdout and stderr.
+fn expect(command: &mut Command, code: i32) -> (String, String) {
+    let output = run(command);
+    let (out, err) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(code), "{command:?}\nstdout:\n{out}\nstderr:\n{err}");
+    (out, err)
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+/// A folder that everybody may read, with these files of the bytes that `content` gives for their names.
+fn folder(files: &[(&str, usize)]) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, len) in files {
+        write(&folder.path().join(name), &content(name, *len));
+    }
+    folder
+}
+
+/// Some files, and their folder as an argument.
+fn files(count: usize) -> (tempfile::TempDir, String) {
+    let names: Vec<String> = (0..count).map(|n| format!("{n:03}")).collect();
+    let files: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 10 + name.len())).collect();
+    let folder = folder(&files);
+    fs::create_dir(folder.path().join(".states")).unwrap();
+    let dir = folder.path().display().to_string();
+    (folder, dir)
+}
+
+fn indices(out: &str) -> Vec<u64> {
+    out.lines().map(|line| json(line)["index"].as_u64().unwrap()).collect()
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// Bytes that differ from file to file and from place to place.
+fn content(name: &str, len: usize) -> Vec<u8> {
+    let seed = name.bytes().fold(7_u32, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+    (0..len as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed).to_le_bytes()[3]).collect()
+}

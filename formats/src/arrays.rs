@@ -1,0 +1,455 @@
+//! Arrays of numbers in files of NumPy's and safetensors' formats: whole files, single arrays or rows as samples.
+
+mod table;
+mod units;
+
+use crate::fingerprint::Fingerprint;
+use crate::headers::{Source, example, has_extension, head, map_files};
+use crate::paths::{Index, header_thread_count, index, index_list, thread_count};
+use crate::{Check, DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Units, Value};
+use crate::{npy, npz, safetensors, zip};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use table::{At, Table};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Longest shape: NumPy's own limit.
+pub(super) const DIMENSIONS_MAX: usize = 64;
+/// Names that an error tells.
+const NAMES_TOLD: usize = 8;
+/// Files whose headers are held at once, before they go into the table.
+const FILES_AT_ONCE: u32 = 1 << 16;
+
+/// What arrays lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ArrayFormat {
+    /// `.npy`: one array a file, as `numpy.save` writes it.
+    Npy,
+    /// `.npz`: a zip archive of named `.npy` arrays, as `numpy.savez` and `numpy.savez_compressed` write it.
+    Npz,
+    /// `.safetensors`: named tensors behind a header of JSON.
+    Safetensors,
+}
+
+impl ArrayFormat {
+    /// All of them.
+    pub const ALL: [ArrayFormat; 3] = [ArrayFormat::Npy, ArrayFormat::Npz, ArrayFormat::Safetensors];
+
+    /// The name, which is the extension of its files too: "npy".
+    pub const fn name(self) -> &'static str {
+        match self {
+            ArrayFormat::Npy => "npy",
+            ArrayFormat::Npz => "npz",
+            ArrayFormat::Safetensors => "safetensors",
+        }
+    }
+
+    /// The format that a file shows by its name and by its first bytes, which must agree; or a folder with nothing but
+    /// files of one of these formats in it.
+    pub fn detect(path: &Path) -> Option<ArrayFormat> {
+        ArrayFormat::ALL.into_iter().find(|format| {
+            let file = example(path, |name| has_extension(name, format.name()));
+            file.is_some_and(|file| format.begins(&head(&file)))
+        })
+    }
+
+    fn begins(self, head: &[u8]) -> bool {
+        match self {
+            ArrayFormat::Npy => head.starts_with(npy::MAGIC),
+            // An archive without a member begins with its end.
+            ArrayFormat::Npz => head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06"),
+            ArrayFormat::Safetensors => head.get(8) == Some(&b'{'),
+        }
+    }
+
+    fn find(self, source: &Source, names: &[String]) -> Result<Listing> {
+        match self {
+            ArrayFormat::Npy => {
+                let array = npy::read(source, 0..source.size())?;
+                Ok(Listing { found: vec![Found { name: DATA.to_owned(), array }], others: Vec::new() })
+            }
+            ArrayFormat::Npz => npz::find(source, names),
+            ArrayFormat::Safetensors => safetensors::find(source, names),
+        }
+    }
+}
+
+/// Name of the column where arrays have no names of their own, or are samples each.
+const DATA: &str = "data";
+
+/// What is a sample of [`Arrays`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArraySamples {
+    /// A file: a column for each array in it. All files have the same arrays.
+    #[default]
+    Files,
+    /// A row: `array[i]` for each array of a file, a column each. The arrays of a file have the same number of rows.
+    Rows,
+    /// An array: a single column "data", whatever the arrays are called. All arrays have one type.
+    Arrays,
+}
+
+/// How [`Arrays`] are opened.
+#[derive(Clone, Debug, Default)]
+pub struct ArrayOptions {
+    /// What is a sample.
+    pub samples: ArraySamples,
+    /// The arrays that are wanted, by name; others are as if they were not there. Empty: all. Arrays of `.npy` files
+    /// are called "data".
+    pub names: Vec<String>,
+    /// Threads that look for files and read their headers; 0 chooses by the machine.
+    pub threads: usize,
+}
+
+/// Arrays of numbers in `.npy`, `.npz` or `.safetensors` files.
+///
+/// # Which files
+/// The same paths, patterns and order as [`Folder`](super::Folder). Files with another extension are left out and
+/// counted in [`skipped`](Arrays::skipped), unless some file was named by itself: then all are taken.
+///
+/// # What is checked, and when
+/// Opening reads the header of every file, by several threads, and checks all that the reference readers check: magic,
+/// version, lengths, types, shapes, and that arrays and file are equally long. Nothing is allocated by what a header
+/// claims. Objects (pickle), structures, encrypted members and those compressed otherwise than by deflate, Fortran
+/// order and big endian numbers are refused, each with what to do about it. Check sums of stored zip members are
+/// looked at by `uringload::verify` alone, those of deflated ones when they are inflated.
+///
+/// # Deflated arrays
+/// No part of a deflated member of a `.npz` can be read by itself: the member is a unit (see [`Units`]), read and
+/// inflated as a whole, so that each that is in use takes memory for its array. Rows of it are slices of that. Orders
+/// that stay with a file for a while inflate it once for many rows; any other order does it again and again. What is to
+/// be read by rows in any order is better written by `numpy.savez`.
+///
+/// # Shapes
+/// A column whose values all have one shape has this shape. Where shapes differ, the column is
+/// [`Ragged`](super::Shape::Ragged): its values are the elements in row-major order, and
+/// [`shape_of`](Arrays::shape_of) tells the shape of each.
+///
+/// # Memory
+/// Beside the table of files, 12 bytes a file and column where files or rows are samples (and 8 more a file for rows);
+/// 12 bytes and the name for each array where arrays are. 40 bytes more for each deflated array.
+#[derive(Debug)]
+pub struct Arrays {
+    format: ArrayFormat,
+    samples: ArraySamples,
+    files: FileTable,
+    table: Table,
+    schema: Schema,
+    skipped: Vec<Skipped>,
+    fingerprint: OnceLock<u64>,
+    /// The arrays that are wanted; all, where none is named.
+    names: Vec<String>,
+}
+
+impl Arrays {
+    /// Opens folders, files and patterns.
+    ///
+    /// # Errors
+    /// As [`Folder::open`](super::Folder::open); for the first file whose content is bad `Corrupt`, `Truncated`, or
+    /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where the arrays do not fit together
+    /// as samples or a name is not there; `Empty` where there is no sample.
+    pub fn open<P: AsRef<Path>>(format: ArrayFormat, paths: &[P], options: &ArrayOptions) -> Result<Arrays> {
+        let mut index = index(paths, thread_count(options.threads))?;
+        if !index.has_single_files {
+            index = only_with_extension(index, format)?;
+        }
+        Arrays::from_index(format, index, options)
+    }
+
+    /// Opens the files `names`, which are relative to `root`, in their order.
+    ///
+    /// # Errors
+    /// As [`Arrays::open`], and for the first name that is not there or no regular file.
+    pub fn from_list<P: AsRef<Path> + Sync>(
+        format: ArrayFormat,
+        root: impl AsRef<Path>,
+        names: &[P],
+        options: &ArrayOptions,
+    ) -> Result<Arrays> {
+        let index = index_list(root.as_ref(), names, thread_count(options.threads))?;
+        Arrays::from_index(format, index, options)
+    }
+
+    fn from_index(format: ArrayFormat, index: Index, options: &ArrayOptions) -> Result<Arrays> {
+        let mut names = HashSet::new();
+        if let Some(twice) = options.names.iter().find(|name| !names.insert(*name)) {
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("array {twice:?} is wanted twice")));
+        }
+        let Index { files, skips, .. } = index;
+        let threads = header_thread_count(options.threads);
+        let mut table = Table::new(options.samples);
+        let end = files.len() as u32;
+        for start in (0..end).step_by(FILES_AT_ONCE as usize) {
+            let range = start..end.min(start.saturating_add(FILES_AT_ONCE));
+            let listings =
+                map_files(range.clone(), threads, |file| format.find(&Source::open(&files, file)?, &options.names))?;
+            for (file, listing) in range.zip(listings) {
+                let added = table.add(file, listing, &options.names);
+                added.map_err(|error| error.with_file(files.path(FileId(file))))?;
+            }
+        }
+        if table.len() == 0 {
+            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            return Err(Error::new(ErrorKind::Empty, format!("no .{} file has a sample in", format.name()))
+                .with_file(place)
+                .with_remedy(match options.names.is_empty() {
+                    true => "look at the shapes".into(),
+                    false => format!("look at the shapes, and at the names that are wanted: {:?}", options.names),
+                }));
+        }
+        table.finish();
+        let fields = table.fields().collect::<Vec<Field>>();
+        let samples = options.samples;
+        Ok(Arrays {
+            format,
+            samples,
+            files,
+            table,
+            schema: Schema { fields },
+            skipped: skips.into_vec(),
+            fingerprint: OnceLock::new(),
+            names: options.names.clone(),
+        })
+    }
+
+    /// What was left out, by reason.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// What is a sample.
+    pub fn samples(&self) -> ArraySamples {
+        self.samples
+    }
+
+    /// The shape of a sample's value of field number `field`, also where the column is ragged.
+    pub fn shape_of(&self, id: SampleId, field: usize) -> &[u64] {
+        self.table.shape_of(id.0, field)
+    }
+
+    /// The file that a sample lies in, and its number there, from 0.
+    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
+        let (file, number) = self.table.locate(id.0);
+        // Fits: the table has no more files than the file table.
+        (FileId(file as u32), number)
+    }
+}
+
+/// Leaves out the files whose names do not end as those of the format do.
+fn only_with_extension(index: Index, format: ArrayFormat) -> Result<Index> {
+    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
+    let index = index.retain(|name| has_extension(name, format.name()), |_| true);
+    if index.files.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, format!("there is no .{} file in", format.name()))
+            .with_file(place)
+            .with_remedy(format!("left out: {}", index.skips.describe())));
+    }
+    Ok(index)
+}
+
+impl Dataset for Arrays {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn format(&self) -> &'static str {
+        self.format.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        let (file, _) = self.locate(id);
+        out.extend(self.table.places(id.0).filter_map(|(at, len)| match at {
+            At::File(offset) => Some(Span { file, offset, len }),
+            At::Unit(..) => None,
+        }));
+    }
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        if self.units().is_none() {
+            out.values.extend(raw.iter().cloned().map(Value::Bytes));
+            return Ok(());
+        }
+        let is_span = |&(at, _): &(At, u64)| matches!(at, At::File(_));
+        let (spans, units) = raw.split_at(self.table.places(id.0).filter(is_span).count().min(raw.len()));
+        let (mut spans, mut units) = (spans.iter(), units.iter());
+        for (at, len) in self.table.places(id.0) {
+            let value = match at {
+                At::File(_) => spans.next().cloned(),
+                // Fits where it lies in the unit.
+                At::Unit(_, at) => units
+                    .next()
+                    .filter(|unit| at + len <= unit.len() as u64)
+                    .map(|unit| unit.slice(at as usize..(at + len) as usize)),
+            };
+            let value = value.ok_or_else(|| {
+                let file = self.files.path(self.locate(id).0);
+                Error::new(ErrorKind::Corrupt, "a deflated array is shorter than its header says in").with_file(file)
+            })?;
+            out.values.push(Value::Bytes(value));
+        }
+        Ok(())
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        self.table.has_units().then_some(self)
+    }
+
+    /// The file, and behind a "#" the row or the array's name.
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        let (file, number) = self.locate(id);
+        out.extend_from_slice(self.files.name(file));
+        let written = match self.samples {
+            ArraySamples::Files => Ok(()),
+            ArraySamples::Rows => write!(out, "#{number}"),
+            ArraySamples::Arrays => write!(out, "#{}", self.table.name_of(id.0)),
+        };
+        written.expect("a Vec takes everything");
+    }
+
+    fn bytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
+    fn largest(&self, count: u64) -> u64 {
+        self.table.largest(count)
+    }
+
+    /// FNV-1a over the format, what is a sample, names, types and places of all columns, and names and sizes of all
+    /// files in order.
+    fn fingerprint(&self) -> u64 {
+        *self.fingerprint.get_or_init(|| {
+            let mut fingerprint = Fingerprint::new(self.format.name());
+            fingerprint.number(match self.samples {
+                ArraySamples::Files => 0,
+                ArraySamples::Rows => 1,
+                ArraySamples::Arrays => 2,
+            });
+            self.table.fingerprint(&mut fingerprint);
+            fingerprint.files(&self.files);
+            fingerprint.finish()
+        })
+    }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        Some(self.table.elements(id.0, field))
+    }
+
+    fn plain_field(&self) -> Option<usize> {
+        (self.schema.fields.len() == 1 && self.units().is_none()).then_some(0)
+    }
+
+    /// What lies in the file as it is, is a slice of it.
+    fn parse_reads_bytes(&self) -> bool {
+        self.units().is_some()
+    }
+
+    /// The CRC-32 of every member of a zip archive, also of those that are not wanted.
+    fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+        match self.format {
+            ArrayFormat::Npz => {
+                let name_of = |member: &str| member.strip_suffix(npz::SUFFIX).unwrap_or(member).to_owned();
+                let wanted = |member: &str| self.names.is_empty() || self.names.contains(&name_of(member));
+                zip::checks(&Source::open(&self.files, file)?, file, wanted, out)
+            }
+            ArrayFormat::Npy | ArrayFormat::Safetensors => Ok(()),
+        }
+    }
+
+    /// Every file is a shard, where it holds more than one sample by its nature.
+    fn shards(&self) -> &[u64] {
+        self.table.ends()
+    }
+}
+
+/// An array that lies in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Array {
+    pub(super) dtype: DType,
+    /// Every product of its lengths fits into 63 bits, see [`array_bytes`].
+    pub(super) shape: Vec<u64>,
+    /// First byte of the elements in the file, or in what the array is deflated to.
+    pub(super) offset: u64,
+    /// Where it is deflated, if it is.
+    pub(super) deflated: Option<Deflated>,
+}
+
+/// Bytes of a file that inflate to an array with its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Deflated {
+    /// First of the bytes in the file.
+    pub(super) start: u64,
+    /// Their number.
+    pub(super) stored: u64,
+    /// Number of the bytes that they inflate to, which the header of the array agrees with.
+    pub(super) bytes: u64,
+    /// CRC-32 of these.
+    pub(super) crc: u32,
+}
+
+/// An array with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) array: Array,
+}
+
+/// The arrays of a file.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// Those that are wanted, in the order of the file.
+    pub(super) found: Vec<Found>,
+    /// Names of some others, for messages.
+    pub(super) others: Vec<String>,
+}
+
+impl Listing {
+    /// Whether an array is wanted; notes the name if it is not.
+    pub(super) fn takes(&mut self, name: &str, wanted: &[String]) -> bool {
+        let is_wanted = wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
+        if !is_wanted && self.others.len() < NAMES_TOLD {
+            self.others.push(name.to_owned());
+        }
+        is_wanted
+    }
+}
+
+/// Bytes of an array; `None` if a product of its lengths other than 0 does not fit into what a file can have, so that
+/// the product of any of them may be taken where this is `Some`.
+pub(super) fn array_bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
+    let lengths = || shape.iter().copied();
+    let bytes = lengths().filter(|&len| len > 0).try_fold(dtype.size(), u64::checked_mul)?;
+    if bytes > i64::MAX as u64 {
+        return None;
+    }
+    Some(if lengths().any(|len| len == 0) { 0 } else { bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_hostile_shapes() {
+        assert_eq!(array_bytes(DType::F32, &[3, 4]), Some(48));
+        assert_eq!(array_bytes(DType::F64, &[]), Some(8));
+        assert_eq!(array_bytes(DType::U8, &[0, 5]), Some(0));
+        assert_eq!(array_bytes(DType::U8, &[1 << 62]), Some(1 << 62));
+        for shape in [&[1 << 63][..], &[1 << 32, 1 << 32], &[0, 1 << 62, 1 << 62], &[u64::MAX], &[1 << 61, 1, 4]] {
+            assert_eq!(array_bytes(DType::U8, shape), None, "{shape:?}");
+        }
+        assert_eq!(array_bytes(DType::U64, &[1 << 60]), None);
+    }
+}

@@ -1,0 +1,472 @@
+//! Where every value lies: a group (a file, or an array) for each sample or run of rows, and in it a place a column.
+
+use super::{Array, ArraySamples, DATA, Deflated, Found, Listing, NAMES_TOLD};
+use crate::fingerprint::Fingerprint;
+use crate::{DType, Field, FileId, Shape, UnitId};
+use std::collections::{HashMap, HashSet};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Columns that a sample may have: a checkpoint of a model with a column for each weight is a mistake.
+const COLUMNS_MAX: usize = 4096;
+
+/// Where every value lies.
+#[derive(Debug)]
+pub(super) struct Table {
+    samples: ArraySamples,
+    columns: Vec<Column>,
+    /// A group has a place for each column.
+    places: Vec<Place>,
+    units: Vec<Unit>,
+    /// The most bytes that a unit has, inflated and as it is stored.
+    largest_unit: (u64, u64),
+    shapes: Shapes,
+    /// Samples in the files up to and with each; empty where each file is one sample.
+    ends: Vec<u64>,
+    /// Names of the groups, where arrays are samples.
+    names: Vec<Box<str>>,
+    bytes: u64,
+    /// Of the values that lie in files as they are.
+    span_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Column {
+    name: String,
+    dtype: DType,
+    shape: ColumnShape,
+}
+
+/// Which shapes the values of a column have.
+#[derive(Clone, Copy, Debug)]
+enum ColumnShape {
+    /// There is no value yet.
+    Unknown,
+    One(u32),
+    Many,
+}
+
+/// Where a value begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// At this byte of its file.
+    File(u64),
+    /// At this byte of a unit.
+    Unit(UnitId, u64),
+}
+
+impl At {
+    fn plus(self, bytes: u64) -> At {
+        // Fits: the value ends at or before the end of the file or unit.
+        match self {
+            At::File(at) => At::File(at + bytes),
+            At::Unit(unit, at) => At::Unit(unit, at + bytes),
+        }
+    }
+}
+
+/// A value, or the first of a run of rows. Packed to 12 bytes: there may be many millions.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The low and the high half of an offset in a file, or a unit and an offset in it with [`IN_UNIT`].
+    offset: [u32; 2],
+    /// Of a value, or of a row.
+    shape: u32,
+}
+
+/// Offsets in files stay below 2^63, and those in units are the length of a `.npy` header.
+const IN_UNIT: u32 = 1 << 31;
+
+impl Place {
+    fn new(at: At, shape: u32) -> Place {
+        let offset = match at {
+            At::File(offset) => [offset as u32, (offset >> 32) as u32],
+            At::Unit(unit, offset) => [unit.0, offset as u32 | IN_UNIT],
+        };
+        Place { offset, shape }
+    }
+
+    fn at(self) -> At {
+        let [low, high] = self.offset;
+        match high & IN_UNIT {
+            0 => At::File(u64::from(low) | u64::from(high) << 32),
+            _ => At::Unit(UnitId(low), u64::from(high & !IN_UNIT)),
+        }
+    }
+}
+
+/// An array that is deflated, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit {
+    pub(super) file: FileId,
+    pub(super) deflated: Deflated,
+    /// Number of its place, by which its name is found.
+    place: usize,
+}
+
+/// Shapes, each once.
+#[derive(Debug, Default)]
+struct Shapes {
+    known: Vec<(Vec<u64>, u64)>,
+    numbers: HashMap<Vec<u64>, u32>,
+}
+
+impl Shapes {
+    fn number(&mut self, shape: &[u64]) -> Option<u32> {
+        if let Some(&number) = self.numbers.get(shape) {
+            return Some(number);
+        }
+        let number = u32::try_from(self.known.len()).ok()?;
+        self.known.push((shape.to_vec(), shape.iter().product()));
+        self.numbers.insert(shape.to_vec(), number);
+        Some(number)
+    }
+
+    fn elements(&self, place: Place) -> u64 {
+        self.known[place.shape as usize].1
+    }
+}
+
+impl Table {
+    pub(super) fn new(samples: ArraySamples) -> Table {
+        Table {
+            samples,
+            columns: Vec::new(),
+            places: Vec::new(),
+            units: Vec::new(),
+            largest_unit: (0, 0),
+            shapes: Shapes::default(),
+            ends: Vec::new(),
+            names: Vec::new(),
+            bytes: 0,
+            span_bytes: 0,
+        }
+    }
+
+    /// Adds the arrays of the next file.
+    pub(super) fn add(&mut self, file: u32, listing: Listing, wanted: &[String]) -> Result<()> {
+        if self.samples == ArraySamples::Arrays {
+            return self.add_arrays(file, listing.found);
+        }
+        if self.columns.is_empty() {
+            self.begin(&listing, wanted)?;
+        }
+        let found = self.in_order(listing)?;
+        let mut rows: Option<u64> = None;
+        for (column, Found { name, array }) in found.into_iter().enumerate() {
+            let value_shape = match (self.samples, array.shape.split_first()) {
+                (ArraySamples::Rows, Some((&len, row))) => {
+                    if rows.replace(len).is_some_and(|rows| rows != len) {
+                        return Err(unfit(format!("array {name:?} has {len} rows and others have not, in"))
+                            .with_remedy("name the arrays that have the same number of rows"));
+                    }
+                    // Such rows would cost nothing, and a header of 100 bytes could have 2^62 of them.
+                    if len > 0 && row.contains(&0) {
+                        return Err(unfit(format!("the rows of array {name:?} have no elements in")));
+                    }
+                    row
+                }
+                (ArraySamples::Rows, None) => {
+                    return Err(unfit(format!("array {name:?} is a single number and has no rows, in"))
+                        .with_remedy("take files as samples, or name another array"));
+                }
+                _ => &array.shape[..],
+            };
+            self.push(file, column, &array, value_shape, rows != Some(0))?;
+        }
+        let rows = rows.unwrap_or(1);
+        self.count(self.places.len() / self.columns.len() - 1, rows);
+        if self.samples == ArraySamples::Rows {
+            self.end_file(rows)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the bytes of a group of so many samples.
+    fn count(&mut self, group: usize, samples: u64) {
+        let bytes = self.group_bytes(group, |_| true).saturating_mul(samples);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.span_bytes = self.span_bytes.saturating_add(self.group_bytes(group, is_in_file).saturating_mul(samples));
+    }
+
+    fn add_arrays(&mut self, file: u32, found: Vec<Found>) -> Result<()> {
+        let count = found.len() as u64;
+        for Found { name, array } in found {
+            if self.columns.is_empty() {
+                self.columns.push(Column { name: DATA.to_owned(), dtype: array.dtype, shape: ColumnShape::Unknown });
+            }
+            let dtype = self.columns[0].dtype;
+            if array.dtype != dtype {
+                let first = &self.names[0];
+                let doing =
+                    format!("array {name:?} is of {}, and {first:?} of {dtype}; a column has one type:", array.dtype);
+                return Err(unfit(doing).with_remedy("name arrays of one type, or take files as samples"));
+            }
+            self.push(file, 0, &array, &array.shape, true)?;
+            self.names.push(name.into());
+            self.count(self.places.len() - 1, 1);
+        }
+        self.end_file(count)
+    }
+
+    /// Makes the columns as the first file has them.
+    fn begin(&mut self, listing: &Listing, wanted: &[String]) -> Result<()> {
+        let found = &listing.found;
+        let column =
+            |found: &Found| Column { name: found.name.clone(), dtype: found.array.dtype, shape: ColumnShape::Unknown };
+        if wanted.is_empty() {
+            self.columns = found.iter().map(column).collect();
+        } else {
+            for name in wanted {
+                let found = found.iter().find(|found| found.name == *name).ok_or_else(|| lacks(name, listing))?;
+                self.columns.push(column(found));
+            }
+        }
+        if self.columns.is_empty() {
+            return Err(unfit("there is no array in").with_remedy("leave the file out"));
+        }
+        if self.columns.len() > COLUMNS_MAX {
+            let doing = format!("a sample would have {} columns ({COLUMNS_MAX} are allowed):", self.columns.len());
+            return Err(unfit(doing).with_remedy("name the arrays that are wanted, or take arrays as samples"));
+        }
+        Ok(())
+    }
+
+    /// The arrays of a file in the order of the columns.
+    fn in_order(&self, listing: Listing) -> Result<Vec<Found>> {
+        let found = &listing.found;
+        let is_in_order = found.len() == self.columns.len()
+            && found.iter().zip(&self.columns).all(|(found, column)| found.name == column.name);
+        let found = if is_in_order {
+            listing.found
+        } else {
+            let names: HashSet<&str> = found.iter().map(|found| found.name.as_str()).collect();
+            if let Some(column) = self.columns.iter().find(|column| !names.contains(column.name.as_str())) {
+                return Err(lacks(&column.name, &listing));
+            }
+            let mut named: HashMap<String, Found> =
+                listing.found.into_iter().map(|found| (found.name.clone(), found)).collect();
+            let ordered = self.columns.iter().filter_map(|column| named.remove(&column.name)).collect();
+            if let Some(name) = named.into_keys().min() {
+                let doing = format!("array {name:?} is not in the files before it, but in");
+                return Err(unfit(doing).with_remedy("name the arrays that are wanted"));
+            }
+            ordered
+        };
+        let other = found.iter().zip(&self.columns).find(|(found, column)| found.array.dtype != column.dtype);
+        if let Some((Found { name, array }, column)) = other {
+            let doing = format!("array {name:?} is of {} and not, as before, of {} in", array.dtype, column.dtype);
+            return Err(unfit(doing).with_remedy("write all files with one type, or name another array"));
+        }
+        Ok(found)
+    }
+
+    /// Adds a value, or a run of rows, of the shape `shape`; `counts` unless it is a run without a row.
+    fn push(&mut self, file: u32, column: usize, array: &Array, shape: &[u64], counts: bool) -> Result<()> {
+        let number = self.shapes.number(shape).ok_or_else(|| unfit("more than 2^32 different shapes, the last in"))?;
+        let at = match array.deflated {
+            None => At::File(array.offset),
+            Some(deflated) => {
+                let unit = u32::try_from(self.units.len()).map_err(|_| unfit("more than 2^32 deflated arrays, in"))?;
+                let (bytes, stored) = self.largest_unit;
+                self.largest_unit = (bytes.max(deflated.bytes), stored.max(deflated.stored));
+                self.units.push(Unit { file: FileId(file), deflated, place: self.places.len() });
+                At::Unit(UnitId(unit), array.offset)
+            }
+        };
+        self.places.push(Place::new(at, number));
+        let shape = &mut self.columns[column].shape;
+        match *shape {
+            // A file without a row has no value that could have another shape.
+            _ if !counts => {}
+            ColumnShape::Unknown => *shape = ColumnShape::One(number),
+            ColumnShape::One(other) if other != number => *shape = ColumnShape::Many,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_file(&mut self, samples: u64) -> Result<()> {
+        let end = self.ends.last().copied().unwrap_or(0).checked_add(samples);
+        self.ends.push(end.ok_or_else(|| unfit("more than 2^64 samples, the last of them in"))?);
+        Ok(())
+    }
+
+    /// Gives back what only adding files needs.
+    pub(super) fn finish(&mut self) {
+        self.shapes.numbers = HashMap::new();
+        self.shapes.known.shrink_to_fit();
+        self.places.shrink_to_fit();
+        self.units.shrink_to_fit();
+        self.ends.shrink_to_fit();
+        self.names.shrink_to_fit();
+    }
+
+    /// Number of samples.
+    pub(super) fn len(&self) -> u64 {
+        match self.samples {
+            ArraySamples::Files => (self.places.len() / self.columns.len().max(1)) as u64,
+            _ => self.ends.last().copied().unwrap_or(0),
+        }
+    }
+
+    /// The columns, once there is a sample.
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
+        self.columns.iter().map(|column| {
+            let shape = match column.shape {
+                ColumnShape::One(number) => Shape::Fixed(self.shapes.known[number as usize].0.clone()),
+                ColumnShape::Unknown | ColumnShape::Many => Shape::Ragged,
+            };
+            Field { name: column.name.clone(), dtype: column.dtype, shape }
+        })
+    }
+
+    pub(super) fn ends(&self) -> &[u64] {
+        &self.ends
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The file of a sample by number, and the sample's number in it.
+    pub(super) fn locate(&self, id: u64) -> (usize, u64) {
+        if self.samples == ArraySamples::Files {
+            return (id as usize, 0);
+        }
+        super::super::locate(&self.ends, id)
+    }
+
+    /// Where the values of a sample lie: first byte and length of each column's.
+    pub(super) fn places(&self, id: u64) -> impl Iterator<Item = (At, u64)> {
+        let (group, row) = self.group(id);
+        self.group_places(group).iter().zip(&self.columns).map(move |(&place, column)| {
+            let len = self.value_bytes(place, column);
+            (place.at().plus(row * len), len)
+        })
+    }
+
+    pub(super) fn shape_of(&self, id: u64, column: usize) -> &[u64] {
+        let place = self.group_places(self.group(id).0)[column];
+        &self.shapes.known[place.shape as usize].0
+    }
+
+    pub(super) fn elements(&self, id: u64, column: usize) -> u64 {
+        self.shapes.elements(self.group_places(self.group(id).0)[column])
+    }
+
+    pub(super) fn name_of(&self, id: u64) -> &str {
+        &self.names[id as usize]
+    }
+
+    pub(super) fn has_units(&self) -> bool {
+        !self.units.is_empty()
+    }
+
+    /// The units, in the order of their numbers.
+    pub(super) fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    /// The most bytes that a unit has, inflated and as it is stored.
+    pub(super) fn largest_unit(&self) -> (u64, u64) {
+        self.largest_unit
+    }
+
+    /// The name of the array that a unit is.
+    pub(super) fn unit_name(&self, unit: &Unit) -> &str {
+        match self.samples {
+            ArraySamples::Arrays => &self.names[unit.place],
+            _ => &self.columns[unit.place % self.columns.len()].name,
+        }
+    }
+
+    /// The bytes in files of the `count` samples that have most of them.
+    pub(super) fn largest(&self, count: u64) -> u64 {
+        if count >= self.len() {
+            return self.span_bytes;
+        }
+        if self.units.is_empty() && self.columns.iter().all(|column| matches!(column.shape, ColumnShape::One(_))) {
+            return count.saturating_mul(self.places(0).map(|(_, len)| len).sum());
+        }
+        // Bytes of a sample, and number of such samples.
+        let group = |group: usize| match self.samples {
+            ArraySamples::Rows => (self.group_bytes(group, is_in_file), self.rows(group)),
+            _ => (self.group_bytes(group, is_in_file), 1),
+        };
+        let mut groups: Vec<(u64, u64)> = (0..self.places.len() / self.columns.len()).map(group).collect();
+        groups.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left = count;
+        let mut sum: u64 = 0;
+        for (bytes, samples) in groups {
+            let taken = samples.min(left);
+            sum = sum.saturating_add(bytes.saturating_mul(taken));
+            left -= taken;
+        }
+        sum
+    }
+
+    pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
+        fingerprint.number(self.columns.len() as u64);
+        for column in &self.columns {
+            fingerprint.bytes(column.name.as_bytes());
+            fingerprint.bytes(column.dtype.name().as_bytes());
+        }
+        fingerprint.number(self.ends.len() as u64);
+        self.ends.iter().for_each(|&end| fingerprint.number(end));
+        for place in &self.places {
+            match place.at() {
+                At::File(offset) => fingerprint.number(offset),
+                At::Unit(unit, offset) => {
+                    let Deflated { start, stored, bytes, crc } = self.units[unit.0 as usize].deflated;
+                    [offset, start, stored, bytes, crc.into()].into_iter().for_each(|part| fingerprint.number(part));
+                }
+            }
+            let shape = &self.shapes.known[place.shape as usize].0;
+            fingerprint.number(shape.len() as u64);
+            shape.iter().for_each(|&len| fingerprint.number(len));
+        }
+        self.names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
+    }
+
+    /// The group of a sample, and its row there.
+    fn group(&self, id: u64) -> (usize, u64) {
+        match self.samples {
+            ArraySamples::Rows => self.locate(id),
+            _ => (id as usize, 0),
+        }
+    }
+
+    fn rows(&self, file: usize) -> u64 {
+        self.ends[file] - if file == 0 { 0 } else { self.ends[file - 1] }
+    }
+
+    fn group_places(&self, group: usize) -> &[Place] {
+        &self.places[group * self.columns.len()..][..self.columns.len()]
+    }
+
+    /// Bytes of one sample of a group, of those values whose places are wanted.
+    fn group_bytes(&self, group: usize, is_wanted: impl Fn(&Place) -> bool) -> u64 {
+        let values = self.group_places(group).iter().zip(&self.columns).filter(|(place, _)| is_wanted(place));
+        values.fold(0, |sum: u64, (&place, column)| sum.saturating_add(self.value_bytes(place, column)))
+    }
+
+    fn value_bytes(&self, place: Place, column: &Column) -> u64 {
+        // Fits: `array_bytes` has seen the whole array.
+        self.shapes.elements(place) * column.dtype.size()
+    }
+}
+
+fn is_in_file(place: &Place) -> bool {
+    matches!(place.at(), At::File(_))
+}
+
+/// Arrays that cannot be samples of one dataset. The file is named by the caller.
+fn unfit(doing: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, doing)
+}
+
+fn lacks(name: &str, listing: &Listing) -> Error {
+    let found = listing.found.iter().map(|found| &found.name);
+    let names: Vec<&str> = found.chain(&listing.others).take(NAMES_TOLD).map(String::as_str).collect();
+    unfit(format!("there is no array {name:?} in")).with_remedy(format!("there is: {}", names.join(", ")))
+}

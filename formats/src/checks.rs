@@ -1,0 +1,244 @@
+//! Sums and hashes that formats keep beside their bytes: how they are declared, and whether they are right.
+
+#[cfg(feature = "hashes")]
+mod hashes;
+
+use crate::headers::Source;
+use crate::parallel::in_parallel;
+use crate::paths::thread_count;
+use crate::{Dataset, FileId, FileTable, Span};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::path::PathBuf;
+use uringload_core::{Error, Result};
+
+/// A sum or hash of some bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The bytes.
+    pub span: Span,
+    /// What they are, in words: "the shard", "the member \"x.npy\"".
+    pub what: String,
+    /// How it is computed: "crc32", "crc32c"; with the feature `hashes` also what Python's `hashlib` and `xxhash` call
+    /// so: "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_224" to "sha3_512", "blake2b", "blake2s",
+    /// "xxh32", "xxh64", "xxh3_64", "xxh3_128", "xxh128". Others are told as not checked.
+    pub algorithm: Cow<'static, str>,
+    /// What it should be, in hexadecimal digits, the most significant first.
+    pub expected: String,
+}
+
+/// What came of a check.
+#[derive(Debug)]
+enum Outcome {
+    Right,
+    Wrong(Error),
+    /// Nobody knows how to compute it.
+    Unknown,
+}
+
+/// What came of the checks of some files.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Checks that were done.
+    pub done: u64,
+    /// Bytes that were read for them.
+    pub bytes: u64,
+    /// What is wrong, in the order of the files.
+    pub wrong: Vec<Error>,
+    /// What nobody knows how to compute: the algorithm, how often, and in which file first.
+    pub unknown: Vec<(String, u64, PathBuf)>,
+    /// Whether it was ended before all was done.
+    pub is_cut: bool,
+}
+
+/// Does the checks that a dataset declares of all its files, several files at once. `passed` is told, on any thread, of
+/// bytes that were read or need not be; false from it is the end.
+pub fn check_all(dataset: &dyn Dataset, passed: &(dyn Fn(u64) -> bool + Sync)) -> Checked {
+    let (files, threads) = (dataset.files().len(), thread_count(0));
+    // Few large files are shared out one by one; of millions of small ones there are no more results than of these.
+    let step = (files / (threads * SHARES)).clamp(1, FILES_AT_ONCE);
+    let starts: Vec<usize> = (0..files).step_by(step).collect();
+    let of_some = |&start: &usize| {
+        let mut checked = Checked::default();
+        // Fits: a table has fewer than 2^32 files.
+        (start..files.min(start + step)).for_each(|file| checked.file(dataset, FileId(file as u32), passed));
+        checked
+    };
+    in_parallel(&starts, threads, of_some).into_iter().fold(Checked::default(), Checked::and)
+}
+
+/// Pieces that each thread gets of many files.
+const SHARES: usize = 64;
+/// Files of a piece at most.
+const FILES_AT_ONCE: usize = 4096;
+
+impl Checked {
+    /// Does the checks of a file, reading bytes that several are of once.
+    fn file(&mut self, dataset: &dyn Dataset, file: FileId, passed: &dyn Fn(u64) -> bool) {
+        if self.is_cut {
+            return;
+        }
+        let (files, mut checks) = (dataset.files(), Vec::new());
+        if let Err(error) = dataset.checks(file, &mut checks) {
+            self.wrong.push(error);
+        }
+        let read = Cell::new(0);
+        let counted = |bytes: u64| {
+            read.set(read.get() + bytes);
+            passed(bytes)
+        };
+        for group in checks.chunk_by(|a, b| a.span == b.span) {
+            match Source::open(files, file).and_then(|source| run(&source, group, &counted)) {
+                Ok(Some(outcomes)) => {
+                    group.iter().zip(outcomes).for_each(|(check, outcome)| self.add(check, outcome, files));
+                }
+                Ok(None) => self.is_cut = true,
+                Err(error) => self.wrong.push(error),
+            }
+        }
+        self.bytes += read.get();
+        self.is_cut |= !passed(files.size(file).saturating_sub(read.get()));
+    }
+
+    fn add(&mut self, check: &Check, outcome: Outcome, files: &FileTable) {
+        self.done += u64::from(!matches!(outcome, Outcome::Unknown));
+        match outcome {
+            Outcome::Right => {}
+            Outcome::Wrong(error) => self.wrong.push(error),
+            Outcome::Unknown => self.add_unknown(check.algorithm.to_string(), 1, files.path(check.span.file)),
+        }
+    }
+
+    fn add_unknown(&mut self, algorithm: String, count: u64, path: PathBuf) {
+        match self.unknown.iter_mut().find(|known| known.0 == algorithm) {
+            Some(known) => known.1 += count,
+            None => self.unknown.push((algorithm, count, path)),
+        }
+    }
+
+    fn and(mut self, other: Checked) -> Checked {
+        self.done += other.done;
+        self.bytes += other.bytes;
+        self.wrong.extend(other.wrong);
+        other.unknown.into_iter().for_each(|(algorithm, count, path)| self.add_unknown(algorithm, count, path));
+        self.is_cut |= other.is_cut;
+        self
+    }
+}
+
+/// Does checks of the same bytes; `None` where `passed` ended it.
+fn run(source: &Source, checks: &[Check], passed: &dyn Fn(u64) -> bool) -> Result<Option<Vec<Outcome>>> {
+    let Some(Check { span, what, .. }) = checks.first() else { return Ok(Some(Vec::new())) };
+    let mut hashers: Vec<Option<Box<dyn Hasher>>> = checks.iter().map(|check| hasher(&check.algorithm)).collect();
+    if hashers.iter().any(Option::is_some) {
+        let end = span.offset.checked_add(span.len).ok_or_else(|| source.truncated(what))?;
+        let is_whole = source.pass(span.offset..end, what, |bytes| {
+            hashers.iter_mut().flatten().for_each(|hasher| hasher.update(bytes));
+            passed(bytes.len() as u64)
+        })?;
+        if !is_whole {
+            return Ok(None);
+        }
+    }
+    let outcome = |(check, hasher): (&Check, Option<Box<dyn Hasher>>)| match hasher.map(Hasher::finish) {
+        None => Outcome::Unknown,
+        Some(found) if found.eq_ignore_ascii_case(&check.expected) => Outcome::Right,
+        Some(found) => {
+            let Check { algorithm, what, expected, .. } = check;
+            let doing = format!("the {algorithm} of {what} is {found}, and {expected:?} was written down, in");
+            Outcome::Wrong(source.corrupt(span.offset, doing).with_remedy("fetch or write the file again"))
+        }
+    };
+    Ok(Some(checks.iter().zip(hashers).map(outcome).collect()))
+}
+
+/// Does checks of a whole file at once.
+///
+/// # Errors
+/// That of the first which is wrong; `Unavailable` for one that cannot be computed.
+pub(super) fn require(source: &Source, checks: &[Check]) -> Result<()> {
+    let outcomes = run(source, checks, &|_| true)?.unwrap_or_default();
+    checks.iter().zip(outcomes).try_for_each(|(check, outcome)| match outcome {
+        Outcome::Right => Ok(()),
+        Outcome::Wrong(error) => Err(error),
+        Outcome::Unknown => {
+            let doing = format!("the {} of {} cannot be computed here, in", check.algorithm, check.what);
+            Err(source.unavailable(check.span.offset, doing).with_remedy(UNKNOWN_REMEDY))
+        }
+    })
+}
+
+#[cfg(feature = "hashes")]
+const UNKNOWN_REMEDY: &str = "write the dataset with another hash, or do not ask for hashes";
+#[cfg(not(feature = "hashes"))]
+const UNKNOWN_REMEDY: &str = "build with the feature `hashes`, or do not ask for hashes";
+
+/// A sum or hash in the making.
+trait Hasher {
+    fn update(&mut self, bytes: &[u8]);
+
+    /// In hexadecimal digits.
+    fn finish(self: Box<Self>) -> String;
+}
+
+fn hasher(algorithm: &str) -> Option<Box<dyn Hasher>> {
+    match algorithm {
+        "crc32" => Some(Box::new(Crc32(flate2::Crc::new()))),
+        "crc32c" => Some(Box::new(Crc32c(0))),
+        #[cfg(feature = "hashes")]
+        other => hashes::hasher(other),
+        #[cfg(not(feature = "hashes"))]
+        _ => None,
+    }
+}
+
+/// The CRC of zip and gzip.
+struct Crc32(flate2::Crc);
+
+impl Hasher for Crc32 {
+    fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(self: Box<Self>) -> String {
+        format!("{:08x}", self.0.sum())
+    }
+}
+
+/// Castagnoli's CRC.
+struct Crc32c(u32);
+
+impl Hasher for Crc32c {
+    fn update(&mut self, bytes: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, bytes);
+    }
+
+    fn finish(self: Box<Self>) -> String {
+        format!("{:08x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hash of the bytes 0 to 255, three times over, given in pieces.
+    pub(super) fn of_bytes(algorithm: &str) -> Option<String> {
+        let bytes: Vec<u8> = (0..3).flat_map(|_| 0..=255).collect();
+        let mut hasher = hasher(algorithm)?;
+        bytes.chunks(100).for_each(|piece| hasher.update(piece));
+        Some(hasher.finish())
+    }
+
+    #[test]
+    fn sums_are_those_of_zlib_and_of_castagnoli() {
+        let sum = |algorithm, bytes: &[u8]| {
+            let mut hasher = hasher(algorithm).unwrap();
+            bytes.chunks(4).for_each(|piece| hasher.update(piece));
+            hasher.finish()
+        };
+        // The check values of the catalogue of CRCs.
+        assert_eq!((sum("crc32", b"123456789"), sum("crc32c", b"123456789")), ("cbf43926".into(), "e3069283".into()));
+        assert!(hasher("crc64").is_none() && hasher("").is_none() && hasher("SHA1").is_none());
+    }
+}

@@ -1,0 +1,63 @@
+//! Class folders: the first component of a file's path is its class, as in torchvision's `ImageFolder`.
+
+use crate::{FileId, FileTable};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// The classes of a dataset and which file has which.
+#[derive(Debug)]
+pub(super) struct Classes {
+    /// Sorted by bytes: the index is the label.
+    names: Vec<OsString>,
+    /// First file and label of each run of files with the same label. Files are sorted by path, so there are about as
+    /// many runs as classes, and a label costs no memory for a file.
+    runs: Vec<(u32, u32)>,
+}
+
+impl Classes {
+    /// The classes of all roots together, merged by name; or the first file that lies in no subfolder of its root.
+    pub(super) fn find(files: &FileTable) -> Result<Classes, FileId> {
+        let mut names = BTreeSet::new();
+        let mut previous: &[u8] = b"";
+        for file in all(files) {
+            let name = class_name(files.name(file)).ok_or(file)?;
+            if name != previous {
+                names.insert(name);
+                previous = name;
+            }
+        }
+        let names: Vec<&[u8]> = names.into_iter().collect();
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for file in all(files) {
+            let name = class_name(files.name(file)).ok_or(file)?;
+            if runs.last().is_none_or(|&(_, label)| names[label as usize] != name) {
+                let label = names.binary_search(&name).expect("all names were collected above");
+                runs.push((file.0, label as u32));
+            }
+        }
+        runs.shrink_to_fit();
+        let names = names.into_iter().map(|name| OsStr::from_bytes(name).to_os_string()).collect();
+        Ok(Classes { names, runs })
+    }
+
+    pub(super) fn names(&self) -> &[OsString] {
+        &self.names
+    }
+
+    /// Index of the file's class in `names`.
+    pub(super) fn label(&self, file: FileId) -> u32 {
+        self.runs[self.runs.partition_point(|&(first, _)| first <= file.0) - 1].1
+    }
+}
+
+fn all(files: &FileTable) -> impl Iterator<Item = FileId> {
+    (0..files.len() as u32).map(FileId)
+}
+
+/// The first component of a path that has more than one.
+fn class_name(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().position(|&byte| byte == b'/')?;
+    // A list may name "/a/b", "./b" or "../b": there the first component is no folder below the root.
+    Some(&path[..end]).filter(|name| !matches!(*name, b"" | b"." | b".."))
+}

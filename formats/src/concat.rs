@@ -1,0 +1,372 @@
+//! Several datasets end to end as one.
+
+use crate::SHARD_SAMPLES;
+use crate::fingerprint::Fingerprint;
+use crate::sizes;
+use crate::{
+    Check, DType, Dataset, Field, FileId, FileTable, Origin, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
+    Value,
+};
+use bytes::Bytes;
+use std::sync::{Arc, OnceLock};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Datasets one behind the other: what a mixture is made of.
+///
+/// All must have columns of the same names and element types, in the same order. Where shapes differ the column is
+/// ragged, except that a scalar of integers and a vector are too different to be one column.
+///
+/// Values are what each dataset says: label 0 of one folder and label 0 of another are two classes. Where they are to
+/// be one, open the folders together (a [`Folder`](super::Folder) merges the classes of its roots by name) and mix
+/// [`Subset`](super::Subset)s of it.
+///
+/// The table of files is a copy of all of theirs, file after file; everything else is theirs. Which dataset has a
+/// sample is a binary search.
+pub struct Concat {
+    parts: Vec<Arc<dyn Dataset>>,
+    /// Samples up to and with each part.
+    ends: Vec<u64>,
+    /// What number the first file of each part has here.
+    first_files: Vec<u32>,
+    /// What number the first unit of each part has here, and how many units there are.
+    first_units: Vec<u32>,
+    files: FileTable,
+    schema: Schema,
+    format: &'static str,
+    plain_field: Option<usize>,
+    shards: Vec<u64>,
+    fingerprint: OnceLock<u64>,
+}
+
+impl Concat {
+    /// The datasets, in this order.
+    ///
+    /// # Errors
+    /// `Empty` if there is no sample in all of them; `InvalidArgument` where their columns do not fit, or they have
+    /// more than 2^32 files or 2^64 samples together.
+    pub fn new(parts: Vec<Arc<dyn Dataset>>) -> Result<Concat> {
+        let schema = merged(&parts)?;
+        let mut files = FileTable::new();
+        files.reserve_exact(parts.iter().map(|part| part.files().len()).sum());
+        let (mut ends, mut first_files) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
+        let mut end = 0_u64;
+        for part in &parts {
+            let root = || part.files().roots().first().map_or_else(Default::default, |root| root.path.clone());
+            first_files.push(files.append(part.files()).ok_or_else(|| super::too_many_files(&root()))?);
+            end = end.checked_add(part.len()).ok_or_else(|| {
+                Error::new(ErrorKind::InvalidArgument, "more than 2^64 samples up to").with_file(root())
+            })?;
+            ends.push(end);
+        }
+        if end == 0 {
+            let doing = format!("none of {} datasets has a sample", parts.len());
+            return Err(Error::new(ErrorKind::Empty, doing).with_remedy("give at least one dataset with samples"));
+        }
+        let first_units = first_units(&parts)?;
+        let (format, plain_field) = (parts[0].format(), parts[0].plain_field());
+        Ok(Concat {
+            format: if parts.iter().all(|part| part.format() == format) { format } else { "concat" },
+            plain_field: plain_field.filter(|_| parts.iter().all(|part| part.plain_field() == plain_field)),
+            shards: shards(&parts),
+            parts,
+            ends,
+            first_files,
+            first_units,
+            files,
+            schema,
+            fingerprint: OnceLock::new(),
+        })
+    }
+
+    /// The datasets.
+    pub fn parts(&self) -> &[Arc<dyn Dataset>] {
+        &self.parts
+    }
+
+    /// Where each dataset ends, in samples.
+    pub fn ends(&self) -> &[u64] {
+        &self.ends
+    }
+
+    /// Which dataset has the sample (an index into [`parts`](Concat::parts)), and its number there.
+    pub fn locate(&self, id: SampleId) -> (usize, SampleId) {
+        let (part, number) = super::locate(&self.ends, id.0);
+        (part, SampleId(number))
+    }
+
+    /// The dataset that has the sample, and its number there.
+    fn inner(&self, id: SampleId) -> (&dyn Dataset, SampleId) {
+        let (part, id) = self.locate(id);
+        (&*self.parts[part], id)
+    }
+}
+
+/// The number of the first unit of each part, and the number of all units.
+fn first_units(parts: &[Arc<dyn Dataset>]) -> Result<Vec<u32>> {
+    let mut firsts = vec![0_u32];
+    for part in parts {
+        let count = part.units().map_or(0, Units::count);
+        let end = firsts.last().and_then(|first| first.checked_add(count)).ok_or_else(|| {
+            let doing = "the datasets are stored in more than 4294967295 units together";
+            Error::new(ErrorKind::InvalidArgument, doing).with_remedy("mix fewer datasets")
+        })?;
+        firsts.push(end);
+    }
+    Ok(firsts)
+}
+
+/// The columns of all parts, which must agree.
+fn merged(parts: &[Arc<dyn Dataset>]) -> Result<Schema> {
+    let Some(first) = parts.first() else {
+        let error = Error::new(ErrorKind::Empty, "no dataset was given");
+        return Err(error.with_remedy("give at least one dataset with samples"));
+    };
+    let mut schema = first.schema().clone();
+    for (number, part) in parts.iter().enumerate().skip(1) {
+        let fields = &part.schema().fields;
+        if fields.len() != schema.fields.len() {
+            let doing =
+                format!("dataset 0 has the columns {}, and dataset {number} {}", names(&schema.fields), names(fields));
+            return Err(differ(doing));
+        }
+        for (field, other) in schema.fields.iter_mut().zip(fields) {
+            if (&field.name, field.dtype) != (&other.name, other.dtype) || is_index(field) != is_index(other) {
+                let doing =
+                    format!("dataset 0 has the column {}, and dataset {number} has {}", words(field), words(other));
+                return Err(differ(doing));
+            }
+            if field.shape != other.shape {
+                field.shape = Shape::Ragged;
+            }
+        }
+    }
+    Ok(schema)
+}
+
+/// Whether values may come from the index: those are numbers and no bytes.
+fn is_index(field: &Field) -> bool {
+    field.dtype == DType::I64 && field.shape == Shape::Fixed(Vec::new())
+}
+
+fn differ(doing: String) -> Error {
+    let remedy = "put together datasets with the same columns; a folder's labels can be turned off";
+    Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy)
+}
+
+fn names(fields: &[Field]) -> String {
+    let names: Vec<String> = fields.iter().map(|field| format!("{:?}", field.name)).collect();
+    names.join(", ")
+}
+
+fn words(field: &Field) -> String {
+    let shape = match &field.shape {
+        Shape::Fixed(shape) => format!("of shape {shape:?}"),
+        Shape::Ragged => "of any length".into(),
+    };
+    format!("{:?} of {} {shape}", field.name, field.dtype)
+}
+
+/// The shards of all parts; a part without is cut into pieces, unless none has any.
+fn shards(parts: &[Arc<dyn Dataset>]) -> Vec<u64> {
+    let mut ends = Vec::new();
+    let mut start = 0;
+    if parts.iter().any(|part| !part.shards().is_empty()) {
+        for part in parts {
+            let len = part.len();
+            match part.shards() {
+                [] => ends.extend((0..len.div_ceil(SHARD_SAMPLES)).map(|n| start + len.min((n + 1) * SHARD_SAMPLES))),
+                shards => ends.extend(shards.iter().map(|end| start + end)),
+            }
+            start += len;
+        }
+    }
+    ends
+}
+
+impl Dataset for Concat {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    /// That of the datasets, if all have the same.
+    fn format(&self) -> &'static str {
+        self.format
+    }
+
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        let (part, id) = self.locate(id);
+        let first = out.len();
+        self.parts[part].spans(id, out);
+        for span in &mut out[first..] {
+            span.file = FileId(self.first_files[part] + span.file.0);
+        }
+    }
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        let (dataset, id) = self.inner(id);
+        dataset.parse(id, raw, out)?;
+        // One dataset may know a number from its index and another one read it: a column is of one kind.
+        for (value, field) in out.values.iter_mut().zip(&self.schema.fields) {
+            if let Value::Bytes(bytes) = value
+                && is_index(field)
+                && let Ok(number) = bytes[..].try_into()
+            {
+                *value = Value::I64(i64::from_le_bytes(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        let (dataset, id) = self.inner(id);
+        dataset.key(id, out);
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        self.parts.iter().any(|part| part.units().is_some()).then_some(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        sizes::sum(self.parts.iter().map(|part| part.bytes()))
+    }
+
+    /// Exact. Unless all samples have as many bytes, it takes a look at each: what the datasets themselves say would be
+    /// as much for each as if there were no other.
+    fn largest(&self, count: u64) -> u64 {
+        if count <= 1 {
+            return self.parts.iter().map(|part| part.largest(count)).max().unwrap_or(0);
+        }
+        match sizes::bytes_of_each(self) {
+            Some(each) => each.saturating_mul(count.min(self.len())),
+            None if count >= self.len() => self.bytes(),
+            None => {
+                let of_parts = self.parts.iter().flat_map(|part| sizes::bytes_of(&**part, 0..part.len()));
+                sizes::sum_of_largest(of_parts, count)
+            }
+        }
+    }
+
+    /// FNV-1a over "concat", the number of datasets, and the number of samples and the fingerprint of each, in order.
+    fn fingerprint(&self) -> u64 {
+        *self.fingerprint.get_or_init(|| {
+            let mut fingerprint = Fingerprint::new("concat");
+            fingerprint.number(self.parts.len() as u64);
+            for part in &self.parts {
+                fingerprint.number(part.len());
+                fingerprint.number(part.fingerprint());
+            }
+            fingerprint.finish()
+        })
+    }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        let (dataset, id) = self.inner(id);
+        dataset.length(id, field)
+    }
+
+    fn has_field(&self, id: SampleId, field: usize) -> bool {
+        let (dataset, id) = self.inner(id);
+        dataset.has_field(id, field)
+    }
+
+    fn plain_field(&self) -> Option<usize> {
+        self.plain_field
+    }
+
+    /// A column of numbers, which one dataset may know from its index, is read to tell.
+    fn parse_reads_bytes(&self) -> bool {
+        self.plain_field.is_none_or(|plain| is_index(&self.schema.fields[plain]))
+            || self.parts.iter().any(|part| part.parse_reads_bytes())
+    }
+
+    fn widening(&self, field: usize) -> u64 {
+        self.parts.iter().map(|part| part.widening(field)).max().unwrap_or(1)
+    }
+
+    fn shards(&self) -> &[u64] {
+        &self.shards
+    }
+
+    fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+        let part = self.first_files.partition_point(|&first| first <= file.0) - 1;
+        let (first, own) = (self.first_files[part], out.len());
+        self.parts[part].checks(FileId(file.0 - first), out)?;
+        out[own..].iter_mut().for_each(|check| check.span.file.0 += first);
+        Ok(())
+    }
+
+    fn faults(&self) -> Vec<Error> {
+        self.parts.iter().flat_map(|part| part.faults()).collect()
+    }
+
+    fn origin(&self, id: SampleId) -> Origin {
+        let (dataset, id) = self.inner(id);
+        dataset.origin(id)
+    }
+}
+
+impl Concat {
+    /// The units of the dataset that has the unit, and its number there.
+    fn inner_unit(&self, unit: UnitId) -> (usize, &dyn Units, UnitId) {
+        let part = self.first_units.partition_point(|&first| first <= unit.0) - 1;
+        let units = self.parts[part].units().expect("numbers of units were given to parts that have some");
+        (part, units, UnitId(unit.0 - self.first_units[part]))
+    }
+
+    fn all_units(&self) -> impl Iterator<Item = &dyn Units> {
+        self.parts.iter().filter_map(|part| part.units())
+    }
+}
+
+impl Units for Concat {
+    fn count(&self) -> u32 {
+        self.first_units.last().copied().unwrap_or(0)
+    }
+
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        let (part, id) = self.locate(id);
+        let Some(units) = self.parts[part].units() else { return };
+        let first = out.len();
+        units.of(id, out);
+        out[first..].iter_mut().for_each(|unit| unit.0 += self.first_units[part]);
+    }
+
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        let (part, units, unit) = self.inner_unit(unit);
+        let first = out.len();
+        units.stored(unit, out);
+        out[first..].iter_mut().for_each(|span| span.file.0 += self.first_files[part]);
+    }
+
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        let (_, units, unit) = self.inner_unit(unit);
+        units.decoded_bytes(unit)
+    }
+
+    fn largest_decoded(&self) -> u64 {
+        self.all_units().map(Units::largest_decoded).max().unwrap_or(0)
+    }
+
+    fn largest_stored(&self) -> u64 {
+        self.all_units().map(Units::largest_stored).max().unwrap_or(0)
+    }
+
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        let (_, units, unit) = self.inner_unit(unit);
+        units.decode(unit, stored, out)
+    }
+}
+
+impl std::fmt::Debug for Concat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Concat").field("format", &self.format).field("ends", &self.ends).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,267 @@
+//! The files of a dataset in compact memory: 16 bytes a file beside its name.
+
+use crate::FileId;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// One of the places a dataset lies in: paths of its files are relative to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// The folder. Files below it are opened relative to it.
+    pub path: PathBuf,
+}
+
+/// The files of a dataset.
+///
+/// Names lie end to end in segments, in no order; what finds the files hands its segments over, so that names are never
+/// copied into one large buffer, and a million of them do not take their memory twice while a dataset is opened.
+#[derive(Clone, Debug, Default)]
+pub struct FileTable {
+    roots: Vec<Root>,
+    /// First file of each root.
+    root_starts: Vec<u32>,
+    segments: Vec<Vec<u8>>,
+    names: Vec<NamePlace>,
+    sizes: Vec<u64>,
+}
+
+/// Where a name lies: the number of its segment in the upper 24 bits, then 24 bits of offset and 16 of length.
+#[derive(Clone, Copy, Debug)]
+struct NamePlace(u64);
+
+/// A segment that holds so many bytes of names is closed. What a growing `Vec` wastes is thereby bounded.
+pub(super) const SEGMENT_BYTES: usize = 64 << 10;
+const SEGMENTS_MAX: usize = 1 << 24;
+const OFFSET_MAX: usize = (1 << 24) - 1;
+const NAME_BYTES_MAX: usize = (1 << 16) - 1;
+
+impl FileTable {
+    /// An empty table.
+    pub fn new() -> FileTable {
+        FileTable::default()
+    }
+
+    /// Starts a new root: files pushed from now on lie below `path`.
+    pub fn push_root(&mut self, path: impl Into<PathBuf>) {
+        self.roots.push(Root { path: path.into() });
+        self.root_starts.push(self.sizes.len() as u32);
+    }
+
+    /// Adds a file of `size` bytes at `name` below the last root; returns its number, or `None` when the table is full
+    /// (2^32 - 1 files) or the name has more than 65535 bytes.
+    ///
+    /// # Panics
+    /// If no root was pushed.
+    pub fn push(&mut self, name: &[u8], size: u64) -> Option<FileId> {
+        match self.segments.last_mut() {
+            Some(segment) if segment.len() < SEGMENT_BYTES => segment.extend_from_slice(name),
+            _ => {
+                self.push_segment(name.to_vec())?;
+            }
+        }
+        let segment = self.segments.len() - 1;
+        let end = self.segments[segment].len();
+        self.push_in(segment, end - name.len()..end, size)
+    }
+
+    /// Adds names for `push_in`; returns the number of the segment, or `None` when the table is full.
+    pub(super) fn push_segment(&mut self, mut names: Vec<u8>) -> Option<usize> {
+        if self.segments.len() >= SEGMENTS_MAX {
+            return None;
+        }
+        names.shrink_to_fit();
+        if let Some(closed) = self.segments.last_mut() {
+            closed.shrink_to_fit();
+        }
+        self.segments.push(names);
+        Some(self.segments.len() - 1)
+    }
+
+    /// Names of a segment.
+    pub(super) fn segment(&self, segment: usize) -> &[u8] {
+        &self.segments[segment]
+    }
+
+    /// Adds a file whose name lies in a segment, as `push` does.
+    pub(super) fn push_in(&mut self, segment: usize, name: Range<usize>, size: u64) -> Option<FileId> {
+        assert!(!self.roots.is_empty(), "push_root comes first");
+        assert!(name.end <= self.segments[segment].len(), "the name lies in its segment");
+        let id = u32::try_from(self.sizes.len()).ok().filter(|&id| id != u32::MAX)?;
+        self.names.push(NamePlace::new(segment, name)?);
+        self.sizes.push(size);
+        Some(FileId(id))
+    }
+
+    /// Adds the roots and files of another table behind those of this one; returns the number that its first file has
+    /// here, or `None`, with nothing added, when there is no room for all of them.
+    pub(super) fn append(&mut self, other: &FileTable) -> Option<u32> {
+        let base = u32::try_from(self.sizes.len()).ok()?;
+        let files = self.sizes.len() + other.sizes.len();
+        let segments = self.segments.len();
+        if files >= u32::MAX as usize || segments + other.segments.len() > SEGMENTS_MAX {
+            return None;
+        }
+        self.roots.extend_from_slice(&other.roots);
+        // Of the numbers that were just added up.
+        self.root_starts.extend(other.root_starts.iter().map(|start| base + start));
+        self.segments.extend_from_slice(&other.segments);
+        self.names.extend(other.names.iter().map(|name| name.behind(segments)));
+        self.sizes.extend_from_slice(&other.sizes);
+        Some(base)
+    }
+
+    /// Makes room for `files` more files and not for more.
+    pub fn reserve_exact(&mut self, files: usize) {
+        self.names.reserve_exact(files);
+        self.sizes.reserve_exact(files);
+    }
+
+    /// Gives back what was reserved and is not needed.
+    pub fn shrink_to_fit(&mut self) {
+        self.segments.iter_mut().for_each(Vec::shrink_to_fit);
+        self.segments.shrink_to_fit();
+        self.names.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+    }
+
+    /// Number of files.
+    pub fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Whether there is no file.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// The roots.
+    pub fn roots(&self) -> &[Root] {
+        &self.roots
+    }
+
+    /// Which root the file lies below (an index into `roots`).
+    pub fn root_of(&self, file: FileId) -> usize {
+        self.root_starts.partition_point(|&start| start <= file.0) - 1
+    }
+
+    /// The files below a root (an index into `roots`), by number.
+    pub fn files_of(&self, root: usize) -> std::ops::Range<u32> {
+        let end = self.root_starts.get(root + 1).copied().unwrap_or(self.sizes.len() as u32);
+        self.root_starts[root]..end
+    }
+
+    /// Path relative to its root.
+    pub fn name(&self, file: FileId) -> &[u8] {
+        let (segment, name) = self.names[file.0 as usize].resolve();
+        &self.segments[segment][name]
+    }
+
+    /// Size in bytes when the index was made.
+    pub fn size(&self, file: FileId) -> u64 {
+        self.sizes[file.0 as usize]
+    }
+
+    /// All sizes, by file number.
+    pub fn sizes(&self) -> &[u64] {
+        &self.sizes
+    }
+
+    /// The whole path, for messages.
+    pub fn path(&self, file: FileId) -> PathBuf {
+        let name = Path::new(std::ffi::OsStr::from_bytes(self.name(file)));
+        self.roots[self.root_of(file)].path.join(name)
+    }
+
+    /// Heap bytes that the table takes, names included.
+    pub fn heap_bytes(&self) -> usize {
+        let segments: usize = self.segments.iter().map(Vec::capacity).sum();
+        segments
+            + self.segments.capacity() * size_of::<Vec<u8>>()
+            + self.names.capacity() * size_of::<NamePlace>()
+            + self.sizes.capacity() * size_of::<u64>()
+            + self.root_starts.capacity() * size_of::<u32>()
+    }
+}
+
+impl NamePlace {
+    fn new(segment: usize, name: Range<usize>) -> Option<NamePlace> {
+        if name.start > OFFSET_MAX || name.len() > NAME_BYTES_MAX {
+            return None;
+        }
+        Some(NamePlace((segment as u64) << 40 | (name.start as u64) << 16 | name.len() as u64))
+    }
+
+    /// The place when there are `segments` more before it.
+    fn behind(self, segments: usize) -> NamePlace {
+        NamePlace(self.0 + ((segments as u64) << 40))
+    }
+
+    fn resolve(self) -> (usize, Range<usize>) {
+        let (segment, start, len) = (self.0 >> 40, self.0 >> 16 & OFFSET_MAX as u64, self.0 & NAME_BYTES_MAX as u64);
+        (segment as usize, start as usize..(start + len) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_all_lengths_come_back() {
+        let name = |number: usize| vec![number as u8; [0, 1, 255, 4095, NAME_BYTES_MAX][number % 5]];
+        let mut files = FileTable::new();
+        files.push_root("/data");
+        for number in 0..200 {
+            assert_eq!(files.push(&name(number), number as u64), Some(FileId(number as u32)));
+        }
+        assert!(files.segments.len() > 2);
+        files.shrink_to_fit();
+        for number in 0..200 {
+            assert_eq!(files.name(FileId(number as u32)), name(number));
+        }
+        assert_eq!(files.push(&vec![0; NAME_BYTES_MAX + 1], 0), None);
+        assert_eq!(files.len(), 200);
+    }
+
+    #[test]
+    fn tables_are_put_end_to_end() {
+        let mut all = FileTable::new();
+        let mut paths = Vec::new();
+        for table in 0..3 {
+            let mut files = FileTable::new();
+            files.push_root(format!("/{table}"));
+            // More than a segment holds, in the first table.
+            for number in 0..[40, 0, 3][table] {
+                let name = vec![b'a' + number as u8 % 26; 4000 - number];
+                assert!(files.push(&name, number as u64).is_some());
+                paths.push(files.path(FileId(number as u32)));
+            }
+            files.push_root(format!("/{table}/without"));
+            assert_eq!(all.append(&files), Some([0, 40, 40][table]));
+        }
+        assert_eq!((all.len(), all.roots().len()), (43, 6));
+        for (file, path) in paths.iter().enumerate() {
+            assert_eq!(all.path(FileId(file as u32)), *path);
+        }
+        assert_eq!((all.size(FileId(39)), all.size(FileId(42))), (39, 2));
+        assert_eq!(
+            (0..6).map(|root| all.files_of(root)).collect::<Vec<_>>(),
+            [0..40, 40..40, 40..40, 40..40, 40..43, 43..43]
+        );
+        all.push_root("/more");
+        assert_eq!(all.push(b"x", 1), Some(FileId(43)));
+        assert_eq!(all.path(FileId(43)), PathBuf::from("/more/x"));
+        assert_eq!(all.path(FileId(42)), paths[42]);
+    }
+
+    #[test]
+    fn roots_without_files_have_none() {
+        let mut files = FileTable::new();
+        for (root, names) in [("/a", 2), ("/empty", 0), ("/b", 1), ("/last", 0)] {
+            files.push_root(root);
+            (0..names).for_each(|_| assert!(files.push(b"x", 0).is_some()));
+        }
+        assert_eq!([0, 1, 2].map(|file| files.path(FileId(file))), ["/a/x", "/a/x", "/b/x"].map(PathBuf::from));
+    }
+}

@@ -1,0 +1,244 @@
+//! Every file of a folder a sample.
+
+use crate::classes::Classes;
+use crate::fingerprint::Fingerprint;
+use crate::paths::{Index, index, index_list, thread_count};
+use crate::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
+use bytes::Bytes;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::OnceLock;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Whether the folders that files lie in are their classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Labels {
+    /// They are, if every file lies in a subfolder of its root, and no file was named by itself.
+    #[default]
+    Auto,
+    /// They are; a file that lies directly in a root is an error.
+    Required,
+    /// They are not.
+    None,
+}
+
+/// How a [`Folder`] is opened.
+#[derive(Clone, Debug, Default)]
+pub struct FolderOptions {
+    /// Whether there is a column of labels.
+    pub labels: Labels,
+    /// Type of the elements that every file consists of.
+    pub dtype: DType,
+    /// Threads that look for files and take their sizes; 0 chooses by the machine.
+    pub threads: usize,
+}
+
+/// Folders whose every file is one sample.
+///
+/// # What is a sample
+/// Every regular file below the roots, at any depth, in the order of the bytes of its path relative to its root; roots
+/// come in the order in which they are given. Links to files and to folders are followed. Files without a byte are
+/// samples of length 0. Names may have any bytes that the file system takes.
+///
+/// Left out, and counted in [`skipped`](Folder::skipped): names that begin with a dot, links whose target does not
+/// exist, links that lead back to a folder they lie in, FIFOs, sockets and devices. A folder that cannot be listed is
+/// an error, because nobody could say what is missing.
+///
+/// # What may be given
+/// Folders, files, and patterns with `*`, `?`, `[a-z]`, `**`, `{a,b}` and `{000..146}`, on any number of devices. A
+/// path that exists is never a pattern. A pattern stands for what it matches, as if a shell had expanded it: folders
+/// are roots, and files are samples in the order of their bytes whose root is the part of the pattern before the first
+/// wildcard. A file that is named by itself is a sample in the place where it is named.
+///
+/// # Labels
+/// If every file lies in a subfolder of its root, as torchvision's `ImageFolder` has it, the first component of its
+/// path is its class. Classes of all roots are merged by name and sorted by bytes; a label is the index of the class.
+/// A subfolder without a file is no class.
+#[derive(Debug)]
+pub struct Folder {
+    files: FileTable,
+    classes: Option<Classes>,
+    schema: Schema,
+    skipped: Vec<Skipped>,
+    bytes: u64,
+    fingerprint: OnceLock<u64>,
+}
+
+impl Folder {
+    /// Opens folders, files and patterns with the default options.
+    ///
+    /// # Errors
+    /// `NotFound` for a path that does not exist and a pattern that matches nothing, `PermissionDenied` for a folder
+    /// that cannot be listed, `WrongFileType` for a path to a FIFO, socket or device, `Empty` if there is no sample,
+    /// `InvalidArgument` for a bad pattern.
+    pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<Folder> {
+        Folder::open_with(paths, &FolderOptions::default())
+    }
+
+    /// Opens folders, files and patterns.
+    ///
+    /// # Errors
+    /// As [`Folder::open`]; and `InvalidArgument` where labels are required and a file has none, and for a file whose
+    /// size is no whole number of elements.
+    pub fn open_with<P: AsRef<Path>>(paths: &[P], options: &FolderOptions) -> Result<Folder> {
+        Folder::from_index(index(paths, thread_count(options.threads))?, options)
+    }
+
+    /// Opens the files `names`, which are relative to `root`, in their order; names may repeat.
+    ///
+    /// # Errors
+    /// `NotFound` or another error of the system for the first name that is not there, `WrongFileType` for what is no
+    /// regular file, `Empty` for an empty list, `InvalidArgument` as for [`Folder::open_with`].
+    pub fn from_list<P: AsRef<Path> + Sync>(
+        root: impl AsRef<Path>,
+        names: &[P],
+        options: &FolderOptions,
+    ) -> Result<Folder> {
+        let index = index_list(root.as_ref(), names, thread_count(options.threads))?;
+        Folder::from_index(index, options)
+    }
+
+    /// Of files of bytes that are already known, without labels: for tests and for callers with an index of their own.
+    pub fn from_files(files: FileTable) -> Folder {
+        Folder::new(files, None, DType::U8, Vec::new())
+    }
+
+    /// Of files that are already known, as `options` say; labels are found in their names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` as for [`Folder::open_with`].
+    pub fn from_files_with(files: FileTable, options: &FolderOptions) -> Result<Folder> {
+        Folder::from_index(Index { files, ..Index::default() }, options)
+    }
+
+    fn from_index(index: Index, options: &FolderOptions) -> Result<Folder> {
+        let (labels, dtype) = (options.labels, options.dtype);
+        if let Some(odd) = index.files.sizes().iter().position(|size| size % dtype.size() != 0) {
+            let file = FileId(odd as u32);
+            let (bytes, size) = (index.files.size(file), dtype.size());
+            let doing = format!("{bytes} bytes are no whole number of {dtype} elements of {size} bytes in");
+            return Err(Error::new(ErrorKind::InvalidArgument, doing)
+                .with_file(index.files.path(file))
+                .with_remedy("check the element type, or leave this file out"));
+        }
+        let classes = match labels {
+            Labels::None => None,
+            Labels::Auto if index.has_single_files => None,
+            Labels::Auto => Classes::find(&index.files).ok(),
+            Labels::Required => Some(Classes::find(&index.files).map_err(|file| {
+                Error::new(ErrorKind::InvalidArgument, "labels are required, and no class folder holds the file")
+                    .with_file(index.files.path(file))
+                    .with_remedy("move it into a class folder or go without labels")
+            })?),
+        };
+        Ok(Folder::new(index.files, classes, dtype, index.skips.into_vec()))
+    }
+
+    fn new(files: FileTable, classes: Option<Classes>, dtype: DType, skipped: Vec<Skipped>) -> Folder {
+        let mut fields = vec![Field { name: "data".into(), dtype, shape: Shape::Ragged }];
+        if classes.is_some() {
+            fields.push(Field { name: "label".into(), dtype: DType::I64, shape: Shape::Fixed(Vec::new()) });
+        }
+        let bytes = saturating_sum(files.sizes());
+        Folder { files, classes, schema: Schema { fields }, skipped, bytes, fingerprint: OnceLock::new() }
+    }
+
+    /// Names of the classes: the index is the label. Empty if there are no labels.
+    pub fn classes(&self) -> &[OsString] {
+        self.classes.as_ref().map_or(&[], Classes::names)
+    }
+
+    /// The sample's label, if there are labels: an index into [`classes`](Folder::classes).
+    pub fn label(&self, id: SampleId) -> Option<i64> {
+        self.classes.as_ref().map(|classes| i64::from(classes.label(file_of(id))))
+    }
+
+    /// What was left out, by reason.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+}
+
+impl Dataset for Folder {
+    fn files(&self) -> &FileTable {
+        &self.files
+    }
+
+    fn format(&self) -> &'static str {
+        "folder"
+    }
+
+    fn len(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        let file = file_of(id);
+        out.push(Span { file, offset: 0, len: self.files.size(file) });
+    }
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        out.values.push(Value::Bytes(raw[0].clone()));
+        out.values.extend(self.label(id).map(Value::I64));
+        Ok(())
+    }
+
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.files.name(file_of(id)));
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn largest(&self, count: u64) -> u64 {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count == 0 || count >= self.files.len() {
+            return if count == 0 { 0 } else { self.bytes };
+        }
+        let mut sizes = self.files.sizes().to_vec();
+        sizes.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
+        saturating_sum(&sizes[..count])
+    }
+
+    /// FNV-1a over "folder", whether there are labels, and the names and sizes of all files in order; then the type of
+    /// the elements, unless they are bytes.
+    fn fingerprint(&self) -> u64 {
+        *self.fingerprint.get_or_init(|| {
+            let mut fingerprint = Fingerprint::new("folder");
+            fingerprint.number(self.classes.is_some().into());
+            fingerprint.files(&self.files);
+            let dtype = self.schema.fields[0].dtype;
+            if dtype != DType::U8 {
+                fingerprint.bytes(dtype.name().as_bytes());
+            }
+            fingerprint.finish()
+        })
+    }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        Some(if field == 0 { self.files.size(file_of(id)) / self.schema.fields[0].dtype.size() } else { 1 })
+    }
+
+    fn plain_field(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn parse_reads_bytes(&self) -> bool {
+        false
+    }
+}
+
+/// Sparse files may be of any size, so that a sum of sizes may not fit.
+fn saturating_sum(sizes: &[u64]) -> u64 {
+    sizes.iter().fold(0, |sum, &size| sum.saturating_add(size))
+}
+
+/// Every sample is a file, and a table holds fewer than 2^32 of them.
+fn file_of(id: SampleId) -> FileId {
+    FileId(id.0 as u32)
+}

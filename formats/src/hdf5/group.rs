@@ -1,0 +1,239 @@
+//! Groups: the names of what is in a file, in three forms, and the way from a path to an object.
+
+use super::header::{LINK, LINK_INFO, Message, SYMBOL_TABLE, messages};
+use super::heap::Heap;
+use super::meta::{Block, Meta};
+use super::tree;
+use std::collections::HashSet;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Groups within groups, and soft links that lead to soft links.
+const DEPTH_MAX: usize = 64;
+/// Objects of a file that are looked at where no dataset is asked for by name.
+const OBJECTS_MAX: usize = 1 << 20;
+/// Longest name, in bytes: the heap and the messages of sound files hold far shorter ones.
+const NAME_BYTES_MAX: usize = 1 << 16;
+
+/// A name in a group.
+pub(super) struct Link {
+    pub(super) name: String,
+    target: Target,
+}
+
+enum Target {
+    Object(u64),
+    Soft(String),
+    /// Another file, or what only its writer knows.
+    Elsewhere(String),
+}
+
+/// All objects that hard links lead to, with their paths ("train/x"), by path; groups are gone into, not shown. What
+/// several names lead to is shown once.
+pub(super) fn walk<'a>(
+    meta: &Meta<'a>,
+    root: u64,
+    mut show: impl FnMut(String, Vec<Message<'a>>) -> Result<()>,
+) -> Result<()> {
+    let mut seen = HashSet::from([root]);
+    let mut waiting = vec![(String::new(), root, 0)];
+    while let Some((path, address, depth)) = waiting.pop() {
+        let of_object = messages(meta, address)?;
+        let Some(mut links) = links(meta, &path, &of_object)? else {
+            show(path, of_object)?;
+            continue;
+        };
+        // Taken from the end.
+        links.sort_by(|a, b| b.name.cmp(&a.name));
+        for Link { name, target } in links {
+            let Target::Object(address) = target else { continue };
+            if seen.insert(address) {
+                if depth >= DEPTH_MAX || seen.len() > OBJECTS_MAX {
+                    let doing = format!("more than {DEPTH_MAX} groups in groups, or {OBJECTS_MAX} objects, in");
+                    let error = meta.source.unavailable(meta.base.saturating_add(address), doing);
+                    return Err(error.with_remedy("name the datasets that are wanted"));
+                }
+                let path = if path.is_empty() { name } else { format!("{path}/{name}") };
+                waiting.push((path, address, depth + 1));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The object at a path from the root, over soft links too.
+///
+/// # Errors
+/// `InvalidArgument` where there is none; `Unavailable` where it is in another file.
+pub(super) fn find<'a>(meta: &Meta<'a>, root: u64, path: &str) -> Result<Vec<Message<'a>>> {
+    let mut steps: Vec<String> = parts(path).rev().collect();
+    let (mut address, mut followed) = (root, 0);
+    loop {
+        let of_object = messages(meta, address)?;
+        let Some(step) = steps.pop() else { return Ok(of_object) };
+        let links = links(meta, path, &of_object)?.unwrap_or_default();
+        let Some(link) = links.iter().find(|link| link.name == step) else {
+            let names: Vec<&str> = links.iter().take(8).map(|link| link.name.as_str()).collect();
+            let error = Error::new(ErrorKind::InvalidArgument, format!("there is no dataset {path:?} in"));
+            let remedy = format!("where {step:?} is looked for, there is: {}", names.join(", "));
+            return Err(error.with_file(meta.source.path()).with_remedy(remedy));
+        };
+        match &link.target {
+            Target::Object(next) => address = *next,
+            Target::Soft(to) => {
+                followed += 1;
+                if followed > DEPTH_MAX || steps.len() > DEPTH_MAX {
+                    return Err(meta.source.corrupt(meta.base, format!("the links of {path:?} point in circles in")));
+                }
+                if to.starts_with('/') {
+                    address = root;
+                }
+                steps.extend(parts(to).rev());
+            }
+            Target::Elsewhere(place) => {
+                let doing = format!("{path:?} is a link to {place} in");
+                let error = meta.source.unavailable(meta.base, doing);
+                return Err(error.with_remedy("give that file itself"));
+            }
+        }
+    }
+}
+
+fn parts(path: &str) -> impl DoubleEndedIterator<Item = String> {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned)
+}
+
+/// The links of an object; `None` where it is no group.
+fn links<'a>(meta: &Meta<'a>, path: &str, of_object: &[Message<'a>]) -> Result<Option<Vec<Link>>> {
+    let mut links = Vec::new();
+    let mut is_group = false;
+    for message in of_object {
+        match message.kind {
+            SYMBOL_TABLE => old_links(meta, message.body.copy(), &mut links)?,
+            LINK => links.push(link(meta, message.body.copy())?),
+            LINK_INFO => dense_links(meta, message.body.copy(), &mut links)?,
+            _ => continue,
+        }
+        is_group = true;
+    }
+    if let Some(link) = links.iter().find(|link| link.name.is_empty() || link.name.len() > NAME_BYTES_MAX) {
+        let doing = format!("a name of {} bytes in group {path:?} of", link.name.len());
+        return Err(meta.source.corrupt(meta.base, doing));
+    }
+    Ok(is_group.then_some(links))
+}
+
+/// A message of one link.
+fn link<'a>(meta: &Meta<'a>, mut body: Block<'a>) -> Result<Link> {
+    let version = body.u8()?;
+    if version != 1 {
+        return Err(body.unavailable(format!("a link of version {version} is not known in")));
+    }
+    let flags = body.u8()?;
+    let kind = if flags & 0x08 != 0 { body.u8()? } else { 0 };
+    body.skip(if flags & 0x04 != 0 { 8 } else { 0 } + if flags & 0x10 != 0 { 1 } else { 0 })?;
+    let len = body.number(1 << (flags & 0x03))?;
+    let len = usize::try_from(len).map_err(|_| body.corrupt("a link without an end in"))?;
+    let name = body.text(len)?;
+    let target = match kind {
+        0 => Target::Object(meta.address(&mut body)?.ok_or_else(|| body.corrupt("a link leads nowhere in"))?),
+        1 => {
+            let len = body.u16()?;
+            Target::Soft(body.text(len.into())?)
+        }
+        64 => {
+            let len = body.u16()?;
+            // A byte of flags, then the name of the file.
+            body.skip(1)?;
+            Target::Elsewhere(format!("the file {:?}", body.text(usize::from(len).saturating_sub(1))?))
+        }
+        _ => Target::Elsewhere(format!("what its writer alone knows (type {kind})")),
+    };
+    Ok(Link { name, target })
+}
+
+/// Links of a large group of the later format.
+fn dense_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) -> Result<()> {
+    let (_version, flags) = (body.u8()?, body.u8()?);
+    body.skip(if flags & 0x01 != 0 { 8 } else { 0 })?;
+    let (heap, names) = (meta.address(&mut body)?, meta.address(&mut body)?);
+    let (Some(heap), Some(names)) = (heap, names) else { return Ok(()) };
+    let mut heap = Heap::open(meta, heap)?;
+    tree::records(meta, names, &[tree::LINKS], |_, mut record| {
+        // The hash of the name comes first.
+        record.skip(4)?;
+        links.push(link(meta, heap.object(&mut record)?)?);
+        Ok(())
+    })
+}
+
+/// Links of a group of the earlier format: names in a heap, entries in the leaves of a B-tree.
+fn old_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) -> Result<()> {
+    let (tree, heap) = (meta.address(&mut body)?, meta.address(&mut body)?);
+    let (Some(tree), Some(heap)) = (tree, heap) else { return Err(body.corrupt("a group without a table in")) };
+    let head = 8 + 2 * meta.length_bytes + meta.address_bytes;
+    let mut head = meta.signed(heap, head as u64, b"HEAP", 0, "the names of a group")?;
+    head.skip(3)?;
+    let len = meta.length(&mut head)?;
+    head.skip(meta.length_bytes)?;
+    let data = meta.address(&mut head)?.ok_or_else(|| head.corrupt("the names of a group are nowhere in"))?;
+    let names = meta.read(data, len, "the names of a group")?;
+    let name = |at: u64| {
+        let from = usize::try_from(at).ok().and_then(|at| names.all().get(at..));
+        let from = from.ok_or_else(|| names.corrupt("a name behind the end of those of a group in"))?;
+        let len = from.iter().take(NAME_BYTES_MAX).position(|&byte| byte == 0);
+        let len = len.ok_or_else(|| names.corrupt("a name without an end among those of a group in"))?;
+        Ok(String::from_utf8_lossy(&from[..len]).into_owned())
+    };
+    let mut waiting = vec![(tree, None)];
+    while let Some((address, level)) = waiting.pop() {
+        // Its type, 0, stands where others have a version.
+        let mut node = meta.signed(address, 8, b"TREE", 0, "the B-tree of a group")?;
+        let (own_level, used) = (node.u8()?, node.u16()?);
+        if level.is_some_and(|level| level != own_level) {
+            return Err(node.corrupt("the B-tree of a group does not end in"));
+        }
+        let pair = meta.length_bytes + meta.address_bytes;
+        let head = 8 + 2 * meta.address_bytes;
+        let mut node = meta.read(address, (head + usize::from(used) * pair) as u64, "the B-tree of a group")?;
+        node.skip(head)?;
+        for _ in 0..used {
+            node.skip(meta.length_bytes)?;
+            let child = meta.address(&mut node)?;
+            let child = child.ok_or_else(|| node.corrupt("a child of the B-tree of a group is nowhere in"))?;
+            match own_level.checked_sub(1) {
+                Some(below) => waiting.push((child, Some(below))),
+                None => entries(meta, child, &name, links)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A leaf of a group: a node of symbols.
+fn entries<'a>(
+    meta: &Meta<'a>,
+    address: u64,
+    name: &impl Fn(u64) -> Result<String>,
+    links: &mut Vec<Link>,
+) -> Result<()> {
+    let mut head = meta.signed(address, 8, b"SNOD", 1, "the symbols of a group")?;
+    head.skip(1)?;
+    let count = usize::from(head.u16()?);
+    let entry = 2 * meta.address_bytes + 24;
+    let mut node = meta.read(address.saturating_add(8), (count * entry) as u64, "the symbols of a group")?;
+    for _ in 0..count {
+        let at = node.number(meta.address_bytes)?;
+        let address = meta.address(&mut node)?;
+        let kind = node.u32()?;
+        node.skip(4)?;
+        let soft = node.u32()?;
+        node.skip(12)?;
+        let target = match (kind, address) {
+            (2, _) => Target::Soft(name(soft.into())?),
+            (_, Some(address)) => Target::Object(address),
+            (_, None) => return Err(node.corrupt("a link leads nowhere in")),
+        };
+        links.push(Link { name: name(at)?, target });
+    }
+    Ok(())
+}

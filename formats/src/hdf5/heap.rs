@@ -1,0 +1,168 @@
+//! Fractal heaps: where the links of large groups of the later format lie.
+
+use super::meta::{ARE_CHECKED, Block, Meta, lookup3};
+use uringload_core::Result;
+
+const WHAT: &str = "a fractal heap";
+
+/// A heap whose objects are read one by one.
+pub(super) struct Heap<'m, 'a> {
+    meta: &'m Meta<'a>,
+    address: u64,
+    /// Blocks in a row of an indirect block.
+    width: u64,
+    /// Bytes of a block of the first two rows; each further row has blocks of twice the size.
+    first_bytes: u64,
+    /// Rows of direct blocks; those behind them are of indirect ones.
+    direct_rows: u32,
+    offset_bytes: usize,
+    len_bytes: usize,
+    has_checksums: bool,
+    root: Option<u64>,
+    /// Rows of the root, where it is an indirect block; 0 where it is a direct one.
+    root_rows: u32,
+    /// The address of the direct block that was verified last.
+    verified: Option<u64>,
+}
+
+impl<'m, 'a> Heap<'m, 'a> {
+    pub(super) fn open(meta: &'m Meta<'a>, address: u64) -> Result<Heap<'m, 'a>> {
+        let len = 26 + 12 * meta.length_bytes + 3 * meta.address_bytes;
+        let mut head = meta.signed(address, len as u64, b"FRHP", 0, WHAT)?;
+        head.skip(2)?;
+        if head.u16()? != 0 {
+            let error = head.unavailable("the links of a group are compressed in");
+            return Err(error.with_remedy("write the file again by h5repack"));
+        }
+        head.check()?;
+        let flags = head.u8()?;
+        let managed_max = u64::from(head.u32()?);
+        head.skip(10 * meta.length_bytes + 2 * meta.address_bytes)?;
+        let width = u64::from(head.u16()?);
+        let (first_bytes, direct_max) = (meta.length(&mut head)?, meta.length(&mut head)?);
+        let bits = u32::from(head.u16()?);
+        head.skip(2)?;
+        let root = meta.address(&mut head)?;
+        let root_rows = u32::from(head.u16()?);
+        let sound = first_bytes.is_power_of_two()
+            && direct_max.is_power_of_two()
+            && direct_max >= first_bytes
+            && width.is_power_of_two()
+            && (1..=64).contains(&bits)
+            && root_rows <= 64;
+        if !sound {
+            return Err(head.corrupt("a fractal heap of impossible sizes in"));
+        }
+        // What holds the longest object, or any place in the largest direct block, whichever is less.
+        let len_bytes = (managed_max.max(1).ilog2() / 8 + 1).min(direct_max.ilog2().div_ceil(8)) as usize;
+        Ok(Heap {
+            meta,
+            address,
+            width,
+            first_bytes,
+            direct_rows: direct_max.ilog2() - first_bytes.ilog2() + 2,
+            offset_bytes: bits.div_ceil(8) as usize,
+            len_bytes,
+            has_checksums: flags & 0x02 != 0,
+            root,
+            root_rows,
+            verified: None,
+        })
+    }
+
+    /// The object that an ID stands for.
+    pub(super) fn object(&mut self, id: &mut Block<'a>) -> Result<Block<'a>> {
+        let kind = id.u8()?;
+        match kind >> 4 & 0x03 {
+            _ if kind >> 6 != 0 => return Err(id.corrupt("an object of a fractal heap of another version in")),
+            0 => {}
+            // The object is in its ID, behind its length less one.
+            2 => {
+                let len = usize::from(kind & 0x0f) + 1;
+                return id.part(len, "an object of a fractal heap");
+            }
+            _ => {
+                let error = id.unavailable("a link is too long for its heap in");
+                return Err(error.with_remedy("write the file again by h5repack"));
+            }
+        }
+        let (offset, len) = (id.number(self.offset_bytes)?, id.number(self.len_bytes)?);
+        let Some(root) = self.root else { return Err(id.corrupt("an object of an empty fractal heap in")) };
+        let (address, begins, bytes) = match self.root_rows {
+            0 => (root, 0, self.first_bytes),
+            rows => self.locate(root, rows, 0, offset)?,
+        };
+        self.verify(address, bytes)?;
+        let within =
+            offset.checked_sub(begins).filter(|within| within.checked_add(len).is_some_and(|end| end <= bytes));
+        let Some(within) = within else {
+            return Err(id.corrupt("an object ends behind its block of a fractal heap in"));
+        };
+        self.meta.read(address.saturating_add(within), len, "an object of a fractal heap")
+    }
+
+    /// The direct block that holds an offset of the heap: its address, its own offset and its bytes.
+    fn locate(&self, mut address: u64, mut rows: u32, mut begins: u64, offset: u64) -> Result<(u64, u64, u64)> {
+        let first_row = self.width.saturating_mul(self.first_bytes);
+        loop {
+            let entries = u64::from(rows) * self.width;
+            let direct = entries.min(u64::from(self.direct_rows) * self.width);
+            let before = 5 + self.meta.address_bytes + self.offset_bytes;
+            let len = before as u64 + entries * self.meta.address_bytes as u64 + 4;
+            let mut block = self.meta.signed(address, len, b"FHIB", 0, "an indirect block of a fractal heap")?;
+            block.check()?;
+            block.skip(before - 5)?;
+            let Some(within) = offset.checked_sub(begins) else {
+                return Err(block.corrupt("an object before its block of a fractal heap in"));
+            };
+            let row = if within < first_row { 0 } else { (within / first_row).ilog2() + 1 };
+            // Does not overflow: the row begins at or before `within`.
+            let (row_begins, bytes) = match row {
+                0 => (0, self.first_bytes),
+                row => (first_row << (row - 1), self.first_bytes << (row - 1)),
+            };
+            let column = (within - row_begins) / bytes;
+            let entry = u64::from(row) * self.width + column;
+            if entry >= entries {
+                return Err(block.corrupt("an object behind the end of a fractal heap in"));
+            }
+            block.skip(entry as usize * self.meta.address_bytes)?;
+            let child = self.meta.address(&mut block)?;
+            let child = child.ok_or_else(|| block.corrupt("an object in a block that a fractal heap has not in"))?;
+            begins += row_begins + column * bytes;
+            if entry < direct {
+                return Ok((child, begins, bytes));
+            }
+            address = child;
+            // Fewer than before: a block of this row is larger than the first row, or the block would be direct.
+            let fewer = (bytes / first_row).max(1).ilog2() + 1;
+            if fewer >= rows {
+                return Err(block.corrupt("a fractal heap that does not end in"));
+            }
+            rows = fewer;
+        }
+    }
+
+    /// Reads a direct block, once for objects in a row, and compares its checksum, where it has one.
+    fn verify(&mut self, address: u64, bytes: u64) -> Result<()> {
+        if self.verified == Some(address) {
+            return Ok(());
+        }
+        let mut block = self.meta.signed(address, bytes, b"FHDB", 0, "a direct block of a fractal heap")?;
+        if self.meta.address(&mut block)? != Some(self.address) {
+            return Err(block.corrupt("a direct block of another fractal heap in"));
+        }
+        if self.has_checksums {
+            block.skip(self.offset_bytes)?;
+            let stored = block.u32()?;
+            let at = 5 + self.meta.address_bytes + self.offset_bytes;
+            let mut content = block.all().to_vec();
+            content[at..at + 4].fill(0);
+            if ARE_CHECKED && lookup3(&content) != stored {
+                return Err(block.wrong_checksum());
+            }
+        }
+        self.verified = Some(address);
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! Opens one file: from the names of its datasets, or from what it has, to its columns.
+
+use super::Column;
+use super::bands::{Bands, Part};
+use super::group;
+use super::header::Message;
+use super::index::{Grid, chunks};
+use super::meta::Meta;
+use super::object::{self, Layout, Object, describe};
+use super::superblock;
+use crate::headers::Source;
+use crate::{Field, FileId, FileTable, Shape};
+use std::collections::BTreeMap;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Columns that a file is given without being asked for them by name. Files with more datasets of equal length have a
+/// dataset for each sample, not rows.
+const COLUMNS_MAX: usize = 256;
+/// Names that an error tells.
+const NAMES_TOLD: usize = 8;
+/// Bands that a dataset may have for each byte of its file, and at least: chunks that were never written cost nothing,
+/// and their number is whatever a header claims.
+const BANDS_MIN: u64 = 1 << 16;
+
+/// The columns of a file, which all have so many rows.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) rows: u64,
+    pub(super) columns: Vec<Column>,
+}
+
+/// Opens the datasets of these names.
+pub(super) fn open_named(files: &FileTable, file: FileId, names: &[String]) -> Result<Opened> {
+    let source = Source::open(files, file)?;
+    let (meta, root) = superblock::read(&source)?;
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        found.push((name.clone(), group::find(&meta, root, name)?));
+    }
+    columns(&meta, found)
+}
+
+/// Opens the datasets that most of the others are as long as, and tells which were left out.
+pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, Vec<String>)> {
+    let source = Source::open(files, file)?;
+    let (meta, root) = superblock::read(&source)?;
+    let mut found = Vec::new();
+    group::walk(&meta, root, |name, messages| {
+        if let Some(extent) = object::extent(&meta, &messages)? {
+            found.push((extent.shape.first().copied(), name, messages));
+        }
+        Ok(())
+    })?;
+    let mut lengths: BTreeMap<u64, usize> = BTreeMap::new();
+    found.iter().filter_map(|(rows, ..)| *rows).for_each(|rows| *lengths.entry(rows).or_default() += 1);
+    // Of numbers that are equally frequent, the last is the largest.
+    let Some((&rows, &count)) = lengths.iter().max_by_key(|&(_, &count)| count) else {
+        let error = Error::new(ErrorKind::Empty, "there is no dataset with rows in").with_file(source.path());
+        return Err(error.with_remedy("look at the file with h5ls -r"));
+    };
+    if count > COLUMNS_MAX {
+        let doing = format!("{count} datasets have {rows} rows each ({COLUMNS_MAX} are taken without a name) in");
+        let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(source.path());
+        return Err(error.with_remedy("name those that are wanted; a dataset for each sample cannot be read as rows"));
+    }
+    let (taken, left_out): (Vec<_>, Vec<_>) = found.into_iter().partition(|(of, ..)| *of == Some(rows));
+    let names = taken.iter().take(NAMES_TOLD).map(|(_, name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let opened = columns(&meta, taken.into_iter().map(|(_, name, messages)| (name, messages)).collect());
+    let opened = opened.map_err(|error| match error.kind() {
+        ErrorKind::Unavailable => {
+            let remedy = error.remedy().map_or_else(String::new, |remedy| format!("{remedy}; "));
+            error.with_remedy(format!("{remedy}or name the datasets that are wanted: there is {names}"))
+        }
+        _ => error,
+    })?;
+    Ok((opened, left_out.into_iter().map(|(_, name, _)| name).collect()))
+}
+
+fn columns<'a>(meta: &Meta<'a>, found: Vec<(String, Vec<Message<'a>>)>) -> Result<Opened> {
+    let mut opened = Opened { rows: 0, columns: Vec::with_capacity(found.len()) };
+    for (name, messages) in found {
+        let object = describe(meta, &name, messages)?;
+        let invalid = |doing: String| Error::new(ErrorKind::InvalidArgument, doing).with_file(meta.source.path());
+        let Some((&rows, shape)) = object.extent.shape.split_first().filter(|_| object.extent.file_rank > 0) else {
+            return Err(invalid(format!("dataset {name:?} is a scalar: it has no rows, in")));
+        };
+        if let Some(first) = opened.columns.first().filter(|_| rows != opened.rows) {
+            let (first, of_first) = (&first.field.name, opened.rows);
+            let error = invalid(format!("dataset {name:?} has {rows} rows and {first:?} has {of_first}, in"));
+            return Err(error.with_remedy("name datasets that have equally many"));
+        }
+        opened.rows = rows;
+        let field = Field { name: name.clone(), dtype: object.dtype, shape: Shape::Fixed(shape.to_vec()) };
+        let (part, encoding) = part(meta, &name, object)?;
+        opened.columns.push(Column { field, part, encoding });
+    }
+    Ok(opened)
+}
+
+/// Finds the bytes of a dataset; and how they are stored, in words.
+fn part(meta: &Meta<'_>, name: &str, object: Object) -> Result<(Part, String)> {
+    let Object { dtype, extent, layout, filters, fill } = object;
+    let source = meta.source;
+    let bytes = extent.shape.iter().product::<u64>() * dtype.size();
+    if bytes == 0 {
+        // Whatever the layout is, there is nothing to be read.
+        return Ok((Part::Rows(0), "no element".into()));
+    }
+    match layout {
+        Layout::At(offset, len) => {
+            if len < bytes {
+                return Err(source.corrupt(offset, format!("dataset {name:?} takes {bytes} bytes and has {len}, in")));
+            }
+            if offset.checked_add(bytes).is_none_or(|end| end > source.size()) {
+                let doing = format!("dataset {name:?} of {bytes} bytes ends behind the end of");
+                return Err(Error::new(ErrorKind::Truncated, doing)
+                    .with_file(source.path())
+                    .with_offset(offset)
+                    .with_remedy("fetch or write the file again"));
+            }
+            Ok((Part::Rows(offset), "contiguous".into()))
+        }
+        Layout::Nowhere => {
+            let error = source.unavailable(meta.base, format!("dataset {name:?} was created and never written in"));
+            Err(error.with_remedy("write it, or name others"))
+        }
+        Layout::Chunks { chunk, index, plain_edges } => {
+            let names = filters.names();
+            let encoding = match names.as_str() {
+                "" => format!("chunks of {chunk:?}"),
+                names => format!("chunks of {chunk:?}, {names}"),
+            };
+            let grid = Grid::new(chunk, &extent, dtype.size(), !filters.0.is_empty());
+            let grid =
+                grid.ok_or_else(|| source.corrupt(meta.base, format!("chunks of {name:?} larger than any in")))?;
+            let bands = grid.counts[0];
+            if bands > source.size().max(BANDS_MIN) {
+                let doing = format!("dataset {name:?} has {bands} rows of chunks, more than bytes are in");
+                return Err(source.unavailable(meta.base, doing).with_remedy("write what it has into a smaller one"));
+            }
+            let chunks = chunks(meta, &index, &grid)?;
+            let element_bytes = dtype.size();
+            let bands = Bands { grid, shape: extent.shape, element_bytes, chunks, filters, plain_edges, fill };
+            Ok((bands.runs().unwrap_or(Part::Bands(bands)), encoding))
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Where a file begins, how wide its numbers are, and where its root group lies.
+
+use super::header::{self, CACHE_IMAGE, DRIVER};
+use super::meta::Meta;
+use crate::headers::Source;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use uringload_core::{ErrorKind, Result};
+
+/// What a superblock begins with.
+pub(super) const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+/// The first place behind the start of the file at which a superblock may lie; each further one is twice as far.
+const USER_BLOCK_BYTES_MIN: u64 = 512;
+
+const WHAT: &str = "the superblock";
+
+/// Where the signature lies: at 0, or behind a user block of 512 bytes, 1024, 2048 and so on.
+fn find(size: u64, mut read: impl FnMut(u64, &mut [u8; 8]) -> Result<()>) -> Result<Option<u64>> {
+    let mut at = 0;
+    while at < size && size - at >= SIGNATURE.len() as u64 {
+        let mut found = [0; 8];
+        read(at, &mut found)?;
+        if found == *SIGNATURE {
+            return Ok(Some(at));
+        }
+        at = if at == 0 { USER_BLOCK_BYTES_MIN } else { at.saturating_mul(2) };
+    }
+    Ok(None)
+}
+
+/// Whether a file has a superblock.
+pub(super) fn is_there(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return false };
+    let read = |at, into: &mut [u8; 8]| {
+        file.read_exact_at(into, at).map_err(|error| uringload_core::Error::io("cannot read", error))
+    };
+    find(size, read).is_ok_and(|at| at.is_some())
+}
+
+/// Reads the superblock: the file with its widths, and the address of the root group.
+pub(super) fn read(source: &Source) -> Result<(Meta<'_>, u64)> {
+    let Some(at) = find(source.size(), |at, into| source.read(at, into, WHAT))? else {
+        let error = source.corrupt(0, "there is no HDF5 superblock in");
+        return Err(error.with_remedy("is this an HDF5 file?"));
+    };
+    let head = source.bytes(at, 16, WHAT)?;
+    let version = head[8];
+    let widths = match version {
+        0 | 1 => [head[13], head[14]],
+        2 | 3 => [head[9], head[10]],
+        _ => {
+            let error = source.unavailable(at + 8, format!("a superblock of version {version} is not known in"));
+            return Err(error.with_remedy("write the file with libver=\"v110\", or by h5repack --high=2"));
+        }
+    };
+    if !widths.iter().all(|width| [2, 4, 8].contains(width)) {
+        return Err(source.corrupt(at + 9, format!("addresses and lengths of {widths:?} bytes in")));
+    }
+    let meta = Meta::new(source, at, widths[0].into(), widths[1].into());
+    let (stored_base, end, extension, root) =
+        if version < 2 { read_old(&meta, version)? } else { read_new(&meta, version)? };
+    // The end is told for where the writer saw the file begin, which may lie elsewhere since: a user block was added.
+    let end = end.saturating_sub(stored_base).saturating_add(at);
+    if end > source.size() {
+        let size = source.size();
+        let doing = format!("the file has {size} bytes, and {end} where it was closed:");
+        return Err(uringload_core::Error::new(ErrorKind::Truncated, doing)
+            .with_file(source.path())
+            .with_offset(size)
+            .with_remedy("copy the file again; if it was being written, wait for the end"));
+    }
+    if let Some(extension) = extension {
+        for message in header::messages(&meta, extension)? {
+            match message.kind {
+                DRIVER => return Err(split(&meta)),
+                CACHE_IMAGE => {
+                    let error = message.body.unavailable("the file keeps its metadata in a cache image:");
+                    return Err(error.with_remedy("open it for writing once, or write it again by h5repack"));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok((meta, root))
+}
+
+type Found = (u64, u64, Option<u64>, u64);
+
+fn read_old(meta: &Meta<'_>, version: u8) -> Result<Found> {
+    let fixed = if version == 0 { 24 } else { 28 };
+    let mut block = meta.read(0, fixed + 6 * meta.address_bytes as u64, WHAT)?;
+    block.skip(fixed as usize)?;
+    let base = block.number(meta.address_bytes)?;
+    block.skip(meta.address_bytes)?;
+    let end = block.number(meta.address_bytes)?;
+    if meta.address(&mut block)?.is_some() {
+        return Err(split(meta));
+    }
+    // The root's entry in no table: the offset of its name, which it has not, and its address.
+    block.skip(meta.address_bytes)?;
+    let root = meta.address(&mut block)?.ok_or_else(|| block.corrupt("there is no root group in"))?;
+    Ok((base, end, None, root))
+}
+
+fn read_new(meta: &Meta<'_>, version: u8) -> Result<Found> {
+    let mut block = meta.read(0, 16 + 4 * meta.address_bytes as u64, WHAT)?;
+    block.check()?;
+    block.skip(11)?;
+    let flags = block.u8()?;
+    // Bits 0 and 2: opened for writing, and by a single writer beside readers.
+    if version == 3 && flags & 0b101 != 0 {
+        let error = block.unavailable("the file is marked as being written:");
+        return Err(error.with_remedy("wait for the writer to close it; if there is none, run h5clear --status"));
+    }
+    let base = block.number(meta.address_bytes)?;
+    let extension = meta.address(&mut block)?;
+    let end = block.number(meta.address_bytes)?;
+    let root = meta.address(&mut block)?.ok_or_else(|| block.corrupt("there is no root group in"))?;
+    Ok((base, end, extension, root))
+}
+
+fn split(meta: &Meta<'_>) -> uringload_core::Error {
+    let error = meta.source.unavailable(meta.base, "a file driver has split what belongs to");
+    error.with_remedy("write it again as one file by h5repack")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_may_stand_behind_a_user_block() {
+        let file_of = |at: usize, size: usize| {
+            let mut bytes = vec![0; size];
+            bytes[at..at + 8].copy_from_slice(SIGNATURE);
+            bytes
+        };
+        let found = |bytes: &[u8]| {
+            find(bytes.len() as u64, |at, into| {
+                into.copy_from_slice(&bytes[at as usize..at as usize + 8]);
+                Ok(())
+            })
+            .unwrap()
+        };
+        assert_eq!(found(&file_of(0, 8)), Some(0));
+        assert_eq!(found(&file_of(512, 520)), Some(512));
+        assert_eq!(found(&file_of(4096, 5000)), Some(4096));
+        assert_eq!(found(&file_of(100, 5000)), None);
+        assert_eq!(found(&[0; 7]), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! Reads what an index needs of the files themselves: headers, directories and tables, never samples.
+
+use crate::parallel::try_in_parallel;
+use crate::{FileId, FileTable};
+use rustix::fs::Advice;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use uringload_core::{Error, ErrorKind, Result};
+use uringload_sys::file::cachestat;
+
+/// Bytes that are passed over at once: enough for the rate of a disk with some threads.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Bytes that show the format of a file.
+const HEAD_BYTES: u64 = 9;
+
+/// An open file of which parts are read.
+#[derive(Debug)]
+pub(super) struct Source {
+    file: File,
+    path: PathBuf,
+    size: u64,
+}
+
+impl Source {
+    /// Opens a file of a dataset.
+    pub(super) fn open(files: &FileTable, file: FileId) -> Result<Source> {
+        let path = files.path(file);
+        Ok(Source { file: open(&path)?, path, size: files.size(file) })
+    }
+
+    /// Opens a file that no table has looked at. It must be a regular one: a FIFO would wait for somebody to write.
+    pub(super) fn open_path(path: PathBuf) -> Result<Source> {
+        let metadata = std::fs::metadata(&path).map_err(|error| Error::io("cannot open", error).with_file(&path))?;
+        if !metadata.is_file() {
+            return Err(Error::new(ErrorKind::WrongFileType, "not a regular file:").with_file(path));
+        }
+        Ok(Source { file: open(&path)?, path, size: metadata.len() })
+    }
+
+    /// The file itself, for what reads it from one end to the other.
+    pub(super) fn into_file(self) -> File {
+        self.file
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Fills `into` with the bytes from `offset` on, which are `what` ("the header").
+    pub(super) fn read(&self, offset: u64, into: &mut [u8], what: &str) -> Result<()> {
+        if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.size) {
+            return Err(self.truncated(what));
+        }
+        self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.truncated(what),
+            _ => Error::io(format!("cannot read {what} of"), error).with_file(&self.path).with_offset(offset),
+        })
+    }
+
+    /// The bytes from `offset` on, `len` of them. No memory is taken for bytes that the file does not have.
+    pub(super) fn bytes(&self, offset: u64, len: usize, what: &str) -> Result<Vec<u8>> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.size) {
+            return Err(self.truncated(what));
+        }
+        let mut bytes = vec![0; len];
+        self.read(offset, &mut bytes, what)?;
+        Ok(bytes)
+    }
+
+    /// Calls `each` with the bytes of a range, piece by piece, until it returns false; whether it never did. Leaves the
+    /// page cache as it was, as far as the system tells and takes advice.
+    pub(super) fn pass(&self, range: Range<u64>, what: &str, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {
+        let (start, len) = (range.start, range.end.saturating_sub(range.start));
+        if range.end > self.size {
+            return Err(self.truncated(what));
+        }
+        // What cannot be told is taken as cached: pages that others need are worth more than those that nobody does.
+        let was_cached = cachestat(self.file.as_fd(), start, len).map_or(true, |stat| stat.cached > 0);
+        let advise = |offset, len, advice| rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
+        let _ = advise(0, 0, Advice::Sequential);
+        // Fits: it is at most a piece.
+        let mut piece = vec![0; PIECE_BYTES.min(len) as usize];
+        let mut at = start;
+        while at < range.end {
+            let part = &mut piece[..PIECE_BYTES.min(range.end - at) as usize];
+            self.read(at, part, what)?;
+            if !was_cached {
+                let _ = advise(at, part.len() as u64, Advice::DontNeed);
+            }
+            if !each(part) {
+                return Ok(false);
+            }
+            at += part.len() as u64;
+        }
+        Ok(true)
+    }
+
+    /// The file ends before `what` does.
+    pub(super) fn truncated(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Truncated, format!("the file ends within {what}:"))
+            .with_file(&self.path)
+            .with_offset(self.size)
+            .with_remedy("fetch or write the file again")
+    }
+
+    /// The content breaks the format at `offset`.
+    pub(super) fn corrupt(&self, offset: u64, doing: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Corrupt, doing).with_file(&self.path).with_offset(offset)
+    }
+
+    /// The content is sound and nothing that can be delivered.
+    pub(super) fn unavailable(&self, offset: u64, doing: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Unavailable, doing).with_file(&self.path).with_offset(offset)
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let file = File::open(path).map_err(|error| Error::io("cannot open", error).with_file(path))?;
+    // Without reading ahead: a file whose header was looked at must not lie in the page cache for it, because what lies
+    // there is not read from the disk. A file system that takes no advice reads ahead, and is right all the same.
+    let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+    Ok(file)
+}
+
+/// A file that shows what lies at a path: the file itself or, of a folder, the first by name. `None` where `fits` does
+/// not take the name, or that of anything else in the folder but hidden names.
+pub(super) fn example(path: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
+    if !path.is_dir() {
+        let does_fit = path.file_name().is_some_and(|name| fits(name.as_bytes())) && path.is_file();
+        return does_fit.then(|| path.to_path_buf());
+    }
+    let mut first: Option<PathBuf> = None;
+    for entry in std::fs::read_dir(path).ok()? {
+        let entry = entry.ok()?;
+        let name = entry.file_name();
+        if name.as_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        // What a link leads to costs a look at it; the type of all others is known.
+        let kind = entry.file_type().ok()?;
+        if !fits(name.as_bytes()) || !(kind.is_file() || kind.is_symlink() && path.is_file()) {
+            return None;
+        }
+        if first.as_ref().is_none_or(|first| path < *first) {
+            first = Some(path);
+        }
+    }
+    first
+}
+
+/// The first bytes of a file, at most [`HEAD_BYTES`]; none where it cannot be read.
+pub(super) fn head(path: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    // What was read before an error is the head as well: whoever opens the file gets the error.
+    let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    head
+}
+
+/// Whether a name is that of a file with this extension, in any case.
+pub(super) fn has_extension(name: &[u8], extension: &str) -> bool {
+    let dot = name.iter().rposition(|&byte| byte == b'.');
+    dot.is_some_and(|dot| name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
+}
+
+/// Applies `work` to the files of a range, by so many threads; the results in the order of the files.
+///
+/// # Errors
+/// That of the first file, by number, for which `work` fails.
+pub(super) fn map_files<T: Send>(
+    files: Range<u32>,
+    threads: usize,
+    work: impl Fn(FileId) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    try_in_parallel(&files.map(FileId).collect::<Vec<_>>(), threads, |&file| work(file))
+}
+
+/// The 2 bytes at `at`, little endian. `at + 2` lies within `bytes`.
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The 4 bytes at `at`, little endian. `at + 4` lies within `bytes`.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+/// The 8 bytes at `at`, little endian. `at + 8` lies within `bytes`.
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_little_endian() {
+        let bytes = [9, 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!((u16_at(&bytes, 1), u32_at(&bytes, 1)), (0x0201, 0x0403_0201));
+        assert_eq!(u64_at(&bytes, 1), 0x0807_0605_0403_0201);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [fifo, folder.path().to_path_buf()] {
+            assert_eq!(Source::open_path(path).unwrap_err().kind(), ErrorKind::WrongFileType);
+        }
+    }
+}

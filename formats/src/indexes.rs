@@ -1,0 +1,419 @@
+//! The indexes of a dataset's files: those that lie beside them, those that other programs wrote, and those that have
+//! to be made by looking through the files, in parallel. What opening them has to tell.
+
+use crate::parallel::try_in_parallel;
+use crate::sidecar::{Builder, EXTENSION, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
+use crate::skipped::{SkipReason, Skips};
+use crate::window::Plain;
+use crate::{Damaged, FileId, FileTable};
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
+use uringload_sys::file::{Identity, OpenFlags, advise_random};
+
+/// How far looking through the shards has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexProgress {
+    /// Shards that are done.
+    pub shards: u64,
+    /// All shards.
+    pub shards_total: u64,
+    /// Bytes of shards that are done, also those that were passed over.
+    pub bytes: u64,
+    /// Bytes of all shards.
+    pub bytes_total: u64,
+}
+
+/// How the indexes of the shards were come by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexReport {
+    /// Shards whose index lay there.
+    pub current: u64,
+    /// Shards whose index was taken over from another program's (DALI's).
+    pub imported: u64,
+    /// Shards that were looked through.
+    pub scanned: u64,
+    /// Indexes that were written.
+    pub written: u64,
+    /// Bytes of shards that were read to look through them.
+    pub bytes_read: u64,
+    /// Indexes that lay there and were not used, each with the reason.
+    pub refused: Vec<(PathBuf, String)>,
+}
+
+/// A step down that several shards share: how many, the first of them, and why there.
+#[derive(Default)]
+struct StepDown<'a>(u64, Option<(PathBuf, &'a dyn Display, Option<i32>)>);
+
+impl<'a> StepDown<'a> {
+    fn add(&mut self, path: PathBuf, reason: &'a dyn Display, errno: Option<i32>) {
+        self.0 += 1;
+        self.1.get_or_insert((path, reason, errno));
+    }
+
+    fn into_fallback(self, cause: Cause, got: String) -> Option<Fallback> {
+        let (path, reason, errno) = self.1?;
+        let others = match self.0 - 1 {
+            0 => String::new(),
+            others => format!(" and {others} others"),
+        };
+        let mut fallback = Fallback::new(cause, got, None).with_reason(format!("{path:?}{others}: {reason}"));
+        fallback.errno = errno;
+        Some(fallback)
+    }
+}
+
+/// Files that are looked through at once where headers are all that is read of them and the user does not say how many:
+/// most of the time each waits for a short read, of which a disk does as many at once with little more time for each.
+pub(super) const SCAN_THREADS: usize = 16;
+
+/// How the indexes of files are to be had.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) places: Places,
+    /// Whether new ones stay in memory.
+    pub(super) no_sidecars: bool,
+    /// Whether those that lie there are not looked at.
+    pub(super) rebuild: bool,
+    pub(super) damaged: Damaged,
+    pub(super) threads: usize,
+}
+
+/// A format whose files are looked through.
+pub(super) trait Indexing: Sync {
+    /// What files are understood as: an index that was made by another rule is none.
+    fn name(&self) -> &'static str;
+
+    /// Why the index that lies there is none of the file all the same.
+    ///
+    /// # Errors
+    /// Where that cannot be told; without the file.
+    fn refuses(&self, _pass: &Pass<'_>, _index: &Sidecar) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Looks through a file.
+    ///
+    /// # Errors
+    /// What is no damage of the file, and refused also with [`Damaged::Keep`]; without the file.
+    fn look(&self, pass: &mut Pass<'_>) -> Result<Found>;
+}
+
+/// What a look through a file has found.
+pub(super) struct Found {
+    pub(super) builder: Builder,
+    /// Bytes that were read for it.
+    pub(super) bytes_read: u64,
+    /// Why it ends before the file does, without the file.
+    pub(super) damage: Option<Error>,
+}
+
+/// The index of one file, and where it comes from.
+#[derive(Debug)]
+pub(super) struct Indexed {
+    pub(super) sidecar: Sidecar,
+    origin: Origin,
+    bytes_read: u64,
+    refused: Vec<(PathBuf, String)>,
+    foreign: Option<(PathBuf, String)>,
+    kept: Option<Kept>,
+    /// Why the file cannot be read to its end.
+    pub(super) damage: Option<Error>,
+}
+
+/// Where an index comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Sidecar,
+    /// Another program's index.
+    Foreign,
+    Scan,
+}
+
+/// One look through a file from its beginning to its end.
+pub(super) struct Pass<'a> {
+    job: &'a Job<'a>,
+    pub(super) path: &'a Path,
+    /// The open file.
+    pub(super) file: &'a OwnedFd,
+    /// Its size in bytes.
+    pub(super) size: u64,
+    identity: &'a Identity,
+    told: Cell<u64>,
+    origin: Origin,
+    /// An index of another program that is not believed, with the reason.
+    foreign: Option<(PathBuf, String)>,
+}
+
+/// Bytes of a file between two reports of progress.
+const TELL_BYTES: u64 = 64 << 20;
+
+impl<'a> Pass<'a> {
+    /// The file as it is.
+    pub(super) fn plain(&self) -> Plain<'a> {
+        Plain { file: self.file, size: self.size }
+    }
+
+    /// The file, of which the headers alone are looked at.
+    pub(super) fn headers(&self) -> Plain<'a> {
+        // Without readahead, which would read the payloads that are passed over. Where that cannot be had, it does.
+        let _ = advise_random(self.file.as_fd());
+        self.plain()
+    }
+
+    /// The look has come to this byte.
+    pub(super) fn passed(&self, offset: u64) {
+        let offset = offset.min(self.size);
+        if offset.saturating_sub(self.told.get()) >= TELL_BYTES {
+            self.add(offset);
+            self.job.tell();
+        }
+    }
+
+    fn add(&self, offset: u64) {
+        self.job.bytes.fetch_add(offset - self.told.replace(offset), Ordering::Relaxed);
+    }
+
+    /// Takes over the index of another program, if `find` finds one that is believed.
+    pub(super) fn import<T>(&mut self, find: impl FnOnce(&Path, &Identity) -> Option<Foreign<T>>) -> Option<T> {
+        if self.job.wanted.rebuild {
+            return None;
+        }
+        match find(self.path, self.identity)? {
+            (_, Ok(understood)) => {
+                self.origin = Origin::Foreign;
+                Some(understood)
+            }
+            (place, Err(reason)) => {
+                self.foreign = Some((place, reason));
+                None
+            }
+        }
+    }
+}
+
+/// Where another program's index lies, and what it says or why it is not believed.
+pub(super) type Foreign<T> = (PathBuf, Result<T, String>);
+
+/// Another program's index of the file at `path`, if there is one at one of `places`. It is believed if the file has
+/// not changed since, and it is a text of at most `most` bytes of which `understand` makes something.
+pub(super) fn foreign<T>(
+    path: &Path,
+    identity: &Identity,
+    places: &[PathBuf],
+    most: u64,
+    understand: impl FnOnce(&str) -> Result<T, String>,
+) -> Option<Foreign<T>> {
+    let place = places.iter().find(|place| **place != path && place.is_file())?;
+    Some((place.clone(), foreign_text(place, identity, most).and_then(|text| understand(&text))))
+}
+
+fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, String> {
+    let metadata = fs::metadata(place).map_err(|error| error.to_string())?;
+    if (metadata.mtime(), metadata.mtime_nsec()) < (identity.modified.0, identity.modified.1.into()) {
+        return Err("the file has changed since".into());
+    }
+    let mut text = String::new();
+    let file = File::open(place).map_err(|error| error.to_string())?;
+    file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > most {
+        return Err("it is longer than that of such a file can be".into());
+    }
+    Ok(text)
+}
+
+/// Whether a name is that of an index, our own or DALI's.
+pub(super) fn is_index(name: &[u8]) -> bool {
+    let extension = Path::new(OsStr::from_bytes(name)).extension();
+    extension.is_some_and(|ending| ending == EXTENSION || ending == "idx")
+}
+
+/// Finds the index of every file, or has it made, in parallel.
+///
+/// # Errors
+/// That of the first file, in order, which has one and may not.
+pub(super) fn index_all(
+    files: &FileTable,
+    wanted: &Wanted,
+    progress: &(dyn Fn(IndexProgress) + Sync),
+    format: &dyn Indexing,
+) -> Result<Vec<Indexed>> {
+    let job = Job {
+        files,
+        wanted,
+        resident: AtomicU64::new(RESIDENT_BYTES),
+        shards: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        progress,
+    };
+    // Fits: a table has fewer than 2^32 files.
+    let all: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
+    try_in_parallel(&all, wanted.threads, |&file| {
+        let path = files.path(file);
+        let indexed = job.index(&path, format).map_err(|error| error.with_file(&path));
+        job.shards.fetch_add(1, Ordering::Relaxed);
+        job.tell();
+        indexed
+    })
+}
+
+struct Job<'a> {
+    files: &'a FileTable,
+    wanted: &'a Wanted,
+    /// Bytes of sidecars that may yet be read into memory.
+    resident: AtomicU64,
+    shards: AtomicU64,
+    bytes: AtomicU64,
+    progress: &'a (dyn Fn(IndexProgress) + Sync),
+}
+
+impl Job<'_> {
+    fn tell(&self) {
+        (self.progress)(IndexProgress {
+            shards: self.shards.load(Ordering::Relaxed),
+            shards_total: self.files.len() as u64,
+            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes_total: self.files.sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size)),
+        });
+    }
+
+    fn index(&self, path: &Path, format: &dyn Indexing) -> Result<Indexed> {
+        let failed = |error: io::Error| Error::io("cannot open", error);
+        let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
+        let opened = opened.map_err(failed)?;
+        let shard = Shard::new(format.name(), path, &opened.identity);
+        let mut pass = Pass {
+            job: self,
+            path,
+            file: &opened.file,
+            size: shard.size,
+            identity: &opened.identity,
+            told: Cell::new(0),
+            origin: Origin::Scan,
+            foreign: None,
+        };
+        let mut refused = Vec::new();
+        if !self.wanted.rebuild {
+            match self.wanted.places.find(path, &shard, &self.resident) {
+                Ok(sidecar) => match format.refuses(&pass, &sidecar)? {
+                    None => {
+                        pass.add(shard.size);
+                        let (origin, foreign, kept, damage) = (Origin::Sidecar, None, None, None);
+                        return Ok(Indexed { sidecar, origin, bytes_read: 0, refused, foreign, kept, damage });
+                    }
+                    Some(reason) => refused.extend(sidecar.path().map(|place| (place.to_path_buf(), reason))),
+                },
+                Err(reasons) => refused = reasons,
+            }
+        }
+        let found = format.look(&mut pass);
+        pass.add(shard.size);
+        let Found { builder, bytes_read, damage } = found?;
+        let damage = damage.map(|error| error.with_file(path));
+        if let Some(error) = damage.as_ref().filter(|_| self.wanted.damaged == Damaged::Error) {
+            return Err(error.clone());
+        }
+        // Before the index is put anywhere: it would bear the marks of the file that was there before.
+        if Identity::of(opened.file.as_fd()).map_err(failed)? != opened.identity {
+            return Err(Error::new(ErrorKind::Corrupt, "the file changed while it was looked through:")
+                .with_remedy("wait until it is written"));
+        }
+        let is_kept = damage.is_none() && !self.wanted.no_sidecars;
+        let (sidecar, kept) = self.finish(path, &shard, builder.finish(&shard), is_kept)?;
+        Ok(Indexed { sidecar, origin: pass.origin, bytes_read, refused, foreign: pass.foreign, kept, damage })
+    }
+
+    /// Puts a sidecar to disk, if it `is_kept`, and opens it.
+    fn finish(&self, path: &Path, shard: &Shard, image: Vec<u8>, is_kept: bool) -> Result<(Sidecar, Option<Kept>)> {
+        let kept = is_kept.then(|| self.wanted.places.keep(path, &image));
+        let written = match &kept {
+            // Opened as any other, so that a large one is mapped.
+            Some(Kept::Beside(place) | Kept::InCache(place, _)) => Sidecar::open(place, shard, &self.resident).ok(),
+            Some(Kept::Nowhere(_)) | None => None,
+        };
+        let sidecar = match written {
+            Some(sidecar) => sidecar,
+            None => Sidecar::from_image(image, shard).map_err(|reason| {
+                // Nothing that a file holds can lead here.
+                Error::new(ErrorKind::Internal, format!("made an index that is none ({reason}) of"))
+            })?,
+        };
+        Ok((sidecar, kept))
+    }
+}
+
+/// What opening files has to tell.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) report: IndexReport,
+    pub(super) fallbacks: Vec<Fallback>,
+    pub(super) damaged: Vec<Error>,
+}
+
+impl Notes {
+    /// What the files have to tell; adds what they left out to `skips`.
+    pub(super) fn of(files: &FileTable, indexed: &[Indexed], skips: &mut Skips) -> Notes {
+        let mut notes = Notes::default();
+        let (mut cached, mut in_memory, mut foreign) = (StepDown::default(), StepDown::default(), StepDown::default());
+        let mut cache = PathBuf::new();
+        let folder_of = |path: &Path| path.parent().unwrap_or(Path::new(".")).to_path_buf();
+        for (number, indexed) in indexed.iter().enumerate() {
+            // Fits: a table has fewer than 2^32 files.
+            let path = files.path(FileId(number as u32));
+            let report = &mut notes.report;
+            match indexed.origin {
+                Origin::Sidecar => report.current += 1,
+                Origin::Foreign => report.imported += 1,
+                Origin::Scan => report.scanned += 1,
+            }
+            report.bytes_read = report.bytes_read.saturating_add(indexed.bytes_read);
+            report.refused.extend(indexed.refused.iter().cloned());
+            match &indexed.kept {
+                Some(Kept::Beside(_)) => report.written += 1,
+                Some(Kept::InCache(place, error)) => {
+                    report.written += 1;
+                    cache = folder_of(place);
+                    cached.add(folder_of(&path), error, error.raw_os_error());
+                }
+                Some(Kept::Nowhere(error)) => in_memory.add(folder_of(&path), error, error.raw_os_error()),
+                None => {}
+            }
+            if let Some((place, reason)) = &indexed.foreign {
+                foreign.add(place.clone(), reason, None);
+            }
+            for (code, count, first) in indexed.sidecar.left_out() {
+                let Some(reason) = SkipReason::of_code(*code) else { continue };
+                let first = if first.is_empty() { path.clone() } else { path.join(OsStr::from_bytes(first)) };
+                skips.add_many(reason, *count, &first);
+            }
+            if let Some(damage) = &indexed.damage {
+                skips.add(SkipReason::DamagedShard, &path);
+                notes.damaged.push(damage.clone());
+            }
+        }
+        notes.fallbacks.extend(cached.into_fallback(Cause::IndexPlace, format!("indexes in {cache:?}")));
+        notes
+            .fallbacks
+            .extend(in_memory.into_fallback(Cause::IndexPlace, "indexes in memory, made at each start".into()));
+        notes.fallbacks.extend(foreign.into_fallback(Cause::ForeignIndex, "a look through the files".into()));
+        notes
+    }
+
+    /// The error of files that have no sample: the damage that there is, else `doing`.
+    pub(super) fn nothing(self, files: &FileTable, skips: &Skips, doing: &'static str) -> Error {
+        self.damaged.into_iter().next().unwrap_or_else(|| {
+            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let error = Error::new(ErrorKind::Empty, doing).with_file(place);
+            let left_out = skips.describe();
+            if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) }
+        })
+    }
+}

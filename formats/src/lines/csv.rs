@@ -1,0 +1,146 @@
+//! Fields of a row of comma separated values become values. The parser is csv-core's.
+
+use super::values::{Column, Kind, Room, Wrong, number, shortened, truth};
+use crate::Value;
+use bytes::Bytes;
+use csv_core::{ReadFieldResult, Reader, ReaderBuilder, Terminator};
+use std::fmt;
+
+/// Reads rows. Reused from row to row.
+pub(super) struct Rows {
+    reader: Reader,
+    /// The fields of a row without their quotes, one after another.
+    unquoted: Vec<u8>,
+}
+
+/// A field of a row.
+pub(super) struct FieldText<'a> {
+    /// Without quotes.
+    pub(super) text: &'a [u8],
+    /// Where the same bytes lie in the row, unless there are quotes between them.
+    pub(super) place: Option<usize>,
+}
+
+/// Memory for the fields of a row is kept for the next one up to here.
+const KEPT_BYTES: usize = 1 << 20;
+
+impl Rows {
+    pub(super) fn new(delimiter: u8) -> Rows {
+        // Rows come without their ends, and a carriage return in them is a byte like any other.
+        let reader = ReaderBuilder::new().delimiter(delimiter).terminator(Terminator::Any(b'\n')).build();
+        Rows { reader, unquoted: Vec::new() }
+    }
+
+    /// Calls `each` with every field of a row, which has at least a byte.
+    pub(super) fn fields(
+        &mut self,
+        row: &[u8],
+        mut each: impl FnMut(usize, FieldText<'_>) -> Result<(), Wrong>,
+    ) -> Result<usize, Wrong> {
+        self.reader.reset();
+        if self.unquoted.len() <= row.len() {
+            self.unquoted.resize(row.len() + 1, 0);
+        }
+        // A byte order mark at the beginning of what is read would be left out: a row is not the beginning.
+        self.reader.read_field(b"\n", &mut self.unquoted);
+        let (mut count, mut start, mut at, mut filled) = (0, 0, 0, 0);
+        loop {
+            // The end of the row: an empty input would be that of all rows.
+            let input = if at < row.len() { &row[at..] } else { b"\n" };
+            let (result, read, written) = self.reader.read_field(input, &mut self.unquoted[filled..]);
+            let is_end = at >= row.len();
+            at += read;
+            filled += written;
+            match result {
+                ReadFieldResult::InputEmpty if !is_end => continue,
+                ReadFieldResult::Field { record_end } if record_end == is_end => {
+                    let text = &self.unquoted[..filled];
+                    let place = [start, start + 1].into_iter().find(|&place| {
+                        let is_within = place <= row.len();
+                        is_within && row[place..].starts_with(text)
+                    });
+                    each(count, FieldText { text, place })?;
+                    count += 1;
+                    (start, filled) = (at, 0);
+                    if record_end {
+                        break;
+                    }
+                }
+                // Neither can be of a row that the index was made of.
+                _ => {
+                    let doing = "a row does not end where the index says, in".to_owned();
+                    return Err(Wrong { doing, at: start, remedy: "did the file change? open it again" });
+                }
+            }
+        }
+        if self.unquoted.len() > KEPT_BYTES {
+            self.unquoted = Vec::new();
+        }
+        Ok(count)
+    }
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rows").finish_non_exhaustive()
+    }
+}
+
+/// The columns of a table, and which of its fields they are.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) columns: Vec<Column>,
+    /// For each field of a row its column, if it is wanted.
+    pub(super) wanted: Vec<Option<usize>>,
+    /// Whether the first row has the names.
+    pub(super) has_header: bool,
+}
+
+/// Sets the values of the columns.
+pub(super) fn values(
+    row: &Bytes,
+    table: &Table,
+    rows: &mut Rows,
+    room: &mut Room,
+    out: &mut Vec<Value>,
+) -> Result<(), Wrong> {
+    out.resize(table.columns.len(), Value::I64(0));
+    let count = rows.fields(row, |number, field| {
+        if let Some(&Some(column)) = table.wanted.get(number) {
+            out[column] = value(row, &table.columns[column], field, room)?;
+        }
+        Ok(())
+    })?;
+    if count != table.wanted.len() {
+        let first = if table.has_header { "the header" } else { "the first row" };
+        let doing = format!("a row has {count} fields, where {first} has {}, in", table.wanted.len());
+        return Err(Wrong { doing, at: 0, remedy: "write the row again; is a field with a delimiter not quoted?" });
+    }
+    Ok(())
+}
+
+fn value(row: &Bytes, column: &Column, field: FieldText<'_>, room: &mut Room) -> Result<Value, Wrong> {
+    let FieldText { text, place } = field;
+    let at = place.unwrap_or(0);
+    let trimmed = || std::str::from_utf8(text).unwrap_or_default().trim();
+    let parsed = match column.kind {
+        Kind::Number(dtype) => number(trimmed(), dtype, room),
+        Kind::Bool => match trimmed() {
+            "1" | "true" | "True" | "TRUE" => Some(truth(true)),
+            "0" | "false" | "False" | "FALSE" => Some(truth(false)),
+            _ => None,
+        },
+        _ => Some(Value::Bytes(match place {
+            Some(place) => row.slice(place..place + text.len()),
+            None => room.value(|out| {
+                out.extend_from_slice(text);
+                Ok::<(), Wrong>(())
+            })?,
+        })),
+    };
+    parsed.ok_or_else(|| {
+        let (name, dtype) = (&column.name, column.field().dtype);
+        let doing = format!("field {name:?} is {:?} and no {dtype}, in", shortened(trimmed()));
+        Wrong { doing, at, remedy: "leave its type away: without one it is text" }
+    })
+}

@@ -1,0 +1,224 @@
+//! Fields of a line of JSON become values. The parser is serde_json's; only what was asked for is looked into.
+
+use super::values::{Column, Kind, Room, Scratch, Wrong, number, put_number, shortened, truth, type_of};
+use crate::{DType, Value};
+use bytes::{Bytes, BytesMut};
+use memchr::memchr;
+use serde::Deserializer as _;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::fmt;
+use std::ops::Range;
+
+/// What a field of this text is, unless a type is asked for.
+pub(super) fn kind_of(raw: &str, asked: Option<DType>) -> Kind {
+    let elements = || serde_json::from_str::<Vec<&RawValue>>(raw).unwrap_or_default();
+    let is_number = |text: &str| text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    match (asked, raw.as_bytes().first()) {
+        (Some(DType::U8), _) => Kind::Any,
+        (Some(DType::Bool), _) => Kind::Bool,
+        (Some(dtype), Some(b'[')) => Kind::Numbers(dtype),
+        (Some(dtype), _) => Kind::Number(dtype),
+        (None, Some(b'"')) => Kind::Text,
+        (None, Some(b't' | b'f')) => Kind::Bool,
+        (None, Some(b'[')) if elements().iter().all(|element| is_number(element.get())) => {
+            Kind::Numbers(type_of(elements().iter().map(|element| element.get())))
+        }
+        (None, _) if is_number(raw) => Kind::Number(type_of(std::iter::once(raw))),
+        (None, _) => Kind::Json,
+    }
+}
+
+/// Where the fields of these names lie in a line, the last of those that have one name. `places` gets one for each
+/// name.
+pub(super) fn find<'n>(
+    line: &[u8],
+    names: impl Iterator<Item = &'n str> + Clone,
+    places: &mut Vec<Option<Range<usize>>>,
+) -> Result<(), Wrong> {
+    places.clear();
+    places.resize(names.clone().count(), None);
+    let mut parser = serde_json::Deserializer::from_slice(line);
+    let found = parser.deserialize_map(Fields { line, names, places }).and_then(|()| parser.end());
+    found.map_err(|error| {
+        let text = error.to_string();
+        // Its place is told as that in the file.
+        let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
+        let at = error.column().saturating_sub(1).min(line.len());
+        let remedy = "write the line again; without --columns lines are delivered as they are";
+        Wrong { doing: format!("a line is no object of JSON ({reason}) in"), at, remedy }
+    })
+}
+
+/// Appends the values of the columns.
+pub(super) fn values(
+    line: &Bytes,
+    columns: &[Column],
+    scratch: &mut Scratch,
+    out: &mut Vec<Value>,
+) -> Result<(), Wrong> {
+    find(line, columns.iter().map(|column| &*column.name), &mut scratch.places)?;
+    for (column, place) in columns.iter().zip(&scratch.places) {
+        let Some(place) = place.clone() else {
+            let doing = format!("a line has no field {:?} in", column.name);
+            return Err(Wrong { doing, at: 0, remedy: "ask for fields that all lines have" });
+        };
+        let at = place.start;
+        out.push(value(line, place, column.kind, &mut scratch.room).map_err(|wrong| {
+            let doing = format!("field {:?} {wrong} in", column.name);
+            Wrong { doing, at, remedy: "ask for a type that all lines have; as u8 any field is text" }
+        })?);
+    }
+    Ok(())
+}
+
+/// The value of the field that lies at `place`.
+fn value(line: &Bytes, place: Range<usize>, kind: Kind, room: &mut Room) -> Result<Value, String> {
+    let raw = &line[place.clone()];
+    // It came out of the parser as a `str`.
+    let text = std::str::from_utf8(raw).unwrap_or_default();
+    let first = raw.first().copied().unwrap_or_default();
+    let is_number = first == b'-' || first.is_ascii_digit();
+    match (kind, first) {
+        (Kind::Text | Kind::Any, b'"') => match memchr(b'\\', raw) {
+            None => Ok(Value::Bytes(line.slice(place.start + 1..place.end - 1))),
+            Some(_) => room.value(|out| unescape(text, out)).map(Value::Bytes),
+        },
+        (Kind::Any, _) | (Kind::Json, b'{' | b'[' | b'n') => Ok(Value::Bytes(line.slice(place))),
+        (Kind::Bool, b't' | b'f') => Ok(truth(first == b't')),
+        (Kind::Number(dtype), _) if is_number => {
+            number(text, dtype, room).ok_or_else(|| format!("is {} and no {dtype}", shortened(text)))
+        }
+        (Kind::Numbers(dtype), b'[') => room.value(|out| numbers(text, dtype, out)).map(Value::Bytes),
+        _ => Err(format!("is {} and not, as asked for or as in the first line, {}", described(first), wanted(kind))),
+    }
+}
+
+fn described(first: u8) -> &'static str {
+    match first {
+        b'"' => "a string",
+        b'{' => "an object",
+        b'[' => "an array",
+        b'n' => "null",
+        b't' | b'f' => "true or false",
+        _ => "a number",
+    }
+}
+
+fn wanted(kind: Kind) -> String {
+    match kind {
+        Kind::Text => "a string".into(),
+        Kind::Json => "an object, an array or null".into(),
+        Kind::Any => "anything".into(),
+        Kind::Number(dtype) => format!("a number ({dtype})"),
+        Kind::Numbers(dtype) => format!("an array of numbers ({dtype})"),
+        Kind::Bool => "true or false".into(),
+    }
+}
+
+fn unescape(text: &str, out: &mut BytesMut) -> Result<(), String> {
+    let parsed = serde_json::Deserializer::from_str(text).deserialize_str(Unescaped(out));
+    // Half of a surrogate pair is no text, though JSON can escape it.
+    parsed.map_err(|_| "is a string that is no Unicode".to_owned())
+}
+
+fn numbers(text: &str, dtype: DType, out: &mut BytesMut) -> Result<(), String> {
+    // Bounded by the text: numbers have commas between them.
+    out.reserve((memchr::memchr_iter(b',', text.as_bytes()).count() + 1) * dtype.size() as usize);
+    let parsed = serde_json::Deserializer::from_str(text).deserialize_seq(Numbers { dtype, out });
+    parsed.map_err(|error| error.to_string()).and_then(|wrong| wrong.map_or(Ok(()), Err))
+}
+
+/// Notes where the fields of a line lie.
+struct Fields<'a, N> {
+    line: &'a [u8],
+    names: N,
+    places: &'a mut [Option<Range<usize>>],
+}
+
+impl<'de, 'n, N: Iterator<Item = &'n str> + Clone> Visitor<'de> for Fields<'_, N> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(field) = map.next_key_seed(Name(self.names.clone()))? {
+            let Some(field) = field else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let raw = map.next_value::<&RawValue>()?.get();
+            // Borrowed from the line, as nothing else can be.
+            let start = raw.as_ptr().addr() - self.line.as_ptr().addr();
+            self.places[field] = Some(start..start + raw.len());
+        }
+        Ok(())
+    }
+}
+
+/// Which of the names a key is.
+struct Name<N>(N);
+
+impl<'de, 'n, N: Iterator<Item = &'n str>> DeserializeSeed<'de> for Name<N> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, key: D) -> Result<Option<usize>, D::Error> {
+        key.deserialize_str(self)
+    }
+}
+
+impl<'n, N: Iterator<Item = &'n str>> Visitor<'_> for Name<N> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(mut self, key: &str) -> Result<Option<usize>, E> {
+        Ok(self.0.position(|name| name == key))
+    }
+}
+
+/// Appends a string without its escapes.
+struct Unescaped<'a>(&'a mut BytesMut);
+
+impl Visitor<'_> for Unescaped<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Appends the numbers of an array; returns what is wrong with the first that is none.
+struct Numbers<'a> {
+    dtype: DType,
+    out: &'a mut BytesMut,
+}
+
+impl<'de> Visitor<'de> for Numbers<'_> {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Option<String>, A::Error> {
+        let mut wrong = None;
+        let mut index = 0;
+        while let Some(element) = array.next_element::<&RawValue>()? {
+            if wrong.is_none() && !put_number(element.get(), self.dtype, self.out) {
+                wrong = Some(format!("has {} at {index} and no {}", shortened(element.get()), self.dtype));
+            }
+            index += 1;
+        }
+        Ok(wrong)
+    }
+}

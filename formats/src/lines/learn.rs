@@ -1,0 +1,169 @@
+//! What columns are: the header of a table, the first line of JSON that can be read.
+
+use super::csv::{Rows, Table};
+use super::values::{Column, Kind, Wrong};
+use super::{Content, LineOptions, json, line};
+use crate::headers::{Source, map_files};
+use crate::sidecar::Sidecar;
+use crate::{DType, FileId, FileTable};
+use std::collections::HashSet;
+use std::ops::Range;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Lines from which columns are learned, at most.
+const LEARNED_MAX: u64 = 64;
+
+/// Files whose lines are known, and whose columns are not.
+pub(super) struct Indexes<'a> {
+    pub(super) files: &'a FileTable,
+    pub(super) indexes: &'a [Sidecar],
+    pub(super) threads: usize,
+}
+
+impl Indexes<'_> {
+    /// Offset and bytes of line `number` of a file; `None` where it has fewer.
+    fn read(&self, file: FileId, number: u64) -> Result<Option<(u64, Vec<u8>)>> {
+        let index = &self.indexes[file.0 as usize];
+        if number >= index.len() {
+            return Ok(None);
+        }
+        let source = Source::open(self.files, file)?;
+        let (offset, len) = line(index, number).ok_or_else(|| index.damage(source.path()))?;
+        // Fits: a line has at most LINE_BYTES_MAX, and lies in the file.
+        Ok(Some((offset, source.bytes(offset, usize::try_from(len).unwrap_or(usize::MAX), "a line")?)))
+    }
+
+    fn all(&self) -> impl Iterator<Item = FileId> + use<> {
+        // Fits: a table has fewer than 2^32 files.
+        (0..self.indexes.len() as u32).map(FileId)
+    }
+
+    /// What the fields that are wanted are, by the first line that can be read.
+    pub(super) fn fields(&self, options: &LineOptions) -> Result<Vec<Column>> {
+        let mut places = Vec::new();
+        let mut fault = None;
+        let lines = self.all().flat_map(|file| (0..self.indexes[file.0 as usize].len()).map(move |line| (file, line)));
+        for (file, number) in lines.take(LEARNED_MAX as usize) {
+            let Some((offset, line)) = self.read(file, number)? else { continue };
+            let corrupt = |wrong: Wrong| {
+                let error = Error::new(ErrorKind::Corrupt, wrong.doing).with_file(self.files.path(file));
+                error.with_offset(offset + wrong.at as u64).with_remedy(wrong.remedy)
+            };
+            if let Err(wrong) = json::find(&line, options.columns.iter().map(String::as_str), &mut places) {
+                fault.get_or_insert_with(|| corrupt(wrong));
+                continue;
+            }
+            let column = |(name, place): (&String, &Option<Range<usize>>)| {
+                let asked = dtype_of(options, name);
+                let raw = place.clone().and_then(|place| std::str::from_utf8(&line[place]).ok());
+                if raw.is_none() && asked.is_none() {
+                    let doing = format!("the first line has no field {name:?} that tells its type in");
+                    let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(self.files.path(file));
+                    return Err(error.with_offset(offset).with_remedy("ask for a type beside the name"));
+                }
+                Ok(Column { name: name.clone(), kind: json::kind_of(raw.unwrap_or_default(), asked) })
+            };
+            return options.columns.iter().zip(&places).map(column).collect();
+        }
+        // Without a line there is nothing to learn, and nothing to open either.
+        fault.map_or(Ok(Vec::new()), Err)
+    }
+
+    /// The columns of tables.
+    pub(super) fn table(&self, options: &LineOptions, delimiter: u8) -> Result<Table> {
+        let has_header = !options.no_header;
+        let Some(first) = self.all().find(|file| self.indexes[file.0 as usize].len() > 0) else {
+            return Ok(Table { columns: Vec::new(), wanted: Vec::new(), has_header });
+        };
+        let names = self.names(first, delimiter)?;
+        if has_header {
+            let all = 0..self.indexes.len() as u32;
+            map_files(all, self.threads, |file| match self.names(file, delimiter)? {
+                others if others.is_empty() || others == names => Ok(()),
+                _ => Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "the header has other columns than that of the first file, in",
+                )
+                .with_file(self.files.path(file))
+                .with_remedy("read tables of different columns as different datasets; if there is no header, say so")),
+            })?;
+        }
+        let names = match has_header {
+            true => self.text(first, names)?,
+            false => (0..names.len()).map(|number| number.to_string()).collect(),
+        };
+        let asked = if options.columns.is_empty() { &names } else { &options.columns };
+        let typed = options.dtypes.iter().map(|(name, _)| name);
+        if let Some(absent) = asked.iter().chain(typed).find(|name| !names.contains(name)) {
+            let doing = format!("no column is called {absent:?} in");
+            let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(self.files.path(first));
+            return Err(error.with_remedy(format!("the columns are: {}", names.join(", "))));
+        }
+        let column = |name: &String| {
+            let kind = match dtype_of(options, name) {
+                None | Some(DType::U8) => Kind::Text,
+                Some(DType::Bool) => Kind::Bool,
+                Some(dtype) => Kind::Number(dtype),
+            };
+            Column { name: name.clone(), kind }
+        };
+        let wanted = names.iter().map(|name| asked.iter().position(|asked| asked == name)).collect();
+        Ok(Table { columns: asked.iter().map(column).collect(), wanted, has_header })
+    }
+
+    /// The fields of the first row of a file; none if it has no row.
+    fn names(&self, file: FileId, delimiter: u8) -> Result<Vec<Vec<u8>>> {
+        let Some((offset, row)) = self.read(file, 0)? else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        let read = Rows::new(delimiter).fields(&row, |_, field| {
+            names.push(field.text.to_vec());
+            Ok(())
+        });
+        read.map_err(|wrong| {
+            let error = Error::new(ErrorKind::Corrupt, wrong.doing).with_file(self.files.path(file));
+            error.with_offset(offset).with_remedy(wrong.remedy)
+        })?;
+        Ok(names)
+    }
+
+    /// Names of columns as text, each of another column.
+    fn text(&self, file: FileId, names: Vec<Vec<u8>>) -> Result<Vec<String>> {
+        let refuse = |doing: String| {
+            let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(self.files.path(file));
+            Err(error.with_remedy("write another header; if the first row is none, say so"))
+        };
+        let mut text: Vec<String> = Vec::with_capacity(names.len());
+        let mut seen = HashSet::with_capacity(names.len());
+        for name in names {
+            match String::from_utf8(name) {
+                Ok(name) if seen.insert(name.clone()) => text.push(name),
+                Ok(name) => return refuse(format!("two columns are called {name:?} in the header of")),
+                Err(name) => {
+                    let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+                    return refuse(format!("the column {name:?} has a name that is not UTF-8 in the header of"));
+                }
+            }
+        }
+        Ok(text)
+    }
+
+    /// Samples in the files up to and with each, and the bytes of all.
+    pub(super) fn count(&self, content: &Content) -> Result<(Vec<u64>, u64)> {
+        let (mut ends, mut end, mut bytes) = (Vec::with_capacity(self.indexes.len()), 0_u64, 0_u64);
+        for (file, index) in self.all().zip(self.indexes) {
+            let header_rows = content.header_rows().min(index.len());
+            end = end.checked_add(index.len() - header_rows).ok_or_else(|| {
+                Error::new(ErrorKind::InvalidArgument, "more than 2^64 lines up to").with_file(self.files.path(file))
+            })?;
+            ends.push(end);
+            let all = index.columns().iter().fold(0, |sum, column| u64::saturating_add(sum, column.bytes));
+            let header = (0..header_rows).filter_map(|row| line(index, row)).map(|(_, len)| len).sum();
+            bytes = bytes.saturating_add(all.saturating_sub(header));
+        }
+        Ok((ends, bytes))
+    }
+}
+
+fn dtype_of(options: &LineOptions, name: &str) -> Option<DType> {
+    options.dtypes.iter().find(|(known, _)| known == name).map(|&(_, dtype)| dtype)
+}

@@ -1,0 +1,324 @@
+//! One pass over a file: where its lines begin and end.
+
+use crate::indexes::Pass;
+use crate::window::Source;
+use memchr::{memchr, memchr_iter, memchr2};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// What a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// All of them, also those without a byte.
+    Text,
+    /// Those that have more in them than blanks.
+    Json,
+    /// Rows whose quoted fields may have ends of lines in them; those without a byte are none.
+    Csv {
+        /// What stands between two fields.
+        delimiter: u8,
+    },
+}
+
+/// What a pass tells of.
+pub(super) trait Sink {
+    /// A line: its first byte, and its length without its end.
+    fn line(&mut self, offset: u64, len: u64);
+
+    /// A line that is none, because there is nothing in it.
+    fn empty(&mut self);
+}
+
+/// A line may have so many bytes: more is no line but a file of another format.
+pub(super) const LINE_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes of a read: enough for the rate of a disk, and few enough to stay in a processor's cache until they are looked
+/// at.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Tells `sink` of every line of a file.
+///
+/// # Errors
+/// `Io`; `Truncated` for a file that becomes shorter; `Corrupt` for a line longer than [`LINE_BYTES_MAX`] and a quote
+/// that is never closed; with offset, without the file.
+pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Result<()> {
+    let mut scanner = Scanner::new(rule, LINE_BYTES_MAX);
+    let (size, mut file) = (pass.size, pass.plain());
+    // Fits: it is at most READ_BYTES.
+    let mut buffer = vec![0; READ_BYTES.min(size) as usize];
+    let mut offset = 0;
+    while offset < size {
+        // Fits: it is at most READ_BYTES.
+        let len = READ_BYTES.min(size - offset) as usize;
+        let have = file.read_at_least(&mut buffer[..len], offset, len)?;
+        if have < len {
+            let doing = "the file became shorter while it was looked through:";
+            return Err(Error::new(ErrorKind::Truncated, doing).with_offset(offset + have as u64));
+        }
+        scanner.feed(&buffer[..len], sink)?;
+        offset += len as u64;
+        pass.passed(offset);
+    }
+    scanner.finish(sink)
+}
+
+/// What stands in front of the first line of some files and is no part of it: the byte order mark of UTF-8.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A pass that is given the bytes of a file piece by piece. Its memory does not hang on the file.
+pub(super) struct Scanner {
+    rule: Rule,
+    /// Longest line, in bytes.
+    limit: u64,
+    /// Where the next piece begins in the file.
+    at: u64,
+    /// Where the line begins.
+    start: u64,
+    /// The byte before the next piece.
+    last: Option<u8>,
+    /// Whether there are only blanks in the line so far, where that matters.
+    is_blank: bool,
+    quote: Quote,
+}
+
+/// Where a pass is with regard to quotes. A quote opens a field if it is its first byte, and is one like any other
+/// elsewhere in it: as csv-core and Python's `csv` read.
+#[derive(Clone, Copy)]
+enum Quote {
+    Outside,
+    /// Behind the quote at this offset.
+    Inside(u64),
+    /// Behind a quote in a quoted field: another one takes it back.
+    Closing(u64),
+}
+
+impl Scanner {
+    pub(super) fn new(rule: Rule, limit: u64) -> Scanner {
+        Scanner { rule, limit, at: 0, start: 0, last: None, is_blank: true, quote: Quote::Outside }
+    }
+
+    /// Looks at the next piece of the file; the first has the whole byte order mark, if there is one.
+    pub(super) fn feed(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<()> {
+        let mut from = 0;
+        if self.at == 0 && piece.starts_with(BYTE_ORDER_MARK) {
+            from = BYTE_ORDER_MARK.len();
+            self.start = from as u64;
+        }
+        match self.rule {
+            Rule::Text | Rule::Json => {
+                for place in memchr_iter(b'\n', &piece[from..]).map(|place| from + place) {
+                    self.end_line(piece, place, sink)?;
+                }
+            }
+            Rule::Csv { delimiter } => self.feed_rows(piece, from, delimiter, sink)?,
+        }
+        self.look_for_more_than_blanks(&piece[self.in_piece()..]);
+        self.at += piece.len() as u64;
+        self.last = piece.last().copied().or(self.last);
+        self.check_len(self.at - self.start)
+    }
+
+    fn feed_rows(&mut self, piece: &[u8], mut from: usize, delimiter: u8, sink: &mut impl Sink) -> Result<()> {
+        while from < piece.len() {
+            match self.quote {
+                Quote::Outside => {
+                    let Some(place) = memchr2(b'"', b'\n', &piece[from..]).map(|place| from + place) else { break };
+                    let is_first = self.at + place as u64 == self.start;
+                    if piece[place] == b'\n' {
+                        self.end_line(piece, place, sink)?;
+                    } else if is_first || self.before(piece, place) == Some(delimiter) {
+                        self.quote = Quote::Inside(self.at + place as u64);
+                    }
+                    from = place + 1;
+                }
+                Quote::Inside(opened) => {
+                    let Some(place) = memchr(b'"', &piece[from..]) else { break };
+                    self.quote = Quote::Closing(opened);
+                    from += place + 1;
+                }
+                Quote::Closing(opened) if piece[from] == b'"' => {
+                    self.quote = Quote::Inside(opened);
+                    from += 1;
+                }
+                Quote::Closing(_) => self.quote = Quote::Outside,
+            }
+        }
+        Ok(())
+    }
+
+    /// The file ends here: what stands behind the last end of a line is a line too.
+    pub(super) fn finish(mut self, sink: &mut impl Sink) -> Result<()> {
+        if let Quote::Inside(opened) = self.quote {
+            return Err(never_closed(opened));
+        }
+        if self.start < self.at {
+            self.tell(self.at, sink)?;
+        }
+        Ok(())
+    }
+
+    /// The line ends at `place` of the piece, where its `\n` is.
+    fn end_line(&mut self, piece: &[u8], place: usize, sink: &mut impl Sink) -> Result<()> {
+        self.look_for_more_than_blanks(&piece[self.in_piece()..place]);
+        let newline = self.at + place as u64;
+        let has_return = newline > self.start && self.before(piece, place) == Some(b'\r');
+        self.tell(newline - u64::from(has_return), sink)?;
+        self.start = newline + 1;
+        self.is_blank = true;
+        Ok(())
+    }
+
+    fn tell(&mut self, end: u64, sink: &mut impl Sink) -> Result<()> {
+        let len = end - self.start;
+        self.check_len(len)?;
+        let is_empty = match self.rule {
+            Rule::Text => false,
+            Rule::Json => self.is_blank,
+            Rule::Csv { .. } => len == 0,
+        };
+        match is_empty {
+            true => sink.empty(),
+            false => sink.line(self.start, len),
+        }
+        Ok(())
+    }
+
+    fn look_for_more_than_blanks(&mut self, bytes: &[u8]) {
+        if self.rule == Rule::Json && self.is_blank {
+            // Ends at the first byte that is none: nearly always the line's first.
+            self.is_blank = bytes.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
+        }
+    }
+
+    fn check_len(&self, len: u64) -> Result<()> {
+        if len <= self.limit {
+            return Ok(());
+        }
+        // A quote that is not closed is what makes the longest rows.
+        if let Quote::Inside(opened) = self.quote {
+            return Err(never_closed(opened));
+        }
+        let doing = format!("a line has more than {} bytes:", self.limit);
+        let error = Error::new(ErrorKind::Corrupt, doing).with_offset(self.start);
+        Err(error.with_remedy("is it a file of lines? name its format"))
+    }
+
+    /// Where the line begins in the piece, or the piece itself.
+    fn in_piece(&self) -> usize {
+        // Fits: a line begins in a piece that was looked at, or right behind it.
+        self.start.saturating_sub(self.at) as usize
+    }
+
+    /// The byte before `place` of the piece.
+    fn before(&self, piece: &[u8], place: usize) -> Option<u8> {
+        if place == 0 { self.last } else { piece.get(place - 1).copied() }
+    }
+}
+
+fn never_closed(opened: u64) -> Error {
+    Error::new(ErrorKind::Corrupt, "a quote is never closed:")
+        .with_offset(opened)
+        .with_remedy("was the file cut short? another --delimiter, or the format text, may be what it is")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Seen {
+        lines: Vec<(u64, u64)>,
+        empty: u64,
+    }
+
+    impl Sink for Seen {
+        fn line(&mut self, offset: u64, len: u64) {
+            self.lines.push((offset, len));
+        }
+
+        fn empty(&mut self) {
+            self.empty += 1;
+        }
+    }
+
+    const COMMA: Rule = Rule::Csv { delimiter: b',' };
+
+    /// What a pass finds that is given so many bytes at a time, but at least the first three together.
+    fn seen(rule: Rule, bytes: &[u8], step: usize, limit: u64) -> Result<Seen> {
+        let (mut seen, mut scanner) = (Seen::default(), Scanner::new(rule, limit));
+        let (first, rest) = bytes.split_at(bytes.len().min(step.max(3)));
+        scanner.feed(first, &mut seen)?;
+        rest.chunks(step).try_for_each(|piece| scanner.feed(piece, &mut seen))?;
+        scanner.finish(&mut seen)?;
+        Ok(seen)
+    }
+
+    fn lines(rule: Rule, bytes: &[u8], step: usize) -> Vec<&[u8]> {
+        let seen = seen(rule, bytes, step, 1 << 20).expect("whole lines");
+        seen.lines.iter().map(|&(offset, len)| &bytes[offset as usize..(offset + len) as usize]).collect()
+    }
+
+    #[test]
+    fn ends_of_lines_of_every_kind() {
+        for step in 1..20 {
+            let of = |rule, bytes| lines(rule, bytes, step);
+            assert_eq!(of(Rule::Text, b"a\nbc\r\n\n\r\nd\re\r"), [&b"a"[..], b"bc", b"", b"", b"d\re\r"]);
+            assert_eq!(of(Rule::Text, b"\xef\xbb\xbfa\n\xef\xbb\xbf"), [&b"a"[..], b"\xef\xbb\xbf"]);
+            assert_eq!(of(Rule::Text, b"\xef\xbb\xbf"), [b""; 0]);
+            assert_eq!(of(Rule::Text, b"\xef\xbb"), [b"\xef\xbb"]);
+            assert_eq!(of(Rule::Text, b"\n"), [b""]);
+            assert_eq!(of(Rule::Text, b""), [b""; 0]);
+            assert_eq!(of(Rule::Json, b" \t\r\n{}\n\n 1 \r\n  "), [&b"{}"[..], b" 1 "]);
+            assert_eq!(
+                of(COMMA, b"a,\"b\r\n\"\"c\"\r\n\n\"\"\nx\"y,z\n"),
+                [&b"a,\"b\r\n\"\"c\""[..], b"\"\"", b"x\"y,z"]
+            );
+            assert_eq!(of(COMMA, b"\"a,\"b\"\nc\n\"d\""), [&b"\"a,\"b\""[..], b"c", b"\"d\""]);
+            assert_eq!(of(COMMA, b"a \"b\n\"c\", \"d\ne"), [&b"a \"b"[..], b"\"c\", \"d", b"e"]);
+        }
+        assert_eq!(seen(Rule::Json, b"\n1\n \n", 1, 9).unwrap(), Seen { lines: vec![(1, 1)], empty: 2 });
+    }
+
+    #[test]
+    fn what_is_no_line_is_named_with_its_place() {
+        for step in 1..9 {
+            let fault = |rule, bytes: &[u8], limit| {
+                let error = seen(rule, bytes, step, limit).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                (error.offset().unwrap(), error.to_string().contains("never closed"))
+            };
+            assert_eq!(fault(COMMA, b"a\nb,\"c\nd\n", 100), (4, true));
+            assert_eq!(fault(COMMA, b"\"", 100), (0, true));
+            assert_eq!(fault(COMMA, b"a\nb,\"c\nd\n", 3), (4, true));
+            assert_eq!(fault(Rule::Text, b"abc\nabcd\n", 3), (4, false));
+            assert_eq!(fault(Rule::Text, b"abc\nabcd", 3), (4, false));
+            assert_eq!(fault(Rule::Json, b"abcd", 3), (0, false));
+            assert!(seen(Rule::Text, b"abc\nabc", step, 3).is_ok());
+        }
+    }
+
+    proptest! {
+        /// Pieces of any length show the same lines, and all bytes but ends of lines are in one.
+        #[test]
+        fn pieces_do_not_matter(
+            bytes in vec(prop::sample::select(&b"\"\"\n\n\r, a\xef\xbb\xbf"[..]), 0..40),
+            step in 1..9_usize,
+        ) {
+            for rule in [Rule::Text, Rule::Json, COMMA] {
+                let whole = seen(rule, &bytes, bytes.len().max(1), 1 << 20);
+                let pieces = seen(rule, &bytes, step, 1 << 20);
+                prop_assert_eq!(whole.as_ref().ok(), pieces.as_ref().ok());
+                prop_assert_eq!(whole.as_ref().err().map(Error::offset), pieces.as_ref().err().map(Error::offset));
+                if let (Rule::Text, Ok(seen)) = (rule, whole) {
+                    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes);
+                    let mut wanted: Vec<&[u8]> = text.split(|&byte| byte == b'\n').collect();
+                    let last = wanted.pop().filter(|last| !last.is_empty());
+                    let wanted = wanted.into_iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).chain(last);
+                    let found = seen.lines.iter().map(|&(at, len)| &bytes[at as usize..(at + len) as usize]);
+                    prop_assert!(found.eq(wanted));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `index.json`: which chunks there are, and of which leaves an item is made.
+
+use super::leaves::Leaves;
+use super::{SkipReason, Skips};
+use crate::Compression;
+use crate::shards::{Listed, Listing, Zipped, folder_of, read_json};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::path::Path;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// What an index of this format has.
+#[derive(Deserialize)]
+pub(super) struct Probe {
+    #[serde(rename = "chunks")]
+    _chunks: Vec<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    chunks: Vec<Chunk>,
+    config: Config,
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    chunk_bytes: u64,
+    /// Items.
+    chunk_size: u64,
+    /// Tokens of all items.
+    dim: Option<u64>,
+    filename: String,
+}
+
+#[derive(Deserialize)]
+struct Config {
+    compression: Option<String>,
+    compression_level: Option<String>,
+    /// Bytes of items that make a chunk full, before they are compressed.
+    #[serde(default)]
+    chunk_bytes: serde_json::Value,
+    data_format: Option<Vec<String>>,
+    data_spec: Option<String>,
+    encryption: Option<IgnoredAny>,
+    item_loader: Option<String>,
+}
+
+/// How the items inside of chunks are compressed, where a chunk is not compressed as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inside {
+    pub(super) level: Level,
+    /// Bytes of items that make a chunk full, before they are compressed, where the index tells.
+    pub(super) full_bytes: Option<u64>,
+}
+
+/// What is compressed at a time (`compression_level`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// A whole file; others beside it may be raw, or framed where datasets were merged.
+    Chunk,
+    /// Some items of a file that begins with a directory of them.
+    Batch,
+    /// An item.
+    Sample,
+}
+
+/// Reads the index `path`; returns what it lists, and how items are compressed. `leaves` are those of the index before,
+/// and become those of the first one.
+pub(super) fn read(
+    path: &Path,
+    block_size: Option<u64>,
+    leaves: &mut Option<Leaves>,
+    skips: &mut Skips,
+) -> Result<(Listing, Option<Inside>)> {
+    let Index { chunks, config } = read_json(path)?;
+    let root = folder_of(path);
+    let (tokens, level) = check(&config, path)?;
+    let own = Leaves::new(&config.data_format.unwrap_or_default(), config.data_spec.as_deref(), tokens)
+        .map_err(|error| error.with_file(path))?;
+    match leaves {
+        None => *leaves = Some(own),
+        Some(first) if *first == own => {}
+        Some(_) => {
+            let error = Error::new(ErrorKind::Corrupt, "the leaves are not those of the first index:");
+            return Err(error.with_file(path).with_remedy("read datasets of different leaves one by one"));
+        }
+    }
+    if block_size.is_some() && !tokens {
+        let error = Error::new(ErrorKind::InvalidArgument, "a block size is for tokens, and there are none in");
+        return Err(error.with_file(path).with_remedy("leave the block size away"));
+    }
+    let inside = level.map(|level| Inside { level, full_bytes: config.chunk_bytes.as_u64() });
+    let mut shards = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        let samples = match (block_size, chunk.dim) {
+            (None, _) => chunk.chunk_size,
+            (Some(block_size), Some(tokens)) => {
+                if !tokens.is_multiple_of(block_size) {
+                    skips.add(SkipReason::IncompleteRecord, &root.join(&chunk.filename));
+                }
+                tokens / block_size
+            }
+            (Some(_), None) => {
+                let doing = format!("the number of tokens (dim) of {:?} is missing in", chunk.filename);
+                return Err(Error::new(ErrorKind::Corrupt, doing).with_file(path));
+            }
+        };
+        let compression = config.compression.as_deref().filter(|_| level == Some(Level::Chunk));
+        shards.push(listed(&root, chunk, samples, compression));
+    }
+    Ok((Listing { root, shards }, inside))
+}
+
+/// `compression` is that of whole files: the ones that have it in their name, until a reader of the format puts the raw
+/// chunk in their place. The size of a raw chunk is what the index says of either.
+fn listed(root: &Path, chunk: Chunk, samples: u64, compression: Option<&str>) -> Listed {
+    let Chunk { chunk_bytes: raw_bytes, chunk_size: items, filename: name, .. } = chunk;
+    let raw_name = compression.map(|compression| name.replace(&format!(".{compression}"), ""));
+    match raw_name.filter(|raw_name| *raw_name != name) {
+        None => Listed { name, bytes: raw_bytes, samples, items, hashes: Vec::new(), zipped: None, refused: None },
+        Some(raw_name) if root.join(&raw_name).exists() => {
+            Listed { name: raw_name, bytes: raw_bytes, samples, items, hashes: Vec::new(), zipped: None, refused: None }
+        }
+        Some(raw_name) => {
+            // Of a file that cannot be had, opening it tells why.
+            let bytes = std::fs::metadata(root.join(&name)).map_or(0, |metadata| metadata.len());
+            let zipped = Some(Zipped { compression: Compression::Zstd, raw_name, raw_bytes });
+            Listed { name, bytes, samples, items, hashes: Vec::new(), zipped, refused: None }
+        }
+    }
+}
+
+/// Whether the items are tokens, and what is compressed at a time, where anything is; an error where they cannot be
+/// read.
+fn check(config: &Config, path: &Path) -> Result<(bool, Option<Level>)> {
+    let cannot = |what: String, remedy: &'static str| {
+        Error::new(ErrorKind::Unavailable, what).with_file(path).with_remedy(remedy)
+    };
+    if config.encryption.is_some() {
+        return Err(cannot("encrypted chunks cannot be read, in".into(), "decrypt the dataset with litdata"));
+    }
+    let tokens = match config.item_loader.as_deref() {
+        None | Some("PyTreeLoader") => false,
+        Some("TokensLoader") => true,
+        Some(other) => {
+            let what = format!("items of {other} cannot be read, in");
+            return Err(cannot(what, "write the dataset again with PyTreeLoader or TokensLoader"));
+        }
+    };
+    let Some(compression) = &config.compression else { return Ok((tokens, None)) };
+    if compression.split(':').next() != Some("zstd") {
+        let what = format!("chunks compressed by {compression:?} cannot be read, in");
+        return Err(cannot(what, "write the dataset again with zstd or without compression"));
+    }
+    let level = config.compression_level.as_deref().unwrap_or_default();
+    match (level.trim().to_ascii_lowercase().as_str(), tokens) {
+        ("" | "chunk", _) => Ok((tokens, Some(Level::Chunk))),
+        ("batch", false) => Ok((tokens, Some(Level::Batch))),
+        ("sample", false) => Ok((tokens, Some(Level::Sample))),
+        (_, true) => Err(cannot(
+            format!("tokens compressed by {level:?} cannot be read, in"),
+            "write the dataset again with the compression_level \"chunk\"",
+        )),
+        (_, false) => Err(cannot(
+            format!("chunks of the compression_level {level:?} cannot be read, in"),
+            "write the dataset again with the compression_level \"chunk\", \"batch\" or \"sample\"",
+        )),
+    }
+}

@@ -1,0 +1,141 @@
+//! Chunks whose items are compressed inside of the file: some at a time ("batch"), or each by itself ("sample").
+//!
+//! Source: litdata 0.2.76, `streaming/framed_zstd.py`.
+
+use crate::shards::{Frame, Frames, OFFSETS_AT, OpenFile, Whole};
+use uringload_core::{Error, ErrorKind, Result};
+use zstd::zstd_safe::get_frame_content_size;
+
+/// Whether a file begins with a directory of frames.
+pub(super) fn is_framed(file: &OpenFile<'_>) -> Result<bool> {
+    let mut magic = [0; MAGIC.len()];
+    if file.size < MAGIC.len() as u64 {
+        return Ok(false);
+    }
+    file.read(&mut magic, 0)?;
+    Ok(&magic == MAGIC)
+}
+
+/// Reads the directory of a chunk of `items` items:
+///
+/// ```text
+/// "LDFZ01\0\0"; u16 1; u16 0; u32 N; u32 frame_rows; u32 n_frames
+/// u32 offsets[N + 1]                             in what all frames decode to, end to end
+/// { u32 first_item; u32 n_items; u64 file_offset; u32 stored_len; u32 decoded_len }[n_frames]
+/// ```
+pub(super) fn read_frames(file: &OpenFile<'_>, items: u64) -> Result<Frames> {
+    let mut head = [0; PREFIX_BYTES as usize];
+    file.read(&mut head, 0)?;
+    let version = u16::from_le_bytes([head[8], head[9]]);
+    if version != 1 {
+        let doing = format!("version {version} of framed chunks, of which 1 is known, in");
+        return Err(Error::new(ErrorKind::Unavailable, doing)
+            .with_file(&file.path)
+            .with_offset(8)
+            .with_remedy("write the dataset again"));
+    }
+    file.check_count(items, 12)?;
+    let (count, rows, frame_count) = (items, u32_at(&head, 16), u32_at(&head, 20));
+    if rows == 0 || frame_count != count.div_ceil(rows) {
+        return Err(file.corrupt(format!("{frame_count} frames of {rows} items for {count} items, in"), 16));
+    }
+    let offsets = file.read_ascending(PREFIX_BYTES, count, 0, u32::MAX.into())?;
+    if offsets[0] != 0 {
+        return Err(file.corrupt(format!("the first item begins at {}, not at 0, in", offsets[0]), PREFIX_BYTES));
+    }
+    let table = PREFIX_BYTES + 4 * (count + 1);
+    let frames_at = table + ENTRY_BYTES * frame_count;
+    if frames_at > file.size {
+        let doing = format!("a directory of {frame_count} frames does not fit into the {} bytes of", file.size);
+        return Err(Error::new(ErrorKind::Truncated, doing).with_file(&file.path).with_offset(file.size));
+    }
+    // Not more than the file, which has the directory.
+    let mut frames = Frames { rows, offsets, frames: Box::default() };
+    let mut found = Vec::with_capacity(frame_count as usize);
+    let mut least = frames_at;
+    for number in 0..frame_count {
+        let place = table + ENTRY_BYTES * number;
+        let mut entry = [0; ENTRY_BYTES as usize];
+        file.read(&mut entry, place)?;
+        let (first, len) = (u32_at(&entry, 0), u32_at(&entry, 4));
+        let at = u32_at(&entry, 8) | u32_at(&entry, 12) << 32;
+        let (stored, decoded) = (u32_at(&entry, 16), u32_at(&entry, 20));
+        let range = frames.decoded(number as usize);
+        let wrong = |what: String| Err(file.corrupt(format!("frame {number} has {what}, in"), place));
+        if (first, len) != (number * rows, rows.min(count - number * rows)) {
+            return wrong(format!("{len} items from item {first} on"));
+        }
+        if decoded != range.end - range.start || decoded == 0 {
+            return wrong(format!("{decoded} bytes for items of {}", range.end - range.start));
+        }
+        let end = at.checked_add(stored);
+        if at < least || end.is_none_or(|end| end > file.size) {
+            return wrong(format!("{stored} bytes at byte {at}, not behind what is before it, or behind the end"));
+        }
+        let most = Whole::most_decoded_of_zstd(stored);
+        if decoded > most {
+            return wrong(format!("{decoded} bytes of {stored}, which can be {most} at most"));
+        }
+        least = at + stored;
+        found.push(Frame { at, len: stored as u32 });
+    }
+    frames.frames = found.into_boxed_slice();
+    Ok(frames)
+}
+
+/// A chunk of `items` items of which each is a stream by itself. How long they are is told by the streams alone: one
+/// read for each item is too many, so that a bound is taken that the writer of the format keeps. It fills a chunk up to
+/// `full_bytes` with whole items, and gives a chunk of its own to one that is larger.
+///
+/// Where the index does not say when a chunk is full (it is when it has a number of items then), the heads of all
+/// streams are read after all.
+pub(super) fn read_samples(file: &OpenFile<'_>, items: u64, full_bytes: Option<u64>) -> Result<Whole> {
+    file.check_count(items, 0)?;
+    let bytes = match full_bytes {
+        _ if items == 0 => 0,
+        Some(full_bytes) => {
+            let last = OFFSETS_AT + 4 * (items - 1);
+            let (start, end) = (file.number(last)?.into(), file.number(last + 4)?.into());
+            full_bytes.saturating_add(content_bytes(file, start, end)?)
+        }
+        None => {
+            let offsets = file.read_offsets(items)?;
+            let mut bytes = 0_u64;
+            for pair in offsets.windows(2) {
+                bytes = bytes.saturating_add(content_bytes(file, pair[0].into(), pair[1].into())?);
+            }
+            bytes
+        }
+    };
+    Ok(Whole::of_samples(file, items, bytes))
+}
+
+/// Bytes that the item stored at `start..end` has, as its stream says.
+fn content_bytes(file: &OpenFile<'_>, start: u64, end: u64) -> Result<u64> {
+    let mut head = [0; FRAME_HEAD_BYTES as usize];
+    let len = FRAME_HEAD_BYTES.min(end.saturating_sub(start));
+    let head = &mut head[..len as usize];
+    file.read(head, start)?;
+    match get_frame_content_size(head) {
+        Ok(Some(bytes)) => Ok(bytes.min(Whole::most_decoded_of_zstd(end - start))),
+        // An item without a byte is stored as none.
+        _ if start == end => Ok(0),
+        Ok(None) | Err(_) => Err(file.corrupt("an item is no stream of zstd that tells its length, in", start)),
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u64 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]).into()
+}
+
+/// What a framed chunk begins with.
+const MAGIC: &[u8; 8] = b"LDFZ01\0\0";
+
+/// Bytes before the offsets.
+const PREFIX_BYTES: u64 = 24;
+
+/// Bytes of a frame in the directory.
+const ENTRY_BYTES: u64 = 24;
+
+/// The longest head of a stream of Zstandard, RFC 8878, 3.1.1.
+const FRAME_HEAD_BYTES: u64 = 18;

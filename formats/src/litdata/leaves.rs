@@ -1,0 +1,415 @@
+//! The leaves of an item: from the name of a serializer to a field of the schema, and from the bytes of an item to a
+//! value for each.
+
+use crate::fingerprint::Fingerprint;
+use crate::shards::OpenFile;
+use crate::{DType, Field, Schema, Shape, Value};
+use bytes::Bytes;
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::ops::Range;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// All leaves, in the order in which an item has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leaves {
+    leaves: Vec<Leaf>,
+    /// Whether an item is the bytes of its only leaf, without a size.
+    tokens: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Leaf {
+    name: String,
+    serializer: String,
+    kind: Kind,
+}
+
+/// What a leaf's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Bytes of any number, handed on as they are.
+    Bytes,
+    Scalar(DType),
+    /// Elements of one type.
+    Vector(DType),
+    /// An array with a header, whose type and number of dimensions come from the first item.
+    Array {
+        order: Order,
+        dtype: DType,
+        dims: usize,
+    },
+}
+
+/// The order of bytes in the header of an array; elements are little endian either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Of `tensor`: highest byte first, and torch's codes of types.
+    Torch,
+    /// Of `numpy`: lowest byte first, and NumPy's.
+    NumPy,
+}
+
+/// What is wrong with an item, and at which of its bytes.
+pub(super) type Wrong = (String, u64);
+
+impl Leaves {
+    pub(super) fn new(serializers: &[String], spec: Option<&str>, tokens: bool) -> Result<Leaves> {
+        if serializers.is_empty() {
+            return Err(Error::new(ErrorKind::Corrupt, "there are no leaves (data_format) in"));
+        }
+        let names = names(serializers.len(), spec, tokens)?;
+        let leaf = |(name, serializer): (String, &String)| {
+            Ok(Leaf { kind: kind(&name, serializer)?, serializer: serializer.clone(), name })
+        };
+        let leaves: Vec<Leaf> = names.into_iter().zip(serializers).map(leaf).collect::<Result<_>>()?;
+        if tokens && !matches!(leaves[..], [Leaf { kind: Kind::Vector(_), .. }]) {
+            let doing = format!("tokens are one leaf without a header, not {serializers:?}, in");
+            return Err(Error::new(ErrorKind::Corrupt, doing));
+        }
+        Ok(Leaves { leaves, tokens })
+    }
+
+    /// Whether an item is tokens and nothing else.
+    pub(super) fn is_tokens(&self) -> bool {
+        self.tokens
+    }
+
+    /// Bytes of a token.
+    pub(super) fn token_bytes(&self) -> u64 {
+        match self.leaves[..] {
+            [Leaf { kind: Kind::Vector(dtype), .. }] => dtype.size(),
+            _ => 1,
+        }
+    }
+
+    /// Whether an item may have so many bytes.
+    pub(super) fn may_have(&self, len: u64) -> bool {
+        if self.tokens {
+            return len.is_multiple_of(self.token_bytes());
+        }
+        let fixed = |leaf: &Leaf| leaf.kind.bytes();
+        let least = self.head_bytes() + self.leaves.iter().filter_map(fixed).sum::<u64>();
+        if self.leaves.iter().all(|leaf| fixed(leaf).is_some()) { len == least } else { len >= least }
+    }
+
+    /// Bytes of the sizes before an item.
+    fn head_bytes(&self) -> u64 {
+        if self.tokens { 0 } else { 4 * self.leaves.len() as u64 }
+    }
+
+    /// Whether some arrays leave their type and their number of dimensions to the items.
+    pub(super) fn has_open_arrays(&self) -> bool {
+        self.leaves.iter().any(|leaf| matches!(leaf.kind, Kind::Array { .. }))
+    }
+
+    /// Has the item at `place` tell types and numbers of dimensions.
+    pub(super) fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()> {
+        let mut sizes = vec![0; self.head_bytes() as usize];
+        file.read(&mut sizes, place.start)?;
+        let mut at = self.head_bytes();
+        for (leaf, size) in self.leaves.iter_mut().zip(sizes.chunks_exact(4)) {
+            let len = u64::from(number(size, Order::NumPy));
+            if let Kind::Array { order, dtype, dims } = &mut leaf.kind {
+                let mut header = [0; FIXED_HEADER_BYTES];
+                let header = &mut header
+                    [..len.min((place.end - place.start).saturating_sub(at)).min(FIXED_HEADER_BYTES as u64) as usize];
+                file.read(header, place.start + at)?;
+                let (found, rank) = type_and_rank(header, *order).map_err(|wrong| {
+                    file.corrupt(format!("leaf {:?} of an item: {wrong}, in", leaf.name), place.start + at)
+                })?;
+                (*dtype, *dims) = (found, rank);
+            }
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// The columns; those of tokens have `block_size` elements, where there is one.
+    pub(super) fn schema(&self, block_size: Option<u64>) -> Schema {
+        let mut fields = Vec::with_capacity(self.leaves.len());
+        for Leaf { name, kind, .. } in &self.leaves {
+            let (dtype, shape) = match (*kind, block_size) {
+                (Kind::Bytes, _) => (DType::U8, Shape::Ragged),
+                (Kind::Scalar(dtype), _) => (dtype, Shape::Fixed(Vec::new())),
+                (Kind::Vector(dtype), Some(block_size)) => (dtype, Shape::Fixed(vec![block_size])),
+                (Kind::Vector(dtype) | Kind::Array { dtype, .. }, _) => (dtype, Shape::Ragged),
+            };
+            fields.push(Field { name: name.clone(), dtype, shape });
+            if let Some((dtype, shape)) = kind.shape() {
+                fields.push(Field { name: format!("{name}.shape"), dtype, shape: Shape::Fixed(shape) });
+            }
+        }
+        Schema { fields }
+    }
+
+    pub(super) fn encodings(&self) -> Vec<String> {
+        let mut encodings = Vec::with_capacity(self.leaves.len());
+        for Leaf { serializer, kind, .. } in &self.leaves {
+            encodings.push(serializer.clone());
+            if kind.shape().is_some() {
+                encodings.push(format!("shape of {serializer}"));
+            }
+        }
+        encodings
+    }
+
+    pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
+        fingerprint.number(self.leaves.len() as u64);
+        for Leaf { name, serializer, .. } in &self.leaves {
+            fingerprint.bytes(name.as_bytes());
+            fingerprint.bytes(serializer.as_bytes());
+        }
+    }
+
+    /// Elements of field number `field` of an item of `len` bytes: known where its leaf is the only one of any size.
+    pub(super) fn length(&self, field: usize, len: u64) -> Option<u64> {
+        let fixed: u64 = self.leaves.iter().filter_map(|leaf| leaf.kind.bytes()).sum();
+        if self.leaves.iter().filter(|leaf| leaf.kind.bytes().is_none()).count() != 1 {
+            return None;
+        }
+        // No leaf before it has a column of shapes: that would be of any size too.
+        let bytes = len - self.head_bytes() - fixed;
+        match self.leaves.get(field)?.kind {
+            Kind::Bytes => Some(bytes),
+            Kind::Vector(dtype) => Some(bytes / dtype.size()),
+            Kind::Scalar(_) | Kind::Array { .. } => None,
+        }
+    }
+
+    /// Appends the values of an item that is not tokens.
+    pub(super) fn split(&self, item: &Bytes, values: &mut Vec<Value>) -> Result<(), Wrong> {
+        let head = 4 * self.leaves.len();
+        if item.len() < head {
+            return Err((format!("an item of {} bytes has no room for the sizes of its leaves, in", item.len()), 0));
+        }
+        let mut at = head;
+        for (leaf, size) in self.leaves.iter().zip(item[..head].chunks_exact(4)) {
+            let len = number(size, Order::NumPy) as usize;
+            let end = at.checked_add(len).filter(|&end| end <= item.len()).ok_or_else(|| {
+                let doing = format!("leaf {:?} of {len} bytes ends behind its item of {}, in", leaf.name, item.len());
+                (doing, at as u64)
+            })?;
+            let wrong = |what: String| (format!("leaf {:?}: {what}, in", leaf.name), at as u64);
+            let value = item.slice(at..end);
+            match leaf.kind {
+                Kind::Bytes => values.push(Value::Bytes(value)),
+                Kind::Scalar(dtype) if value.len() as u64 == dtype.size() => values.push(Value::Bytes(value)),
+                Kind::Vector(dtype) if (value.len() as u64).is_multiple_of(dtype.size()) => {
+                    values.push(Value::Bytes(value));
+                }
+                Kind::Scalar(dtype) | Kind::Vector(dtype) => {
+                    return Err(wrong(format!("{len} bytes of {dtype}")));
+                }
+                Kind::Array { order, dtype, dims } => {
+                    let found = type_and_rank(&value, order).map_err(wrong)?;
+                    if found != (dtype, dims) {
+                        return Err(wrong(format!(
+                            "an array of {} dimensions of {}, where the first item has {dims} of {dtype}",
+                            found.1, found.0
+                        )));
+                    }
+                    let values_at = check_shape(&value, order, dtype, dims).map_err(wrong)?;
+                    values.push(Value::Bytes(value.slice(values_at..)));
+                    if leaf.kind.shape().is_some() {
+                        values.push(Value::Bytes(value.slice(FIXED_HEADER_BYTES..values_at)));
+                    }
+                }
+            }
+            at = end;
+        }
+        if at != item.len() {
+            return Err((format!("the leaves have {at} bytes of the {} of an item, in", item.len()), at as u64));
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    /// Bytes of a value, where all have the same.
+    fn bytes(self) -> Option<u64> {
+        match self {
+            Kind::Scalar(dtype) => Some(dtype.size()),
+            Kind::Bytes | Kind::Vector(_) | Kind::Array { .. } => None,
+        }
+    }
+
+    /// Type and shape of the column of shapes, where there is one.
+    fn shape(self) -> Option<(DType, Vec<u64>)> {
+        match self {
+            Kind::Array { order: Order::NumPy, dims: dims @ 2.., .. } => Some((DType::U32, vec![dims as u64])),
+            Kind::Array { order: Order::Torch, dims: dims @ 2.., .. } => Some((DType::U8, vec![dims as u64, 4])),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of the type and the number of dimensions of an array, before the lengths.
+const FIXED_HEADER_BYTES: usize = 8;
+
+/// More dimensions than torch (64) and NumPy (64) have.
+const DIMS_MAX: usize = 64;
+
+fn number(bytes: &[u8], order: Order) -> u32 {
+    let push = |number, &byte: &u8| number << 8 | u32::from(byte);
+    match order {
+        Order::Torch => bytes.iter().fold(0, push),
+        Order::NumPy => bytes.iter().rev().fold(0, push),
+    }
+}
+
+fn type_and_rank(value: &[u8], order: Order) -> Result<(DType, usize), String> {
+    let Some(header) = value.get(..FIXED_HEADER_BYTES) else {
+        return Err(format!("{} bytes are too few for the header of an array", value.len()));
+    };
+    let code = number(&header[..4], order);
+    let dtype = match order {
+        Order::Torch => torch_dtype(code),
+        Order::NumPy => numpy_dtype(code),
+    };
+    let dtype = dtype.ok_or_else(|| format!("elements of type {code} cannot be read"))?;
+    let rank = number(&header[4..], order) as usize;
+    if rank > DIMS_MAX {
+        return Err(format!("an array of {rank} dimensions"));
+    }
+    Ok((dtype, rank))
+}
+
+/// Whether the lengths make the number of bytes that there are; where the elements begin.
+fn check_shape(value: &[u8], order: Order, dtype: DType, dims: usize) -> Result<usize, String> {
+    let values_at = FIXED_HEADER_BYTES + 4 * dims;
+    let Some(lengths) = value.get(FIXED_HEADER_BYTES..values_at) else {
+        return Err(format!("{} bytes are too few for the header of an array", value.len()));
+    };
+    let lengths = lengths.chunks_exact(4).map(|length| u64::from(number(length, order)));
+    let bytes = { lengths }.try_fold(dtype.size(), u64::checked_mul);
+    let rest = (value.len() - values_at) as u64;
+    if bytes != Some(rest) {
+        return Err(format!("the lengths of an array do not make its {rest} bytes of {dtype}"));
+    }
+    Ok(values_at)
+}
+
+/// Names of the leaves, as the way to each.
+fn names(count: usize, spec: Option<&str>, tokens: bool) -> Result<Vec<String>> {
+    if tokens {
+        return Ok(vec!["tokens".into(); count]);
+    }
+    let Some(spec) = spec else {
+        return Ok((0..count).map(|number| number.to_string()).collect());
+    };
+    let (_, tree): (u64, Tree) = serde_json::from_str(spec).map_err(|source| {
+        Error::new(ErrorKind::Corrupt, "the tree of leaves (data_spec) is none, in").with_source(source)
+    })?;
+    let mut names = Vec::new();
+    tree.names("", &mut names);
+    if names.len() != count {
+        let doing = format!("{count} leaves in data_format and {} in data_spec, in", names.len());
+        return Err(Error::new(ErrorKind::Corrupt, doing));
+    }
+    // A key with a dot in it may look like a way of two keys.
+    let mut seen = HashSet::new();
+    for (number, name) in names.iter_mut().enumerate() {
+        if name.is_empty() {
+            *name = "data".into();
+        }
+        if !seen.insert(name.clone()) {
+            *name = format!("{name}#{number}");
+        }
+    }
+    Ok(names)
+}
+
+/// A tree as torch's `treespec_dumps` writes it. `serde_json` bounds its depth.
+#[derive(Deserialize)]
+struct Tree {
+    r#type: Option<String>,
+    /// JSON in JSON: of a dictionary, its keys.
+    context: Option<String>,
+    #[serde(default)]
+    children_spec: Vec<Tree>,
+}
+
+impl Tree {
+    fn names(&self, way: &str, out: &mut Vec<String>) {
+        if self.r#type.is_none() {
+            out.push(way.to_owned());
+            return;
+        }
+        let keys: Option<Vec<serde_json::Value>> =
+            self.context.as_deref().and_then(|context| serde_json::from_str(context).ok());
+        let keys = keys.filter(|keys| keys.len() == self.children_spec.len());
+        for (number, child) in self.children_spec.iter().enumerate() {
+            let key = match keys.as_ref().map(|keys| &keys[number]) {
+                Some(serde_json::Value::String(key)) => key.clone(),
+                Some(key) => key.to_string(),
+                None => number.to_string(),
+            };
+            child.names(&if way.is_empty() { key } else { format!("{way}.{key}") }, out);
+        }
+    }
+}
+
+fn kind(name: &str, serializer: &str) -> Result<Kind> {
+    let cannot = |what: &str, remedy: &'static str| {
+        let doing = format!("leaf {name:?} {what}, in");
+        Err(Error::new(ErrorKind::Unavailable, doing).with_remedy(remedy))
+    };
+    let (head, suffix) = serializer.split_once(':').unwrap_or((serializer, ""));
+    let vector = |dtype: fn(u32) -> Option<DType>| match suffix.parse().ok().and_then(dtype) {
+        Some(dtype) => Ok(Kind::Vector(dtype)),
+        None => cannot(&format!("has elements that cannot be read ({serializer:?})"), "write it as another type"),
+    };
+    let array = |order| Ok(Kind::Array { order, dtype: DType::U8, dims: 1 });
+    match head {
+        "str" | "text" | "bytes" | "file" | "image" | "jpeg" | "pil" | "jpeg_array" | "json" | "video" | "audio"
+        | "nifti" | "mesh" | "pdf" | "tifffile" | "tiff" => Ok(Kind::Bytes),
+        "int" => Ok(Kind::Scalar(DType::I64)),
+        "float" => Ok(Kind::Scalar(DType::F64)),
+        "bool" => Ok(Kind::Scalar(DType::Bool)),
+        "no_header_tensor" => vector(torch_dtype),
+        "no_header_numpy" => vector(numpy_dtype),
+        "tensor" => array(Order::Torch),
+        "numpy" => array(Order::NumPy),
+        "pickle" => cannot("is pickled, and to read a pickle is to run a program", "write it as plain values"),
+        "graph" => cannot("is a graph, which may hold a pickle", "write its tensors as leaves"),
+        _ => cannot(&format!("has a serializer that is not known ({serializer:?})"), "write it as bytes"),
+    }
+}
+
+/// The type of a code of torch (`_TORCH_DTYPES_MAPPING`); complex numbers have none.
+fn torch_dtype(code: u32) -> Option<DType> {
+    Some(match code {
+        0 | 1 => DType::F32,
+        2 | 3 => DType::F64,
+        8 | 9 => DType::F16,
+        10 => DType::BF16,
+        11 => DType::U8,
+        12 => DType::I8,
+        13 | 14 => DType::I16,
+        15 | 16 => DType::I32,
+        17 | 18 => DType::I64,
+        19 => DType::Bool,
+        20 => DType::U16,
+        _ => return None,
+    })
+}
+
+/// The type of a code of NumPy (`_NUMPY_DTYPES_MAPPING`); complex numbers have none.
+fn numpy_dtype(code: u32) -> Option<DType> {
+    Some(match code {
+        0 => DType::I8,
+        1 => DType::I16,
+        2 => DType::I32,
+        3 => DType::I64,
+        4 => DType::U8,
+        5 => DType::U16,
+        6 => DType::U32,
+        7 => DType::U64,
+        8 => DType::F16,
+        9 => DType::F32,
+        10 => DType::F64,
+        13 => DType::Bool,
+        _ => return None,
+    })
+}

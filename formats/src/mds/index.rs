@@ -1,0 +1,133 @@
+//! `index.json`, version 2: which shards there are, and which columns they have.
+
+use super::columns::Columns;
+use crate::Compression;
+use crate::shards::{Listed, Listing, Zipped, folder_of, read_json};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+use std::path::Path;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// What an index of this format has.
+#[derive(Deserialize)]
+pub(super) struct Probe {
+    #[serde(rename = "shards")]
+    _shards: Vec<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    version: u64,
+    shards: Vec<Shard>,
+}
+
+/// Fields that are missing in one of the other formats that an index may list have defaults: its name says more.
+#[derive(Deserialize)]
+struct Shard {
+    version: u64,
+    format: String,
+    #[serde(default)]
+    column_names: Vec<String>,
+    #[serde(default)]
+    column_encodings: Vec<String>,
+    #[serde(default)]
+    column_sizes: Vec<Option<u64>>,
+    #[serde(default)]
+    compression: Option<String>,
+    raw_data: FileInfo,
+    zip_data: Option<FileInfo>,
+    samples: u64,
+}
+
+#[derive(Deserialize)]
+struct FileInfo {
+    basename: String,
+    bytes: u64,
+    #[serde(default)]
+    hashes: BTreeMap<String, String>,
+}
+
+/// The only version that mosaicml-streaming ever released.
+const VERSION: u64 = 2;
+
+/// Reads the index `path`. `columns` are those of all shards before, and become those of the first one.
+pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing> {
+    let index: Index = read_json(path)?;
+    let root = folder_of(path);
+    let unknown = |version: u64| {
+        let doing = format!("version {version} of the format, of which {VERSION} is known, in");
+        Error::new(ErrorKind::Unavailable, doing).with_file(path).with_remedy("write the dataset again")
+    };
+    if index.version != VERSION {
+        return Err(unknown(index.version));
+    }
+    let mut shards = Vec::with_capacity(index.shards.len());
+    for shard in index.shards {
+        let name = shard.raw_data.basename.clone();
+        if shard.version != VERSION {
+            return Err(unknown(shard.version));
+        }
+        if shard.format != "mds" {
+            let doing = format!("shards of the format {:?} cannot be read:", shard.format);
+            return Err(Error::new(ErrorKind::Unavailable, doing)
+                .with_file(root.join(&name))
+                .with_remedy("write the dataset again with MDSWriter"));
+        }
+        let own = Columns::new(&shard.column_names, &shard.column_encodings, &shard.column_sizes)
+            .map_err(|error| error.with_file(root.join(&name)))?;
+        match columns {
+            None => *columns = Some(own),
+            Some(first) if *first == own => {}
+            Some(_) => {
+                let doing = "the columns are not those of the first shard:";
+                return Err(Error::new(ErrorKind::Corrupt, doing)
+                    .with_file(root.join(&name))
+                    .with_remedy("read datasets of different columns one by one"));
+            }
+        }
+        // A reader of the format puts the raw file beside the compressed one, or in its place.
+        let zip = shard.zip_data.filter(|_| !root.join(&name).exists());
+        shards.push(listed(&root, shard.raw_data, shard.samples, zip, shard.compression.as_deref()));
+    }
+    Ok(Listing { root, shards })
+}
+
+fn listed(root: &Path, raw: FileInfo, samples: u64, zip: Option<FileInfo>, compression: Option<&str>) -> Listed {
+    let FileInfo { basename: raw_name, bytes: raw_bytes, hashes } = raw;
+    let Some(zip) = zip else {
+        let hashes = hashes.into_iter().collect();
+        return Listed {
+            name: raw_name,
+            bytes: raw_bytes,
+            samples,
+            items: samples,
+            hashes,
+            zipped: None,
+            refused: None,
+        };
+    };
+    let found = compression.and_then(named);
+    let refused = found.is_none().then(|| {
+        let doing =
+            format!("a shard cannot be read that is compressed by {}:", compression.unwrap_or("nobody knows what"));
+        Error::new(ErrorKind::Unavailable, doing)
+            .with_file(root.join(&zip.basename))
+            .with_remedy(format!("decompress it to {raw_name:?} in the same folder; the index may stay as it is"))
+    });
+    let zipped = found.map(|compression| Zipped { compression, raw_name, raw_bytes });
+    let hashes = zip.hashes.into_iter().collect();
+    Listed { name: zip.basename, bytes: zip.bytes, samples, items: samples, hashes, zipped, refused }
+}
+
+/// By the format's name, behind which a level may stand: "zstd:7".
+fn named(compression: &str) -> Option<Compression> {
+    Some(match compression.split_once(':').map_or(compression, |(name, _)| name) {
+        "br" => Compression::Brotli,
+        "bz2" => Compression::Bzip2,
+        "gz" => Compression::Gzip,
+        "snappy" => Compression::Snappy,
+        "zstd" => Compression::Zstd,
+        _ => return None,
+    })
+}

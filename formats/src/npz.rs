@@ -1,0 +1,104 @@
+//! NumPy's `.npz`: members of a zip archive, each a `.npy` array, found without reading what they hold. Of deflated
+//! ones the beginning is inflated, where their headers are.
+
+use crate::arrays::{Array, Deflated, Found, Listing};
+use crate::headers::Source;
+use crate::npy::{self, Holder};
+use crate::zip::{self, Inflated, Member};
+use std::io;
+use uringload_core::{Error, Result};
+
+/// What `numpy.savez` adds to the name of an array.
+pub(super) const SUFFIX: &str = ".npy";
+
+/// The arrays of an archive that are `wanted` (all, where none is named), in the order of its directory.
+///
+/// # Errors
+/// `Corrupt` and `Truncated` where archive or array break their format; `Unavailable` for what is sound and cannot be
+/// read: encrypted members and those compressed otherwise than by deflate, members that are no arrays, arrays that
+/// [`npy::read_from`] refuses.
+pub(super) fn find(source: &Source, wanted: &[String]) -> Result<Listing> {
+    let mut listing = Listing::default();
+    for member in zip::members(source)? {
+        let name = member.name.strip_suffix(SUFFIX);
+        if !listing.takes(name.unwrap_or(&member.name), wanted) {
+            continue;
+        }
+        let Some(name) = name else {
+            let doing = format!("member {:?} is not an array (its name does not end in {SUFFIX}) of", member.name);
+            return Err(source.unavailable(member.header, doing).with_remedy("name the arrays that are wanted"));
+        };
+        if member.is_encrypted() {
+            let doing = format!("member {:?} is encrypted in", member.name);
+            return Err(source.unavailable(member.header, doing).with_remedy("write the archive without a password"));
+        }
+        let array = match member.method {
+            zip::STORED => npy::read(source, zip::content(source, &member)?)?,
+            zip::DEFLATED => deflated(source, &member)?,
+            _ => {
+                let doing = format!("member {:?} is compressed by {} in", member.name, member.method_name());
+                let remedy = "write it by numpy.savez, or by numpy.savez_compressed, which deflates";
+                return Err(source.unavailable(member.header, doing).with_remedy(remedy));
+            }
+        };
+        listing.found.push(Found { name: name.to_owned(), array });
+    }
+    Ok(listing)
+}
+
+/// The array of a deflated member.
+fn deflated(source: &Source, member: &Member) -> Result<Array> {
+    let place = zip::content(source, member)?;
+    let deflated =
+        Deflated { start: place.start, stored: place.end - place.start, bytes: member.bytes, crc: member.crc };
+    let inflated = Inflated::new(source, place).map_err(|error| undecodable(source, member, error))?;
+    let array = npy::read_from(&mut Beginning { source, member, inflated })?;
+    Ok(Array { deflated: Some(deflated), ..array })
+}
+
+fn undecodable(source: &Source, member: &Member, error: io::Error) -> Error {
+    // An error of the file and not of what it holds has come through the decoder.
+    error.downcast::<Error>().unwrap_or_else(|error| {
+        let doing = format!("deflated member {:?} cannot be inflated in", member.name);
+        source.corrupt(member.header, doing).with_source(error)
+    })
+}
+
+/// The beginning of a deflated member.
+struct Beginning<'a> {
+    source: &'a Source,
+    member: &'a Member,
+    inflated: Inflated<'a>,
+}
+
+impl Beginning<'_> {
+    /// Places within the member are places of no file.
+    fn place(&self, at: u64, doing: &str) -> String {
+        format!("byte {at} of deflated member {:?}: {doing}", self.member.name)
+    }
+}
+
+impl Holder for Beginning<'_> {
+    fn len(&self) -> u64 {
+        self.member.bytes
+    }
+
+    fn bytes(&mut self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = self.inflated.bytes(at, len);
+        let bytes = bytes.map_err(|error| undecodable(self.source, self.member, error))?;
+        if bytes.len() < len { Err(self.ends_early()) } else { Ok(bytes) }
+    }
+
+    fn corrupt(&self, at: u64, doing: String) -> Error {
+        self.source.corrupt(self.member.header, self.place(at, &doing))
+    }
+
+    fn unavailable(&self, at: u64, doing: String) -> Error {
+        self.source.unavailable(self.member.header, self.place(at, &doing))
+    }
+
+    fn ends_early(&self) -> Error {
+        let doing = "the array is longer than the archive's member that holds it:";
+        self.source.corrupt(self.member.header, self.place(self.member.bytes, doing))
+    }
+}

@@ -1,0 +1,380 @@
+//! From the pages of a column chunk to a column of a unit.
+
+use super::footer::Chunk;
+use super::pages::{Checked, Slice, check_headers};
+use super::schema::{Form, Leaf};
+use super::thrift::{PageHeader, page_header};
+use crate::columnar::guarded;
+use crate::columnar::layout::{ColumnWriter, State};
+use crate::headers::Source;
+use bytes::Bytes;
+use parquet::column::page::PageReader;
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type,
+    Int96Type,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::serialized_reader::SerializedPageReader;
+use std::sync::Arc;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Rows that are decoded at once, at most.
+const ROWS_AT_ONCE: usize = 4096;
+/// Bytes that are decoded at once, as far as the rows are equally long.
+const BYTES_AT_ONCE: u64 = 1 << 20;
+
+/// Decodes a chunk.
+///
+/// # Errors
+/// `Corrupt`, with the offset in the chunk where it can be told.
+pub(super) fn decode(chunk: &Chunk, leaf: &Leaf, stored: Bytes, rows: u64, writer: ColumnWriter<'_>) -> Result<()> {
+    check(chunk, leaf, &stored)?;
+    guarded(|| {
+        let pages = pages(chunk, leaf, stored)?;
+        let rows = Rows { leaf, pages, at_once: rows_at_once(rows, chunk), writer };
+        match leaf.form {
+            Form::Bool => rows.fixed::<BoolType>(|values, out| {
+                out.extend(values.iter().map(|&value| u8::from(value)));
+                Ok(())
+            }),
+            Form::Int32(width) => rows.fixed::<Int32Type>(|values, out| int32(values, width, out)),
+            Form::Int64 => rows.fixed::<Int64Type>(|values, out| {
+                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                Ok(())
+            }),
+            Form::Int96 => rows.fixed::<Int96Type>(|values, out| {
+                out.extend(values.iter().flat_map(|value| value.data().iter().flat_map(|part| part.to_le_bytes())));
+                Ok(())
+            }),
+            Form::Float => rows.fixed::<FloatType>(|values, out| {
+                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                Ok(())
+            }),
+            Form::Double => rows.fixed::<DoubleType>(|values, out| {
+                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                Ok(())
+            }),
+            Form::FixedBytes => rows.fixed::<FixedLenByteArrayType>(|values, out| {
+                values.iter().for_each(|value| out.extend_from_slice(value.data()));
+                Ok(())
+            }),
+            Form::Decimal(width) if leaf.descriptor.physical_type() == parquet::basic::Type::BYTE_ARRAY => {
+                rows.fixed::<ByteArrayType>(|values, out| {
+                    values.iter().try_for_each(|value| decimal(value.data(), width, out))
+                })
+            }
+            Form::Decimal(width) => rows.fixed::<FixedLenByteArrayType>(|values, out| {
+                values.iter().try_for_each(|value| decimal(value.data(), width, out))
+            }),
+            Form::Bytes => rows.bytes(),
+        }
+    })
+}
+
+/// The bytes that all strings of a chunk have together, or a bound of it. Reads the pages at its beginning that do not
+/// hold strings one by one: a dictionary, and references to it. They are short, and what is too much for a dictionary
+/// comes behind them.
+pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
+    let end = chunk.start + chunk.len;
+    let mut at = chunk.start;
+    let mut decoded = 0_u64;
+    while at < end {
+        let header = header_at(source, at, end)?;
+        if header.decoded > COUNTED_BYTES && header.dictionary_values >= to_i64(chunk.values)? {
+            return Ok(chunk.decoded);
+        }
+        let is_plain = header.encoding.is_some_and(|encoding| !REFERRING.contains(&encoding));
+        if is_plain {
+            break;
+        }
+        let len = u64::try_from(header.stored).ok().and_then(|stored| stored.checked_add(header.header_len as u64));
+        let Some(next) = len.and_then(|len| at.checked_add(len)).filter(|&next| next <= end) else {
+            return Err(source.corrupt(at, "a page leads out of its column chunk in"));
+        };
+        at = next;
+        decoded = decoded.saturating_add(u64::try_from(header.decoded).unwrap_or(0));
+    }
+    let read = Chunk { len: at - chunk.start, ..*chunk };
+    let bytes = source.bytes(read.start, to_usize(read.len)?, "a column chunk")?;
+    let mut total = 0_u64;
+    for_strings(&read, leaf, bytes.into(), |values| {
+        total += values.iter().map(|value| value.len() as u64).sum::<u64>();
+    })?;
+    match at < end {
+        // The strings that were read are bytes of the pages behind as well, as far as they are in a dictionary. It is a
+        // bound, and dictionaries are short.
+        true => Ok(total.saturating_add(chunk.decoded.saturating_sub(decoded))),
+        false => Ok(total),
+    }
+}
+
+/// Bytes of a dictionary up to which it is read whatever it has. A longer one with as many strings as there are rows is
+/// what writers make of images: none repeats, so that rows take no more than their pages do. Where one does in spite of
+/// it, and others are of no use, decoding says that there is more than expected.
+const COUNTED_BYTES: i64 = 1 << 20;
+
+/// Encodings that refer to strings elsewhere: to a dictionary (by both of its names), or to the string before.
+const REFERRING: [i64; 3] = [2, 8, 7];
+
+/// What is read of a page to have its header, first and where that is too little: statistics are in it.
+const HEADER_BYTES: [u64; 2] = [256, 64 << 10];
+
+fn header_at(source: &Source, at: u64, end: u64) -> Result<PageHeader> {
+    for len in HEADER_BYTES {
+        let bytes = source.bytes(at, to_usize(len.min(end - at))?, "a page header")?;
+        if let Some(header) = page_header(&bytes) {
+            return Ok(header);
+        }
+    }
+    Err(source.corrupt(at, "there is no page header in"))
+}
+
+fn for_strings(chunk: &Chunk, leaf: &Leaf, stored: Bytes, mut each: impl FnMut(&[ByteArray])) -> Result<()> {
+    check(chunk, leaf, &stored)?;
+    guarded(|| {
+        let mut reader = ColumnReaderImpl::<ByteArrayType>::new(leaf.descriptor.clone(), pages(chunk, leaf, stored)?);
+        let (mut levels, mut values) = (Vec::new(), Vec::new());
+        loop {
+            levels.clear();
+            values.clear();
+            let read = reader.read_records(ROWS_AT_ONCE, Some(&mut levels), None, &mut values);
+            if read.map_err(broken)?.0 == 0 {
+                return Ok(());
+            }
+            each(&values);
+        }
+    })
+}
+
+/// Looks at the headers of a chunk's pages.
+fn check(chunk: &Chunk, leaf: &Leaf, stored: &[u8]) -> Result<()> {
+    check_headers(stored, chunk.decoded, &leaf.descriptor)
+        // The chunk lies in its file.
+        .map_err(|(doing, at)| Error::new(ErrorKind::Corrupt, doing).with_offset(chunk.start + at))
+}
+
+fn pages(chunk: &Chunk, leaf: &Leaf, stored: Bytes) -> Result<Box<dyn PageReader>> {
+    let metadata = ColumnChunkMetaData::builder(leaf.descriptor.clone())
+        .set_compression(chunk.compression)
+        .set_num_values(to_i64(chunk.values)?)
+        .set_data_page_offset(to_i64(chunk.data_at)?)
+        .set_dictionary_page_offset(if chunk.has_dictionary { Some(to_i64(chunk.start)?) } else { None })
+        .set_total_compressed_size(to_i64(chunk.len)?)
+        .set_total_uncompressed_size(to_i64(chunk.decoded)?)
+        .build()
+        .map_err(broken)?;
+    let slice = Arc::new(Slice { start: chunk.start, bytes: stored });
+    let pages = SerializedPageReader::new(slice, &metadata, 0, None).map_err(broken)?;
+    Ok(Box::new(Checked::new(pages, &leaf.descriptor)))
+}
+
+/// A chunk on its way into a column.
+struct Rows<'a, 'b> {
+    leaf: &'a Leaf,
+    pages: Box<dyn PageReader>,
+    /// Rows that are decoded at once.
+    at_once: usize,
+    writer: ColumnWriter<'b>,
+}
+
+impl Rows<'_, '_> {
+    /// Values of the same number of bytes each, or lists of them. `encode` appends their bytes.
+    fn fixed<T: DataType>(mut self, encode: impl Fn(&[T::T], &mut Vec<u8>) -> Result<()>) -> Result<()> {
+        let mut batch = Batch::new();
+        let mut reader = ColumnReaderImpl::<T>::new(self.leaf.descriptor.clone(), self.pages);
+        let mut bytes = Vec::new();
+        while batch.read(&mut reader, self.at_once)? {
+            bytes.clear();
+            encode(&batch.values, &mut bytes)?;
+            let values = batch.values.len();
+            if values == batch.levels && !self.leaf.is_list {
+                self.writer.whole_rows(&bytes, values)?;
+                continue;
+            }
+            let width = bytes.len().checked_div(values).unwrap_or(0);
+            let mut elements = bytes.chunks_exact(width.max(1));
+            match self.leaf.is_list {
+                true => batch.lists(self.leaf, &mut self.writer, &mut elements)?,
+                false => batch.singles(self.leaf, &mut self.writer, &mut elements)?,
+            }
+        }
+        self.writer.finish()
+    }
+
+    /// Strings.
+    fn bytes(mut self) -> Result<()> {
+        let mut batch = Batch::new();
+        let mut reader = ColumnReaderImpl::<ByteArrayType>::new(self.leaf.descriptor.clone(), self.pages);
+        while batch.read(&mut reader, self.at_once)? {
+            batch.singles(self.leaf, &mut self.writer, &mut batch.values.iter().map(|value| value.data()))?;
+        }
+        self.writer.finish()
+    }
+}
+
+/// Some rows of a column, as the crate reads them.
+struct Batch<T> {
+    /// Values that are not null.
+    values: Vec<T>,
+    definition: Vec<i16>,
+    repetition: Vec<i16>,
+    /// Values with nulls.
+    levels: usize,
+}
+
+impl<T> Batch<T> {
+    fn new() -> Batch<T> {
+        Batch { values: Vec::new(), definition: Vec::new(), repetition: Vec::new(), levels: 0 }
+    }
+
+    /// Reads whole rows, up to so many; whether there were any.
+    fn read<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, rows: usize) -> Result<bool> {
+        self.values.clear();
+        self.definition.clear();
+        self.repetition.clear();
+        let read = reader.read_records(rows, Some(&mut self.definition), Some(&mut self.repetition), &mut self.values);
+        let (rows, _, levels) = read.map_err(broken)?;
+        self.levels = levels;
+        Ok(rows > 0)
+    }
+
+    /// A row for each level: its value, or null.
+    fn singles(
+        &self,
+        leaf: &Leaf,
+        writer: &mut ColumnWriter<'_>,
+        values: &mut dyn Iterator<Item = &'_ [u8]>,
+    ) -> Result<()> {
+        let most = leaf.descriptor.max_def_level();
+        for level in 0..self.levels {
+            if most > 0 && self.definition.get(level) != Some(&most) {
+                writer.end_row(State::Null)?;
+                continue;
+            }
+            writer.elements(values.next().ok_or_else(lacking)?)?;
+            writer.end_row(State::Valid)?;
+        }
+        Ok(())
+    }
+
+    /// A row for each level that repeats nothing, with the elements up to the next.
+    ///
+    /// The definition level tells what an element is: the most, a value; as many as the repeated part of the schema
+    /// has, one without a value; one fewer, that the list is empty; fewer, that there is none.
+    fn lists(
+        &self,
+        leaf: &Leaf,
+        writer: &mut ColumnWriter<'_>,
+        values: &mut dyn Iterator<Item = &'_ [u8]>,
+    ) -> Result<()> {
+        let most = leaf.descriptor.max_def_level();
+        let repeated = leaf.descriptor.repeated_ancestor_def_level();
+        let mut state = None;
+        for (&definition, &repetition) in self.definition.iter().zip(&self.repetition) {
+            if repetition == 0 {
+                if let Some(state) = state.take() {
+                    writer.end_row(state)?;
+                }
+                state = Some(if definition + 1 < repeated { State::Null } else { State::Valid });
+            }
+            if definition == most {
+                writer.elements(values.next().ok_or_else(lacking)?)?;
+            } else if definition >= repeated {
+                state = Some(State::NullInside);
+            }
+        }
+        match state {
+            Some(state) => writer.end_row(state),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Rows of which a batch has about [`BYTES_AT_ONCE`].
+fn rows_at_once(rows: u64, chunk: &Chunk) -> usize {
+    let row_bytes = (chunk.room.max(chunk.decoded) / rows.max(1)).max(1);
+    // Not more than `ROWS_AT_ONCE`.
+    (BYTES_AT_ONCE / row_bytes).clamp(1, ROWS_AT_ONCE as u64) as usize
+}
+
+fn int32(values: &[i32], width: u64, out: &mut Vec<u8>) -> Result<()> {
+    let fits = |value: &i32| match width {
+        1 => i8::try_from(*value).is_ok() || u8::try_from(*value).is_ok(),
+        2 => i16::try_from(*value).is_ok() || u16::try_from(*value).is_ok(),
+        _ => true,
+    };
+    if let Some(value) = values.iter().find(|value| !fits(value)) {
+        return Err(Error::new(ErrorKind::Corrupt, format!("{value} does not fit into {width} bytes")));
+    }
+    match width {
+        1 => out.extend(values.iter().map(|value| value.to_le_bytes()[0])),
+        2 => out.extend(values.iter().flat_map(|value| [value.to_le_bytes()[0], value.to_le_bytes()[1]])),
+        _ => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+    }
+    Ok(())
+}
+
+/// A big endian integer becomes a little endian one of `width` bytes.
+fn decimal(value: &[u8], width: usize, out: &mut Vec<u8>) -> Result<()> {
+    let sign = if value.first().is_some_and(|&byte| byte & 0x80 != 0) { 0xff } else { 0 };
+    let (beyond, kept) = value.split_at(value.len().saturating_sub(width));
+    let is_kept = beyond.iter().all(|&byte| byte == sign) && kept.first().is_none_or(|byte| (byte ^ sign) & 0x80 == 0);
+    if !beyond.is_empty() && !is_kept {
+        return Err(Error::new(ErrorKind::Corrupt, format!("a decimal does not fit into {width} bytes")));
+    }
+    out.extend(kept.iter().rev());
+    out.extend(std::iter::repeat_n(sign, width - kept.len()));
+    Ok(())
+}
+
+fn lacking() -> Error {
+    Error::new(ErrorKind::Corrupt, "there are fewer values than levels")
+}
+
+fn broken(cause: ParquetError) -> Error {
+    Error::new(ErrorKind::Corrupt, "its pages are broken").with_source(cause)
+}
+
+fn to_usize(number: u64) -> Result<usize> {
+    usize::try_from(number)
+        .map_err(|_| Error::new(ErrorKind::Corrupt, format!("{number} is too much for this machine")))
+}
+
+fn to_i64(number: u64) -> Result<i64> {
+    i64::try_from(number).map_err(|_| Error::new(ErrorKind::Corrupt, format!("{number} is more than 2^63")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_turn_round() {
+        let of = |value: &[u8], width| {
+            let mut out = Vec::new();
+            decimal(value, width, &mut out).map(|()| out)
+        };
+        assert_eq!(of(&[0x01, 0x02], 4).unwrap(), [2, 1, 0, 0]);
+        assert_eq!(of(&[0xff, 0xfe], 4).unwrap(), [0xfe, 0xff, 0xff, 0xff]);
+        assert_eq!(of(&[], 2).unwrap(), [0, 0]);
+        assert_eq!(of(&[0xff, 0xff, 0x80, 0x00], 2).unwrap(), [0x00, 0x80]);
+        assert_eq!(of(&[0x00, 0x00, 0x7f, 0xff], 2).unwrap(), [0xff, 0x7f]);
+        for value in [[0x00, 0x00, 0x80, 0x00], [0xff, 0xff, 0x7f, 0xff], [0x01, 0x00, 0x00, 0x00]] {
+            assert!(of(&value, 2).is_err(), "{value:x?}");
+        }
+    }
+
+    #[test]
+    fn integers_that_do_not_fit_are_refused() {
+        let of = |value: i32, width| {
+            let mut out = Vec::new();
+            int32(&[value], width, &mut out).map(|()| out)
+        };
+        assert_eq!(of(-1, 1).unwrap(), [0xff]);
+        assert_eq!(of(255, 1).unwrap(), [0xff]);
+        assert_eq!(of(-2, 2).unwrap(), [0xfe, 0xff]);
+        assert!(of(256, 1).is_err() && of(-129, 1).is_err() && of(65536, 2).is_err());
+    }
+}

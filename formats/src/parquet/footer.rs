@@ -1,0 +1,236 @@
+//! Reads the metadata of a Parquet file: which row groups there are, where the chunks of the wanted columns lie, and
+//! how much memory they take when they are decoded.
+
+use super::decode::total_bytes;
+use super::schema::{Form, Leaf, column_of, name_of};
+use super::thrift::is_encrypted;
+use crate::FileId;
+use crate::columnar::layout::{Room, bound};
+use crate::columnar::{Column, ColumnarOptions, Group, choose, guarded};
+use crate::headers::{Source, u32_at};
+use parquet::basic::{Compression, Encoding};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
+use parquet::file::metadata::{ParquetStatisticsPolicy, RowGroupMetaData};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// What files begin and end with.
+pub(super) const MAGIC: &[u8; 4] = b"PAR1";
+/// The same of files whose metadata is encrypted.
+const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
+/// Behind the metadata: its length and the magic.
+const TAIL_BYTES: u64 = 8;
+/// What is read at once of the end of a file: the metadata of most.
+const GUESS_BYTES: u64 = 64 << 10;
+
+/// The values of a column in a row group: the unit of reading.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunk {
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) has_dictionary: bool,
+    pub(super) data_at: u64,
+    /// Values, with nulls.
+    pub(super) values: u64,
+    /// Bytes of its pages when they are decompressed.
+    pub(super) decoded: u64,
+    pub(super) compression: Compression,
+    /// Bytes of its elements at most, where their number is not that of the rows.
+    pub(super) room: u64,
+}
+
+/// What the metadata of a file says.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) columns: Vec<Column>,
+    pub(super) leaves: Vec<Leaf>,
+    /// Row groups that have rows.
+    pub(super) groups: Vec<Group>,
+    /// Of each group, a chunk for each column.
+    pub(super) chunks: Vec<Chunk>,
+    /// How each column of the first row group is stored, for people.
+    pub(super) stored: Vec<String>,
+}
+
+/// Reads the metadata of a file, and what else is needed to tell how much memory its row groups take.
+pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+    let (metadata, end) = metadata(source)?;
+    let placed = |error: Error| error.with_file(source.path());
+    let schema = metadata.file_metadata().schema_descr();
+    let names: Vec<_> = schema.columns().iter().map(|leaf| name_of(leaf, schema)).collect();
+    let chosen = choose(&names, &options.columns).map_err(placed)?;
+    let (mut columns, mut leaves) = (Vec::new(), Vec::new());
+    for &number in &chosen {
+        let (column, leaf) = column_of(names[number].0.clone(), schema.column(number)).map_err(placed)?;
+        columns.push(column);
+        leaves.push(leaf);
+    }
+    let mut listing = Listing { columns, leaves, groups: Vec::new(), chunks: Vec::new(), stored: Vec::new() };
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let rows = u64::try_from(group.num_rows())
+            .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows in", group.num_rows())))?;
+        if rows == 0 {
+            continue;
+        }
+        if listing.stored.is_empty() {
+            listing.stored = chosen.iter().map(|&column| stored_as(group.column(column))).collect();
+        }
+        let first = listing.chunks.len();
+        for (&column, leaf) in chosen.iter().zip(&listing.leaves) {
+            let found = chunk(source, end, rows, group, column, leaf);
+            listing.chunks.push(found.map_err(|error| of_chunk(error, number, &names[column].0, source))?);
+        }
+        let chunks = &listing.chunks[first..];
+        let rooms = listing.columns.iter().zip(chunks).map(|(column, chunk)| {
+            let room = column.kind.width().map_or(Room::Ragged(chunk.room), Room::Fixed);
+            (column.kind.is_nullable, room)
+        });
+        let decoded = bound(rows, rooms).ok_or_else(|| {
+            source.corrupt(end, format!("row group {number} says {rows} rows, and more than 2^63 bytes, in"))
+        })?;
+        let stored = chunks.iter().map(|chunk| chunk.len).fold(0, u64::saturating_add);
+        // A footer has at most 2^32 bytes, and each row group some.
+        listing.groups.push(Group { file, number: number as u32, rows, stored, decoded });
+    }
+    Ok(listing)
+}
+
+/// The metadata, and where it begins.
+fn metadata(source: &Source) -> Result<(ParquetMetaData, u64)> {
+    let size = source.size();
+    let (magic_len, least) = (MAGIC.len() as u64, MAGIC.len() as u64 + TAIL_BYTES);
+    if size < least {
+        return Err(source.truncated("the magic of Parquet"));
+    }
+    let read_at = size.saturating_sub(GUESS_BYTES);
+    let guess = source.bytes(read_at, (size - read_at) as usize, "the footer")?;
+    let tail = &guess[guess.len() - TAIL_BYTES as usize..];
+    if &tail[4..] == MAGIC_ENCRYPTED {
+        return Err(encrypted("the footer is", size - magic_len, source));
+    }
+    if &tail[4..] != MAGIC {
+        return Err(source
+            .corrupt(size - magic_len, "the end is not that of Parquet:")
+            .with_remedy("copy the file again; if it was being written, wait for the end"));
+    }
+    let len = u64::from(u32_at(tail, 0));
+    if len > size - least {
+        let doing = format!("the footer is to have {len} bytes, and there are {} in", size - least);
+        return Err(source.corrupt(size - TAIL_BYTES, doing));
+    }
+    let start = size - TAIL_BYTES - len;
+    let longer = if start < read_at { source.bytes(start, len as usize, "the footer")? } else { Vec::new() };
+    let bytes = match start.checked_sub(read_at) {
+        // Both are bounded by the guess.
+        Some(at) => &guess[at as usize..guess.len() - TAIL_BYTES as usize],
+        None => &longer,
+    };
+    match is_encrypted(bytes) {
+        Some(false) => {}
+        Some(true) => return Err(encrypted("columns are", start, source)),
+        None => return Err(source.corrupt(start, "the footer has no sound schema in")),
+    }
+    let all = ParquetStatisticsPolicy::SkipAll;
+    let options = ParquetMetaDataOptions::new().with_column_stats_policy(all.clone()).with_encoding_stats_policy(all);
+    let decoded = guarded(|| {
+        ParquetMetaDataReader::decode_metadata_with_options(bytes, Some(&options))
+            .map_err(|cause| Error::new(ErrorKind::Corrupt, "the footer is broken in").with_source(cause))
+    });
+    Ok((decoded.map_err(|error| error.with_file(source.path()).with_offset(start))?, start))
+}
+
+fn encrypted(what: &str, offset: u64, source: &Source) -> Error {
+    let error = source.unavailable(offset, format!("{what} encrypted in"));
+    error.with_remedy("write the file without encryption")
+}
+
+fn of_chunk(error: Error, group: usize, name: &str, source: &Source) -> Error {
+    let doing = format!("cannot have column {name:?} of row group {group} of");
+    let placed = Error::new(error.kind(), doing).with_file(source.path());
+    let placed = match error.offset() {
+        Some(offset) => placed.with_offset(offset),
+        None => placed,
+    };
+    placed.with_source(error)
+}
+
+/// The chunk of a column, if it lies in the file.
+fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column: usize, leaf: &Leaf) -> Result<Chunk> {
+    let chunk = group.column(column);
+    if chunk.file_path().is_some_and(|path| !path.is_empty()) {
+        let error = Error::new(ErrorKind::Unavailable, "it lies in another file");
+        return Err(error.with_remedy("give the files that have the data"));
+    }
+    let corrupt = |doing: String| Error::new(ErrorKind::Corrupt, doing).with_offset(end);
+    let number = |number: i64, what: &str| u64::try_from(number).map_err(|_| corrupt(format!("{what} is {number}")));
+    let data_at = number(chunk.data_page_offset(), "the place of its pages")?;
+    // Some writers say 0 where there is no dictionary.
+    let dictionary = chunk.dictionary_page_offset().and_then(|at| u64::try_from(at).ok());
+    let dictionary = dictionary.filter(|&at| at > 0 && at < data_at);
+    let start = dictionary.unwrap_or(data_at);
+    let len = number(chunk.compressed_size(), "its length")?;
+    if start < MAGIC.len() as u64 || start.checked_add(len).is_none_or(|chunk_end| chunk_end > end) {
+        return Err(corrupt(format!("{len} bytes from {start} on lead out of the file's data")));
+    }
+    let values = number(chunk.num_values(), "its number of values")?;
+    let decoded = number(chunk.uncompressed_size(), "its length when it is decompressed")?;
+    if leaf.descriptor.max_rep_level() == 0 && values != rows {
+        return Err(corrupt(format!("there are {values} values for {rows} rows")));
+    }
+    let has_dictionary = dictionary.is_some();
+    let compression = chunk.compression();
+    if matches!(compression, Compression::LZO) {
+        let error = Error::new(ErrorKind::Unavailable, "it is compressed with LZO");
+        return Err(error.with_remedy("write the file with another compression"));
+    }
+    let mut found = Chunk { start, len, has_dictionary, data_at, values, decoded, compression, room: 0 };
+    found.room = room(source, chunk, &found, leaf)?;
+    Ok(found)
+}
+
+/// Bytes that the elements of a chunk have at most, where their number is not that of the rows.
+///
+/// Of strings, the footer tells it where a current writer wrote it. Else, strings that are stored one by one take no
+/// more than their pages do. Only those that are stored by reference to others (to a dictionary, or to the string
+/// before) must be looked at, once, when the file is opened.
+fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
+    if leaf.is_list {
+        let width = leaf_width(leaf);
+        return chunk.values.checked_mul(width).ok_or_else(|| Error::new(ErrorKind::Corrupt, "too many values"));
+    }
+    if leaf.form != Form::Bytes {
+        return Ok(0);
+    }
+    if let Some(bytes) = metadata.unencoded_byte_array_data_bytes() {
+        let doing = "the length of its strings is below 0";
+        return u64::try_from(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, doing));
+    }
+    let encodings = metadata.encodings_mask();
+    let refers = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY, Encoding::DELTA_BYTE_ARRAY];
+    match chunk.has_dictionary || refers.iter().any(|&encoding| encodings.is_set(encoding)) {
+        true => total_bytes(source, chunk, leaf),
+        false => Ok(chunk.decoded),
+    }
+}
+
+/// Bytes of an element of a list, which is a number.
+fn leaf_width(leaf: &Leaf) -> u64 {
+    match leaf.form {
+        Form::Bool => 1,
+        Form::Int32(bytes) => bytes,
+        Form::Float => 4,
+        Form::Int64 | Form::Double => 8,
+        Form::Int96 => 12,
+        Form::Decimal(bytes) => bytes as u64,
+        Form::FixedBytes | Form::Bytes => u64::try_from(leaf.descriptor.type_length()).unwrap_or(0),
+    }
+}
+
+fn stored_as(chunk: &ColumnChunkMetaData) -> String {
+    let encodings: Vec<String> = chunk.encodings().map(|encoding| encoding.to_string()).collect();
+    let compression = match chunk.compression() {
+        Compression::UNCOMPRESSED => "not compressed".to_owned(),
+        // Without the level, which no file tells.
+        compression => compression.to_string().split('(').next().unwrap_or_default().to_owned(),
+    };
+    format!("{compression}, {}", encodings.join("+"))
+}

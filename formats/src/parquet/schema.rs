@@ -1,0 +1,173 @@
+//! From the leaves of a Parquet schema to columns: which can be had, and in which form.
+
+use crate::columnar::{Column, Kind};
+use crate::{DType, Shape};
+use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor, Type};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// How values of a physical type become elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Bool,
+    /// A 32-bit integer of which all but so many bytes are extension.
+    Int32(u64),
+    Int64,
+    /// 12 bytes: nanoseconds of the day and the Julian day, of old timestamps.
+    Int96,
+    Float,
+    Double,
+    /// As they are.
+    Bytes,
+    /// As they are, all of the same length.
+    FixedBytes,
+    /// A big endian integer of any length, which becomes a little endian one of so many bytes.
+    Decimal(usize),
+}
+
+/// Where the values of a column come from.
+#[derive(Clone, Debug)]
+pub(super) struct Leaf {
+    pub(super) descriptor: ColumnDescPtr,
+    pub(super) form: Form,
+    pub(super) is_list: bool,
+}
+
+/// Name of the column that a leaf is, and whether it can be had.
+pub(super) fn name_of(leaf: &ColumnDescriptor, schema: &SchemaDescriptor) -> (String, Result<()>) {
+    let parts = leaf.path().parts();
+    if leaf.max_rep_level() == 0 {
+        return (parts.join("."), Ok(()));
+    }
+    match list_depth(schema.root_schema(), parts) {
+        Some(depth) => (parts[..depth].join("."), Ok(())),
+        None => {
+            let name = parts.join(".");
+            let doing = format!("column {name:?} is a map, a list of lists, or a list of structs, in");
+            let error = Error::new(ErrorKind::Unavailable, doing);
+            (name, Err(error))
+        }
+    }
+}
+
+/// How many parts of a path name a list of single values: without "list.element", whatever writers call them.
+fn list_depth(root: &Type, path: &[String]) -> Option<usize> {
+    let mut node = root;
+    for depth in 0..path.len() {
+        let annotated = node.get_basic_info();
+        let is_list = annotated.converted_type() == ConvertedType::LIST
+            || annotated.logical_type_ref() == Some(&LogicalType::List);
+        node = node.get_fields().iter().find(|field| field.name() == path[depth])?;
+        let info = node.get_basic_info();
+        if !info.has_repetition() || info.repetition() != parquet::basic::Repetition::REPEATED {
+            continue;
+        }
+        let left = path.len() - depth - 1;
+        return match (is_list, left) {
+            // `repeated int32 values`, and a list of two levels.
+            (false, 0) => Some(depth + 1),
+            (true, 0) => Some(depth),
+            (true, 1) if node.get_fields().len() == 1 && repeats_once(node) => Some(depth),
+            _ => None,
+        };
+    }
+    None
+}
+
+fn repeats_once(list: &Type) -> bool {
+    let info = list.get_fields()[0].get_basic_info();
+    !info.has_repetition() || info.repetition() != parquet::basic::Repetition::REPEATED
+}
+
+/// The column that a leaf is.
+///
+/// # Errors
+/// `Unavailable` for what has no form here; `Corrupt` for lengths that make no sense.
+pub(super) fn column_of(name: String, descriptor: ColumnDescPtr) -> Result<(Column, Leaf)> {
+    let (mut kind, form) = kind_of(&descriptor).map_err(|doing| {
+        Error::new(ErrorKind::Unavailable, format!("column {name:?} is {doing}, in"))
+            .with_remedy("choose other columns")
+    })?;
+    let is_list = descriptor.max_rep_level() > 0;
+    if is_list {
+        let is_plain = kind.shape == Shape::Fixed(Vec::new());
+        if !is_plain {
+            let doing = format!("column {name:?} is a list of {}, not of numbers, in", kind.described);
+            return Err(Error::new(ErrorKind::Unavailable, doing).with_remedy("choose other columns"));
+        }
+        kind.shape = Shape::Ragged;
+        kind.described = format!("list of {}", kind.described);
+    }
+    kind.is_nullable = descriptor.max_def_level() > 0;
+    Ok((Column { name, kind }, Leaf { descriptor, form, is_list }))
+}
+
+fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
+    let physical = leaf.physical_type();
+    let logical = leaf.logical_type_ref();
+    let described = match (logical, leaf.converted_type()) {
+        (Some(logical), _) => format!("{physical} {logical:?}"),
+        (None, ConvertedType::NONE) => physical.to_string(),
+        (None, converted) => format!("{physical} {converted}"),
+    };
+    let scalar = |dtype, form| Ok((Kind::scalar(dtype, described.clone()), form));
+    let is_decimal =
+        matches!(logical, Some(LogicalType::Decimal(_))) || leaf.converted_type() == ConvertedType::DECIMAL;
+    let integer = match (logical, leaf.converted_type()) {
+        (Some(LogicalType::Integer(int)), _) => Some((int.bit_width, int.is_signed)),
+        (_, ConvertedType::INT_8) => Some((8, true)),
+        (_, ConvertedType::UINT_8) => Some((8, false)),
+        (_, ConvertedType::INT_16) => Some((16, true)),
+        (_, ConvertedType::UINT_16) => Some((16, false)),
+        (_, ConvertedType::UINT_32) => Some((32, false)),
+        (_, ConvertedType::UINT_64) => Some((64, false)),
+        _ => None,
+    };
+    match physical {
+        Physical::BOOLEAN => scalar(DType::Bool, Form::Bool),
+        Physical::INT32 => match integer {
+            Some((8, true)) => scalar(DType::I8, Form::Int32(1)),
+            Some((8, false)) => scalar(DType::U8, Form::Int32(1)),
+            Some((16, true)) => scalar(DType::I16, Form::Int32(2)),
+            Some((16, false)) => scalar(DType::U16, Form::Int32(2)),
+            Some((32, false)) => scalar(DType::U32, Form::Int32(4)),
+            _ => scalar(DType::I32, Form::Int32(4)),
+        },
+        Physical::INT64 => match integer {
+            Some((64, false)) => scalar(DType::U64, Form::Int64),
+            _ => scalar(DType::I64, Form::Int64),
+        },
+        Physical::INT96 => Ok((Kind::fixed_bytes(12, described), Form::Int96)),
+        Physical::FLOAT => scalar(DType::F32, Form::Float),
+        Physical::DOUBLE => scalar(DType::F64, Form::Double),
+        Physical::BYTE_ARRAY if is_decimal => {
+            decimal(DIGITS.iter().position(|&digits| leaf.type_precision() <= digits), described)
+        }
+        Physical::BYTE_ARRAY => Ok((Kind::bytes(described), Form::Bytes)),
+        Physical::FIXED_LEN_BYTE_ARRAY => {
+            let len = u64::try_from(leaf.type_length()).ok().filter(|&len| len > 0);
+            let Some(len) = len else { return Err(format!("of {} bytes a value", leaf.type_length())) };
+            if logical == Some(&LogicalType::Float16) && len == 2 {
+                return scalar(DType::F16, Form::FixedBytes);
+            }
+            match is_decimal {
+                true => decimal(WIDTHS.iter().position(|&width| len <= width), described),
+                false => Ok((Kind::fixed_bytes(len, described), Form::FixedBytes)),
+            }
+        }
+    }
+}
+
+/// Bytes of the integers that decimals become.
+const WIDTHS: [u64; 3] = [8, 16, 32];
+/// Digits that these have at most.
+const DIGITS: [i32; 3] = [18, 38, 76];
+
+/// Of 8 bytes a number, of more their bytes, since there are no numbers of more.
+fn decimal(size: Option<usize>, described: String) -> Result<(Kind, Form), String> {
+    match size {
+        Some(0) => Ok((Kind::scalar(DType::I64, described), Form::Decimal(8))),
+        Some(size) => Ok((Kind::fixed_bytes(WIDTHS[size], described), Form::Decimal(WIDTHS[size] as usize))),
+        None => Err(format!("{described}, of more than {} digits", DIGITS[2])),
+    }
+}

@@ -1,0 +1,304 @@
+//! What a user types for files: braces `{000..146}` and `{a,b}` as a shell expands them, and patterns with `*`, `?`,
+//! `[a-z]` and `**`.
+//!
+//! The crate `glob` matches single names; the walk is here, because the crate's own leaves out names that are not UTF-8
+//! without a word.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Paths that one pair of braces after another may stand for. More is a slip of the pen, such as `{0..9999999999}`.
+const EXPANSION_MAX: usize = 1 << 20;
+
+/// What one argument stands for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A path that was named.
+    Named(PathBuf),
+    /// The paths that match a pattern, relative to the part of the pattern before its first wildcard; sorted by bytes.
+    Matched { root: PathBuf, names: Vec<PathBuf> },
+}
+
+/// Appends what `path` stands for. A path that exists stands for itself, whatever characters it has.
+pub(super) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
+    if !has_any(path.as_os_str(), b"{*?[") || path.symlink_metadata().is_ok() {
+        out.push(Place::Named(path.to_path_buf()));
+        return Ok(());
+    }
+    for bytes in expand_braces(path)? {
+        let path = PathBuf::from(OsString::from_vec(bytes));
+        if !has_any(path.as_os_str(), b"*?[") || path.symlink_metadata().is_ok() {
+            out.push(Place::Named(path));
+            continue;
+        }
+        let (root, steps) = parse_pattern(&path)?;
+        let mut names = Vec::new();
+        find(&root, Path::new(""), &steps, &mut names)?;
+        if names.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, "nothing matches the pattern").with_file(path));
+        }
+        names.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
+        // With two `**` there is more than one way to the same file.
+        names.dedup();
+        out.push(Place::Matched { root, names });
+    }
+    Ok(())
+}
+
+fn has_any(text: &OsStr, wanted: &[u8]) -> bool {
+    text.as_bytes().iter().any(|byte| wanted.contains(byte))
+}
+
+/// Expands all braces from the left to the right.
+fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
+    // What is done of each path, and what is still to be looked at.
+    let mut done = Vec::new();
+    let mut pending = vec![(Vec::new(), path.as_os_str().as_bytes().to_vec())];
+    while let Some((mut head, tail)) = pending.pop() {
+        let Some((open, close, choices)) = first_braces(&tail)? else {
+            head.extend_from_slice(&tail);
+            done.push(head);
+            continue;
+        };
+        if done.len() + pending.len() + choices.len() > EXPANSION_MAX {
+            let doing = format!("the braces stand for more than {EXPANSION_MAX} paths:");
+            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_file(path));
+        }
+        head.extend_from_slice(&tail[..open]);
+        // Pushed from the last to the first, so that they are popped in order. A choice may have braces of its own.
+        for choice in choices.into_iter().rev() {
+            pending.push((head.clone(), [&choice, &tail[close + 1..]].concat()));
+        }
+    }
+    Ok(done)
+}
+
+/// Where the first braces with more than one choice open and close, and their choices. Others stand for themselves, as
+/// in a shell.
+#[expect(clippy::type_complexity, reason = "used once, right above")]
+fn first_braces(text: &[u8]) -> Result<Option<(usize, usize, Vec<Vec<u8>>)>> {
+    for open in (0..text.len()).filter(|&at| text[at] == b'{') {
+        let (mut depth, mut commas) = (0, vec![open]);
+        let close = (open..text.len()).find(|&at| {
+            match text[at] {
+                b'{' => depth += 1,
+                b'}' => depth -= 1,
+                b',' if depth == 1 => commas.push(at),
+                _ => {}
+            }
+            depth == 0
+        });
+        let Some(close) = close else { continue };
+        if commas.len() > 1 {
+            commas.push(close);
+            let choices = commas.windows(2).map(|pair| text[pair[0] + 1..pair[1]].to_vec()).collect();
+            return Ok(Some((open, close, choices)));
+        }
+        if let Some(choices) = number_range(&text[open + 1..close])? {
+            return Ok(Some((open, close, choices)));
+        }
+    }
+    Ok(None)
+}
+
+/// `7..12`, `007..012` (padded with zeros to the longer end), `12..7` (downwards).
+fn number_range(text: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+    let Some((first, last)) = std::str::from_utf8(text).ok().and_then(|text| text.split_once("..")) else {
+        return Ok(None);
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(first) || !is_number(last) {
+        return Ok(None);
+    }
+    let parse = |text: &str| {
+        let doing = format!("{text} is too large a number in the braces {{{first}..{last}}}");
+        text.parse::<u64>().map_err(|error| Error::new(ErrorKind::InvalidArgument, doing).with_source(error))
+    };
+    let (from, to) = (parse(first)?, parse(last)?);
+    if from.abs_diff(to) >= EXPANSION_MAX as u64 {
+        let doing = format!("the braces {{{first}..{last}}} stand for more than {EXPANSION_MAX} paths");
+        return Err(Error::new(ErrorKind::InvalidArgument, doing));
+    }
+    let padded = |text: &str| text.len() > 1 && text.starts_with('0');
+    let width = if padded(first) || padded(last) { first.len().max(last.len()) } else { 0 };
+    let write = |number: u64| format!("{number:0width$}").into_bytes();
+    let range = from.min(to)..=from.max(to);
+    Ok(Some(if from <= to { range.map(write).collect() } else { range.rev().map(write).collect() }))
+}
+
+/// One step of a pattern: one component of the path.
+enum Step {
+    Literal(OsString),
+    Pattern(glob::Pattern),
+    /// `**`: any number of folders, none included.
+    AnyDepth,
+}
+
+/// The part before the first wildcard, and the steps behind it.
+fn parse_pattern(path: &Path) -> Result<(PathBuf, Vec<Step>)> {
+    let (mut root, mut steps) = (PathBuf::new(), Vec::new());
+    for component in path.components() {
+        let Component::Normal(name) = component else {
+            // "/", "." and ".." are nobody's names.
+            if steps.is_empty() {
+                root.push(component);
+            } else {
+                steps.push(Step::Literal(component.as_os_str().to_os_string()));
+            }
+            continue;
+        };
+        if !has_any(name, b"*?[") {
+            if steps.is_empty() {
+                root.push(name);
+            } else {
+                steps.push(Step::Literal(name.to_os_string()));
+            }
+        } else if name == "**" {
+            if !matches!(steps.last(), Some(Step::AnyDepth)) {
+                steps.push(Step::AnyDepth);
+            }
+        } else {
+            let bad =
+                |why: String| Error::new(ErrorKind::InvalidArgument, format!("bad pattern, {why}:")).with_file(path);
+            let text = name.to_str().ok_or_else(|| bad("a name with a wildcard is not UTF-8".into()))?;
+            steps.push(Step::Pattern(glob::Pattern::new(text).map_err(|error| bad(error.msg.into()))?));
+        }
+    }
+    if root.as_os_str().is_empty() {
+        root.push(".");
+    }
+    Ok((root, steps))
+}
+
+/// Appends what matches `steps` below `root/relative`.
+fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) -> Result<()> {
+    let Some((step, rest)) = steps.split_first() else {
+        out.push(relative.to_path_buf());
+        return Ok(());
+    };
+    match step {
+        Step::Literal(name) => {
+            let path = relative.join(name);
+            if root.join(&path).symlink_metadata().is_ok() {
+                find(root, &path, rest, out)?;
+            }
+        }
+        Step::Pattern(pattern) => {
+            for (name, _) in list(&root.join(relative))? {
+                // What is not UTF-8 shows as U+FFFD, which `*` and `?` match. A leading dot must be written.
+                let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
+                if pattern.matches_with(&name.to_string_lossy(), options) {
+                    find(root, &relative.join(name), rest, out)?;
+                }
+            }
+        }
+        // At the end it stands for the folder, which is read with everything below it.
+        Step::AnyDepth if rest.is_empty() => out.push(relative.to_path_buf()),
+        Step::AnyDepth => {
+            find(root, relative, rest, out)?;
+            for (name, is_folder) in list(&root.join(relative))? {
+                if is_folder && !name.as_bytes().starts_with(b".") {
+                    find(root, &relative.join(name), steps, out)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The names in a folder and whether each is a folder itself (a link to one is not). Nothing where there is no folder.
+fn list(path: &Path) -> Result<Vec<(OsString, bool)>> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    let failed = |error| Error::io("cannot list the folder", error).with_file(path);
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    entries
+        .map(|entry| {
+            let entry = entry.map_err(failed)?;
+            Ok((entry.file_name(), entry.file_type().map_err(failed)?.is_dir()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn braces(text: &str) -> Vec<String> {
+        let paths = expand_braces(Path::new(text)).unwrap();
+        paths.into_iter().map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+    }
+
+    #[test]
+    fn braces_expand_as_in_a_shell() {
+        assert_eq!(braces("a{b,c}d"), ["abd", "acd"]);
+        assert_eq!(braces("{8..11}"), ["8", "9", "10", "11"]);
+        assert_eq!(braces("{008..11}"), ["008", "009", "010", "011"]);
+        assert_eq!(braces("{0..2}"), ["0", "1", "2"]);
+        assert_eq!(braces("{2..0}"), ["2", "1", "0"]);
+        assert_eq!(braces("{a,b}{1..2}"), ["a1", "a2", "b1", "b2"]);
+        assert_eq!(braces("{a,b{1..2},}x"), ["ax", "b1x", "b2x", "x"]);
+    }
+
+    #[test]
+    fn braces_without_a_choice_stand_for_themselves() {
+        for text in ["{a}", "{}", "{", "a{b", "{a..c}", "}{", "{1..}"] {
+            assert_eq!(braces(text), [text]);
+        }
+        assert_eq!(braces("{a}{b,c}"), ["{a}b", "{a}c"]);
+        assert_eq!(braces("{{a,b}"), ["{a", "{b"]);
+    }
+
+    #[test]
+    fn too_many_paths_are_refused() {
+        for text in ["{0..9999999999}", "{0..999}{0..999}{0..999}", "{0..99999999999999999999999}"] {
+            assert_eq!(expand_braces(Path::new(text)).unwrap_err().kind(), ErrorKind::InvalidArgument, "{text}");
+        }
+    }
+
+    fn matched(root: &Path, pattern: &str) -> Vec<String> {
+        let mut places = Vec::new();
+        expand(&root.join(pattern), &mut places).unwrap();
+        let [Place::Matched { names, .. }] = &places[..] else { panic!("{places:?}") };
+        names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn wildcards_match_names_and_depths() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a/1.jpg", "a/2.png", "a/.3.jpg", "b/c/4.jpg", ".h/5.jpg", "6.jpg"] {
+            std::fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        std::fs::write(folder.path().join(OsStr::from_bytes(b"a/\xff.jpg")), "").unwrap();
+        assert_eq!(matched(folder.path(), "*/*.jpg"), ["a/1.jpg", "a/\u{fffd}.jpg"]);
+        assert_eq!(matched(folder.path(), "**/*.jpg"), ["6.jpg", "a/1.jpg", "a/\u{fffd}.jpg", "b/c/4.jpg"]);
+        assert_eq!(matched(folder.path(), "**/c/**/*.jpg"), ["b/c/4.jpg"]);
+        assert_eq!(matched(folder.path(), "[ab]"), ["a", "b"]);
+        assert_eq!(matched(folder.path(), "a/.*.jpg"), [".3.jpg"]);
+        assert_eq!(matched(folder.path(), "?/c/4.jpg"), ["b/c/4.jpg"]);
+    }
+
+    #[test]
+    fn what_exists_is_not_a_pattern() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a[1]{2,3}*");
+        std::fs::write(&path, "").unwrap();
+        let mut places = Vec::new();
+        expand(&path, &mut places).unwrap();
+        assert_eq!(places, [Place::Named(path)]);
+    }
+
+    #[test]
+    fn a_pattern_without_match_and_a_bad_one_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let kind = |pattern: &str| expand(&folder.path().join(pattern), &mut Vec::new()).unwrap_err().kind();
+        assert_eq!(kind("*.tar"), ErrorKind::NotFound);
+        assert_eq!(kind("missing/*.tar"), ErrorKind::NotFound);
+        assert_eq!(kind("[a"), ErrorKind::InvalidArgument);
+    }
+}

@@ -1,0 +1,212 @@
+//! What a shard's head is read from, a file or what one decodes to, and the table of offsets in it.
+
+use crate::headers::Source;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// A shard of which parts are read.
+pub(crate) struct OpenFile<'a> {
+    content: Content<'a>,
+    pub(crate) path: PathBuf,
+    /// Bytes of the file, or of what it decodes to.
+    pub(crate) size: u64,
+}
+
+enum Content<'a> {
+    File(Source),
+    /// All bytes of the file, or of what it decodes to.
+    Bytes {
+        bytes: &'a [u8],
+        decoded: bool,
+    },
+    /// What the file decodes to, as it comes: of use for its beginning, and in ascending order alone.
+    Stream(RefCell<Stream<'a>>),
+}
+
+struct Stream<'a> {
+    reader: Box<dyn Read + 'a>,
+    /// Bytes that were taken of it.
+    at: u64,
+}
+
+impl OpenFile<'static> {
+    /// Opens a regular file: a FIFO would wait for somebody to write to it.
+    pub(crate) fn open(path: PathBuf) -> Result<OpenFile<'static>> {
+        let source = Source::open_path(path.clone()).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => error.with_remedy("bring the shard back, or make the index anew"),
+            _ => error,
+        })?;
+        Ok(OpenFile { size: source.size(), content: Content::File(source), path })
+    }
+}
+
+impl<'a> OpenFile<'a> {
+    /// A file that was read.
+    pub(super) fn stored(path: PathBuf, bytes: &'a [u8]) -> OpenFile<'a> {
+        OpenFile { content: Content::Bytes { bytes, decoded: false }, size: bytes.len() as u64, path }
+    }
+
+    /// All that a file decodes to.
+    pub(super) fn decoded(path: PathBuf, bytes: &'a [u8]) -> OpenFile<'a> {
+        OpenFile { content: Content::Bytes { bytes, decoded: true }, size: bytes.len() as u64, path }
+    }
+
+    /// What a file decodes to, `size` bytes at most: only its beginning is wanted, and read in ascending order.
+    pub(super) fn stream(path: PathBuf, size: u64, reader: Box<dyn Read + 'a>) -> OpenFile<'a> {
+        OpenFile { content: Content::Stream(RefCell::new(Stream { reader, at: 0 })), size, path }
+    }
+
+    /// The file itself, for what reads it from `offset` on.
+    pub(super) fn into_file(self) -> Option<File> {
+        match self.content {
+            Content::File(source) => Some(source.into_file()),
+            Content::Bytes { .. } | Content::Stream(_) => None,
+        }
+    }
+
+    /// The file itself, where it is one that parts are read of.
+    pub(crate) fn source(&self) -> Option<&Source> {
+        match &self.content {
+            Content::File(source) => Some(source),
+            Content::Bytes { .. } | Content::Stream(_) => None,
+        }
+    }
+
+    /// Whether it is as long as an index says.
+    pub(crate) fn check_size(&self, listed: u64) -> Result<()> {
+        if self.size == listed {
+            return Ok(());
+        }
+        let kind = if self.size < listed { ErrorKind::Truncated } else { ErrorKind::Corrupt };
+        let doing = format!("the index says {listed} bytes, and there are {} in", self.size);
+        let remedy = "copy the shard again, or make the index anew";
+        Err(Error::new(kind, doing).with_file(&self.path).with_offset(self.size.min(listed)).with_remedy(remedy))
+    }
+
+    /// Fills `into` from `offset` on.
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Result<()> {
+        let end = offset.checked_add(into.len() as u64);
+        if end.is_none_or(|end| end > self.size) {
+            let doing = format!("{} bytes are to be read behind the end of", into.len());
+            return Err(Error::new(ErrorKind::Truncated, doing).with_file(&self.path).with_offset(offset));
+        }
+        match &self.content {
+            Content::File(source) => source.read(offset, into, "the shard"),
+            // Fits: the end is not behind that of the slice.
+            Content::Bytes { bytes, .. } => {
+                into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
+                Ok(())
+            }
+            Content::Stream(stream) => {
+                let read = stream.borrow_mut().read(into, offset);
+                read.map_err(|source| match source.raw_os_error() {
+                    Some(_) => self.unread(source, offset),
+                    None => self.corrupt("the stream cannot be decoded that is", offset).with_source(source),
+                })
+            }
+        }
+    }
+
+    fn unread(&self, source: io::Error, offset: u64) -> Error {
+        Error::io("cannot read", source).with_file(&self.path).with_offset(offset)
+    }
+
+    /// What is wrong at a place; of what a file decodes to it is said that the place is there.
+    pub(crate) fn corrupt(&self, doing: impl Into<Cow<'static, str>>, offset: u64) -> Error {
+        let doing = doing.into();
+        let doing = match self.content {
+            Content::File(_) | Content::Bytes { decoded: false, .. } => doing,
+            Content::Bytes { decoded: true, .. } | Content::Stream(_) => decoded(doing),
+        };
+        Error::new(ErrorKind::Corrupt, doing).with_file(&self.path).with_offset(offset)
+    }
+
+    /// A number of 32 bits, little endian.
+    pub(crate) fn number(&self, offset: u64) -> Result<u32> {
+        let mut bytes = [0; 4];
+        self.read(&mut bytes, offset)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// Whether the number of samples at `offset` is the one that the index says.
+    pub(crate) fn check_count(&self, samples: u64, offset: u64) -> Result<()> {
+        match u64::from(self.number(offset)?) {
+            count if count == samples => Ok(()),
+            count => {
+                let doing = format!("the index says {samples} samples, and the head {count}, of");
+                Err(self.corrupt(doing, offset))
+            }
+        }
+    }
+
+    /// Reads `u32 N; u32 offsets[N + 1]`, little endian, from the file's beginning. The offsets ascend, begin behind
+    /// the table and end inside the file; N is `samples`.
+    pub(crate) fn read_offsets(&self, samples: u64) -> Result<Box<[u32]>> {
+        self.check_count(samples, 0)?;
+        self.read_ascending(OFFSETS_AT, samples, OFFSETS_AT + 4 * (samples + 1), self.size)
+    }
+
+    /// Reads `u32 offsets[count + 1]`, little endian, from `start` on: ascending, none below `least`, none above
+    /// `most`.
+    pub(crate) fn read_ascending(&self, start: u64, count: u64, least: u64, most: u64) -> Result<Box<[u32]>> {
+        let table_end = start + 4 * (count + 1);
+        if table_end > self.size {
+            let doing = format!("a table of {count} samples does not fit into the {} bytes of", self.size);
+            return Err(Error::new(ErrorKind::Truncated, doing).with_file(&self.path).with_offset(self.size));
+        }
+        // Not more than the file, which has the table.
+        let mut offsets = Vec::with_capacity((count + 1) as usize);
+        let mut piece = vec![0; PIECE_BYTES.min((table_end - start) as usize)];
+        let mut at = start;
+        let mut least = least;
+        while at < table_end {
+            let len = piece.len().min((table_end - at) as usize);
+            self.read(&mut piece[..len], at)?;
+            for bytes in piece[..len].chunks_exact(4) {
+                let offset = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                let place = start + 4 * offsets.len() as u64;
+                if u64::from(offset) < least {
+                    let doing = format!("sample {} begins at {offset}, before {least}, in", offsets.len());
+                    return Err(self.corrupt(doing, place));
+                }
+                if u64::from(offset) > most {
+                    let doing = format!("offset {offset} lies behind the end ({most} bytes) of");
+                    return Err(self.corrupt(doing, place));
+                }
+                least = offset.into();
+                offsets.push(offset);
+            }
+            at += len as u64;
+        }
+        Ok(offsets.into_boxed_slice())
+    }
+}
+
+impl Stream<'_> {
+    fn read(&mut self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let Some(before) = offset.checked_sub(self.at) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let skipped = io::copy(&mut self.reader.by_ref().take(before), &mut io::sink())?;
+        self.at += skipped;
+        if skipped < before {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.reader.read_exact(into)?;
+        self.at += into.len() as u64;
+        Ok(())
+    }
+}
+
+/// Says of what is wrong with a file that it is so with what the file decodes to.
+pub(super) fn decoded(doing: Cow<'static, str>) -> Cow<'static, str> {
+    Cow::Owned(format!("{doing} the decoded"))
+}
+
+/// Where the table of offsets begins.
+pub(crate) const OFFSETS_AT: u64 = 4;
+
+/// Bytes of a table that are read at once: a multiple of 4.
+const PIECE_BYTES: usize = 256 << 10;

@@ -1,0 +1,314 @@
+//! Shards that are decoded as a whole, or some samples at a time: what their units are, and how samples are cut from
+//! them.
+
+use super::file::{OFFSETS_AT, OpenFile};
+use crate::compression::Compression;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// What an index tells of a shard whose file is compressed as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Zipped {
+    pub(crate) compression: Compression,
+    /// Name of the file that it decodes to, relative to the folder of the index.
+    pub(crate) raw_name: String,
+    /// Bytes of that.
+    pub(crate) raw_bytes: u64,
+}
+
+/// A shard that is one unit. What it decodes to is a shard as those are that are not compressed.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub(super) coding: Coding,
+    /// Samples that its head tells of.
+    pub(crate) items: u64,
+    /// Bytes of what it decodes to: exactly, or at most.
+    pub(super) decoded: u64,
+    /// Where samples begin and how many bytes each has, where its head does not cut them.
+    pub(super) blocks: Option<(u64, u64)>,
+}
+
+/// How a shard that is one unit is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coding {
+    /// As one stream.
+    File(Compression),
+    /// As a head whose offsets are those of streams of Zstandard, one for each sample.
+    Samples,
+}
+
+impl Whole {
+    /// The shard that an index lists as `zipped`, whose head tells of `items` samples. Nothing of it is read.
+    ///
+    /// # Errors
+    /// `Corrupt` for a size that it cannot decode to: more than offsets of 32 bits reach, less than a head, or more
+    /// than the compression can make of a file of that size. What remains is a claim all the same: `decode` gives
+    /// exactly so many bytes or fails.
+    pub(crate) fn zipped(file: &OpenFile<'_>, zipped: &Zipped, items: u64) -> Result<Whole> {
+        let Zipped { compression, raw_bytes, .. } = *zipped;
+        let wrong = |doing: String| Error::new(ErrorKind::Corrupt, doing).with_file(&file.path);
+        if raw_bytes < head_bytes(items) {
+            return Err(wrong(format!("the index says {items} samples in {raw_bytes} decoded bytes, too few, of")));
+        }
+        let most = most_decoded(compression, file.size);
+        if raw_bytes > most {
+            let doing =
+                format!("the index says {raw_bytes} decoded bytes, and {} can be {most} at most, of", file.size);
+            return Err(wrong(doing));
+        }
+        Ok(Whole { coding: Coding::File(compression), items, decoded: raw_bytes, blocks: None })
+    }
+
+    /// A shard of `items` samples, each of which is compressed by itself. They decode to `bytes` at most.
+    pub(crate) fn of_samples(file: &OpenFile<'_>, items: u64, bytes: u64) -> Whole {
+        let bytes = bytes.min(most_decoded(Compression::Zstd, file.size));
+        let decoded = head_bytes(items).saturating_add(bytes).min(u32::MAX.into());
+        Whole { coding: Coding::Samples, items, decoded, blocks: None }
+    }
+
+    /// The most bytes that can come of a stream of Zstandard of `stored` bytes.
+    pub(crate) fn most_decoded_of_zstd(stored: u64) -> u64 {
+        most_decoded(Compression::Zstd, stored)
+    }
+
+    /// The same shard, whose samples are blocks of `bytes`.
+    pub(crate) fn in_blocks(self, bytes: u64) -> Whole {
+        Whole { blocks: Some((head_bytes(self.items), bytes)), ..self }
+    }
+
+    /// Bytes of the decoded shard up to the end of its head.
+    pub(crate) fn head_bytes(&self) -> u64 {
+        head_bytes(self.items)
+    }
+
+    /// Bytes of all samples, as far as the index tells: where each is compressed by itself, at most.
+    pub(super) fn bytes(&self) -> u64 {
+        self.decoded.saturating_sub(self.head_bytes())
+    }
+
+    /// For people: "zstd shards".
+    pub(super) fn packing(&self) -> String {
+        match self.coding {
+            Coding::File(compression) => format!("{} shards", compression.name()),
+            Coding::Samples => "shards of zstd samples".to_owned(),
+        }
+    }
+
+    /// Where a sample lies in the decoded shard; `None` where `decoded` has no such sample.
+    pub(super) fn range(&self, number: u64, decoded: &[u8]) -> Option<Range<u64>> {
+        if let Some((start, bytes)) = self.blocks {
+            let start = number.checked_mul(bytes)?.checked_add(start)?;
+            return Some(start..start.checked_add(bytes)?);
+        }
+        let at = usize::try_from(number.checked_mul(4)?.checked_add(OFFSETS_AT)?).ok()?;
+        let ends = decoded.get(at..at.checked_add(8)?)?;
+        let of = |at: usize| u64::from(u32::from_le_bytes([ends[at], ends[at + 1], ends[at + 2], ends[at + 3]]));
+        Some(of(0)..of(4))
+    }
+
+    /// Decodes the file into `out`; what comes of it is still to be checked.
+    pub(super) fn decode(&self, path: &Path, stored: &[u8], out: &mut [u8]) -> Result<usize> {
+        let Coding::File(compression) = self.coding else { return decode_samples(path, self.items, stored, out) };
+        let bytes = decode_stream(compression, path, 0, stored, out)?;
+        if bytes < out.len() {
+            let doing = format!("it decodes to {bytes} bytes, and the index says {}:", out.len());
+            return Err(Error::new(ErrorKind::Corrupt, doing).with_file(path).with_remedy(REMEDY));
+        }
+        Ok(bytes)
+    }
+
+    /// The decoded shard's beginning, and where its first sample lies in that.
+    pub(super) fn first(&self, file: OpenFile<'static>) -> Result<(OpenFile<'static>, Range<u64>)> {
+        match self.coding {
+            Coding::File(compression) => {
+                let stored = 0..file.size;
+                let decoded = stream(file, compression, stored, self.decoded)?;
+                let first = first_offsets(&decoded, self.items)?;
+                Ok((decoded, first))
+            }
+            Coding::Samples => {
+                let stored = first_offsets(&file, self.items)?;
+                let most = self.bytes();
+                Ok((stream(file, Compression::Zstd, stored, most)?, 0..most))
+            }
+        }
+    }
+}
+
+/// A shard of which so many samples at a time are a stream of Zstandard.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    /// Samples of each frame but the last, 1 or more.
+    pub(crate) rows: u64,
+    /// Where samples begin in what all frames decode to, end to end, and where the last one ends: ascending from 0.
+    pub(crate) offsets: Box<[u32]>,
+    /// Inside of the file; as many as make all samples.
+    pub(crate) frames: Box<[Frame]>,
+}
+
+/// Where a frame is stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) at: u64,
+    pub(crate) len: u32,
+}
+
+impl Frames {
+    /// Where what a frame decodes to lies in what all do.
+    pub(crate) fn decoded(&self, frame: usize) -> Range<u64> {
+        let last = self.offsets.len() as u64 - 1;
+        let of = |number: u64| u64::from(self.offsets[number.min(last) as usize]);
+        of(frame as u64 * self.rows)..of((frame as u64 + 1) * self.rows)
+    }
+
+    /// The frame of a sample.
+    pub(super) fn frame(&self, number: u64) -> usize {
+        (number / self.rows) as usize
+    }
+
+    /// Where a sample lies in what all frames decode to.
+    pub(super) fn range(&self, number: u64) -> Range<u64> {
+        self.offsets[number as usize].into()..self.offsets[number as usize + 1].into()
+    }
+
+    /// Decodes a frame into `out`, which is as long as what comes of it has to be.
+    pub(super) fn decode(&self, frame: usize, path: &Path, stored: &[u8], out: &mut [u8]) -> Result<usize> {
+        let at = self.frames[frame].at;
+        let bytes = decode_stream(Compression::Zstd, path, at, stored, out)?;
+        if bytes < out.len() {
+            let doing = format!("frame {frame} decodes to {bytes} bytes, and the head says {}, of", out.len());
+            return Err(Error::new(ErrorKind::Corrupt, doing).with_file(path).with_offset(at).with_remedy(REMEDY));
+        }
+        Ok(bytes)
+    }
+
+    /// As [`Whole::first`], of the first frame.
+    pub(super) fn first(&self, file: OpenFile<'static>) -> Result<(OpenFile<'static>, Range<u64>)> {
+        let Frame { at, len } = self.frames[0];
+        let stream = stream(file, Compression::Zstd, at..at + u64::from(len), self.decoded(0).end)?;
+        Ok((stream, self.range(0)))
+    }
+}
+
+/// Bytes of `u32 N; u32 offsets[N + 1]`. No index tells of more than 2^32 samples.
+fn head_bytes(items: u64) -> u64 {
+    OFFSETS_AT + 4 * (items + 1)
+}
+
+/// The most bytes that can come of `stored`, as far as the compression alone tells; never more than offsets of 32 bits
+/// reach. A length that is claimed is compared with this before the memory limit sees it.
+///
+/// Deflate: 258 bytes of 2 bits (RFC 1951, a match whose two codes have a bit each). Snappy: 64 bytes of 3, a copy; the
+/// length before them takes more than it gives. Zstandard: a block of 128 KiB of 4 bytes (RFC 8878, 3.1.1.2, RLE).
+/// bzip2 makes 900 000 bytes, each run of 5 of which stands for 259, of a block of at least 14 bytes; Brotli makes
+/// 16 MiB of a meta-block of at least 4: neither is a bound that a file of some hundred bytes reaches.
+fn most_decoded(compression: Compression, stored: u64) -> u64 {
+    let ratio = match compression {
+        Compression::Gzip | Compression::Zlib | Compression::Deflate => 1032,
+        Compression::Snappy => 22,
+        Compression::Zstd => 32 << 10,
+        Compression::Bzip2 | Compression::Brotli => 4 << 20,
+    };
+    stored.saturating_mul(ratio).min(u32::MAX.into())
+}
+
+/// The bytes at `stored` of a file as the stream that they decode to, of `most` bytes.
+fn stream(
+    file: OpenFile<'static>,
+    compression: Compression,
+    stored: Range<u64>,
+    most: u64,
+) -> Result<OpenFile<'static>> {
+    let path = file.path.clone();
+    let failed = |source| Error::io("cannot read", source).with_file(&path).with_offset(stored.start);
+    let Some(mut file) = file.into_file() else {
+        return Err(Error::new(ErrorKind::Internal, "what is decoded was to be decoded again:").with_file(&path));
+    };
+    file.seek(SeekFrom::Start(stored.start)).map_err(failed)?;
+    let mut stored_bytes = file.take(stored.end - stored.start);
+    let reader: Box<dyn Read> = match compression {
+        // It has no stream. `most` was compared with what can come of the file.
+        Compression::Snappy => {
+            let (mut bytes, mut out) = (Vec::new(), vec![0; usize::try_from(most).unwrap_or(usize::MAX)]);
+            stored_bytes.read_to_end(&mut bytes).map_err(failed)?;
+            let len = decode_stream(compression, &path, stored.start, &bytes, &mut out)?;
+            out.truncate(len);
+            Box::new(std::io::Cursor::new(out))
+        }
+        _ => compression.reader(BufReader::new(stored_bytes)).map_err(failed)?,
+    };
+    Ok(OpenFile::stream(path, most, reader))
+}
+
+/// Where the first of `items` samples lies, by the head of a shard.
+fn first_offsets(file: &OpenFile<'_>, items: u64) -> Result<Range<u64>> {
+    file.check_count(items, 0)?;
+    let (start, end) = (file.number(OFFSETS_AT)?.into(), file.number(OFFSETS_AT + 4)?.into());
+    if start < head_bytes(items) || end < start || end > file.size {
+        return Err(file.corrupt(format!("sample 0 begins at {start} and ends at {end}, in"), OFFSETS_AT));
+    }
+    Ok(start..end)
+}
+
+/// Decodes one stream, which begins at byte `at` of the file.
+fn decode_stream(compression: Compression, path: &Path, at: u64, stored: &[u8], out: &mut [u8]) -> Result<usize> {
+    compression.decode(stored, out).map_err(|source| undecodable(compression, path, at).with_source(source))
+}
+
+fn undecodable(compression: Compression, path: &Path, at: u64) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("cannot decode ({})", compression.name()))
+        .with_file(path)
+        .with_offset(at)
+        .with_remedy(REMEDY)
+}
+
+/// Makes of a shard whose samples are compressed one by one what it was before.
+fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Result<usize> {
+    let ends = OpenFile::stored(path.to_path_buf(), stored).read_offsets(items)?;
+    let wrong = |doing: &'static str| Error::new(ErrorKind::Internal, doing).with_file(path);
+    let Some((head, mut rest)) =
+        usize::try_from(head_bytes(items)).ok().and_then(|head| out.split_at_mut_checked(head))
+    else {
+        return Err(wrong("there is no room for the head of"));
+    };
+    let mut table = head.chunks_exact_mut(4);
+    let mut put = |number: u32| {
+        if let Some(place) = table.next() {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+    };
+    // Fits: a shard that is decoded has at most 2^32 - 1 bytes.
+    let start = head_bytes(items) as u32;
+    let mut end = start;
+    put(items as u32);
+    put(start);
+    let mut decoder = zstd::bulk::Decompressor::new()
+        .map_err(|source| undecodable(Compression::Zstd, path, 0).with_source(source))?;
+    for (number, pair) in ends.windows(2).enumerate() {
+        let sample = &stored[pair[0] as usize..pair[1] as usize];
+        let room = rest.len();
+        // Frames tell their length; of one that does not, the decoder finds out that there is no room.
+        if let Ok(Some(bytes)) = zstd::zstd_safe::get_frame_content_size(sample)
+            && bytes > room as u64
+        {
+            let doing =
+                format!("sample {number} has {bytes} bytes, of which {room} are left of those that the index allows:");
+            return Err(Error::new(ErrorKind::Corrupt, doing)
+                .with_file(path)
+                .with_offset(pair[0].into())
+                .with_remedy("make chunk_bytes in the config of index.json as large as the largest chunk decoded"));
+        }
+        let bytes = decoder
+            .decompress_to_buffer(sample, rest)
+            .map_err(|source| undecodable(Compression::Zstd, path, pair[0].into()).with_source(source))?;
+        rest = &mut rest[bytes..];
+        end += bytes as u32;
+        put(end);
+    }
+    Ok(end as usize)
+}
+
+/// What helps a file that cannot be decoded.
+const REMEDY: &str = "copy the shard again, or make the index anew";

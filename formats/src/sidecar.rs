@@ -1,0 +1,348 @@
+//! The index of a shard in a file beside it, `SHARD.uidx`: a shard is looked through once and not at each start.
+//!
+//! # What it holds
+//! For each sample and each column an offset and a length in the shard, the samples' keys, and what a scan left out.
+//! Where the shard is compressed as a whole: how, and how long it is when it is decoded, which is what offsets are in.
+//! Records have one length in a sidecar, chosen by what its numbers need, so that a look-up is arithmetic: images of
+//! 100 KB with their labels take some 8 bytes a sample. Keys lie apart and share their beginnings.
+//!
+//! # What is believed
+//! A sidecar whose shard has another name, size or time of change, one of another version, and one that is torn
+//! anywhere is no sidecar: the shard is looked through again. Its header and its table of checks carry a CRC-32C each,
+//! which are verified when it is opened; each 4 KiB of the rest have one in that table, which is verified when they are
+//! first looked at. So opening reads the header and a thousandth of the rest, and no number is used that was not
+//! verified. Numbers are held against the shard's size all the same: what is wrong and has the right checksum (a bug,
+//! malice) leads to an error and not out of the file.
+//!
+//! # Mapped, and what that risks
+//! Small sidecars ([`RESIDENT_BYTES`] in all of a dataset) are read into memory and verified as a whole. Larger ones
+//! are mapped, so that they take page cache and no memory of the process; a page of them that is not cached is read
+//! from the disk when it is first looked at. A file that is cut short in place while it is mapped ends the process with
+//! SIGBUS when a page behind its end is touched, as does a disk that fails then. This library never shortens a sidecar:
+//! it writes a file of another name and renames it over the old one, which lives on for those who have it mapped. That
+//! other programs leave `*.uidx` alone is what remains to be trusted; whoever can cut them can as well change the
+//! shards.
+
+mod build;
+mod layout;
+mod place;
+
+use crate::Compression;
+use layout::{Head, KEYS_PER_GROUP};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use uringload_core::{Error, ErrorKind, Result};
+use uringload_sys::file::{Identity, Mapping};
+
+pub(super) use build::{Builder, Member};
+pub(super) use layout::Column;
+pub use layout::{COLUMNS_MAX, KEY_BYTES_MAX};
+pub(super) use place::{EXTENSION, Kept, Places};
+
+/// Sidecars are read into memory up to this many bytes for all of a dataset's shards together: two million samples.
+pub(super) const RESIDENT_BYTES: u64 = 32 << 20;
+
+/// Bytes that one checksum covers: a page, so that a look-up verifies no more than what it has read in anyway.
+const CHECKED_BYTES: u64 = 4096;
+
+/// Which shard an index belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shard {
+    /// The format that the shard was understood as.
+    pub(super) format: &'static str,
+    /// Its file name without folders: a dataset may move.
+    pub(super) name: Vec<u8>,
+    /// Size in bytes.
+    pub(super) size: u64,
+    /// Time of the last change: seconds since 1970 and nanoseconds.
+    pub(super) modified: (i64, u32),
+}
+
+impl Shard {
+    /// Of the file at `path` with this identity.
+    pub(super) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
+        use std::os::unix::ffi::OsStrExt;
+        let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+        Shard { format, name, size: identity.size, modified: identity.modified }
+    }
+}
+
+/// An open index.
+#[derive(Debug)]
+pub(super) struct Sidecar {
+    head: Head,
+    store: Store,
+    /// Where it lies, for messages; `None` where it was never written.
+    path: Option<PathBuf>,
+}
+
+/// Where the bytes of an index are.
+#[derive(Debug)]
+enum Store {
+    /// In memory, verified.
+    Resident(Vec<u8>),
+    /// In a mapped file, verified piece by piece: a bit for each piece that was.
+    Mapped(Mapping, Vec<AtomicU64>),
+}
+
+impl Sidecar {
+    /// Opens the index at `path`, if it is the whole and current index of `shard`. `resident` counts down the bytes
+    /// that may yet be read into memory.
+    ///
+    /// # Errors
+    /// Why it is not: one line, without the path.
+    pub(super) fn open(path: &Path, shard: &Shard, resident: &AtomicU64) -> Result<Sidecar, String> {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        let len = file.metadata().map_err(|error| error.to_string())?.len();
+        let within = |left: u64| left.checked_sub(len);
+        let store = if resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok() {
+            // Fits: not more than RESIDENT_BYTES.
+            let mut bytes = vec![0; len as usize];
+            file.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string())?;
+            Store::Resident(bytes)
+        } else {
+            let len = usize::try_from(len).map_err(|_| "it is larger than memory can be".to_owned())?;
+            let mapping = Mapping::new(file.as_fd(), len).map_err(|error| error.to_string())?;
+            Store::Mapped(mapping, Vec::new())
+        };
+        Sidecar::new(store, shard, Some(path.to_path_buf()))
+    }
+
+    /// The index that `image` is, as [`Builder::finish`] makes it.
+    ///
+    /// # Errors
+    /// As [`Sidecar::open`].
+    pub(super) fn from_image(image: Vec<u8>, shard: &Shard) -> Result<Sidecar, String> {
+        Sidecar::new(Store::Resident(image), shard, None)
+    }
+
+    fn new(mut store: Store, shard: &Shard, path: Option<PathBuf>) -> Result<Sidecar, String> {
+        let head = Head::read(|at, into| store.copy(at, into), store.len(), shard)?;
+        if let Store::Mapped(_, verified) = &mut store {
+            // A bit for each 4 KiB of a file that is really so long: bounded by its size.
+            verified.resize_with(head.pieces().div_ceil(64) as usize, AtomicU64::default);
+        }
+        let sidecar = Sidecar { head, store, path };
+        if let Store::Resident(_) = &sidecar.store {
+            for piece in 0..sidecar.head.pieces() {
+                if !sidecar.piece_is_whole(piece) {
+                    return Err(format!("the checksum of its piece {piece} is wrong"));
+                }
+            }
+        }
+        Ok(sidecar)
+    }
+
+    /// Where it lies; `None` where it was never written.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Number of samples.
+    pub(super) fn len(&self) -> u64 {
+        self.head.samples
+    }
+
+    /// The columns, in the order in which the shard has them.
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.head.columns
+    }
+
+    /// What a scan left out: a code, how often, and the first of them.
+    pub(super) fn left_out(&self) -> &[(u8, u64, Vec<u8>)] {
+        &self.head.left_out
+    }
+
+    /// A hash of all samples' keys, columns, offsets and lengths.
+    pub(super) fn content(&self) -> u64 {
+        self.head.content
+    }
+
+    /// How the shard is compressed, where it is, and how many bytes it has when it is decoded.
+    pub(super) fn decoded(&self) -> Option<(Compression, u64)> {
+        self.head.decoded
+    }
+
+    /// Whether it takes no memory of the process.
+    #[cfg(test)]
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.store, Store::Mapped(..))
+    }
+
+    /// Calls `each` with column, offset and length of what sample `index` has; false where the index is damaged there.
+    pub(super) fn sample(&self, index: u64, mut each: impl FnMut(usize, u64, u64)) -> bool {
+        self.try_sample(index, &mut each).is_some()
+    }
+
+    fn try_sample(&self, index: u64, each: &mut impl FnMut(usize, u64, u64)) -> Option<()> {
+        let head = &self.head;
+        let mut at = head.records_at + index * head.record_bytes;
+        let mut number = |width: u8| {
+            let number = self.number(at, width);
+            at += u64::from(width);
+            number
+        };
+        // In units: the end of what came last, where the next gap begins.
+        let mut end = head.start_base.checked_add(number(head.start_width)?)?;
+        let mut is_first = true;
+        for (index, column) in head.columns.iter().enumerate() {
+            let gap = number(column.gap_width)?;
+            let mut len = number(column.len_width)?;
+            if column.missing > 0 {
+                // 0 says that the sample lacks the column.
+                match len.checked_sub(1) {
+                    None => continue,
+                    Some(less) => len = less,
+                }
+            }
+            let len = len.checked_add(column.len_base)?;
+            if !std::mem::take(&mut is_first) {
+                // The base alone may lead in front of the file, where the gap leads back.
+                end = end.wrapping_add_signed(column.gap_base).wrapping_add(gap);
+            }
+            let offset = end.checked_mul(head.unit)?;
+            let bytes_end = offset.checked_add(len).filter(|&end| end <= head.content_bytes())?;
+            each(index, offset, len);
+            end = bytes_end.div_ceil(head.unit);
+        }
+        Some(())
+    }
+
+    /// Appends the key of sample `index`; false, with nothing appended, where the index is damaged there.
+    pub(super) fn key(&self, index: u64, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let found = self.try_key(index, start, out).is_some();
+        if !found {
+            out.truncate(start);
+        }
+        found
+    }
+
+    fn try_key(&self, index: u64, start: usize, out: &mut Vec<u8>) -> Option<()> {
+        let head = &self.head;
+        let group = index / KEYS_PER_GROUP;
+        let mut at = head.keys_at.checked_add(self.number(head.groups_at + group * 8, 8)?)?;
+        for _ in 0..=index % KEYS_PER_GROUP {
+            // A key is what it shares with the one before it, and what it has of its own.
+            let (shared, own) = (self.number(at, 2)? as usize, self.number(at + 2, 2)? as usize);
+            at += 4;
+            if shared > out.len() - start || at + own as u64 > head.checks_at {
+                return None;
+            }
+            out.truncate(start + shared);
+            let own_start = out.len();
+            out.resize(own_start + own, 0);
+            self.verified(at, own as u64).then_some(())?;
+            self.store.copy(at, &mut out[own_start..]).then_some(())?;
+            at += own as u64;
+        }
+        Some(())
+    }
+
+    /// In what it is another index than `other`, in words; every sample is compared.
+    pub(super) fn difference(&self, other: &Sidecar) -> Option<String> {
+        if self.len() != other.len() {
+            return Some(format!("it has {} samples instead of {}", self.len(), other.len()));
+        }
+        let (mut ours, mut theirs, mut key, mut other_key) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let differs = |index: &u64| {
+            let same_key =
+                self.key_into(*index, &mut key) && other.key_into(*index, &mut other_key) && key == other_key;
+            !same_key || !self.values(*index, &mut ours) || !other.values(*index, &mut theirs) || ours != theirs
+        };
+        (0..self.len()).find(differs).map(|index| format!("its sample {index} is another one"))
+    }
+
+    fn key_into(&self, index: u64, key: &mut Vec<u8>) -> bool {
+        key.clear();
+        self.key(index, key)
+    }
+
+    /// Name of the column, offset and length of each value of a sample, in the order of the names.
+    fn values<'a>(&'a self, index: u64, out: &mut Vec<(&'a str, u64, u64)>) -> bool {
+        out.clear();
+        let is_whole = self.sample(index, |column, offset, len| out.push((&self.columns()[column].name, offset, len)));
+        out.sort_unstable();
+        is_whole
+    }
+
+    /// The error of a sample whose place in the index is damaged.
+    pub(super) fn damage(&self, shard: &Path) -> Error {
+        Error::new(ErrorKind::Corrupt, "the index is damaged:")
+            .with_file(self.path().unwrap_or(shard))
+            .with_remedy("delete it, or build it again with `uringload index --rebuild`")
+    }
+
+    /// The little-endian number of `width` bytes at `at`.
+    fn number(&self, at: u64, width: u8) -> Option<u64> {
+        if width == 0 {
+            return Some(0);
+        }
+        // Eight bytes can be had wherever a number begins: the table of checks lies behind, with padding before it.
+        let mut bytes = [0; 8];
+        if !self.verified(at, u64::from(width)) || !self.store.copy(at, &mut bytes) {
+            return None;
+        }
+        Some(u64::from_le_bytes(bytes) & (u64::MAX >> (64 - 8 * u32::from(width))))
+    }
+
+    /// Whether all of `at..at + len` lies between header and checks, and its checksums are right.
+    fn verified(&self, at: u64, len: u64) -> bool {
+        let head = &self.head;
+        let Some(end) = at.checked_add(len).filter(|&end| at >= head.body_at && end <= head.checks_at) else {
+            return false;
+        };
+        let Store::Mapped(_, verified) = &self.store else { return true };
+        if len == 0 {
+            return true;
+        }
+        let pieces = (at - head.body_at) / CHECKED_BYTES..=(end - 1 - head.body_at) / CHECKED_BYTES;
+        pieces.into_iter().all(|piece| {
+            // Relaxed: the bit says only that bytes were right which nobody changes; two threads may both look.
+            let (word, bit) = (&verified[(piece / 64) as usize], 1 << (piece % 64));
+            word.load(Ordering::Relaxed) & bit != 0
+                || self.piece_is_whole(piece) && word.fetch_or(bit, Ordering::Relaxed) | bit != 0
+        })
+    }
+
+    fn piece_is_whole(&self, piece: u64) -> bool {
+        let head = &self.head;
+        let start = head.body_at + piece * CHECKED_BYTES;
+        let mut bytes = [0; CHECKED_BYTES as usize];
+        let bytes = &mut bytes[..CHECKED_BYTES.min(head.checks_at - start) as usize];
+        let mut check = [0; 4];
+        self.store.copy(start, bytes)
+            && self.store.copy(head.checks_at + 4 * piece, &mut check)
+            && u32::from_le_bytes(check) == crc32c::crc32c(bytes)
+    }
+}
+
+impl Store {
+    fn len(&self) -> u64 {
+        match self {
+            Store::Resident(bytes) => bytes.len() as u64,
+            Store::Mapped(mapping, _) => mapping.len() as u64,
+        }
+    }
+
+    /// Copies what lies at `at`; false where it does not all exist.
+    fn copy(&self, at: u64, into: &mut [u8]) -> bool {
+        let Ok(at) = usize::try_from(at) else { return false };
+        match self {
+            Store::Resident(bytes) => match at.checked_add(into.len()).and_then(|end| bytes.get(at..end)) {
+                Some(found) => {
+                    into.copy_from_slice(found);
+                    true
+                }
+                None => false,
+            },
+            Store::Mapped(mapping, _) => mapping.copy(at, into) == into.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! How many bytes samples have, and how many the largest of them have together.
+
+use crate::{Dataset, SampleId};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The bytes of each of these samples.
+pub(super) fn bytes_of(dataset: &dyn Dataset, ids: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    let mut spans = Vec::new();
+    ids.map(move |id| {
+        spans.clear();
+        dataset.spans(SampleId(id), &mut spans);
+        sum(spans.iter().map(|span| span.len))
+    })
+}
+
+/// Sparse files may be of any size, so that a sum of sizes may not fit.
+pub(super) fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// The sum of the `count` largest.
+pub(super) fn sum_of_largest(sizes: impl Iterator<Item = u64>, count: u64) -> u64 {
+    let mut largest = Largest::new(count);
+    sizes.for_each(|size| largest.add(size, 1));
+    largest.sum()
+}
+
+/// The sum of the `count` largest of sizes that come in runs: a size, and how often.
+pub(super) fn sum_of_runs(mut runs: Vec<(u64, u64)>, count: u64) -> u64 {
+    runs.sort_unstable_by(|a, b| b.cmp(a));
+    let mut left = count;
+    runs.into_iter().fold(0, |sum, (size, run)| {
+        let taken = run.min(left);
+        left -= taken;
+        u64::saturating_add(sum, size.saturating_mul(taken))
+    })
+}
+
+/// Adds up the largest of many sizes. Takes memory for as many as are wanted, or as there are.
+pub(super) struct Largest {
+    count: u64,
+    kept: BinaryHeap<Reverse<u64>>,
+}
+
+impl Largest {
+    /// The `count` largest.
+    pub(super) fn new(count: u64) -> Largest {
+        Largest { count, kept: BinaryHeap::new() }
+    }
+
+    /// `times` times the same size.
+    pub(super) fn add(&mut self, size: u64, times: u64) {
+        for _ in 0..times.min(self.count) {
+            if (self.kept.len() as u64) < self.count {
+                self.kept.push(Reverse(size));
+            } else if self.kept.peek().is_some_and(|least| least.0 < size) {
+                self.kept.pop();
+                self.kept.push(Reverse(size));
+            } else {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn sum(self) -> u64 {
+        sum(self.kept.into_iter().map(|Reverse(size)| size))
+    }
+}
+
+/// The bytes that each sample has, if all have as many.
+pub(super) fn bytes_of_each(dataset: &dyn Dataset) -> Option<u64> {
+    let longest = dataset.largest(1);
+    (longest.checked_mul(dataset.len()) == Some(dataset.bytes())).then_some(longest)
+}

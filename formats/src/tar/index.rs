@@ -1,0 +1,140 @@
+//! The index of an archive: DALI's, taken over, or that which looking through the archive makes.
+
+use super::header::BLOCK_BYTES;
+use super::keys::Grouper;
+use super::packed::{self, Stream};
+use super::scan::{Entry, Sink, scan};
+use super::{dali, is_plain};
+use crate::Compression;
+use crate::indexes::{Found, Indexing, Pass};
+use crate::sidecar::Sidecar;
+use crate::skipped::SkipReason;
+use crate::window::{Source, Stored};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// See the module.
+pub(super) struct Archives;
+
+impl Indexing for Archives {
+    fn name(&self) -> &'static str {
+        "tar"
+    }
+
+    /// One that says that the archive is compressed otherwise than it is. Where nothing hints at compression, no byte
+    /// of the archive is read for it.
+    fn refuses(&self, pass: &Pass<'_>, index: &Sidecar) -> Result<Option<String>> {
+        let told = index.decoded().map(|(compression, _)| compression);
+        if told.is_none() && is_plain(pass.path) {
+            return Ok(None);
+        }
+        let found = packed::detect(pass.plain())?;
+        Ok((found != told).then(|| "it is the index of a file that is compressed otherwise".to_owned()))
+    }
+
+    fn look(&self, pass: &mut Pass<'_>) -> Result<Found> {
+        Ok(match packed::detect(pass.plain())? {
+            Some(compression) => look_into(pass, compression),
+            None => look_through(pass),
+        })
+    }
+}
+
+/// Looks through a plain archive, unless DALI has.
+fn look_through(pass: &mut Pass<'_>) -> Found {
+    let mut archive = pass.headers();
+    if let Some(grouper) = pass.import(|path, identity| dali::import(path, identity, &mut archive)) {
+        return Found { builder: grouper.builder, bytes_read: 0, damage: None };
+    }
+    let mut collector = Collector::new(Some(pass));
+    let result = scan(&mut archive, &mut collector);
+    let builder = collector.into_grouper(result.is_ok()).builder;
+    Found { builder, bytes_read: result.as_ref().map_or(0, |&bytes| bytes), damage: result.err() }
+}
+
+/// Looks through what a compressed archive decodes to.
+fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
+    let mut collector = Collector::new(None);
+    let mut stream = Stream::new(compression, Stored { file: pass.file, at: 0, passed: |at| pass.passed(at) });
+    let result = stream.as_mut().map_err(|error| error.clone()).and_then(|stream| scan(stream, &mut collector));
+    // Behind the archive as well: the length of all is what it is read by, and the end is where checksums are.
+    let len = match (stream, &result) {
+        (Ok(mut stream), _) if !stream.is_broken() => stream.reach(u64::MAX),
+        (_, Err(error)) => Err(error.clone()),
+        (_, Ok(_)) => Err(Error::new(ErrorKind::Internal, "a broken stream was looked through to its end:")),
+    };
+    let damage = result.and_then(|_| len.clone()).err().map(in_decoded);
+    let grouper = match len {
+        Ok(len) => {
+            let mut grouper = collector.into_grouper(damage.is_none());
+            grouper.builder.decoded(compression, len);
+            grouper
+        }
+        // All of it is decoded for any of its samples, so that none of them can be had.
+        Err(_) => Grouper::new(BLOCK_BYTES as u32),
+    };
+    Found { builder: grouper.builder, bytes_read: pass.size, damage }
+}
+
+/// Offsets of a compressed archive are those of what it decodes to, and an error says so.
+fn in_decoded(error: Error) -> Error {
+    let place = "the offset is one of the decompressed archive";
+    let remedy = error.remedy().map_or_else(|| place.to_owned(), |remedy| format!("{remedy}; {place}"));
+    error.with_remedy(remedy)
+}
+
+/// Puts what a scan finds together.
+struct Collector<'a> {
+    grouper: Grouper,
+    left_out: Vec<(SkipReason, u64, Vec<u8>)>,
+    /// Where the offsets of the scan are those of the file.
+    pass: Option<&'a Pass<'a>>,
+}
+
+impl<'a> Collector<'a> {
+    fn new(pass: Option<&'a Pass<'a>>) -> Collector<'a> {
+        Collector { grouper: Grouper::new(BLOCK_BYTES as u32), left_out: Vec::new(), pass }
+    }
+
+    /// The samples that were found, in an archive that is whole or not.
+    fn into_grouper(self, is_whole: bool) -> Grouper {
+        let Collector { mut grouper, left_out, .. } = self;
+        if !is_whole {
+            // The sample that was under way may lack what lies behind the damage.
+            grouper.drop_open();
+        }
+        for (reason, count, first) in left_out {
+            grouper.builder.left_out(reason.code(), count, &first);
+        }
+        grouper
+    }
+}
+
+impl Sink for Collector<'_> {
+    fn entry(&mut self, entry: Entry<'_>) -> Result<(), String> {
+        if let Some(reason) = self.grouper.push(entry.name, entry.offset, entry.len)? {
+            self.skip(reason, entry.name);
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, name: &[u8]) {
+        self.grouper.end_before(name);
+    }
+
+    fn skip(&mut self, reason: SkipReason, name: &[u8]) {
+        match self.left_out.iter_mut().find(|(known, ..)| *known == reason) {
+            Some((_, count, _)) => *count += 1,
+            None => self.left_out.push((reason, 1, name.to_vec())),
+        }
+    }
+
+    fn end(&mut self) {
+        self.grouper.flush();
+    }
+
+    fn passed(&mut self, offset: u64) {
+        if let Some(pass) = self.pass {
+            pass.passed(offset);
+        }
+    }
+}

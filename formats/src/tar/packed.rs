@@ -1,0 +1,126 @@
+//! Archives that are compressed as a whole: which ones are, and what is in them from front to back.
+
+use super::header::{BLOCK_BYTES, Block, Header};
+use crate::Compression;
+use crate::window::{Plain, Source};
+use std::io::{self, BufReader, Read};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Bytes of a file that are read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Bytes of payloads that are decoded at once to get behind them.
+const PASSED_BYTES: usize = 64 << 10;
+
+/// How a file is compressed that begins so; `None` where it is not, or in a way that is not undone here.
+fn compression_of(head: &[u8]) -> Option<Compression> {
+    match *head {
+        [0x1f, 0x8b, ..] => Some(Compression::Gzip),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
+        // A frame that is to be passed over, as some programs begin with.
+        [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => Some(Compression::Bzip2),
+        _ => None,
+    }
+}
+
+/// How an archive is compressed, told by its first bytes: names may say anything.
+pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
+    let mut head: Block = [0; BLOCK_BYTES as usize];
+    let have = file.read_at_least(&mut head, 0, BLOCK_BYTES as usize)?;
+    // The name of a first member may look like anything, such as BZh9.jpg; a checksum that is right does not.
+    if matches!(Header::parse(&head), Ok(Some(_))) {
+        return Ok(None);
+    }
+    Ok(compression_of(&head[..have]))
+}
+
+/// The error of an archive that does not decode.
+pub(super) fn undecodable(compression: Compression, error: io::Error) -> Error {
+    // What the system says of a read is no fault of the archive.
+    if error.raw_os_error().is_some() {
+        return Error::io("cannot read", error);
+    }
+    let kind = match error.kind() {
+        io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
+        io::ErrorKind::OutOfMemory => ErrorKind::MemoryLimit,
+        _ => ErrorKind::Corrupt,
+    };
+    let doing = format!("the archive is compressed ({}) and cannot be decoded to its end:", compression.name());
+    Error::new(kind, doing).with_source(error).with_remedy("the file was cut short or damaged: copy it again")
+}
+
+/// What a compressed archive decodes to. Offsets are offsets in that.
+pub(super) struct Stream<'a> {
+    reader: Box<dyn Read + 'a>,
+    compression: Compression,
+    /// Bytes that were decoded.
+    at: u64,
+    passed: Vec<u8>,
+    /// Whether it is known that not all of it can be decoded.
+    is_broken: bool,
+}
+
+impl<'a> Stream<'a> {
+    /// Of an archive whose bytes `stored` gives from the first to the last.
+    pub(super) fn new(compression: Compression, stored: impl Read + 'a) -> Result<Stream<'a>> {
+        let reader = compression.reader(BufReader::with_capacity(READ_BYTES, stored));
+        let reader = reader.map_err(|error| undecodable(compression, error))?;
+        Ok(Stream { reader, compression, at: 0, passed: vec![0; PASSED_BYTES], is_broken: false })
+    }
+
+    fn decode(&mut self, into: &mut [u8]) -> Result<usize> {
+        let have = fill(&mut *self.reader, into).map_err(|error| {
+            self.is_broken = true;
+            undecodable(self.compression, error).with_offset(self.at)
+        })?;
+        self.at += have as u64;
+        Ok(have)
+    }
+
+    /// Whether it was found that not all of the archive can be decoded.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+}
+
+impl Source for Stream<'_> {
+    /// Fills all of `into`, unless the archive ends within it.
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
+        if self.reach(offset)? < offset { Ok(0) } else { self.decode(into) }
+    }
+
+    fn reach(&mut self, offset: u64) -> Result<u64> {
+        let mut passed = std::mem::take(&mut self.passed);
+        let mut reach = || {
+            while self.at < offset {
+                // Fits: not more than the buffer has.
+                let len = (offset - self.at).min(PASSED_BYTES as u64) as usize;
+                if self.decode(&mut passed[..len])? < len {
+                    break;
+                }
+            }
+            Ok(self.at.min(offset))
+        };
+        let reached = reach();
+        self.passed = passed;
+        reached
+    }
+
+    fn size_max(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// Reads until `into` is full or the stream is at its end.
+fn fill(reader: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
+    let mut have = 0;
+    while have < into.len() {
+        match reader.read(&mut into[have..]) {
+            Ok(0) => break,
+            Ok(bytes) => have += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(have)
+}

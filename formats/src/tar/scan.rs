@@ -1,0 +1,267 @@
+//! One pass over the headers of an archive, past the payloads.
+
+use super::header::{BLOCK_BYTES, Block, Header, Kind, Pax};
+use crate::skipped::SkipReason;
+use crate::window::{Source, Window};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// A file with its bytes in an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry<'a> {
+    /// Its name.
+    pub(super) name: &'a [u8],
+    /// Where its header lies.
+    pub(super) header: u64,
+    /// Where its bytes begin.
+    pub(super) offset: u64,
+    /// Number of its bytes, which all lie in the archive.
+    pub(super) len: u64,
+}
+
+/// What a scan tells of.
+pub(super) trait Sink {
+    /// A regular member.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    fn entry(&mut self, entry: Entry<'_>) -> Result<(), String>;
+
+    /// A regular member whose bytes do not all lie in the file: the scan fails with it.
+    fn cut(&mut self, name: &[u8]);
+
+    /// Something that is no sample, with the name of the member or nothing.
+    fn skip(&mut self, reason: SkipReason, name: &[u8]);
+
+    /// The end of an archive; another one may come behind it.
+    fn end(&mut self);
+
+    /// The scan has come to this byte.
+    fn passed(&mut self, offset: u64);
+}
+
+/// The longest name that a GNU header may announce, and the longest PAX header: what is read because a header says so.
+const NAME_BYTES_MAX: u64 = 64 << 10;
+const PAX_BYTES_MAX: u64 = 1 << 20;
+
+/// Tells `sink` of every member of the archive `source`. Returns the bytes that were read.
+///
+/// # Errors
+/// `Corrupt`, `Truncated` and `Unavailable` with offset and member, without the file; what `source` fails with.
+pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64> {
+    let mut scan = Scan { window: Window::new(source), global: Pax::default(), next: Next::default() };
+    let mut offset = 0;
+    let mut zeros = 0;
+    loop {
+        let bytes = scan.window.bytes(offset, BLOCK_BYTES)?;
+        let Ok(block) = Block::try_from(bytes) else {
+            match bytes.len() {
+                0 if offset == 0 => {
+                    return Err(at(ErrorKind::Truncated, "an archive has at least one block; there is no byte in", 0));
+                }
+                0 => break,
+                _ if zeros >= END_BLOCKS => sink.skip(SkipReason::TrailingBytes, b""),
+                _ => return Err(at(ErrorKind::Truncated, "the archive ends within a header:", offset)),
+            }
+            break;
+        };
+        match Header::parse(&block) {
+            Ok(None) => {
+                if scan.next.is_announced() {
+                    return Err(at(
+                        ErrorKind::Corrupt,
+                        "an extended header stands before the end of the archive:",
+                        offset,
+                    ));
+                }
+                if zeros == 0 {
+                    sink.end();
+                    // An archive that was written behind this one has global records of its own.
+                    scan.global = Pax::default();
+                }
+                zeros += 1;
+                offset += BLOCK_BYTES;
+            }
+            // What stands behind the end of an archive need not be one.
+            Err(_) if zeros >= END_BLOCKS => {
+                sink.skip(SkipReason::TrailingBytes, b"");
+                break;
+            }
+            Err(fault) => return Err(no_header(&block, offset, fault)),
+            Ok(Some(header)) => {
+                zeros = 0;
+                offset = scan.member(header, offset, sink)?;
+            }
+        }
+        sink.passed(offset);
+    }
+    if scan.next.is_announced() {
+        return Err(at(ErrorKind::Truncated, "the archive ends behind an extended header, before its member:", offset));
+    }
+    if zeros < END_BLOCKS {
+        sink.skip(SkipReason::MissingEnd, b"");
+    }
+    sink.end();
+    Ok(scan.window.bytes_read())
+}
+
+/// Blocks of zeros that end an archive.
+const END_BLOCKS: u64 = 2;
+
+struct Scan<'a, S> {
+    window: Window<'a, S>,
+    /// What holds for all members from now on.
+    global: Pax,
+    next: Next,
+}
+
+/// What is known of the next member before its header. Of two headers that say the same the first wins, as in
+/// Python's `tarfile`.
+#[derive(Debug, Default)]
+struct Next {
+    name: Option<Vec<u8>>,
+    size: Option<Option<u64>>,
+    is_sparse: bool,
+    is_linked: bool,
+    has_records: bool,
+}
+
+impl Next {
+    fn is_announced(&self) -> bool {
+        self.name.is_some() || self.is_linked || self.has_records
+    }
+}
+
+impl<S: Source> Scan<'_, S> {
+    /// Deals with the header at `offset`; returns where the next one lies.
+    fn member(&mut self, header: Header<'_>, offset: u64, sink: &mut impl Sink) -> Result<u64> {
+        let kind = header.kind();
+        let corrupt = |fault: &str| at(ErrorKind::Corrupt, format!("a header cannot be understood ({fault}):"), offset);
+        let own_size = || header.size().map_err(corrupt);
+        // Does not overflow: the header lies in the archive.
+        let body = offset + BLOCK_BYTES;
+        match kind {
+            Kind::LongName | Kind::LongLink => {
+                let len = own_size()?;
+                let (text, behind) = self.text(body, len, NAME_BYTES_MAX, offset)?;
+                if kind == Kind::LongLink {
+                    self.next.is_linked = true;
+                } else if self.next.name.is_none() {
+                    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+                    self.next.name = Some(text[..end].to_vec());
+                }
+                Ok(behind)
+            }
+            Kind::Extended | Kind::Global => {
+                let len = own_size()?;
+                let (text, behind) = self.text(body, len, PAX_BYTES_MAX, offset)?;
+                if kind == Kind::Global {
+                    self.global.read(&text).map_err(corrupt)?;
+                } else {
+                    let mut pax = Pax::default();
+                    pax.read(&text).map_err(corrupt)?;
+                    self.next.name = self.next.name.take().or(pax.path);
+                    self.next.size = self.next.size.or(pax.size);
+                    self.next.is_sparse |= pax.is_sparse;
+                    self.next.has_records = true;
+                }
+                Ok(behind)
+            }
+            Kind::Regular | Kind::Bodiless | Kind::Unknown | Kind::Sparse => {
+                let next = std::mem::take(&mut self.next);
+                let mut name = Vec::new();
+                // An empty record takes back what was said before: the header's own name holds.
+                match next.name.as_ref().or(self.global.path.as_ref()).filter(|path| !path.is_empty()) {
+                    Some(path) => name.clone_from(path),
+                    None => header.name(&mut name),
+                }
+                if kind == Kind::Sparse || next.is_sparse || self.global.is_sparse {
+                    return Err(sparse(&name, offset));
+                }
+                let len = match (kind, next.size.or(self.global.size).flatten()) {
+                    (Kind::Bodiless, _) => 0,
+                    (_, Some(len)) => len,
+                    (_, None) => own_size()?,
+                };
+                let behind = self.behind(body, len, offset, &name);
+                if behind.is_err() && kind == Kind::Regular {
+                    sink.cut(&name);
+                }
+                let behind = behind?;
+                if kind == Kind::Regular {
+                    let entry = Entry { name: &name, header: offset, offset: body, len };
+                    sink.entry(entry).map_err(|fault| {
+                        let doing = format!("{} cannot be part of a sample, {fault}:", member(&name));
+                        at(ErrorKind::Corrupt, doing, offset)
+                    })?;
+                    self.window.passed_over(len);
+                } else {
+                    sink.skip(SkipReason::NoRegularMember, &name);
+                }
+                Ok(behind)
+            }
+        }
+    }
+
+    /// The `len` bytes behind a header that announces text, and where the block behind them lies.
+    fn text(&mut self, body: u64, len: u64, max: u64, header: u64) -> Result<(Vec<u8>, u64)> {
+        if len > max {
+            let doing = format!("an extended header claims {len} bytes, more than the {max} that are read:");
+            return Err(at(ErrorKind::Corrupt, doing, header));
+        }
+        // Before it is known whether the archive has all of it: a stream cannot go back.
+        let text = self.window.bytes(body, len)?.to_vec();
+        Ok((text, self.behind(body, len, header, b"")?))
+    }
+
+    /// Where the block behind a body lies, if the body lies in the archive.
+    fn behind(&mut self, body: u64, len: u64, header: u64, name: &[u8]) -> Result<u64> {
+        let end = body.checked_add(len).and_then(|end| end.checked_next_multiple_of(BLOCK_BYTES));
+        let end = end.unwrap_or(u64::MAX);
+        let reached = self.window.reach(end)?;
+        if reached == end && end < u64::MAX {
+            return Ok(end);
+        }
+        let have = reached.saturating_sub(body);
+        let doing = format!("{} claims {len} bytes, of which the file has {have} with their padding:", member(name));
+        Err(at(ErrorKind::Truncated, doing, header).with_remedy("the file was cut short: copy it again"))
+    }
+}
+
+/// A member in a message.
+fn member(name: &[u8]) -> String {
+    if name.is_empty() {
+        return "an extended header".into();
+    }
+    format!("the member {:?}", String::from_utf8_lossy(name))
+}
+
+fn sparse(name: &[u8], offset: u64) -> Error {
+    let doing = format!("{} is stored with holes (GNU sparse), which are not put back here:", member(name));
+    at(ErrorKind::Unavailable, doing, offset).with_remedy("write the archive again without --sparse")
+}
+
+/// The first block is no header: what else the archive may be. Of the ways in which files are compressed, those that
+/// are undone here show only where an archive was compressed twice.
+fn no_header(block: &Block, offset: u64, fault: &str) -> Error {
+    let packed = [
+        (&b"\x1f\x8b"[..], "gzip", "gzip -d"),
+        (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
+        (b"BZh", "bzip2", "bzip2 -d"),
+        (b"\xfd7zXZ\0", "xz", "xz -d"),
+        (b"\x04\x22\x4d\x18", "lz4", "lz4 -d"),
+    ];
+    match packed.iter().find(|(magic, ..)| offset == 0 && block.starts_with(magic)) {
+        Some((_, name, tool)) => {
+            let doing = format!("the archive is compressed with {name}, which is not undone here:");
+            at(ErrorKind::Unavailable, doing, 0).with_remedy(format!("decompress it first: {tool} FILE"))
+        }
+        None if offset == 0 => {
+            at(ErrorKind::Corrupt, format!("this is no tar archive, its first block is no header ({fault}):"), 0)
+        }
+        None => at(ErrorKind::Corrupt, format!("a header is damaged ({fault}):"), offset),
+    }
+}
+
+fn at(kind: ErrorKind, doing: impl Into<std::borrow::Cow<'static, str>>, offset: u64) -> Error {
+    Error::new(kind, doing).with_offset(offset)
+}

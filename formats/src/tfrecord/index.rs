@@ -1,0 +1,72 @@
+//! The index of a file of records: DALI's, taken over, or that which looking through the file makes.
+
+use super::dali;
+use super::frame::{HEADER_BYTES, Header, compression, scan, scan_decoded};
+use crate::Compression;
+use crate::indexes::{Found, Indexing, Pass};
+use crate::sidecar::{Builder, Member};
+use crate::window::{Source, Stored};
+use uringload_core::{Error, Result};
+
+/// See the module.
+pub(super) struct Frames;
+
+impl Indexing for Frames {
+    fn name(&self) -> &'static str {
+        "tfrecord"
+    }
+
+    fn look(&self, pass: &mut Pass<'_>) -> Result<Found> {
+        let mut head: Header = [0; HEADER_BYTES as usize];
+        let have = pass.plain().read_at_least(&mut head, 0, HEADER_BYTES as usize)?;
+        match compression(&head[..have]) {
+            Ok(None) => Ok(look_through(pass)),
+            Ok(Some(compression)) => look_into(pass, compression),
+            // What is no file of records has none in front of the damage.
+            Err(damage) => Ok(Found { builder: Builder::new(1), bytes_read: 0, damage: Some(damage) }),
+        }
+    }
+}
+
+/// Looks through a file that holds records as they are, unless DALI has.
+fn look_through(pass: &mut Pass<'_>) -> Found {
+    let (mut records, mut file) = (Records::new(), pass.headers());
+    if let Some(places) = pass.import(|path, identity| dali::import(path, identity, &mut file)) {
+        places.into_iter().for_each(|(offset, len)| records.push(offset, len));
+        return Found { builder: records.builder, bytes_read: 0, damage: None };
+    }
+    let result = scan(&mut file, |offset, len| {
+        records.push(offset, len);
+        pass.passed(offset);
+    });
+    Found { builder: records.builder, bytes_read: result.as_ref().map_or(0, |&bytes| bytes), damage: result.err() }
+}
+
+/// Looks through what a compressed file decodes to.
+fn look_into(pass: &Pass<'_>, compression: Compression) -> Result<Found> {
+    let mut records = Records::new();
+    let stored = Stored { file: pass.file, at: 0, passed: |at| pass.passed(at) };
+    let decoded = scan_decoded(stored, compression, |offset, len| records.push(offset, len))
+        .map_err(|error| Error::io("cannot look through", error))?;
+    records.builder.decoded(compression, decoded.bytes);
+    Ok(Found { builder: records.builder, bytes_read: pass.size, damage: decoded.damage })
+}
+
+/// An index in the making.
+struct Records {
+    builder: Builder,
+    column: u16,
+}
+
+impl Records {
+    fn new() -> Records {
+        let mut builder = Builder::new(1);
+        let column = builder.column("record").unwrap_or(0);
+        Records { builder, column }
+    }
+
+    fn push(&mut self, offset: u64, len: u64) {
+        // Keys are told from the numbers of the samples.
+        self.builder.push(b"", &mut [Member { column: self.column, offset, len }]);
+    }
+}

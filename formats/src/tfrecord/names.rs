@@ -1,0 +1,89 @@
+//! Which files are TFRecord's: by name, and by what they begin with.
+
+use super::frame::{HEADER_BYTES, Header, compression, length};
+use crate::indexes::is_index;
+use crate::{FileId, FileTable};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// Whether a folder of these files is one of TFRecord: all are named as such, as their indexes, or as what TensorFlow
+/// Datasets puts beside them, and the first that is not empty begins with a record.
+pub(super) fn are_shards(files: &FileTable) -> bool {
+    let mut all = (0..files.len() as u32).map(FileId);
+    let is_one = |file: &FileId| files.size(*file) > 0 && is_shard(files.name(*file));
+    let fits = |file: FileId| [is_shard, is_index, is_companion].iter().any(|fits| fits(files.name(file)));
+    let first = all.clone().find(is_one);
+    all.all(fits) && first.is_some_and(|file| begins_with_a_record(&files.path(file)))
+}
+
+/// Whether a name is one that TFRecord files are given. `-00000-of-00010`, which TensorFlow puts behind a name, is
+/// enough: the first record tells what is none.
+pub(super) fn is_shard(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    let plain = [&b".gz"[..], b".gzip", b".zlib"].into_iter().find_map(|ending| name.strip_suffix(ending));
+    let plain = plain.unwrap_or(&name);
+    [&b"tfrecord"[..], b"tfrecords", b"tfrec"].into_iter().any(|ending| plain.ends_with(ending)) || is_numbered(plain)
+}
+
+/// Whether a name ends in `-NUMBER-of-NUMBER`, each of five digits or more.
+fn is_numbered(name: &[u8]) -> bool {
+    let without_number = |name: &[u8]| {
+        let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        (digits >= 5).then(|| name.len() - digits)
+    };
+    let of = without_number(name).and_then(|end| name[..end].strip_suffix(b"-of-"));
+    of.and_then(|name| without_number(name).and_then(|end| name[..end].strip_suffix(b"-"))).is_some()
+}
+
+/// Whether a name is that of a file which TensorFlow Datasets puts beside its records.
+fn is_companion(name: &[u8]) -> bool {
+    let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+    [&b"dataset_info.json"[..], b"features.json"].contains(&base) || base.ends_with(b".labels.txt")
+}
+
+/// Whether a file begins with the header of a record, decoded if need be.
+fn begins_with_a_record(path: &Path) -> bool {
+    let header = |reader: &mut dyn Read| {
+        let mut header: Header = [0; HEADER_BYTES as usize];
+        reader.read_exact(&mut header).is_ok().then_some(header)
+    };
+    let open = || File::open(path).map(BufReader::new);
+    let head = open().ok().and_then(|mut stored| header(&mut stored));
+    match head.map(|head| compression(&head)) {
+        Some(Ok(None)) => true,
+        Some(Ok(Some(compression))) => {
+            let decoder = open().and_then(|stored| compression.reader(stored));
+            decoder.ok().and_then(|mut decoder| header(&mut decoder)).is_some_and(|header| length(&header).is_ok())
+        }
+        Some(Err(_)) | None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_records_are_given() {
+        for name in [
+            "a.tfrecord",
+            "x/y.TFRecords",
+            "a.tfrec",
+            "mnist-train.tfrecord-00000-of-00001",
+            "train-00000-of-01024",
+            "tfrecord-00000-of-00010",
+            "a.tfrecord.gz",
+            "train-00000-of-01024.zlib",
+            "train-000000-of-102400",
+        ] {
+            assert!(is_shard(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["a.tar", "a.tfrecord.idx", "a.tfrecord.uidx", "a-0-of-2", "a-00000-of-", "00000-of-00001", "", "of"]
+        {
+            assert!(!is_shard(name.as_bytes()), "{name}");
+        }
+        assert!(is_companion(b"v1/dataset_info.json") && is_companion(b"label.labels.txt") && !is_companion(b"a.json"));
+    }
+}

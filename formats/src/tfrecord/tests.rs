@@ -1,0 +1,140 @@
+//! How little of a file is read to index it, and columns of examples of any bytes.
+
+use super::example::{Columns, Learned};
+use super::frame::{FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked, scan};
+use crate::tar::Missing;
+use crate::window::Source;
+use crate::{Sample, Value};
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use uringload_core::Result;
+
+/// A file whose payloads are made up when they are read.
+struct Virtual {
+    /// Where frames begin, and the lengths of their payloads.
+    frames: Vec<(u64, u64)>,
+    size: u64,
+}
+
+impl Virtual {
+    fn new(lens: impl Iterator<Item = u64>) -> Virtual {
+        let (mut frames, mut size) = (Vec::new(), 0);
+        for len in lens {
+            frames.push((size, len));
+            size += FRAME_BYTES + len;
+        }
+        Virtual { frames, size }
+    }
+
+    /// Bytes that are read to find all frames.
+    fn scan(&mut self) -> u64 {
+        let mut found = Vec::new();
+        let read = scan(self, |offset, len| found.push((offset, len)));
+        assert!(found.into_iter().eq(self.frames.iter().map(|&(at, len)| (at + HEADER_BYTES, len))));
+        read.unwrap()
+    }
+}
+
+impl Source for Virtual {
+    fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
+        let end = (offset + into.len() as u64).min(self.size);
+        into.fill(0xaa);
+        let first = self.frames.partition_point(|&(at, _)| at + HEADER_BYTES <= offset);
+        for &(at, len) in self.frames[first..].iter().take_while(|&&(at, _)| at < end) {
+            let mut header = len.to_le_bytes().to_vec();
+            header.extend(masked(&len.to_le_bytes()).to_le_bytes());
+            let part = at.max(offset)..(at + HEADER_BYTES).min(end);
+            into[(part.start - offset) as usize..(part.end - offset) as usize]
+                .copy_from_slice(&header[(part.start - at) as usize..(part.end - at) as usize]);
+        }
+        Ok((end - offset) as usize)
+    }
+
+    fn reach(&mut self, offset: u64) -> Result<u64> {
+        Ok(offset.min(self.size))
+    }
+
+    fn size_max(&self) -> u64 {
+        self.size
+    }
+}
+
+/// 200 MB of images: only the pages that headers lie in are read.
+#[test]
+fn only_headers_are_read_between_long_records() {
+    let mut file = Virtual::new((0..1800).map(|number| 110_000 + number * 7));
+    assert!(file.size > 200_000_000);
+    let read = file.scan();
+    println!("{read} of {} bytes read, {:.2} %", file.size, 100.0 * read as f64 / file.size as f64);
+    assert!(read * 20 < file.size, "{read} of {}: more than 5 %", file.size);
+}
+
+/// Between short records everything is read, once and in long pieces.
+#[test]
+fn everything_is_read_once_between_short_records() {
+    let mut file = Virtual::new(0..4000);
+    let read = file.scan();
+    assert!(read <= file.size + file.size / 50, "{read} of {}", file.size);
+}
+
+/// Columns of a string, a list of integers and one of floats.
+fn some() -> Columns {
+    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8][..], bytes].concat();
+    let entry = |name: &[u8], kind: u8, list: &[u8]| {
+        field(1, &[field(1, name), field(2, &field(kind, &field(1, list)))].concat())
+    };
+    let record = field(1, &[entry(b"a", 1, b"hi"), entry(b"i", 3, &[5]), entry(b"f", 2, &[0; 4])].concat());
+    let mut learned = Learned::default();
+    learned.add(&Bytes::from(record)).unwrap();
+    learned.columns(None, &[], Missing::Empty).unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
+proptest! {
+    /// Whatever a record holds, its values are slices of it or its numbers, or it is refused.
+    #[test]
+    fn no_record_panics(
+        bytes in prop_oneof![
+            vec(any::<u8>(), 0..80),
+            // What messages are made of: tags, short lengths, names.
+            vec(prop_oneof![Just(0x0a_u8), Just(0x12), Just(0x1a), Just(8), Just(13), 0..12_u8, b'a'..b'k'], 0..60),
+        ],
+    ) {
+        let record = Bytes::from(bytes);
+        let mut sample = Sample::default();
+        if some().split(&record, &mut sample).is_ok() {
+            prop_assert_eq!(sample.values.len(), 3);
+            for value in sample.values {
+                let Value::Bytes(value) = value else { panic!("no column is a scalar") };
+                prop_assert!(value.len() <= 8 * record.len());
+            }
+        }
+        if let Err(fault) = Learned::default().add(&record) {
+            prop_assert!(fault.at <= record.len());
+        }
+    }
+
+    /// Files of which some bytes are wrong: each record that is told of lies in the file.
+    #[test]
+    fn no_file_leads_out_of_itself(
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        sealed in any::<bool>(),
+        len in any::<prop::sample::Index>(),
+    ) {
+        let mut file = Vec::new();
+        for number in 0..6_u64 {
+            let mut header = [&(number * 9).to_le_bytes()[..], &[0; 4]].concat();
+            changes.iter().for_each(|(at, byte)| header[at.index(8)] = *byte);
+            let check = masked(&header[..8]) ^ u32::from(!sealed && number == 3);
+            header[8..].copy_from_slice(&check.to_le_bytes());
+            file.extend(header);
+            file.resize(file.len() + number as usize * 9 + 4, b'5');
+        }
+        file.truncate(len.index(file.len()) + 1);
+        let mut found = Vec::new();
+        let _ = scan(&mut &file[..], |offset, len| found.push((offset, len)));
+        for (offset, len) in found {
+            prop_assert!(offset + len + FOOTER_BYTES <= file.len() as u64);
+        }
+    }
+}

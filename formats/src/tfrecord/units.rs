@@ -1,0 +1,71 @@
+//! Compressed files as units: each is read and decoded as a whole.
+
+use super::TfRecord;
+use crate::compression::Compression;
+use crate::units::{UnitId, Units};
+use crate::{FileId, SampleId, Span};
+use bytes::Bytes;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// A compressed file.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) file: FileId,
+    pub(super) compression: Compression,
+    pub(super) decoded_bytes: u64,
+    /// Whether something follows that cannot be had.
+    pub(super) is_cut: bool,
+}
+
+impl Units for TfRecord {
+    fn count(&self) -> u32 {
+        // As many as files at most, of which there are fewer than 2^32.
+        self.units.len() as u32
+    }
+
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        out.extend(self.shard(self.locate(id).0).unit);
+    }
+
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        let file = self.units[unit.0 as usize].file;
+        out.push(Span { file, offset: 0, len: self.files.size(file) });
+    }
+
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        self.units[unit.0 as usize].decoded_bytes.max(1)
+    }
+
+    fn largest_decoded(&self) -> u64 {
+        self.units.iter().map(|unit| unit.decoded_bytes.max(1)).max().unwrap_or(1)
+    }
+
+    fn largest_stored(&self) -> u64 {
+        self.units.iter().map(|unit| self.files.size(unit.file)).max().unwrap_or(0)
+    }
+
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        let Unit { file, compression, decoded_bytes, is_cut } = &self.units[unit.0 as usize];
+        let stored = stored.first().map_or(&[][..], |stored| &stored[..]);
+        // Fits: the caller has taken so much memory.
+        let whole = (*decoded_bytes as usize).min(out.len());
+        let decoded = match is_cut {
+            false => compression.decode(stored, &mut out[..whole]),
+            // What follows is what cannot be decoded.
+            true => {
+                compression.reader(stored).and_then(|mut reader| reader.read_exact(&mut out[..whole])).map(|()| whole)
+            }
+        };
+        match decoded {
+            Ok(bytes) if bytes as u64 == *decoded_bytes => Ok(bytes),
+            Ok(bytes) => {
+                let doing = format!("{bytes} bytes came of what decoded to {decoded_bytes} when it was indexed:");
+                Err(Error::new(ErrorKind::Corrupt, doing).with_file(self.files.path(*file)))
+            }
+            Err(error) => {
+                let doing = format!("cannot decode the {} stream of", compression.name());
+                Err(Error::new(ErrorKind::Corrupt, doing).with_file(self.files.path(*file)).with_source(error))
+            }
+        }
+    }
+}

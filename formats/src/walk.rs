@@ -1,0 +1,421 @@
+//! Finds the files below a folder and their sizes, in parallel.
+//!
+//! Folders are listed and sizes are taken by the same threads, from one stack of tasks. Each thread appends what it
+//! finds to parts of its own; in the end one sort of 8-byte references puts all names in the order of their bytes.
+//! Sources: getdents64(2), statx(2), path_resolution(7).
+
+use crate::files::SEGMENT_BYTES;
+use crate::skipped::{SkipReason, Skips};
+use crate::{FileTable, too_many_files};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, OsStr};
+use std::mem::take;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Files whose sizes are taken as one task: long beside the lock that hands it out, short beside a folder.
+const TASK_FILES: usize = 512;
+/// Links to folders that are followed below one root. Folders that link to each other have a path for every order in
+/// which they can be passed, and twenty of them more than anybody can wait for.
+const FOLDER_LINKS_MAX: u64 = 1 << 18;
+/// Buffer of one getdents64 call, in bytes: about a thousand names.
+const LISTING_BYTES: usize = 64 << 10;
+
+/// Appends to `files` every file below the folder `root`, in the order of the bytes of their relative paths.
+pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(root, flags, Mode::empty())
+        .map_err(|errno| Error::io("cannot open the folder", errno.into()).with_file(root))?;
+    let walk = Walk {
+        root: fd,
+        root_path: root,
+        folder_links: AtomicU64::new(0),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    };
+    walk.state().tasks.push(Task::List(Folder { path: Vec::new(), parent: None, linked: false }));
+    let workers: Vec<Worker> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(|| walk.work())).collect();
+        let mut workers = vec![walk.work()];
+        for handle in handles {
+            // A panic of a worker is a bug; it goes on in the caller's thread.
+            workers.push(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        workers
+    });
+    if let Some(error) = walk.state().error.take() {
+        return Err(error);
+    }
+    let mut parts = Vec::new();
+    for worker in workers {
+        parts.extend(worker.parts);
+        skips.append(worker.skips);
+    }
+    append_sorted(root, parts, files)
+}
+
+/// Puts the files of all parts into the table, sorted.
+fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Result<()> {
+    files.push_root(root);
+    let count = parts.iter().map(|part| part.sizes.len()).sum();
+    let mut order: Vec<(u32, u32)> = Vec::with_capacity(count);
+    for (number, part) in parts.iter_mut().enumerate() {
+        part.segment = files.push_segment(take(&mut part.names)).ok_or_else(|| too_many_files(root))?;
+        order.extend((0..part.sizes.len() as u32).map(|index| (number as u32, index)));
+    }
+    let name = |&(part, index): &(u32, u32)| {
+        let part = &parts[part as usize];
+        &files.segment(part.segment)[part.name(index as usize)]
+    };
+    // The stable sort and not the unstable one: it finds and merges runs, and each folder is a run already.
+    order.sort_by(|a, b| name(a).cmp(name(b)));
+    files.reserve_exact(count);
+    for (part, index) in order {
+        let (part, index) = (&parts[part as usize], index as usize);
+        files.push_in(part.segment, part.name(index), part.sizes[index]).ok_or_else(|| too_many_files(root))?;
+    }
+    Ok(())
+}
+
+/// Type and size in bytes of what a path leads to.
+pub(super) type Measured = rustix::io::Result<(FileType, u64)>;
+
+/// What all threads share.
+struct Walk<'a> {
+    root: OwnedFd,
+    root_path: &'a Path,
+    folder_links: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// A stack: the sizes of a folder come before the next folder, so few folders are open at a time.
+    tasks: Vec<Task>,
+    /// Tasks that are being worked on, and may yet bring new ones.
+    running: usize,
+    error: Option<Error>,
+}
+
+enum Task {
+    List(Folder),
+    Measure(Arc<Listing>, Range<usize>),
+}
+
+/// A folder to be listed.
+struct Folder {
+    /// Relative to the root; ends in a slash, or is empty for the root itself.
+    path: Vec<u8>,
+    parent: Option<Arc<Ancestor>>,
+    /// Whether a symbolic link led here.
+    linked: bool,
+}
+
+/// A folder on the way from the root: the guard against links that lead back.
+struct Ancestor {
+    device: u64,
+    inode: u64,
+    parent: Option<Arc<Ancestor>>,
+}
+
+/// A folder whose names are known, and whose sizes are being taken.
+struct Listing {
+    fd: OwnedFd,
+    path: Vec<u8>,
+    ancestor: Arc<Ancestor>,
+    /// Names end to end, each with a NUL behind it.
+    names: Vec<u8>,
+    /// Sorted by name.
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    start: usize,
+    /// Without the NUL; a name has at most 255 bytes (`NAME_MAX`), on some network file systems more.
+    len: u16,
+    kind: FileType,
+}
+
+/// What one thread has found.
+#[derive(Default)]
+struct Worker {
+    parts: Vec<Part>,
+    skips: Skips,
+}
+
+/// Files with their paths relative to the root.
+#[derive(Default)]
+struct Part {
+    /// Become a segment of the table, of this number.
+    names: Vec<u8>,
+    segment: usize,
+    name_ends: Vec<u32>,
+    sizes: Vec<u64>,
+}
+
+impl Walk<'_> {
+    /// Works on tasks until there are no more, or one has failed.
+    fn work(&self) -> Worker {
+        let mut worker = Worker::default();
+        let mut buffer = Vec::with_capacity(LISTING_BYTES);
+        let mut new_tasks = Vec::new();
+        while let Some(task) = self.next() {
+            let running = Running(self);
+            let result = match task {
+                Task::List(folder) => self.list(folder, &mut buffer, &mut worker, &mut new_tasks),
+                Task::Measure(listing, range) => self.measure(&listing, range, &mut worker, &mut new_tasks),
+            };
+            let mut state = self.state();
+            state.tasks.append(&mut new_tasks);
+            if let Err(error) = result {
+                state.error.get_or_insert(error);
+            }
+            // The lock goes first: `running` takes it to say that the task is done.
+            drop(state);
+            drop(running);
+        }
+        worker
+    }
+
+    fn next(&self) -> Option<Task> {
+        let mut state = self.state();
+        loop {
+            if state.error.is_some() {
+                return None;
+            }
+            if let Some(task) = state.tasks.pop() {
+                state.running += 1;
+                return Some(task);
+            }
+            if state.running == 0 {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reads the names of a folder and makes tasks of its files and subfolders.
+    fn list(&self, folder: Folder, buffer: &mut Vec<u8>, worker: &mut Worker, tasks: &mut Vec<Task>) -> Result<()> {
+        let Some((fd, ancestor)) = self.open(&folder, worker)? else { return Ok(()) };
+        let failed = |errno: Errno| self.error("cannot list the folder", &folder.path, errno);
+        let (mut names, mut entries) = (Vec::new(), Vec::new());
+        let mut directory = RawDir::new(&fd, buffer.spare_capacity_mut());
+        while let Some(entry) = directory.next() {
+            let entry = match entry {
+                // Removed after it was opened.
+                Err(Errno::NOENT) => {
+                    worker.skips.add(SkipReason::Vanished, &self.path(&folder.path, b""));
+                    break;
+                }
+                entry => entry.map_err(failed)?,
+            };
+            let name = entry.file_name().to_bytes();
+            match entry.file_type() {
+                _ if name == b"." || name == b".." => {}
+                _ if name.starts_with(b".") => worker.skips.add(SkipReason::Hidden, &self.path(&folder.path, name)),
+                FileType::Directory => tasks.push(Task::List(child(&folder.path, name, &ancestor, false))),
+                kind @ (FileType::RegularFile | FileType::Symlink | FileType::Unknown) => {
+                    let len = u16::try_from(name.len()).map_err(|_| failed(Errno::NAMETOOLONG))?;
+                    entries.push(Entry { start: names.len(), len, kind });
+                    names.extend_from_slice(entry.file_name().to_bytes_with_nul());
+                }
+                _ => worker.skips.add(SkipReason::Special, &self.path(&folder.path, name)),
+            }
+        }
+        entries.sort_unstable_by(|a: &Entry, b| a.name(&names).cmp(b.name(&names)));
+        let count = entries.len();
+        let listing = Arc::new(Listing { fd, path: folder.path, ancestor, names, entries });
+        // Pushed from the last to the first, so that they are popped, and their names found, in order.
+        for start in (0..count).step_by(TASK_FILES).rev() {
+            tasks.push(Task::Measure(listing.clone(), start..(start + TASK_FILES).min(count)));
+        }
+        Ok(())
+    }
+
+    /// Opens a folder, unless it is gone or a link leads back to where it came from.
+    fn open(&self, folder: &Folder, worker: &mut Worker) -> Result<Option<(OwnedFd, Arc<Ancestor>)>> {
+        // Relaxed: a bound and not an order.
+        if folder.linked && self.folder_links.fetch_add(1, Ordering::Relaxed) >= FOLDER_LINKS_MAX {
+            let doing = format!("more than {FOLDER_LINKS_MAX} links to folders, the last of them");
+            return Err(Error::new(ErrorKind::InvalidArgument, doing)
+                .with_file(self.path(&folder.path, b""))
+                .with_remedy("do folders link to each other? name the ones that hold the files"));
+        }
+        let relative = if folder.path.is_empty() { b"." } else { &folder.path[..] };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = match rustix::fs::openat(&self.root, relative, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(errno) => {
+                let reason = skip_reason(errno, folder.linked);
+                let reason = reason.ok_or_else(|| self.error("cannot open the folder", &folder.path, errno))?;
+                worker.skips.add(reason, &self.path(&folder.path, b""));
+                return Ok(None);
+            }
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| self.error("cannot stat the folder", &folder.path, errno))?;
+        // Only a link can lead back: the file systems of Linux refuse hard links to folders, and the kernel loops of
+        // mounts.
+        if folder.linked && Ancestor::contains(&folder.parent, stat.st_dev, stat.st_ino) {
+            worker.skips.add(SkipReason::LinkLoop, &self.path(&folder.path, b""));
+            return Ok(None);
+        }
+        let ancestor = Ancestor { device: stat.st_dev, inode: stat.st_ino, parent: folder.parent.clone() };
+        Ok(Some((fd, Arc::new(ancestor))))
+    }
+
+    /// Takes the sizes of some files of a folder. What turns out to be a link to a folder becomes a task.
+    fn measure(
+        &self,
+        listing: &Listing,
+        range: Range<usize>,
+        worker: &mut Worker,
+        tasks: &mut Vec<Task>,
+    ) -> Result<()> {
+        for entry in &listing.entries[range] {
+            let name = entry.name(&listing.names);
+            match stat(&listing.fd, entry.c_name(&listing.names)) {
+                Ok((FileType::RegularFile, size)) => worker.push(&listing.path, name, size),
+                Ok((FileType::Directory, _)) => {
+                    tasks.push(Task::List(child(&listing.path, name, &listing.ancestor, true)));
+                }
+                Ok(_) => worker.skips.add(SkipReason::Special, &self.path(&listing.path, name)),
+                Err(errno) => {
+                    let path = self.path(&listing.path, name);
+                    let reason = skip_reason(errno, entry.kind != FileType::RegularFile);
+                    let failed = || Error::io("cannot take the size of", errno.into()).with_file(&path);
+                    worker.skips.add(reason.ok_or_else(failed)?, &path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, folder: &[u8], name: &[u8]) -> PathBuf {
+        let mut path = self.root_path.join(OsStr::from_bytes(folder));
+        path.push(OsStr::from_bytes(name));
+        path
+    }
+
+    fn error(&self, doing: &'static str, folder: &[u8], errno: Errno) -> Error {
+        let error = Error::io(doing, errno.into()).with_file(self.root_path.join(OsStr::from_bytes(folder)));
+        match errno {
+            Errno::NAMETOOLONG => error.with_remedy("a path below a root has at most 4095 bytes: name a deeper folder"),
+            Errno::MFILE => error.with_remedy("raise the limit of open files: ulimit -n"),
+            Errno::ACCESS => error.with_remedy("give this user the right to read and search it, or move it elsewhere"),
+            _ => error,
+        }
+    }
+}
+
+/// A task that is being worked on. It ends by drop, so that a panic in it does not leave the other threads waiting.
+struct Running<'a>(&'a Walk<'a>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state().running -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// A folder in the folder `path`, which `ancestor` identifies.
+fn child(path: &[u8], name: &[u8], ancestor: &Arc<Ancestor>, linked: bool) -> Folder {
+    Folder { path: [path, name, b"/"].concat(), parent: Some(ancestor.clone()), linked }
+}
+
+/// Why a name that cannot be followed is left out, or `None` where that is an error.
+fn skip_reason(errno: Errno, linked: bool) -> Option<SkipReason> {
+    match errno {
+        Errno::LOOP => Some(SkipReason::LinkLoop),
+        Errno::NOENT | Errno::NOTDIR if linked => Some(SkipReason::DanglingLink),
+        Errno::NOENT | Errno::NOTDIR => Some(SkipReason::Vanished),
+        _ => None,
+    }
+}
+
+/// Type and size in bytes of what `name` leads to.
+fn stat(folder: impl AsFd, name: impl rustix::path::Arg) -> Measured {
+    let stat = rustix::fs::statx(folder, name, AtFlags::empty(), StatxFlags::TYPE | StatxFlags::SIZE)?;
+    Ok((FileType::from_raw_mode(stat.stx_mode.into()), stat.stx_size))
+}
+
+impl Ancestor {
+    fn contains(mut chain: &Option<Arc<Ancestor>>, device: u64, inode: u64) -> bool {
+        while let Some(ancestor) = chain {
+            if (ancestor.device, ancestor.inode) == (device, inode) {
+                return true;
+            }
+            chain = &ancestor.parent;
+        }
+        false
+    }
+}
+
+impl Entry {
+    fn name<'a>(&self, names: &'a [u8]) -> &'a [u8] {
+        &names[self.start..self.start + usize::from(self.len)]
+    }
+
+    fn c_name<'a>(&self, names: &'a [u8]) -> &'a CStr {
+        let bytes = &names[self.start..=self.start + usize::from(self.len)];
+        CStr::from_bytes_with_nul(bytes).expect("every name was pushed with its NUL, and getdents64 ends names at it")
+    }
+}
+
+impl Worker {
+    fn push(&mut self, folder: &[u8], name: &[u8], size: u64) {
+        if self.parts.last().is_none_or(|part| part.names.len() >= SEGMENT_BYTES) {
+            if let Some(part) = self.parts.last_mut() {
+                part.shrink_to_fit();
+            }
+            self.parts.push(Part::default());
+        }
+        let part = self.parts.last_mut().expect("one was pushed if there was none");
+        part.names.extend_from_slice(folder);
+        part.names.extend_from_slice(name);
+        // Fits: a part is closed at SEGMENT_BYTES, and one path has at most 4096 + 65535 bytes.
+        part.name_ends.push(part.names.len() as u32);
+        part.sizes.push(size);
+    }
+}
+
+impl Part {
+    fn shrink_to_fit(&mut self) {
+        self.names.shrink_to_fit();
+        self.name_ends.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+    }
+
+    /// Where the name of a file lies.
+    fn name(&self, index: usize) -> Range<usize> {
+        let start = if index == 0 { 0 } else { self.name_ends[index - 1] as usize };
+        start..self.name_ends[index] as usize
+    }
+}
+
+/// Types and sizes in bytes of what `paths` lead to, in their order, taken by up to `threads` threads. Paths are
+/// relative to `base`.
+pub(super) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
+    let measure = |path: &P| stat(CWD, base.join(path));
+    let share = paths.len().div_ceil(threads.max(1)).max(TASK_FILES);
+    if paths.len() <= share {
+        return paths.iter().map(measure).collect();
+    }
+    std::thread::scope(|scope| {
+        let of_share = |share: &'_ [P]| share.iter().map(measure).collect::<Vec<_>>();
+        let handles: Vec<_> = paths.chunks(share).map(|share| scope.spawn(move || of_share(share))).collect();
+        let join = |handle: ScopedJoinHandle<_>| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        handles.into_iter().flat_map(join).collect()
+    })
+}
