@@ -8,7 +8,7 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use uringload::sys::{Arena, Part, copy};
+use uringload_sys::{Arena, Part, copy};
 
 const SAMPLES: usize = 64;
 const ROUNDS: usize = 21;

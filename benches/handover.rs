@@ -37,14 +37,14 @@ fn main() {
 }
 
 fn measure(file: &Path, record_bytes: u64, batch: u64) -> (f64, f64) {
-    let options = RecordOptions { record_bytes, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(record_bytes);
     let dataset: Arc<dyn Dataset> = Arc::new(Records::open(&[file], &options).expect("a file of records"));
     let handover = |collate| {
         let builder = Loader::builder(Arc::clone(&dataset)).batch_size(batch).io(IoChoice::Direct);
         let mut loader = builder.collate(collate).epochs(1).build().expect("a loader");
         let mut took = Vec::with_capacity(BATCHES);
         let mut got = loader.next();
-        for _ in 0..BATCHES.min(loader.len().unwrap_or(0).saturating_sub(1) as usize) {
+        for _ in 0..BATCHES.min(loader.remaining().unwrap_or(0).saturating_sub(1) as usize) {
             drop(got.take());
             let ready = Instant::now() + COMPUTE;
             while Instant::now() < ready {

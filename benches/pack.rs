@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use uringload::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue, Shuffle, WINDOW_SAMPLES};
 use uringload::dataset::{Dataset, FileTable, Folder};
-use uringload::sampler::{Bucketer, Cursor, Packer, RowBatch, Rows, Sampler, Shuffled, Strided, Windows};
+use uringload::sampler::{Bucketer, Cursor, Order, Packer, Rows, Selection, Shuffled};
 
 const RUNS: usize = 7;
 const SEQUENCES: usize = 1_000_000;
@@ -111,15 +111,17 @@ fn folder(lengths: &[u64]) -> Arc<dyn Dataset> {
 /// the middle of a window.
 fn walk(dataset: &Arc<dyn Dataset>, what: &str, batching: Batching) {
     let config = Config { batching, shuffle: Shuffle::Full, seed: 42, batch_size: 8, ..Config::default() };
-    let sampler: Arc<dyn Sampler> = Arc::new(Shuffled::new(dataset.len(), config.seed));
-    let strided = Strided::new(0, 1, config.batch_size, false).expect("one rank");
-    let from = |start| Windows::new(&config, dataset, &sampler, strided, start).expect("it works").expect("windows");
-    let mut batch = RowBatch::default();
+    let sampler = Arc::new(Shuffled::new(dataset.len(), config.seed));
+    let from = |start| {
+        let config = Config { start, ..config.clone() };
+        Order::new(&config, Arc::clone(dataset), sampler.clone()).expect("an order").walk()
+    };
+    let mut batch = Selection::default();
     let (mut all, mut resumed) = (f64::MAX, f64::MAX);
     for run in 0..RUNS as u64 {
-        let mut windows = from(Cursor::default());
+        let mut walk = from(Cursor::default());
         let start = Instant::now();
-        while windows.next(&mut batch) {}
+        while walk.next(&mut batch) {}
         all = all.min(start.elapsed().as_nanos() as f64 / dataset.len() as f64);
         let cursor = Cursor { epoch: 0, position: (run * 17 + 3) * WINDOW_SAMPLES, rows: 100 };
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! What a state costs: microseconds to take one from a loader and make it JSON, to read it, to check it and to plan the
-//! batch that it stands before, in the middle of a thousand million samples. `cargo bench --bench state`.
+//! What a state costs: microseconds to take one from a loader and make it JSON, to read it, to check it and to find the
+//! samples of the batch that it stands before, in the middle of a thousand million. `cargo bench --bench state`.
 //!
 //! Each number is the best of several runs, which is the one that other processes have disturbed least. Lengths are
 //! printed with them, so that the work cannot be optimised away.
@@ -8,11 +8,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use uringload::State;
-use uringload::config::EngineChoice;
+use uringload::config::{Config, EngineChoice};
 use uringload::dataset::{Dataset, FileTable, RecordOptions, Records};
 use uringload::loader::Loader;
-use uringload::plan::{BatchPlan, Layout, Planner};
-use uringload::sampler::{Cursor, Strided, epoch_digest, for_dataset};
+use uringload::sampler::{Cursor, Order, Selection, epoch_digest, for_dataset};
 use uringload::state::Identity;
 
 const RUNS: usize = 7;
@@ -24,7 +23,7 @@ fn main() {
     let mut files = FileTable::new();
     files.push_root("/simulated");
     files.push(b"records", SAMPLES * RECORD_BYTES).expect("a table has room");
-    let options = RecordOptions { record_bytes: RECORD_BYTES, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(RECORD_BYTES);
     let dataset: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).expect("records"));
     let builder = Loader::builder(Arc::clone(&dataset)).shuffle(true).seed(42).engine(EngineChoice::Sim);
     let loader = builder.start(Cursor::new(3, SAMPLES / 2)).build().expect("a loader");
@@ -35,17 +34,16 @@ fn main() {
     report("state", || loader.state().length);
     report("state, to_json", || loader.state().to_json().len() as u64);
     report("from_json", || State::from_json(black_box(&text)).expect("a state").length);
-    report("from_json, checks, plan of the next batch of 64", || {
+    report("from_json, checks, the next batch of 64", || {
         let state = State::from_json(black_box(&text)).expect("a state");
         let sampler = for_dataset(&*dataset, true.into(), 42).expect("an order");
         state.check_dataset(&Identity::of(&*dataset)).expect("this dataset");
         state.check_order(&*sampler).expect("this order");
-        let strided = Strided::new(0, 1, 64, false).expect("a rank");
-        let layout = Layout { alignment: 512, read_bytes: 512 << 10, coalesce_gap: 0 };
-        let mut planner = Planner::new(Arc::clone(&dataset), sampler, strided, state.cursor(), None, layout);
-        let mut plan = BatchPlan::default();
-        planner.next(&mut plan);
-        plan.ids[0].0
+        let config = Config { batch_size: 64, start: state.cursor(), epochs: None, ..Config::default() };
+        let order = Order::new(&config, Arc::clone(&dataset), sampler).expect("an order");
+        let mut batch = Selection::default();
+        assert!(order.walk().next(&mut batch), "endless");
+        batch.ids[0].0
     });
     let sampler = for_dataset(&*dataset, true.into(), 42).expect("an order");
     report("epoch_digest of 64 samples", || epoch_digest(&*sampler, 3, state.cursor().position..SAMPLES / 2 + 64).sum);

@@ -272,17 +272,17 @@ fn check_names(config: &Config, fields: &[Field]) -> Result<()> {
     for (index, (name, _)) in config.collate_columns.iter().enumerate() {
         if !fields.iter().any(|field| field.name == *name) {
             let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
-            let remedy = format!("the columns are: {}", names.join(", "));
-            return Err(refused(format!("there is no column {name:?} whose form could be chosen"), remedy));
+            let remedy = format!("choose from the columns {}", names.join(", "));
+            return Err(refused(format!("a form is given for {name:?}, which is no column"), remedy));
         }
         if config.collate_columns[..index].iter().any(|(other, _)| other == name) {
-            return Err(refused(format!("column {name:?} was given two forms"), "name it once"));
+            return Err(refused(format!("column {name:?} is given two forms"), "name it once"));
         }
     }
     for (asked, name) in [(config.key_column, KEY_COLUMN), (config.index_column, INDEX_COLUMN)] {
         if asked && fields.iter().any(|field| field.name == name) {
-            let doing = format!("cannot add a column {name:?}: the dataset has one of that name");
-            return Err(refused(doing, format!("go without {name}_column: `Batch::ids` has the samples' numbers")));
+            let what = format!("cannot add a column {name:?}: the dataset has one of that name");
+            return Err(refused(what, format!("go without {name}_column: `Batch::ids` has the samples' numbers")));
         }
     }
     Ok(())
@@ -297,20 +297,20 @@ fn form(field: &Field, named: Option<Collate>, default: Collate, is_plain: bool)
         (Shape::Ragged, Collate::Ragged) => Ok(Form::Ragged { element_bytes }),
         (Shape::Ragged, Collate::Padded(padding)) => padded_form(field, padding),
         (Shape::Ragged, Collate::Dense) => {
-            let doing = format!("column {:?} cannot be dense: its values differ in length", field.name);
-            Err(refused(doing, "ask for ragged, padded or views, or for auto"))
+            let what = format!("column {:?} cannot be dense: its values differ in length", field.name);
+            Err(refused(what, "ask for ragged, padded or views, or for auto"))
         }
         (Shape::Fixed(_), Collate::Auto) if !is_plain => Ok(Form::Views),
         (Shape::Fixed(_), Collate::Ragged | Collate::Padded(_)) if named.is_some() => {
-            let doing = format!("column {:?} has neither lengths nor padding: its values are of one shape", field.name);
-            Err(refused(doing, "ask for dense: it has the values end to end"))
+            let what = format!("column {:?} has neither lengths nor padding: its values are of one shape", field.name);
+            Err(refused(what, "ask for dense: it has the values end to end"))
         }
         (Shape::Fixed(shape), _) => {
             let value_bytes = shape.iter().try_fold(element_bytes, |bytes, &dimension| bytes.checked_mul(dimension));
             let value_bytes = value_bytes.ok_or_else(|| {
-                let doing =
+                let what =
                     format!("a value of column {:?} has more than 2^64 bytes: its shape is {shape:?}", field.name);
-                refused(doing, "check the dataset's schema")
+                refused(what, "check the dataset's schema")
             })?;
             Ok(Form::Dense { value_bytes })
         }
@@ -320,8 +320,8 @@ fn form(field: &Field, named: Option<Collate>, default: Collate, is_plain: bool)
 fn padded_form(field: &Field, padding: Padding) -> Result<Form> {
     let Padding { value, max_length, multiple_of } = padding;
     if multiple_of == 0 || max_length == Some(0) {
-        let doing = format!("column {:?} cannot be padded to a multiple or a length of 0", field.name);
-        return Err(refused(doing, "give at least 1; max_length may be left out"));
+        let what = format!("column {:?} cannot be padded to a multiple or a length of 0", field.name);
+        return Err(refused(what, "give at least 1; max_length may be left out"));
     }
     let max_length = max_length.unwrap_or(u64::MAX);
     Ok(Form::Padded(Padded { pad: Pad::new(value, field)?, max_length, multiple_of }))
@@ -330,23 +330,23 @@ fn padded_form(field: &Field, padding: Padding) -> Result<Form> {
 fn packed_form(field: &Field, named: Option<Collate>, packing: &Packing, rows: u64) -> Result<Form> {
     let Packing { seq_len, pad, .. } = *packing;
     if !matches!(named, None | Some(Collate::Auto)) {
-        let doing = format!("column {:?} is packed and cannot have another form", field.name);
-        return Err(refused(doing, "leave it out, or batch by samples"));
+        let what = format!("column {:?} is packed and cannot have another form", field.name);
+        return Err(refused(what, "leave it out, or batch by samples"));
     }
     // What `Packed` gives to a GPU counts in `i32`, as its users do.
     let elements = rows.checked_mul(seq_len).filter(|&elements| i32::try_from(elements).is_ok());
     if seq_len == 0 || elements.is_none() {
-        let doing = format!("cannot pack {rows} rows of {seq_len} elements");
-        return Err(refused(doing, "rows have at least 1 element, and all of a batch at most 2147483647"));
+        let what = format!("cannot pack {rows} rows of {seq_len} elements");
+        return Err(refused(what, "rows have at least 1 element, and all of a batch at most 2147483647"));
     }
     Ok(Form::Packed { seq_len, pad: Pad::new(pad, field)? })
 }
 
 fn refused(
-    doing: impl Into<std::borrow::Cow<'static, str>>,
+    what: impl Into<std::borrow::Cow<'static, str>>,
     remedy: impl Into<std::borrow::Cow<'static, str>>,
 ) -> Error {
-    Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy)
+    Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What was asked ([`Config`]) and what was really got ([`Route`], with a [`Fallback`] for every step down).
 
 mod collation;
+mod cursor;
 mod device;
 mod errors;
 mod order;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use collation::{Collate, PadValue, Padding};
+pub use cursor::Cursor;
 pub use device::{Device, DeviceKind, DeviceRoute, GDS_OPEN_BOUND, Gds, GdsRoute, GdsSearch, GdsTrial};
 pub use errors::{MaxFailures, OnError};
 pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, Shuffle, WINDOW_SAMPLES};
@@ -36,12 +38,8 @@ pub struct Config {
     pub world_size: u64,
     /// Whether samples that do not fill a batch on every rank are dropped at the end of an epoch.
     pub drop_last: bool,
-    /// Epoch to start in (the `epoch` of a cursor).
-    pub start_epoch: u64,
-    /// Samples of that epoch that were passed before, over all ranks (the `position` of a cursor).
-    pub start_position: u64,
-    /// Rows passed of the window that begins there (the `rows` of a cursor); 0 unless `batching` has windows.
-    pub start_rows: u64,
+    /// Where to start: the `next` of the last batch that was used, or the beginning of an epoch.
+    pub start: Cursor,
     /// What moves the bytes.
     pub engine: EngineChoice,
     /// Whether reads go past the page cache.
@@ -94,9 +92,7 @@ impl Default for Config {
             rank: 0,
             world_size: 1,
             drop_last: false,
-            start_epoch: 0,
-            start_position: 0,
-            start_rows: 0,
+            start: Cursor::default(),
             engine: EngineChoice::Auto,
             io: IoChoice::Auto,
             queue_depth: None,

@@ -96,8 +96,8 @@ pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
         };
         match found {
             Ok(context) if opened.contexts.iter().any(|other| other.is_same(&context)) => {
-                let doing = format!("{device} was named twice");
-                return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name each device once"));
+                let what = format!("{device} is named twice");
+                return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("name each device once"));
             }
             Ok(context) => opened.contexts.push(context),
             Err(error) if device.kind() == DeviceKind::Auto && devices.len() == 1 => {
@@ -138,7 +138,7 @@ pub(crate) fn prepare(
     stats: &Arc<Stats>,
 ) -> Result<(Feeder, Vec<DeviceRoute>, usize)> {
     let (bell, starvation) = (Arc::new(Bell::new()), Starvation::new(starved_after));
-    let clock = |doing| stats.clock(Role::Device, doing);
+    let clock = |what| stats.clock(Role::Device, what);
     if opened.contexts.is_empty() {
         let (clock, pinned) = (clock(Doing::WaitInput), Vec::new());
         let feeder = Feeder { place: Place::Host, transforms, bell, clock, starvation, pinned };
@@ -279,12 +279,12 @@ fn route(context: &Context, lane: &Lane, pinned: bool) -> DeviceRoute {
 
 fn unavailable(device: &Device, error: ProbeError) -> Error {
     let remedy = error.remedy();
-    Error::new(ErrorKind::Unavailable, format!("{device} was asked for and cannot be had"))
+    Error::new(ErrorKind::Unavailable, format!("{device} is not available"))
         .with_source(error)
-        .with_remedy(format!("{remedy}; or ask for auto, which goes on without a GPU"))
+        .with_remedy(format!("{remedy}; or choose auto, which also works without a GPU"))
 }
 
 fn mixed() -> Error {
-    Error::new(ErrorKind::InvalidArgument, "batches cannot go to GPUs and to the host in turn")
+    Error::new(ErrorKind::InvalidArgument, "batches cannot go to both GPUs and the host")
         .with_remedy("name GPUs only, or the host alone")
 }

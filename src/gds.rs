@@ -43,11 +43,9 @@ pub fn open(
     attach: impl FnOnce() -> Result<(), String> + Send + 'static,
 ) -> Result<Gds, Box<Fallback>> {
     let expected = guard(facts)?;
-    let configuration = search.scratch.map_or(Configuration::Environment, |scratch| Configuration::Private {
-        scratch,
-        p2pdma: expected == GdsMode::P2pdma,
-    });
-    let options = Options { library: search.library, places: search.places, configuration, bound: search.bound };
+    let private = |scratch| Configuration::private(scratch, expected == GdsMode::P2pdma);
+    let configuration = search.scratch.map_or(Configuration::Environment, private);
+    let options = Options::new(configuration, search.bound).library(search.library).places(search.places);
     let cufile = Cufile::open(options, attach).map_err(|error| Box::new(step(&error)))?;
     let properties = cufile.properties();
     let mode = properties.mode();

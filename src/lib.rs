@@ -8,18 +8,18 @@
 pub mod config;
 pub mod gds;
 pub mod stats;
-pub mod queue;
+mod queue;
 pub mod sampler;
 pub mod transform;
-pub mod collate;
-pub mod plan;
-pub mod pool;
+mod collate;
+mod plan;
+mod pool;
 pub mod batch;
 pub mod state;
 pub mod quarantine;
-pub mod engine;
-pub mod stage;
-pub mod reactor;
+mod engine;
+mod stage;
+mod reactor;
 pub mod device;
 pub mod loader;
 pub mod pack;
@@ -28,21 +28,29 @@ pub mod verify;
 
 pub use loader::Loader;
 pub use state::State;
-pub use uringload_core::{Error, ErrorKind, Result};
+pub use uringload_core::{Error, ErrorKind, Result, parse_bytes, split_unit};
 pub use uringload_formats as dataset;
-pub use uringload_sys as sys;
 
-/// The README's program compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+/// What programs need of the system below: the CUDA driver, DLPack, and facts about this machine.
+pub mod sys {
+    pub use uringload_sys::{cuda, dlpack, system};
+}
 
-/// And that of the page on orders.
+/// The programs of the README and of the pages in `docs` compile.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/orders.md")]
-struct Orders;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
 
-/// And those of the page on GPUs.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/gpu.md")]
-struct Gpu;
+    #[doc = include_str!("../docs/gpu.md")]
+    struct Gpu;
+
+    #[doc = include_str!("../docs/orders.md")]
+    struct Orders;
+
+    #[doc = include_str!("../docs/own-format.md")]
+    struct OwnFormat;
+
+    #[doc = include_str!("../docs/resume.md")]
+    struct Resume;
+}

@@ -9,6 +9,7 @@ use crate::batch::{Batch, FailedSample};
 use crate::config::Route;
 use crate::device::{DeviceBatch, PinnedMemory};
 use crate::queue::{Missing, Receiver};
+use crate::reactor::thread_ended;
 use crate::sampler::{Cursor, EpochDigest};
 use crate::state::State;
 use crate::stats::{Clock, Doing, Stats};
@@ -91,7 +92,7 @@ pub struct Loader<T: Delivered = Batch> {
     stats: Arc<Stats>,
     clock: Clock,
     book: Book,
-    batches_left: Option<u64>,
+    remaining: Option<u64>,
     memory_limit: u64,
     finished: bool,
     on_failed: Option<OnFailed>,
@@ -137,15 +138,15 @@ impl<T: Delivered> Loader<T> {
         self.book.last_epoch()
     }
 
-    /// Batches that are still to come, on this rank. `None` if they never end, or if their number is only known at the
-    /// end, because rows are made of windows of samples.
-    pub fn len(&self) -> Option<u64> {
-        self.batches_left
+    /// Batches that are left, on this rank: each one that is taken, or whose error is, counts it down. `None` if they
+    /// never end, or if their number is only known at the end, because rows are made of windows of samples.
+    pub fn remaining(&self) -> Option<u64> {
+        self.remaining
     }
 
-    /// Whether no batch is to come. Where `len` is not known it is false until the end was told by `next`.
+    /// Whether no batch is left. Where their number is not known, it is false until `next` has returned `None`.
     pub fn is_empty(&self) -> bool {
-        self.batches_left == Some(0)
+        self.remaining == Some(0)
     }
 
     /// Bytes of memory for samples at most.
@@ -158,8 +159,8 @@ impl<T: Delivered> Loader<T> {
         self.pinned.as_ref()
     }
 
-    /// The next batch if it is ready; never waits. `Ok(None)`: none is ready yet, or there is none any more (see
-    /// `len`).
+    /// The next batch if it is ready; never waits. `Ok(None)`: none is ready yet, or none is left (see
+    /// [`is_empty`](Loader::is_empty)).
     ///
     /// # Errors
     /// The error that stands in the place of the batch.
@@ -187,7 +188,7 @@ impl<T: Delivered> Loader<T> {
     /// # Errors
     /// `EMFILE` or `ENFILE` where no descriptor is left.
     pub fn ready_fd(&self) -> Result<BorrowedFd<'_>> {
-        let Some(batches) = &self.batches else { return Err(internal()) };
+        let Some(batches) = &self.batches else { return Err(self.broken_off()) };
         batches.ready_fd().map_err(|source| {
             Error::io("cannot make a descriptor to poll", source)
                 .with_remedy("raise the limit of open files (ulimit -n)")
@@ -204,7 +205,7 @@ impl<T: Delivered> Loader<T> {
             return None;
         }
         self.finished = true;
-        self.batches_left = Some(0);
+        self.remaining = Some(0);
         let doing = format!("a loader of process {} was used in a child that was forked from it", self.process);
         Some(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("build a loader in the child"))
     }
@@ -238,28 +239,29 @@ impl<T: Delivered> Loader<T> {
                 let batch = batch.host();
                 self.stats.count.samples.add(batch.len() as u64);
                 self.book.hand_out(batch);
-                self.batches_left = self.batches_left.map(|left| left.saturating_sub(1));
+                self.remaining = self.remaining.map(|left| left.saturating_sub(1));
                 if let Some(told) = &self.on_failed {
                     batch.failed.iter().for_each(|failed| told(failed));
                 }
             }
             Some(Err(error)) if error.is_beside_batches() => {}
-            Some(Err(_)) => self.batches_left = self.batches_left.map(|left| left.saturating_sub(1)),
+            Some(Err(_)) => self.remaining = self.remaining.map(|left| left.saturating_sub(1)),
             None => {
                 self.finished = true;
-                self.batches_left = Some(0);
+                self.remaining = Some(0);
                 if !self.ended_well.load(Ordering::Acquire) {
-                    return Some(Err(internal()));
+                    return Some(Err(self.broken_off()));
                 }
             }
         }
         received
     }
-}
 
-fn internal() -> Error {
-    Error::new(ErrorKind::Internal, "the thread that reads ended unexpectedly: this is a bug of uringload")
-        .with_remedy("please report it with the message that the thread printed")
+    /// The error of a stream that ends before it should: its thread did.
+    fn broken_off(&self) -> Error {
+        let thread = self.threads.first().and_then(|thread| thread.thread().name());
+        thread_ended(thread.unwrap_or("uringload"))
+    }
 }
 
 impl<T: Delivered> Iterator for Loader<T> {

@@ -9,7 +9,7 @@ mod npy;
 mod plan;
 mod shard;
 
-use crate::config::{Batching, Collate, Config, MaxFailures, OnError, Part, Shuffle};
+use crate::config::{Batching, Collate, Config, Cursor, MaxFailures, OnError, Part, Shuffle};
 use crate::dataset::internal::try_in_parallel;
 use crate::dataset::{Dataset, FileId, Missing, SampleId, Tar, TarOptions};
 use crate::{Error, ErrorKind, Result};
@@ -313,11 +313,11 @@ impl Pack {
             // An archive of which every sample was left out has nothing to look for.
             let found = if written.samples == 0 { 0 } else { Tar::open(&[&path], &tar_options())?.len() };
             if found != written.samples {
-                let doing = format!(
+                let what = format!(
                     "{} samples were written, and {found} are read: this is a bug of uringload",
                     written.samples
                 );
-                return Err(Error::new(ErrorKind::Internal, doing).with_file(path));
+                return Err(Error::new(ErrorKind::Internal, what).with_path(path));
             }
         }
         Ok(written)
@@ -331,7 +331,9 @@ impl Pack {
             Ok(tar) => tar.len(),
             Err(error) if error.kind() == ErrorKind::Empty => 0,
             Err(error) => {
-                return Err(error.with_remedy("it was whole when it was written: delete it and run the pack again"));
+                return Err(
+                    error.with_remedy("the shard was whole when it was written: delete it and run the pack again")
+                );
             }
         };
         report.samples = samples;
@@ -405,7 +407,7 @@ impl<'a> Job<'a> {
         let key = String::from_utf8_lossy(key).into_owned();
         let named = Error::new(error.kind(), format!("cannot pack sample {} ({key:?})", id.0)).with_source(error);
         if config.on_error == OnError::Raise {
-            return Err(named.with_remedy("mend it, or leave out what cannot be had (--on-error skip)"));
+            return Err(named.with_remedy("mend it, or leave out samples that cannot be read (--on-error skip)"));
         }
         let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
         let limit = match config.max_failures {
@@ -414,8 +416,8 @@ impl<'a> Job<'a> {
             Some(MaxFailures::Fraction(share)) => (share * self.pack.dataset.len() as f64) as u64,
         };
         if failed > limit {
-            let doing = format!("{failed} samples could not be had, {limit} are allowed");
-            return Err(Error::new(ErrorKind::TooManyFailures, doing).with_source(named));
+            let what = format!("{failed} samples could not be read, and {limit} may fail");
+            return Err(Error::new(ErrorKind::TooManyFailures, what).with_source(named));
         }
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         if errors.len() < FAILED_NAMED {
@@ -432,7 +434,7 @@ fn shard_name(prefix: &str, shard: u64) -> String {
 
 fn check(options: &PackOptions) -> Result<()> {
     let refused =
-        |doing: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
+        |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
     let PackOptions { prefix, align, shard_bytes, shard_samples, config, part, overwrite, .. } = options;
     if *overwrite && !part.is_whole() {
         return refused(format!("part {part} cannot replace the shards of another pack"), "empty the folder first");
@@ -441,13 +443,13 @@ fn check(options: &PackOptions) -> Result<()> {
         return refused(format!("shards cannot have names that begin with {prefix:?}"), "give a plain word");
     }
     if ![512, UNIT_BYTES].contains(align) {
-        return refused(format!("values cannot be aligned to {align} bytes"), "it is 4096 or 512");
+        return refused(format!("values cannot be aligned to {align} bytes"), "give 4096 or 512");
     }
     if *shard_bytes == 0 || *shard_samples == Some(0) {
         return refused("a shard has at least one sample".into(), "give at least 1");
     }
     if config.on_error == OnError::Replace {
-        return refused("a pack has no use for samples in the place of others".into(), "skip them, or raise");
+        return refused("a pack cannot replace samples that fail".into(), "skip them, or raise");
     }
     Ok(())
 }
@@ -463,9 +465,9 @@ fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
         for file in dataset.files().files_of(number).map(FileId) {
             let path = dataset.files().path(file);
             if path.canonicalize().is_ok_and(|path| path.starts_with(&folder)) {
-                let doing = format!("the source has a file in the folder that shards go to, {path:?}:");
-                return Err(Error::new(ErrorKind::InvalidArgument, doing)
-                    .with_file(folder)
+                let what = format!("the source has a file in the folder of the shards: {path:?}");
+                return Err(Error::new(ErrorKind::InvalidArgument, what)
+                    .with_path(folder)
                     .with_remedy("name a folder apart from the source"));
             }
         }
@@ -489,9 +491,7 @@ fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
         rank: 0,
         world_size: 1,
         drop_last: false,
-        start_epoch: 0,
-        start_position: 0,
-        start_rows: 0,
+        start: Cursor::default(),
         // What is wrong with a sample is told with its key, and counted over all shards.
         on_error: OnError::Skip,
         max_failures: None,
@@ -503,7 +503,7 @@ fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
     }
 }
 
-/// How shards are looked at: not all of their samples need have all fields.
+/// How shards are opened: samples may lack fields.
 fn tar_options() -> TarOptions {
-    TarOptions { missing: Missing::Empty, ..TarOptions::default() }
+    TarOptions::new().missing(Missing::Empty)
 }

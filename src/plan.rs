@@ -3,16 +3,15 @@
 
 mod units;
 
-use crate::Error;
 use crate::collate::{Collation, Gather};
 use crate::config::{Config, Route};
 use crate::dataset::{Dataset, FileId, SampleId, Span};
-use crate::sampler::{Cursor, Position, RowBatch, Sampler, Strided, Windows};
+use crate::sampler::{Order, Position, Selection, Walk};
+use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use units::Kept;
 
-pub use crate::sampler::Piece;
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
 /// Blocks are at most this long, unless one extent alone is longer: each block is one copy to a GPU, and 32 MiB is
@@ -86,19 +85,9 @@ pub struct BatchPlan {
     pub load: Option<Load>,
     /// Loads that neither this batch nor a later one uses, by number.
     pub evicted: Vec<u64>,
-    /// Cursor of the batch's first sample.
-    pub cursor: Cursor,
-    /// Cursor behind the batch: the checkpoint once it is consumed.
-    pub next: Cursor,
-    /// The samples, in order.
-    pub positions: Vec<Position>,
-    /// Their numbers.
-    pub ids: Vec<SampleId>,
-    /// Which part of each sample's value is wanted; empty where all of each is. Where that value is the dataset's
-    /// [`plain_field`](Dataset::plain_field), nothing else of the sample is read; else the sample is read whole.
-    pub pieces: Vec<Piece>,
-    /// Where each row's samples end, as indices behind the last; empty where each sample is a row.
-    pub row_ends: Vec<u32>,
+    /// The samples, and where the batch stands in the order. Where a sample's value is the dataset's
+    /// [`plain_field`](Dataset::plain_field), only the piece that is wanted is read; else the sample is read whole.
+    pub batch: Selection,
     /// Where each sample's slices end; sample i has `slices[ends[i-1]..ends[i]]`.
     pub ends: Vec<u32>,
     /// One for each span, in the order of the samples.
@@ -140,11 +129,6 @@ impl BatchPlan {
         &self.units[start..end(index)]
     }
 
-    /// The element at which what is wanted of sample `index` begins.
-    pub fn start_of(&self, index: usize) -> u64 {
-        self.pieces.get(index).map_or(0, |piece| piece.start)
-    }
-
     /// Bytes of memory that the batch takes until it is consumed.
     pub fn block_bytes(&self) -> u64 {
         self.blocks.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes))
@@ -157,10 +141,7 @@ impl BatchPlan {
         self.unit_ends.clear();
         self.units.clear();
         self.refused = None;
-        self.positions.clear();
-        self.ids.clear();
-        self.pieces.clear();
-        self.row_ends.clear();
+        self.batch.clear();
         self.ends.clear();
         self.slices.clear();
         self.reads.clear();
@@ -186,19 +167,10 @@ struct Extent {
     at: u64,
 }
 
-/// Plans batch after batch, from a cursor on.
+/// Plans batch after batch of an order.
 pub struct Planner {
-    dataset: Arc<dyn Dataset>,
-    sampler: Arc<dyn Sampler>,
-    strided: Strided,
-    start: Cursor,
-    /// Batch of what was left of the epoch at `start`.
-    index: u64,
-    /// Where rows are made of windows of samples: it takes the place of `strided`, `start` and `index`.
-    windows: Option<Windows>,
-    rows: RowBatch,
-    /// Epoch at which planning ends.
-    last_epoch: Option<u64>,
+    order: Order,
+    walk: Walk,
     layout: Layout,
     collation: Arc<Collation>,
     /// Where samples are cut from units.
@@ -210,25 +182,12 @@ pub struct Planner {
     by_offset: Vec<u32>,
 }
 
-impl Planner {
-    /// A planner of the batches from `start` on, to the end of epoch `last_epoch - 1` (`None`: endless).
-    pub fn new(
-        dataset: Arc<dyn Dataset>,
-        sampler: Arc<dyn Sampler>,
-        strided: Strided,
-        start: Cursor,
-        last_epoch: Option<u64>,
-        layout: Layout,
-    ) -> Planner {
+impl Order {
+    /// Plans the batches from the start to the end.
+    pub(crate) fn planner(&self, layout: Layout) -> Planner {
         Planner {
-            dataset,
-            sampler,
-            strided,
-            start,
-            index: 0,
-            windows: None,
-            rows: RowBatch::default(),
-            last_epoch,
+            order: self.clone(),
+            walk: self.walk(),
             layout,
             collation: Arc::default(),
             kept: None,
@@ -239,12 +198,34 @@ impl Planner {
         }
     }
 
-    /// Plans the batches of `windows`, from its cursor to its last epoch, instead.
-    #[must_use]
-    pub fn with_windows(self, windows: Option<Windows>) -> Planner {
-        Planner { windows, ..self }
+    /// Plans the reads of `samples` samples, up to the end of a batch: for benches/plan.rs, which measures planning
+    /// alone. A loader plans on another thread, among other work.
+    #[doc(hidden)]
+    pub fn plan_ahead(&self, config: &Config, alignment: u64, read_bytes: u64, samples: u64) -> Result<Planned> {
+        let collation = Arc::new(Collation::new(config, &**self.dataset())?);
+        let layout = Layout { alignment, read_bytes, coalesce_gap: config.coalesce_gap };
+        let mut planner = self.planner(layout).with_collation(collation);
+        let (mut plan, mut planned) = (BatchPlan::default(), Planned::default());
+        while planned.samples < samples && planner.next(&mut plan) {
+            planned.samples += plan.batch.ids.len() as u64;
+            planned.reads += plan.reads.len() as u64;
+            let last = plan.reads.last().map_or(0, |read| read.offset ^ read.need);
+            planned.hash = planned.hash * 31 % 1_000_000_007 + plan.block_bytes() % 1_000_000_007 + last;
+        }
+        Ok(planned)
     }
+}
 
+/// What [`Order::plan_ahead`] planned.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Planned {
+    pub samples: u64,
+    pub reads: u64,
+    pub hash: u64,
+}
+
+impl Planner {
     /// Sets memory aside for columns of these forms; without it every value stays where it is read.
     #[must_use]
     pub fn with_collation(self, collation: Arc<Collation>) -> Planner {
@@ -265,7 +246,7 @@ impl Planner {
 
     /// The dataset.
     pub fn dataset(&self) -> &Arc<dyn Dataset> {
-        &self.dataset
+        self.order.dataset()
     }
 
     /// How bytes are laid out.
@@ -281,33 +262,18 @@ impl Planner {
     /// The epoch that the next batch belongs to, or `None` at the end.
     pub fn epoch(&mut self) -> Option<u64> {
         if let Some(held) = self.kept.as_ref().and_then(|kept| kept.held.as_ref()) {
-            return Some(held.cursor.epoch);
+            return Some(held.batch.cursor.epoch);
         }
-        if let Some(windows) = &mut self.windows {
-            return windows.epoch();
-        }
-        let left = |cursor: Cursor| self.sampler.len_of(cursor.epoch).saturating_sub(cursor.position);
-        let mut empty_epochs = 0;
-        while self.index >= self.strided.batches(left(self.start)) {
-            // An epoch without a batch (drop_last and fewer samples than a batch) is followed by more of the same.
-            empty_epochs += 1;
-            if empty_epochs > 2 {
-                return None;
-            }
-            self.start = Cursor::new(self.start.epoch.saturating_add(1), 0);
-            self.index = 0;
-        }
-        (self.last_epoch.is_none_or(|last| self.start.epoch < last)).then_some(self.start.epoch)
+        self.walk.epoch()
     }
 
     /// Plans the next batch into `plan`, or a unit that is to be read before it, whatever that held; false at the end.
     pub fn next(&mut self, plan: &mut BatchPlan) -> bool {
         plan.clear();
-        if self.epoch().is_none() {
-            return false;
-        }
         if !self.take_held(plan) {
-            self.take_samples(plan);
+            if !self.walk.next(&mut plan.batch) {
+                return false;
+            }
             self.find_units(plan);
         }
         if self.plan_load(plan) {
@@ -315,7 +281,7 @@ impl Planner {
         }
         if plan.refused.is_some() {
             // A batch without a span: nothing of it is read.
-            plan.ends.resize(plan.ids.len(), 0);
+            plan.ends.resize(plan.batch.ids.len(), 0);
             return true;
         }
         self.find_spans(plan);
@@ -332,10 +298,10 @@ impl Planner {
     /// where they are read.
     pub fn plan_one(&mut self, id: SampleId, plan: &mut BatchPlan) {
         plan.clear();
-        plan.positions.push(Position { position: 0, padding: false });
-        plan.ids.push(id);
+        plan.batch.positions.push(Position { position: 0, padding: false });
+        plan.batch.ids.push(id);
         self.spans.clear();
-        self.dataset.spans(id, &mut self.spans);
+        self.order.dataset().spans(id, &mut self.spans);
         plan.ends.push(self.spans.len() as u32);
         self.lay_out_by_itself(plan);
     }
@@ -350,8 +316,8 @@ impl Planner {
 
     /// Finds the units that the samples are cut from.
     fn find_units(&mut self, plan: &mut BatchPlan) {
-        if let (Some(kept), Some(units)) = (&mut self.kept, self.dataset.units()) {
-            kept.find(&*self.dataset, units, plan);
+        if let (Some(kept), Some(units)) = (&mut self.kept, self.order.dataset().units()) {
+            kept.find(&**self.order.dataset(), units, plan);
         }
     }
 
@@ -359,14 +325,13 @@ impl Planner {
     fn plan_load(&mut self, plan: &mut BatchPlan) -> bool {
         let Some(kept) = &mut self.kept else { return false };
         let Some(load) = kept.queue.pop_front() else { return false };
-        let batch = std::mem::take(plan);
+        let held = kept.held.insert(std::mem::take(plan));
         plan.load = Some(load);
-        (plan.cursor, plan.next) = (batch.cursor, batch.cursor);
+        (plan.batch.cursor, plan.batch.next) = (held.batch.cursor, held.batch.cursor);
         // What makes room for a unit is told with the first that needs it.
-        let batch = kept.held.insert(batch);
-        std::mem::swap(&mut plan.evicted, &mut batch.evicted);
+        std::mem::swap(&mut plan.evicted, &mut held.evicted);
         self.spans.clear();
-        if let Some(units) = self.dataset.units() {
+        if let Some(units) = self.order.dataset().units() {
             units.stored(load.unit, &mut self.spans);
         }
         self.lay_out_by_itself(plan);
@@ -381,40 +346,17 @@ impl Planner {
         self.collation = collation;
     }
 
-    /// Which samples, or pieces of samples, make the next batch. There is one.
-    fn take_samples(&mut self, plan: &mut BatchPlan) {
-        if let Some(windows) = &mut self.windows {
-            let rows = &mut self.rows;
-            windows.next(rows);
-            (plan.cursor, plan.next) = (rows.cursor, rows.next);
-            std::mem::swap(&mut plan.positions, &mut rows.positions);
-            std::mem::swap(&mut plan.ids, &mut rows.ids);
-            std::mem::swap(&mut plan.pieces, &mut rows.pieces);
-            std::mem::swap(&mut plan.row_ends, &mut rows.row_ends);
-            return;
-        }
-        let len = self.sampler.len_of(self.start.epoch);
-        self.strided.batch(self.start, len, self.index, &mut plan.positions);
-        plan.cursor = match self.index {
-            0 => self.start,
-            index => self.strided.cursor_after(self.start, len, index - 1),
-        };
-        plan.next = self.strided.cursor_after(self.start, len, self.index);
-        self.index += 1;
-        let at = |position: &Position| self.sampler.at(Cursor::new(plan.cursor.epoch, position.position));
-        plan.ids.extend(plan.positions.iter().map(at));
-    }
-
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
+        let (dataset, batch) = (self.order.dataset(), &plan.batch);
         // Bytes of an element of the value that can be read in parts.
-        let plain =
-            self.windows.as_ref().map(Windows::field).filter(|&field| self.dataset.plain_field() == Some(field));
-        let element_bytes = plain.map(|field| self.dataset.schema().fields[field].dtype.size());
-        for (index, &id) in plan.ids.iter().enumerate() {
+        let field = self.order.recipe().map(|recipe| recipe.field());
+        let plain = field.filter(|&field| dataset.plain_field() == Some(field));
+        let element_bytes = plain.map(|field| dataset.schema().fields[field].dtype.size());
+        for (index, &id) in batch.ids.iter().enumerate() {
             let first = self.spans.len();
-            self.dataset.spans(id, &mut self.spans);
-            if let (Some(bytes), Some(piece)) = (element_bytes, plan.pieces.get(index)) {
+            dataset.spans(id, &mut self.spans);
+            if let (Some(bytes), Some(piece)) = (element_bytes, batch.pieces.get(index)) {
                 narrow(&mut self.spans[first..], piece.start.saturating_mul(bytes), piece.len.saturating_mul(bytes));
             }
             plan.ends.push(self.spans.len() as u32);
@@ -511,8 +453,8 @@ impl Planner {
             plan.slices.push(Slice { span: *span, block: extent.block, at });
         }
         if gather == Gather::Target {
-            let rows = plan.row_ends.len() as u64;
-            let bytes = self.collation.target_bytes(&*self.dataset, &plan.ids, &self.spans, &plan.ends, rows);
+            let (dataset, ids, rows) = (&**self.order.dataset(), &plan.batch.ids, plan.batch.row_ends.len() as u64);
+            let bytes = self.collation.target_bytes(dataset, ids, &self.spans, &plan.ends, rows);
             if bytes > 0 {
                 plan.gather = Some(plan.blocks.len() as u32);
                 plan.blocks.push(bytes);

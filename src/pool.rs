@@ -181,7 +181,7 @@ impl Pool {
         let step = (self.arena.len() / GROWTH_STEPS).next_multiple_of(GROWTH_BYTES).max(GROWTH_BYTES);
         let range = self.backed..end.next_multiple_of(step).min(self.arena.len());
         self.arena.populate(range.clone()).map_err(|source| {
-            Error::new(ErrorKind::MemoryLimit, format!("the system has no {} bytes to give", range.len()))
+            Error::new(ErrorKind::MemoryLimit, format!("the system cannot give {} bytes of memory", range.len()))
                 .with_source(source)
                 .with_remedy("lower memory_limit, or raise the memory limit of the container")
         })?;

@@ -5,7 +5,8 @@
 //! - `dataset`, `id`: fingerprint (hexadecimal) of the dataset that has the sample, and the sample's number there;
 //! - `key`: what the dataset calls it;
 //! - `file`, `offset`, `length`: the part of the sample that could not be had, in bytes;
-//! - `kind`, `reason`: the error's [`ErrorKind`] by its name here, and the error in words;
+//! - `kind`, `reason`: the error's [`ErrorKind`] by its name here, and the error in one line;
+//! - `error`: the parts of the error: `kind`, `what`, `file`, `offset`, `cause` and `remedy`;
 //! - `epoch`, `position`: where it was met first by the loader that wrote the line;
 //! - `replaced_by`: number of the sample that took its place, if one did (in the dataset `replaced_by_dataset`, where
 //!   that is another one);
@@ -45,7 +46,7 @@ impl Quarantine {
     pub fn open(path: &Path) -> Result<Quarantine> {
         let file = File::options().append(true).create(true).open(path).map_err(|source| {
             Error::io("cannot open the quarantine file", source)
-                .with_file(path)
+                .with_path(path)
                 .with_remedy("name a file in a folder that this process may write to")
         })?;
         Ok(Quarantine { file, path: path.to_owned(), written: HashSet::new(), torn: false, told: false })
@@ -75,8 +76,8 @@ impl Quarantine {
             Err(_) if self.told => Ok(()),
             Err(source) => {
                 self.told = true;
-                Err(Error::io("the quarantine file lacks samples from here on: cannot write to", source)
-                    .with_file(&self.path)
+                Err(Error::io("cannot write: the quarantine file lacks samples from here on", source)
+                    .with_path(&self.path)
                     .with_remedy("make room on its disk; samples that fail again are tried again"))
             }
         }
@@ -107,7 +108,7 @@ impl Quarantine {
 
 /// What is written of a sample.
 #[derive(Serialize)]
-struct Line {
+struct Line<'a> {
     dataset: String,
     id: u64,
     key: String,
@@ -120,6 +121,7 @@ struct Line {
     length: u64,
     kind: String,
     reason: String,
+    error: &'a Error,
     epoch: u64,
     position: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,8 +130,8 @@ struct Line {
     replaced_by_dataset: Option<String>,
 }
 
-impl Line {
-    fn new(dataset: &dyn Dataset, epoch: u64, failed: &FailedSample) -> Line {
+impl Line<'_> {
+    fn new<'a>(dataset: &dyn Dataset, epoch: u64, failed: &'a FailedSample) -> Line<'a> {
         let FailedSample { id, position, error, replaced_by } = failed;
         let origin = dataset.origin(*id);
         let replacement = replaced_by.map(|id| dataset.origin(id));
@@ -137,7 +139,7 @@ impl Line {
         dataset.key(*id, &mut key);
         let (key, key_hex) = text(&key);
         let span = failing_span(dataset, *id, error);
-        let path = span.map(|span| dataset.files().path(span.file)).or_else(|| error.file().map(Path::to_owned));
+        let path = span.map(|span| dataset.files().path(span.file)).or_else(|| error.path().map(Path::to_owned));
         let (file, file_hex) = text(path.unwrap_or_default().as_os_str().as_bytes());
         let other_dataset = replacement.filter(|replacement| replacement.fingerprint != origin.fingerprint);
         Line {
@@ -150,7 +152,8 @@ impl Line {
             offset: span.map_or(0, |span| span.offset),
             length: span.map_or(0, |span| span.len),
             kind: format!("{:?}", error.kind()),
-            reason: error.to_string(),
+            reason: error.headline().to_string(),
+            error,
             epoch,
             position: *position,
             replaced_by: replacement.map(|replacement| replacement.id.0),
@@ -163,7 +166,7 @@ impl Line {
 fn failing_span(dataset: &dyn Dataset, id: SampleId, error: &Error) -> Option<Span> {
     let mut spans = Vec::new();
     dataset.spans(id, &mut spans);
-    let (file, offset) = (error.file()?, error.offset().unwrap_or(0));
+    let (file, offset) = (error.path()?, error.offset().unwrap_or(0));
     let is_hit = |span: &&Span| offset < span.offset + span.len && dataset.files().path(span.file) == file;
     spans.iter().find(is_hit).or(spans.first()).copied()
 }
@@ -198,7 +201,7 @@ struct Read {
 /// off; `InvalidArgument` for a sample that `dataset` does not have, and where there are lines and none of them is of
 /// `dataset`. All name the file, the line and where it starts.
 pub fn read(path: &Path, dataset: &dyn Dataset) -> Result<Vec<SampleId>> {
-    let cannot = |source| Error::io("cannot read the list of samples", source).with_file(path);
+    let cannot = |source| Error::io("cannot read the list of samples", source).with_path(path);
     let mut list = BufReader::new(File::open(path).map_err(cannot)?);
     let own = fingerprint(dataset.fingerprint());
     let (mut ids, mut others) = (BTreeSet::new(), BTreeSet::new());
@@ -210,15 +213,17 @@ pub fn read(path: &Path, dataset: &dyn Dataset) -> Result<Vec<SampleId>> {
             break;
         }
         number += 1;
-        let at = |error: Error| error.with_file(path).with_offset(offset);
+        let at = |error: Error| error.with_path(path).with_offset(offset);
         match read_line(&line).map_err(|why| at(unreadable(number, &why, &line)))? {
             None => {}
             Some((Some(other), _)) if other != own => drop(others.insert(other)),
             Some((_, id)) if id < dataset.len() => drop(ids.insert(SampleId(id))),
             Some((_, id)) => {
-                let doing = format!("line {number} names sample {id} of a dataset of {} samples, in", dataset.len());
-                let error = Error::new(ErrorKind::InvalidArgument, doing);
-                return Err(at(error.with_remedy("the list belongs to another dataset, or the dataset has changed")));
+                let what = format!("line {number} names sample {id}, and the dataset has {} samples", dataset.len());
+                let error = Error::new(ErrorKind::InvalidArgument, what);
+                return Err(at(error.with_remedy(
+                    "check that the list belongs to this dataset, and that the dataset has not changed",
+                )));
             }
         }
         offset += bytes as u64;
@@ -226,9 +231,9 @@ pub fn read(path: &Path, dataset: &dyn Dataset) -> Result<Vec<SampleId>> {
     if ids.is_empty() && !others.is_empty() {
         let named: Vec<&str> = others.iter().take(NAMED_DATASETS).map(String::as_str).collect();
         let more = if others.len() > NAMED_DATASETS { " and others" } else { "" };
-        let doing = format!("no line is of dataset {own}, but of {}{more}, in", named.join(", "));
-        return Err(Error::new(ErrorKind::InvalidArgument, doing)
-            .with_file(path)
+        let what = format!("no line is of dataset {own}; the lines are of {}{more}", named.join(", "));
+        return Err(Error::new(ErrorKind::InvalidArgument, what)
+            .with_path(path)
             .with_remedy("open the dataset as it was when the list was written, with the same options"));
     }
     Ok(ids.into_iter().collect())
@@ -250,10 +255,10 @@ fn read_line(line: &[u8]) -> Result<Option<(Option<String>, u64)>, String> {
 
 fn unreadable(number: u64, why: &str, line: &[u8]) -> Error {
     if line.ends_with(b"\n") {
-        let error = Error::new(ErrorKind::Corrupt, format!("line {number} names no sample ({why}), in"));
+        let error = Error::new(ErrorKind::Corrupt, format!("line {number} names no sample ({why})"));
         error.with_remedy("correct or remove the line")
     } else {
-        let error = Error::new(ErrorKind::Corrupt, format!("line {number}, the last, was cut off ({why}), in"));
+        let error = Error::new(ErrorKind::Corrupt, format!("line {number}, the last, was cut off ({why})"));
         error.with_remedy("remove the line")
     }
 }

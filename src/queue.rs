@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+#[cfg(test)]
 use std::time::{Duration, Instant};
 use uringload_sys::EventFd;
 
@@ -91,6 +92,7 @@ impl<T> Sender<T> {
 
     /// Declares that the sending side is about to sleep for room (true), or that it is awake (false). After `true` it
     /// must look at `is_full` and `is_closed` once more before it sleeps.
+    #[cfg(test)]
     pub fn want_room(&self, wanted: bool) {
         if wanted {
             self.shared.room.listen();
@@ -101,6 +103,7 @@ impl<T> Sender<T> {
 
     /// How to wake the sending side. Set it before `want_room(true)`, and again when the thing it sleeps in is
     /// replaced.
+    #[cfg(test)]
     pub fn set_waker(&self, waker: &Waker) {
         self.shared.room.set_waker(waker);
     }
@@ -161,6 +164,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     /// `Missing::Empty` if the time has passed, `Missing::Closed` as in `try_recv`.
+    #[cfg(test)]
     pub fn recv_timeout(&mut self, wait: Duration) -> Result<T, Missing> {
         let start = Instant::now();
         loop {

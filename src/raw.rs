@@ -4,13 +4,13 @@
 
 pub mod bus;
 
-use crate::config::{Config, Route};
+use crate::config::{Batching, Config, Cursor, Route};
 use crate::dataset::Dataset;
 use crate::engine::{self, Opened, Read};
 use crate::plan::{BatchPlan, Layout, PlannedRead, Planner, UnitLimits};
 use crate::pool::{BLOCK_ALIGNMENT, Pool};
 use crate::queue::Bell;
-use crate::sampler::{Cursor, Sampler, Strided};
+use crate::sampler::{Order, Sampler};
 use crate::stats::Stats;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl RawRate {
     }
 }
 
-/// Reads the samples of one epoch (`config.start_epoch`, in the order of `sampler`) for at most `limit`. Units that
-/// samples are cut from are read once, when the first of their samples comes.
+/// Reads the samples of one epoch (that of `config.start`, in the order of `sampler`) for at most `limit`. A unit that
+/// samples are cut from is read once, when the first of its samples comes.
 ///
 /// # Errors
 /// As building a loader; and the first read that fails.
@@ -98,13 +98,16 @@ struct Reads {
 
 impl Reads {
     fn new(dataset: &Arc<dyn Dataset>, config: &Config, sampler: &Arc<dyn Sampler>, route: &Route) -> Result<Reads> {
-        let strided = Strided::new(config.rank, config.world_size, config.batch_size, false)?;
-        let layout = Layout::new(route, config);
-        let start = Cursor::new(config.start_epoch, 0);
-        let planner =
-            Planner::new(Arc::clone(dataset), Arc::clone(sampler), strided, start, Some(start.epoch + 1), layout);
+        let whole = Config {
+            batching: Batching::Samples,
+            drop_last: false,
+            start: Cursor::new(config.start.epoch, 0),
+            epochs: Some(1),
+            ..config.clone()
+        };
+        let order = Order::new(&whole, Arc::clone(dataset), Arc::clone(sampler))?;
         let once = dataset.units().map(|_| UnitLimits { kept: usize::MAX, most: usize::MAX });
-        let planner = planner.with_units(once);
+        let planner = order.planner(Layout::new(route, config)).with_units(once);
         Ok(Reads { planner, plan: BatchPlan::default(), next: 0 })
     }
 

@@ -47,6 +47,9 @@ const PENDING_BATCHES: usize = 256;
 /// of batches wrap below it.
 const REPAIRS: u32 = 1 << 31;
 
+/// The name of the thread that runs a reactor.
+pub(crate) const THREAD: &str = "uringload-reactor";
+
 pub use failures::Failures;
 pub use pending::{Early, EarlyBlock};
 pub use units::Decoder;
@@ -233,10 +236,8 @@ impl Reactor {
     /// What backs the pool's memory, in words.
     pub fn backing(&self) -> &'static str {
         match self.pool.arena().backing() {
-            Backing::HugeTlb => "reserved huge pages",
-            Backing::Transparent => "transparent huge pages",
-            Backing::Base => "pages of the base size",
             Backing::Elsewhere => "the GPU's memory",
+            backing => backing.name(),
         }
     }
 
@@ -512,8 +513,8 @@ impl Reactor {
         Error::new(
             ErrorKind::Starved,
             format!(
-                "no memory for the next batch after {:?}: it needs {wanted} bytes, batches that were not dropped hold \
-                 {held} of {total}{lost}",
+                "no memory for the next batch after {:?}: it needs {wanted} bytes, and batches that were not dropped \
+                 hold {held} of {total}{lost}",
                 self.starvation.after()
             ),
         )
@@ -524,7 +525,7 @@ impl Reactor {
     /// Every read that the engine takes at once was given up and does not end.
     fn no_way_to_read(&self) -> Error {
         let (reads, _) = self.timeouts.abandoned();
-        Error::new(ErrorKind::Timeout, format!("{reads} reads were given up and have not ended: no more can be begun"))
+        Error::new(ErrorKind::Timeout, format!("{reads} reads were given up and have not ended, so no more can begin"))
             .with_remedy("the storage does not answer: see the kernel's log, or the server behind the mount")
     }
 
@@ -582,4 +583,10 @@ impl Reactor {
             None => Ok(()),
         }
     }
+}
+
+/// The error of a loader whose thread of this name ended without a word.
+pub(crate) fn thread_ended(name: &str) -> Error {
+    Error::new(ErrorKind::Internal, format!("thread {name} ended unexpectedly: this is a bug of uringload"))
+        .with_remedy("please report it with the message that the thread printed")
 }

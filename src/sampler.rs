@@ -2,7 +2,9 @@
 
 mod digest;
 mod feistel;
+mod id;
 mod mixed;
+mod order;
 mod random;
 mod replacement;
 mod rows;
@@ -11,6 +13,7 @@ mod shuffled;
 #[cfg(test)]
 mod statistics;
 mod strided;
+mod walk;
 mod window;
 
 use crate::Result;
@@ -18,39 +21,24 @@ use crate::config::{MIXED_SHARDS, Shuffle};
 use crate::dataset::{Dataset, SampleId};
 use std::sync::Arc;
 
+pub(crate) use digest::hash;
 pub(crate) use feistel::below;
+pub(crate) use id::{Difference, Field, Identified, OnLine};
+pub(crate) use rows::{METHODS, method_name, row_field};
 
+pub use crate::config::Cursor;
 pub use digest::{Digest, EpochDigest, epoch_digest};
+pub use id::{OrderId, Parts};
 pub use mixed::{Mixed, Stopping};
+pub use order::{Order, Selection};
 pub use random::sample_rng;
 pub use replacement::replacement;
-pub use rows::{Bucketer, Packer, Piece, RowBatch, RowPiece, Rows, SEQ_LEN_MAX, WINDOW_MAX, Windows, row_field};
+pub use rows::{BatchingId, Bucketer, Packer, Piece, RowPiece, Rows, SEQ_LEN_MAX};
 pub use shards::Sharded;
 pub use shuffled::{EpochOrder, Shuffled};
 pub use strided::{Position, Strided};
+pub use walk::Walk;
 pub use window::Windowed;
-
-/// A place in the order: the whole checkpoint of it.
-///
-/// `position` counts the samples that all ranks together have passed in this epoch, so a cursor means the same on every
-/// rank and stays valid for another world size, batch size or thread count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cursor {
-    /// Epoch, from 0.
-    pub epoch: u64,
-    /// Samples of this epoch that come before, over all ranks.
-    pub position: u64,
-    /// Rows passed, over all ranks, of the window of samples that begins at `position`: 0 unless rows are packed or
-    /// bucketed a window at a time.
-    pub rows: u64,
-}
-
-impl Cursor {
-    /// Before the sample at `position` of `epoch`.
-    pub fn new(epoch: u64, position: u64) -> Cursor {
-        Cursor { epoch, position, rows: 0 }
-    }
-}
 
 /// An order of samples: for each epoch a function of `0..len_of(epoch)` into the samples of the dataset. All but
 /// mixtures have every sample once in each epoch.
@@ -72,10 +60,13 @@ pub trait Sampler: Send + Sync + 'static {
     /// The sample at the cursor's position, which is below `len_of(cursor.epoch)`.
     fn at(&self, cursor: Cursor) -> SampleId;
 
-    /// The order in words, with everything it depends on but the dataset, on one line: a state that was saved in
-    /// another order is refused by it.
+    /// Everything that decides the order but the dataset. States store it, and a state of another order is refused;
+    /// an order of your own has an [`OrderId::custom`].
+    fn id(&self) -> OrderId;
+
+    /// The order in words, on one line, for people. Nothing stores, compares or parses it.
     fn describe(&self) -> String {
-        "an order of the caller's".into()
+        self.id().to_string()
     }
 
     /// What a state keeps of a mixture beside the cursor. `None`: the cursor is all there is.
@@ -148,7 +139,7 @@ impl Sampler for Sequential {
         SampleId(cursor.position)
     }
 
-    fn describe(&self) -> String {
-        "in the order of the dataset".into()
+    fn id(&self) -> OrderId {
+        OrderId::Sequential
     }
 }

@@ -89,7 +89,7 @@ impl Stage {
             let shared = Arc::clone(&stage.shared);
             let thread = std::thread::Builder::new().name(format!("uringload-stage-{index}"));
             stage.threads.push(thread.spawn(move || shared.run()).map_err(|source| {
-                Error::io(format!("cannot start thread {index} of {threads} that decode"), source)
+                Error::io(format!("cannot start thread {index} of {threads} to decode"), source)
                     .with_remedy("lower num_threads, or raise the limit of processes (ulimit -u)")
             })?);
         }

@@ -1,17 +1,18 @@
-//! A place in the order of a dataset, to be saved and gone on from: the checkpoint of a loader.
+//! A place in the order of a dataset, to save and to resume from: the checkpoint of a loader.
 
 mod file;
+mod identities;
 mod json;
+mod v1;
 
-use crate::config::{Batching, PackMethod};
-use crate::dataset::{Dataset, SampleId};
-use crate::sampler::{Cursor, Digest, EpochDigest, Mixer, Sampler};
+use crate::dataset::Dataset;
+use crate::sampler::{BatchingId, Cursor, Difference, EpochDigest, Identified, Mixer, OnLine, OrderId, Sampler};
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// The version of the JSON that this library writes, and the only one that it understands. It goes up when a state
-/// cannot be read any more, or would mean another place; fields may be added within a version.
-pub const VERSION: u64 = 1;
+/// The version of the JSON that this library writes. It also reads version 1. The version goes up when a field changes
+/// its meaning or a new one must not be ignored; other fields may be added within a version.
+pub const VERSION: u64 = 2;
 
 /// Where a loader stands, and everything that must be the same for the place to mean the same samples.
 ///
@@ -39,10 +40,10 @@ pub const VERSION: u64 = 1;
 pub struct State {
     /// The dataset that the place is in.
     pub dataset: Identity,
-    /// The order, as [`Sampler::describe`] has it.
-    pub order: String,
-    /// What decides which samples make a row, where a row is not a sample. Matters only within a window of rows.
-    pub batching: Option<String>,
+    /// The order.
+    pub order: Saved<OrderId>,
+    /// How samples become rows. Matters only within a window of rows.
+    pub batching: Saved<BatchingId>,
     /// The place.
     pub cursor: Cursor,
     /// Positions in the cursor's epoch.
@@ -78,6 +79,26 @@ impl Identity {
             samples: dataset.len(),
             files: dataset.files().len() as u64,
             bytes: dataset.bytes(),
+        }
+    }
+}
+
+/// What a state knows an order or a batching by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Saved<Id> {
+    /// Its identity.
+    Id(Id),
+    /// The sentence that a state of version 1 has instead. A loader that resumes the state saves the identity.
+    V1(String),
+}
+
+/// In words, on one line.
+impl<Id: fmt::Display> fmt::Display for Saved<Id> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Saved::Id(id) => id.fmt(f),
+            Saved::V1(sentence) => OnLine(sentence).fmt(f),
         }
     }
 }
@@ -129,22 +150,29 @@ impl State {
                  sizes or order of files differ"
             ));
         }
-        Err(mismatch(format!("the state is of another dataset: {}", differences.join("; ")))
-            .with_remedy("open the dataset that it was saved with; a program may start at the bare cursor, unchecked"))
+        Err(mismatch(format!("the state is of another dataset: {}", differences.join("; "))).with_remedy(
+            "open the dataset that it was saved with; a program can also start at the cursor alone, which is not \
+                 checked",
+        ))
     }
 
     /// Whether `sampler` has the order that the state was saved in, and the place that it stands at.
     ///
     /// # Errors
-    /// `StateMismatch`, with both orders.
+    /// `StateMismatch`, with both orders and what differs.
     pub fn check_order(&self, sampler: &dyn Sampler) -> Result<()> {
-        let order = sampler.describe();
-        if self.order != order {
-            return Err(mismatch(format!(
-                "the state was saved in another order: {:?} in the state, {order:?} here",
-                self.order
-            ))
-            .with_remedy("give the shuffle and the seed that it was saved with"));
+        let here = sampler.id();
+        let another = |differing| mismatch(format!("the state was saved in another order: {differing}"));
+        match &self.order {
+            Saved::Id(saved) if *saved == here => {}
+            Saved::V1(sentence) if v1::is_order(sentence, &here) => {}
+            Saved::V1(sentence) => return Err(another(quoted(sentence, &v1::order(&here))).with_remedy(OTHER_ORDER)),
+            Saved::Id(saved) => {
+                let differences = saved.differences(&here);
+                let is_version = matches!(&differences[..], [Difference { name: "version", .. }]);
+                let remedy = if is_version { OTHER_VERSION } else { OTHER_ORDER };
+                return Err(another(both(saved, &here, &differences)).with_remedy(remedy));
+            }
         }
         let Cursor { epoch, position, .. } = self.cursor;
         let length = sampler.len_of(epoch);
@@ -152,7 +180,16 @@ impl State {
             return Err(mismatch(format!(
                 "the state stands at position {position} of epoch {epoch}, which has {length} positions here"
             ))
-            .with_remedy("go on with the mixture that it was saved with"));
+            .with_remedy("use the mixture that it was saved with"));
+        }
+        // Epochs of a mixture whose weights change, and of a caller's order, may differ in length.
+        let may_vary = self.mixer.is_some() || matches!(here, OrderId::Custom { .. });
+        if self.length != length && !may_vary {
+            return Err(mismatch(format!(
+                "the state was saved in another order: epoch {epoch} has {} positions in the state, {length} here",
+                self.length
+            ))
+            .with_remedy("give an order over the samples that it was saved with"));
         }
         Ok(())
     }
@@ -160,21 +197,34 @@ impl State {
     /// Whether rows are made as they were when the state was saved; any way will do unless it stands within a window.
     ///
     /// # Errors
-    /// `StateMismatch`, with both ways.
-    pub fn check_batching(&self, batching: &Batching) -> Result<()> {
-        let batching = describe(batching);
-        if self.cursor.rows == 0 || self.batching == batching {
-            return Ok(());
-        }
-        let named = |batching: &Option<String>| batching.clone().unwrap_or_else(|| "samples".into());
-        Err(mismatch(format!(
-            "the state stands {} rows into a window of other rows: {:?} in the state, {:?} here",
-            self.cursor.rows,
-            named(&self.batching),
-            named(&batching)
+    /// `StateMismatch`, with both ways and what differs.
+    pub fn check_batching(&self, here: &BatchingId) -> Result<()> {
+        let differing = match &self.batching {
+            _ if self.cursor.rows == 0 => return Ok(()),
+            Saved::Id(saved) if saved == here => return Ok(()),
+            Saved::Id(saved) => both(saved, here, &saved.differences(here)),
+            Saved::V1(sentence) if *sentence == v1::batching(here) => return Ok(()),
+            Saved::V1(sentence) => quoted(sentence, &v1::batching(here)),
+        };
+        let rows = self.cursor.rows;
+        Err(mismatch(format!("the state stands {rows} rows into a window of other rows: {differing}")).with_remedy(
+            "pack or bucket as before, or seek the state to its position, which repeats those rows' samples",
         ))
-        .with_remedy("pack or bucket as before, or seek the state to its position, which repeats those rows' samples"))
     }
+}
+
+const OTHER_ORDER: &str = "use the shuffle and the seed that it was saved with";
+const OTHER_VERSION: &str =
+    "the algorithm of this order has changed: resume with the version of the library or program that saved it";
+
+/// Two identities: in words, then each field that differs.
+fn both(saved: &impl fmt::Display, here: &impl fmt::Display, differences: &[Difference]) -> String {
+    let differences: Vec<String> = differences.iter().map(Difference::to_string).collect();
+    format!("{} ({})", quoted(&saved.to_string(), &here.to_string()), differences.join("; "))
+}
+
+fn quoted(saved: &str, here: &str) -> String {
+    format!("\"{}\" in the state, \"{}\" here", OnLine(saved), OnLine(here))
 }
 
 /// In words, on one line.
@@ -186,36 +236,10 @@ impl fmt::Display for State {
             write!(f, " and {rows} rows")?;
         }
         let Identity { format, fingerprint, samples, .. } = &self.dataset;
-        // An order may be a caller's text; Debug keeps it on this line.
-        write!(f, ", in the order {:?} of {samples} samples ({format:?} {fingerprint:016x})", self.order)
+        write!(f, ", in the order \"{}\" of {samples} samples ({format:?} {fingerprint:016x})", self.order)
     }
 }
 
-fn mismatch(doing: String) -> Error {
-    Error::new(ErrorKind::StateMismatch, doing)
-}
-
-/// What decides which samples make a row, on a short line; `None` where each sample is one.
-pub(crate) fn describe(batching: &Batching) -> Option<String> {
-    match batching {
-        Batching::Samples => None,
-        Batching::Packed(packing) => {
-            let method = match packing.method {
-                PackMethod::FirstFit => "first fit",
-                PackMethod::BestFit => "best fit",
-                PackMethod::Concat => "concat",
-            };
-            Some(format!("packed, {method}, rows of {}, windows of {}", packing.seq_len, packing.window))
-        }
-        Batching::Buckets(buckets) => {
-            // Any number of boundaries must fit, so a digest stands for them.
-            let mut digest = Digest::default();
-            let boundaries = buckets.boundaries.iter().copied().chain([u64::MAX]);
-            for (index, (boundary, &size)) in boundaries.zip(&buckets.batch_sizes).enumerate() {
-                digest.add(index as u64, SampleId(boundary), size);
-            }
-            let (count, window) = (buckets.batch_sizes.len(), buckets.window);
-            Some(format!("{count} buckets ({:016x}), windows of {window}", digest.sum))
-        }
-    }
+fn mismatch(what: String) -> Error {
+    Error::new(ErrorKind::StateMismatch, what)
 }

@@ -57,8 +57,8 @@ impl From<Tokens> for Transform {
     }
 }
 
-fn refused(doing: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy)
+fn refused(what: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy)
 }
 
 /// Memory for `count` values of `bytes` bytes.
@@ -66,8 +66,8 @@ fn zeroed(count: usize, bytes: usize) -> Result<Vec<u8>> {
     let mut memory = Vec::new();
     let all = count.checked_mul(bytes).filter(|&all| memory.try_reserve_exact(all).is_ok());
     let Some(all) = all else {
-        let doing = format!("no memory for {count} values of {bytes} bytes");
-        return Err(Error::new(ErrorKind::MemoryLimit, doing).with_remedy("make smaller batches"));
+        let what = format!("there is no memory for {count} values of {bytes} bytes");
+        return Err(Error::new(ErrorKind::MemoryLimit, what).with_remedy("make smaller batches"));
     };
     memory.resize(all, 0);
     Ok(memory)

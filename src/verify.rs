@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use uringload_core::internal::Distinct;
 
 /// Who is told while a dataset is verified.
 pub trait Watch: Sync {
@@ -32,7 +33,7 @@ pub trait Watch: Sync {
 pub struct Finding {
     /// What, in which file, at which byte, and what to do about it.
     pub error: Error,
-    /// The samples that fail with this very error; `None` for what was not found by reading samples.
+    /// The samples that fail with this error; `None` for what was not found by reading samples.
     pub samples: Option<Samples>,
 }
 
@@ -108,16 +109,15 @@ const BATCH_BYTES: u64 = 64 << 20;
 /// and does the [`checks`](Dataset::checks) that its format declares. Of `config` the means of reading count (engine,
 /// memory, timeout); order, batches and what becomes of errors are its own affair.
 ///
-/// A dataset that is to be verified whatever shards it lacks is opened so that it takes them
-/// ([`BadShards::FailSamples`](crate::dataset::BadShards::FailSamples),
-/// [`Damaged::Keep`](crate::dataset::Damaged::Keep)).
+/// To verify a dataset whatever shards it lacks, open it so that it takes them (`allow_bad_shards` of MDS and LitData,
+/// `keep_damaged` of tar, TFRecord and lines).
 ///
 /// # Errors
 /// As building a loader, and what ends one. What is bad in the dataset is no error but a [`Finding`].
 pub fn verify(dataset: &Arc<dyn Dataset>, config: &Config, watch: &dyn Watch) -> Result<Summary> {
     let mut run = Run { dataset, watch, summary: Summary::default(), faults: HashSet::new(), open: None };
     for error in dataset.faults() {
-        run.faults.insert(error.to_string());
+        run.faults.insert(Distinct(error.clone()));
         run.found(&Finding { error, samples: None });
     }
     run.summary.is_complete = run.samples(config)? && run.checks();
@@ -129,9 +129,9 @@ struct Run<'a> {
     watch: &'a dyn Watch,
     summary: Summary,
     /// What was told before: samples that fail for it are counted, and it is not told again.
-    faults: HashSet<String>,
-    /// Of the last sample that failed, and its error in words: more may fail alike.
-    open: Option<(String, Finding)>,
+    faults: HashSet<Distinct>,
+    /// Of the last sample that failed, and its error: more may fail alike.
+    open: Option<(Distinct, Finding)>,
 }
 
 impl Run<'_> {
@@ -163,7 +163,7 @@ impl Run<'_> {
         let mut loader = match Loader::builder(Arc::clone(self.dataset)).config(config).build() {
             Ok(loader) => loader,
             // None of the files can be opened.
-            Err(error) if error.file().is_some() => {
+            Err(error) if error.path().is_some() => {
                 self.summary.samples_lost = self.dataset.len();
                 if self.faults.is_empty() {
                     self.found(&Finding { error, samples: None });
@@ -199,16 +199,16 @@ impl Run<'_> {
     }
 
     fn failed(&mut self, FailedSample { id, error, .. }: &FailedSample) {
-        let words = error.to_string();
+        let fault = Distinct(error.clone());
         match &mut self.open {
-            _ if self.faults.contains(&words) => {}
-            Some((open, Finding { samples: Some(samples), .. })) if *open == words => samples.count += 1,
+            _ if self.faults.contains(&fault) => {}
+            Some((open, Finding { samples: Some(samples), .. })) if *open == fault => samples.count += 1,
             _ => {
                 self.tell_open();
                 let mut key = Vec::new();
                 self.dataset.key(*id, &mut key);
                 let samples = Some(Samples { first: *id, key, count: 1 });
-                self.open = Some((words, Finding { error: self.placed(error, *id), samples }));
+                self.open = Some((fault, Finding { error: self.placed(error, *id), samples }));
             }
         }
     }
@@ -217,9 +217,9 @@ impl Run<'_> {
     fn placed(&self, error: &Error, id: SampleId) -> Error {
         let mut spans: Vec<Span> = Vec::new();
         self.dataset.spans(id, &mut spans);
-        match (error.file(), spans.first()) {
+        match (error.path(), spans.first()) {
             (None, Some(span)) => {
-                error.clone().with_file(self.dataset.files().path(span.file)).with_offset(span.offset)
+                error.clone().with_path(self.dataset.files().path(span.file)).with_offset(span.offset)
             }
             _ => error.clone(),
         }

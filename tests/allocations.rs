@@ -1,5 +1,7 @@
 //! In steady state a loader allocates by the batch and never by the read or the sample: four times the reads, the same
 //! number of allocations.
+//!
+//! A binary of its own, because its allocator counts what the whole process allocates.
 
 mod common;
 
@@ -15,7 +17,7 @@ use uringload::ErrorKind;
 use uringload::config::{Batching, Buckets, Collate, Config, PackMethod, Packing, PadValue, Padding, Shuffle};
 use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
 use uringload::loader::Loader;
-use uringload::sampler::{Cursor, RowBatch, Sampler, Sequential, Strided, Windows};
+use uringload::sampler::{Order, Selection, Sequential};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -126,20 +128,20 @@ fn allocates_by_batch(dataset: &Arc<dyn Dataset>, more: More, collate: Collate) 
     }
 }
 
-/// Windows of rows are made in memory that is there from the windows before them.
-fn windows_allocate_nothing() {
+/// Batches, and the windows that rows are made of, are made in the memory of those before them.
+fn walks_allocate_nothing() {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     (0..5000).for_each(|number| assert!(files.push(b"x", number * number % 3001).is_some()));
     let dataset: Arc<dyn Dataset> = Arc::new(Folder::from_files(files));
-    let sampler: Arc<dyn Sampler> = Arc::new(Sequential::new(dataset.len()));
+    let sampler = Arc::new(Sequential::new(dataset.len()));
     let packed = |method| {
         let packing = Packing { method, seq_len: 2048, window: 1000, pad: PadValue::default() };
         Batching::Packed(packing)
     };
     let buckets = Buckets { boundaries: vec![500, 1000], batch_sizes: vec![8, 4, 2], window: 1000 };
     let methods = [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat].map(packed);
-    for batching in methods.into_iter().chain([Batching::Buckets(buckets)]) {
+    for batching in methods.into_iter().chain([Batching::Buckets(buckets), Batching::Samples]) {
         for drop_last in [false, true] {
             let config = Config {
                 batching: batching.clone(),
@@ -147,17 +149,17 @@ fn windows_allocate_nothing() {
                 epochs: None,
                 shuffle: Shuffle::Full,
                 drop_last,
+                rank: 1,
+                world_size: 3,
                 ..Config::default()
             };
-            let strided = Strided::new(1, 3, config.batch_size, drop_last).expect("sizes");
-            let windows = Windows::new(&config, &dataset, &sampler, strided, Cursor::default());
-            let mut windows = windows.expect("they work").expect("rows");
-            let mut batch = RowBatch::default();
+            let order = Order::new(&config, Arc::clone(&dataset), sampler.clone()).expect("an order");
+            let (mut walk, mut batch) = (order.walk(), Selection::default());
             // The windows of all epochs are of the same samples; their rows and batches differ.
             let mut epoch = |number| {
                 let before = ALLOCATIONS.load(Ordering::Relaxed);
-                while windows.epoch() == Some(number) {
-                    windows.next(&mut batch);
+                while walk.epoch() == Some(number) {
+                    walk.next(&mut batch);
                 }
                 ALLOCATIONS.load(Ordering::Relaxed) - before
             };
@@ -171,11 +173,11 @@ fn windows_allocate_nothing() {
 #[test]
 fn allocations_are_by_batch_and_not_by_read() {
     within(BOUND, || {
-        windows_allocate_nothing();
+        walks_allocate_nothing();
         let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         write_file(&root.path().join("records"), 3000 * 4096).expect("a file");
         let records = |record_bytes| -> Arc<dyn Dataset> {
-            let options = RecordOptions { record_bytes, ..RecordOptions::default() };
+            let options = RecordOptions::new().record_bytes(record_bytes);
             Arc::new(Records::open(&[root.path()], &options).expect("records"))
         };
         allocates_by_batch(&records(4096), More::BatchSize, Collate::Auto);

@@ -1,5 +1,7 @@
 //! A hundred million samples, and a thousand million: nothing grows with their number, and no place is far away. Times
 //! are printed, and bounded so loosely that a busy machine passes.
+//!
+//! A binary of its own, because it measures the memory of the whole process.
 
 mod common;
 
@@ -10,12 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::State;
+use uringload::config::Config;
 use uringload::dataset::{
-    DType, Dataset, Field, FileId, FileTable, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span, Value,
+    DType, Dataset, Field, FileId, FileTable, Index, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span,
+    Value,
 };
 use uringload::loader::Loader;
-use uringload::plan::{BatchPlan, Layout, Planner};
-use uringload::sampler::{Cursor, Strided, for_dataset};
+use uringload::sampler::{Cursor, Order, Selection, for_dataset};
 use uringload::state::Identity;
 
 /// How much longer than on a quiet machine, and optimised, a time may be.
@@ -55,7 +58,7 @@ fn a_hundred_million_records_begin_at_once() {
     const RECORD_BYTES: u64 = 4096;
     let Some(root) = hole(RECORDS * RECORD_BYTES, "a hundred million records") else { return };
     let before = resident_bytes();
-    let options = RecordOptions { record_bytes: RECORD_BYTES, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(RECORD_BYTES);
     let begin = Instant::now();
     let dataset: Arc<dyn Dataset> = Arc::new(Records::open(&[root.path()], &options).expect("records"));
     let opened = begin.elapsed();
@@ -79,14 +82,12 @@ fn a_hundred_million_records_begin_at_once() {
     assert!(state.to_json().len() <= 1000);
     // What was read of the hole was nothing, but pages of it may have stayed.
     let file = File::open(root.path().join("hole")).expect("the hole");
-    uringload::sys::file::evict(file.as_fd()).expect("pages of a file can be given back");
+    uringload_sys::file::evict(file.as_fd()).expect("pages of a file can be given back");
 }
 
 /// A dataset that is as long as one likes: sixteen bytes of a file for each sample.
 struct Long {
-    files: FileTable,
-    schema: Schema,
-    len: u64,
+    index: Index,
 }
 
 const FILE_BYTES: u64 = 1 << 30;
@@ -97,25 +98,15 @@ impl Long {
         files.push_root(root);
         files.push(b"hole", FILE_BYTES).expect("a table has room");
         let field = Field { name: "data".into(), dtype: DType::U8, shape: Shape::Fixed(vec![16]) };
-        Long { files, schema: Schema { fields: vec![field] }, len }
+        let mut index = Index::new("long", files, Schema { fields: vec![field] }, len);
+        index.bytes = 16 * len;
+        Long { index }
     }
 }
 
 impl Dataset for Long {
-    fn files(&self) -> &FileTable {
-        &self.files
-    }
-
-    fn format(&self) -> &'static str {
-        "long"
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
+    fn index(&self) -> &Index {
+        &self.index
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
@@ -129,10 +120,6 @@ impl Dataset for Long {
 
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         out.extend(id.0.to_string().bytes());
-    }
-
-    fn bytes(&self) -> u64 {
-        16 * self.len
     }
 
     fn largest(&self, count: u64) -> u64 {
@@ -164,23 +151,22 @@ fn a_state_is_small_quick_and_seeks_anywhere() {
     assert!(text.len() <= 1000, "{text}");
     report("saving", begin.elapsed() / 101, Duration::from_micros(50));
 
-    // From text to the plan of the batch that comes next: what a loader does before it can read.
+    // From text to the samples of the batch that comes next: what a loader does before it can plan its reads.
     let begin = Instant::now();
     let state = State::from_json(&text).expect("a state");
     let sampler = for_dataset(&*dataset, true.into(), 5).expect("an order");
     state.check_dataset(&Identity::of(&*dataset)).expect("this dataset");
     state.check_order(&*sampler).expect("this order");
-    let strided = Strided::new(1, 8, 64, false).expect("a rank");
-    let layout = Layout { alignment: 512, read_bytes: 512 << 10, coalesce_gap: 0 };
-    let mut planner = Planner::new(Arc::clone(&dataset), sampler, strided, state.cursor(), None, layout);
-    let mut plan = BatchPlan::default();
-    assert!(planner.next(&mut plan));
+    let config = Config { rank: 1, world_size: 8, start: state.cursor(), ..Config::default() };
+    let order = Order::new(&config, Arc::clone(&dataset), sampler).expect("an order");
+    let mut batch = Selection::default();
+    assert!(order.walk().next(&mut batch));
     report("loading a state and seeking to it", begin.elapsed(), Duration::from_millis(1));
 
     let begin = Instant::now();
     let mut resumed = builder().resume(&state).build().expect("a loader");
     let first = resumed.next().expect("a batch").expect("no error");
     println!("and with threads, rings, memory and reads: {:?} to the first batch", begin.elapsed());
-    assert_eq!((first.cursor, &first.ids), (state.cursor(), &plan.ids));
+    assert_eq!((first.cursor, &first.ids), (state.cursor(), &batch.ids));
     assert_eq!(loader.next().expect("a batch").expect("no error").ids, first.ids);
 }

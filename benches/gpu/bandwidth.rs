@@ -180,7 +180,7 @@ fn images<'a>(gpu: &'a Gpu, memory: &'a Memory, tables: &'a Tables) -> Vec<Candi
     let pixels = u64::from(OUTPUT * OUTPUT * 3);
     let candidate = |name, table: &'a Table, read: u64, written: u64, (pixel, channels_last)| {
         let (scale, bias) = ([0.017_124_75, 0.017_507, 0.017_429_2, 0.0], [-2.117_904, -2.035_714, -1.804_444, 0.0]);
-        let images = Images { pixel, channels: 3, height: OUTPUT, width: OUTPUT, channels_last, scale, bias };
+        let images = Images::new(pixel, 3, (OUTPUT, OUTPUT)).channels_last(channels_last).scaled(scale, bias);
         let launch =
             move || gpu.kernels.images(&gpu.stream, (&table.0, table.1.clone()), &memory.from, &memory.to, &images);
         Candidate { name, bytes: read + written, launch: Box::new(launch), rates: Vec::new() }
@@ -214,7 +214,7 @@ fn others<'a>(gpu: &'a Gpu, memory: &'a Memory, tables: &'a Tables) -> Outcome<V
         gpu.kernels.pad(&gpu.stream, (&rows.0, rows.1.clone()), from, to, row)
     };
     let (table, count) = &tables.tokens;
-    let wanted = Tokens { stored: TokenType::U16, seq_len: SEQ_LEN, pad_id: 0, ignore: -100 };
+    let wanted = Tokens::new(TokenType::U16, SEQ_LEN);
     let half = (count * SEQ_LEN * 8) as usize;
     let (ids, labels) = (part(to, 0, half)?, part(to, half, half)?);
     let tokens =

@@ -41,7 +41,7 @@ pub fn works(folder: &Path, is_tiny: bool) -> Outcome<Vec<Work>> {
 /// The work of pictures.
 pub fn records(folder: &Path) -> Outcome<Arc<dyn Dataset>> {
     let shape = vec![224, 224, 3];
-    let options = RecordOptions { record_bytes: RECORD_BYTES, shape, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(RECORD_BYTES).shape(shape);
     Ok(Arc::new(Records::open(&[folder.join("records/records.bin")], &options)?))
 }
 

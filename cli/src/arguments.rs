@@ -4,13 +4,13 @@ mod chosen;
 mod device;
 mod failing;
 mod format;
-mod lines;
 mod pack;
 mod rows;
 mod verify;
 
 use super::failure::EXIT_CODES;
 use super::units::{parse_bytes, parse_len, parse_millis, parse_seconds};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -20,8 +20,7 @@ use uringload::config::{Config, EngineChoice, IoChoice, Part, Shuffle};
 pub use chosen::Chosen;
 pub use device::Devices;
 pub use failing::{Failing, OnErrorName};
-pub use format::{Format, FormatName, MissingName, TokenType};
-pub use lines::LineArguments;
+pub use format::Format;
 pub use pack::Pack;
 pub use rows::Rows;
 pub use verify::Verify;
@@ -158,11 +157,11 @@ pub struct Index {
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// What the files are: tar, tfrecord, jsonl, csv or text [default: what they show; else tar].
-    #[arg(long)]
-    pub format: Option<FormatName>,
+    #[arg(long, value_parser = PossibleValuesParser::new(format::names(|format| format.has_sidecars)))]
+    pub format: Option<String>,
     /// What stands between the fields of csv: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
-    #[arg(long, value_name = "CHAR", value_parser = lines::parse_delimiter)]
-    pub delimiter: Option<u8>,
+    #[arg(long, value_name = "CHAR")]
+    pub delimiter: Option<String>,
     /// Where indexes go whose file's own folder takes none.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub index_cache: Option<PathBuf>,

@@ -149,7 +149,7 @@ impl<'a> Runner<'a> {
             Config { epochs, ..ranks.apply(config(&options.order, &options.means, &options.rows, &options.failing)) };
         let simulated = options.means.engine == EngineName::Sim;
         if simulated && !options.compare.is_empty() {
-            let error = Error::new(ErrorKind::InvalidArgument, "a simulated disk compares with nothing");
+            let error = Error::new(ErrorKind::InvalidArgument, "a simulated disk cannot be compared");
             return Err(error.with_remedy("leave out --compare").into());
         }
         let dataset = &self.data.dataset;
@@ -222,7 +222,7 @@ impl<'a> Runner<'a> {
             Err(error) if !is_of_a_sample(error.kind()) => Err(error.into()),
             Err(error) => {
                 // The loader will meet the same sample, and knows what is to become of it.
-                eprintln_quietly(&format!("uringload: no raw read to compare with: {error}"));
+                eprintln_quietly(&format!("uringload: no raw read to compare with: {}", error.headline()));
                 Ok(None)
             }
         }
@@ -258,7 +258,7 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Res
         Some(path) if path == Path::new("-") => json,
         Some(path) => {
             saved = fs::write(path, json)
-                .map_err(|source| Failure::Loader(Error::io("cannot write the JSON to", source).with_file(path)));
+                .map_err(|source| Failure::Loader(Error::io("cannot write the JSON", source).with_path(path)));
             table::of(outcome)
         }
         None => table::of(outcome),

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use uringload::dataset::{Dataset, FileId};
-use uringload::sys;
 use uringload::{Error, Result};
+use uringload_sys as sys;
 
 /// How the page cache was emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub fn empty(dataset: &dyn Dataset) -> Result<Emptied> {
         // some filesystems; then clean pages leave all the same.
         let _ = file.sync_data();
         sys::file::evict(file.as_fd())
-            .map_err(|source| Error::io("cannot evict the file from the page cache", source).with_file(&path))?;
+            .map_err(|source| Error::io("cannot evict the file from the page cache", source).with_path(&path))?;
     }
     Ok(Emptied::Files)
 }

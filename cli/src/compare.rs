@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use uringload::config::{Config, EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, FileId, SampleId, Span};
 use uringload::sampler::{Cursor, Sampler};
-use uringload::sys::file::Mapping;
 use uringload::sys::system;
 use uringload::{Error, Result};
+use uringload_sys::file::Mapping;
 
 /// Numbers of threads to try; the one with the best rate stands for the way.
 const THREADS: [usize; 4] = [2, 4, 8, 16];
@@ -169,7 +169,7 @@ impl Work<'_> {
                 let read = open.file(self.dataset, span.file).and_then(|()| open.read(span, self.way));
                 read.map_err(|source| {
                     let path = self.dataset.files().path(span.file);
-                    Error::io("cannot read", source).with_file(path).with_offset(span.offset)
+                    Error::io("cannot read", source).with_path(path).with_offset(span.offset)
                 })?;
                 bytes += span.len;
             }

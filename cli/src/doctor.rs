@@ -4,7 +4,7 @@ mod gpu;
 
 use super::Done;
 use super::arguments::Doctor;
-use super::data::Data;
+use super::data;
 use super::facts;
 use super::failure::{Exit, Failure};
 use super::units;
@@ -13,22 +13,24 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 use uringload::config::{Cause, Fallback, Route};
+use uringload::dataset::{Dataset, Options};
 use uringload::gds::{self, Facts, Link, LinkState, Place};
 use uringload::loader::Loader;
-use uringload::sys::{ring, system};
+use uringload_sys::{ring, system};
 
 /// Looks at everything and prints a line or an object for each.
 pub fn run(options: &Doctor) -> Done {
     let mut findings = vec![kernel(), io_uring(), confinement(), locked_memory(), open_files(), huge_pages()];
     let (mut route, mut disk, mut chain_place) = (None, None, None);
     if !options.paths.is_empty() {
-        let data = Data::open(&options.paths, &super::arguments::Format::folder())?;
-        let place = facts::place(&*data.dataset);
+        let dataset = data::open(&options.paths, &Options::new().format("folder"))?;
+        let place = facts::place(&*dataset);
         findings.extend(judge_place(place.as_ref()));
         disk = place.and_then(|place| place.device);
-        chain_place = Some(facts::chain_place(&*data.dataset));
-        let (finding, found) = open_route(&data)?;
+        chain_place = Some(facts::chain_place(&*dataset));
+        let (finding, found) = open_route(dataset)?;
         findings.push(finding);
         route = Some(found);
     }
@@ -109,12 +111,7 @@ fn io_uring() -> Finding {
 
 /// What could deny io_uring. Whether it does is said by `io_uring`; these are for the search for the cause.
 fn confinement() -> Finding {
-    let seccomp = match system::seccomp() {
-        Some(system::Seccomp::Off) => "no seccomp",
-        Some(system::Seccomp::Strict) => "seccomp in strict mode",
-        Some(system::Seccomp::Filter) => "a seccomp filter, as in containers",
-        None => "seccomp unknown",
-    };
+    let seccomp = system::seccomp().map_or("seccomp unknown", system::Seccomp::name);
     let sysctl = match system::io_uring_disabled() {
         Some(0) => "kernel.io_uring_disabled = 0".to_owned(),
         Some(1) => "kernel.io_uring_disabled = 1 (root and kernel.io_uring_group only)".to_owned(),
@@ -219,8 +216,8 @@ fn judge_place(place: Option<&facts::Place>) -> Vec<Finding> {
 }
 
 /// Opens a loader as `bench` would, which is the only proof that all of the above comes together.
-fn open_route(data: &Data) -> Result<(Finding, Route), Failure> {
-    let loader = Loader::builder(data.dataset.clone()).batch_size(1).build()?;
+fn open_route(dataset: Arc<dyn Dataset>) -> Result<(Finding, Route), Failure> {
+    let loader = Loader::builder(dataset).batch_size(1).build()?;
     let route = loader.route();
     let steps: Vec<&Fallback> = route.fallbacks.iter().filter(|step| step.is_degraded()).collect();
     let finding = if steps.is_empty() {

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use uringload::dataset::{Dataset, FileId};
 use uringload::gds;
-use uringload::sys::block::{BlockDevice, BlockKind};
-use uringload::sys::file::{DirectAlignment, direct_alignment, file_system};
+use uringload_sys::block::BlockDevice;
+use uringload_sys::file::{DirectAlignment, direct_alignment, file_system};
 
 /// The filesystem and device that a file lies on.
 pub struct Place {
@@ -48,13 +48,7 @@ impl fmt::Display for Place {
 /// A device in a line: its name, what it is made of, and its queue.
 pub fn describe(device: &BlockDevice) -> String {
     let queue = &device.queue;
-    let kind = match device.kind {
-        BlockKind::Disk => "disk",
-        BlockKind::Mapper => "device mapper",
-        BlockKind::Raid => "RAID",
-        BlockKind::Loop => "file as a device",
-        BlockKind::Memory => "memory as a device",
-    };
+    let kind = device.kind.name();
     let mut line = format!("{} ({kind}", device.name);
     if device.members.is_empty() {
         let (queues, requests, kib) = (queue.hardware_queues, queue.requests, queue.request_bytes >> 10);

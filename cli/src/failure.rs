@@ -49,12 +49,12 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// One line on stderr; nothing if the reader of stdout has gone, who wants no more.
+    /// On stderr: a line for the error and one for each remedy; nothing if the reader of stdout has gone.
     pub fn report(&self) {
         let mut stderr = io::stderr().lock();
         // With stderr closed as well there is nobody left to tell.
         let _ = match self {
-            Failure::Loader(error) => writeln!(stderr, "uringload: {error}"),
+            Failure::Loader(error) => writeln!(stderr, "uringload: {}", told(error)),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Failure::Output(error) => writeln!(stderr, "uringload: cannot write the output: {error}"),
         };
@@ -68,6 +68,17 @@ impl Failure {
             _ => 1,
         })
     }
+}
+
+/// An error for a terminal: a line, and below it the remedies.
+pub fn told(error: &Error) -> String {
+    format!("{}{}", error.headline(), help(error))
+}
+
+/// The remedies of an error, each on an indented line of its own.
+pub fn help(error: &Error) -> String {
+    // Behind the headline only remedies begin a line: no part of an error can hold a newline.
+    error.to_string().lines().skip(1).map(|line| format!("\n  {line}")).collect()
 }
 
 impl From<Error> for Failure {

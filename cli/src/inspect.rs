@@ -2,7 +2,7 @@
 
 use super::Done;
 use super::arguments::Inspect;
-use super::data::Data;
+use super::data;
 use super::facts;
 use super::failure::Exit;
 use super::layout::{Chunks, Layout, wanted_bytes};
@@ -16,9 +16,10 @@ use uringload::dataset::{Dataset, SampleId, Shape, Span};
 /// Opens the dataset and describes it; reads no sample.
 pub fn run(options: &Inspect) -> Done {
     let start = Instant::now();
-    let data = Data::open(&options.paths, &options.format)?;
+    let dataset = data::open(&options.paths, &options.format.0)?;
+    let dataset = &*dataset;
     let opening = start.elapsed();
-    let text = if options.json { format!("{:#}\n", as_json(&data)) } else { as_text(&data, opening) };
+    let text = if options.json { format!("{:#}\n", as_json(dataset)) } else { as_text(dataset, opening) };
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()?;
@@ -34,29 +35,28 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(data: &Data) -> Sizes {
+    fn of(dataset: &dyn Dataset) -> Sizes {
         let mut spans: Vec<Span> = Vec::new();
         let size = |id| {
             let id = SampleId(id);
-            if data.dataset.units().is_some() {
-                return wanted_bytes(&*data.dataset, id);
+            if dataset.units().is_some() {
+                return wanted_bytes(dataset, id);
             }
             spans.clear();
-            data.dataset.spans(id, &mut spans);
+            dataset.spans(id, &mut spans);
             spans.iter().map(|span| span.len).sum::<u64>()
         };
         // Samples of fixed shape have one size: a few billion records need not be looked at one by one.
-        let fixed = data.dataset.schema().fields.iter().all(|field| matches!(field.shape, Shape::Fixed(_)));
-        let mut sizes: Vec<u64> = (0..if fixed { 1 } else { data.dataset.len() }).map(size).collect();
+        let fixed = dataset.schema().fields.iter().all(|field| matches!(field.shape, Shape::Fixed(_)));
+        let mut sizes: Vec<u64> = (0..if fixed { 1 } else { dataset.len() }).map(size).collect();
         sizes.sort_unstable();
         let at = |share: f64| sizes.get(((sizes.len() - 1) as f64 * share).round() as usize).copied().unwrap_or(0);
         Sizes { least: at(0.0), median: at(0.5), p99: at(0.99), most: at(1.0) }
     }
 }
 
-fn as_text(data: &Data, opening: Duration) -> String {
-    let dataset = &data.dataset;
-    let sizes = Sizes::of(data);
+fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
+    let (index, sizes) = (dataset.index(), Sizes::of(dataset));
     let of = |bytes: u64| units::bytes(bytes as f64);
     let mut out = String::new();
     let mut row = |name: &str, value: String| {
@@ -68,39 +68,39 @@ fn as_text(data: &Data, opening: Duration) -> String {
     row("bytes", format!("{} ({})", of(dataset.bytes()), units::count(dataset.bytes())));
     let Sizes { least, median, p99, most } = sizes;
     row("sample size", format!("least {}, median {}, p99 {}, most {}", of(least), of(median), of(p99), of(most)));
-    for (index, field) in dataset.schema().fields.iter().enumerate() {
-        let stored = data.encodings.get(index).map_or_else(String::new, |encoding| format!(" ({encoding})"));
-        let lacking = match data.lacking(index) {
+    for (number, field) in index.schema.fields.iter().enumerate() {
+        let stored = index.encodings.get(number).map_or_else(String::new, |stored| format!(" ({})", stored.words));
+        let lacking = match index.lacking.get(number).copied().unwrap_or(0) {
             0 => String::new(),
             lacking => format!(", lacking in {} samples", units::count(lacking)),
         };
         row("column", format!("{}: {} {}{stored}{lacking}", field.name, field.dtype, shape(&field.shape)));
     }
-    if let Some((least, most)) = shard_sizes(&**dataset) {
+    if let Some((least, most)) = shard_sizes(dataset) {
         let shards = units::count(dataset.shards().len() as u64);
         row("shards", format!("{shards} of {} to {} samples", units::count(least), units::count(most)));
     }
-    if let Some(Chunks { count, stored, decoded, largest_stored, largest_decoded }) = Chunks::of(&**dataset) {
+    if let Some(Chunks { count, stored, decoded, largest_stored, largest_decoded }) = Chunks::of(dataset) {
         let (count, stored, decoded) = (units::count(count.into()), of(stored), of(decoded));
         row("units", format!("{count}, each decoded as a whole: {stored} stored, {decoded} decoded"));
         row("largest unit", format!("{} stored, {} decoded", of(largest_stored), of(largest_decoded)));
     }
-    let layout = Layout::of(&**dataset);
+    let layout = Layout::of(dataset);
     row("layout", layout.to_string());
-    if data.classes() > 0 {
-        row("classes", units::count(data.classes() as u64));
+    if !index.classes.is_empty() {
+        row("classes", units::count(index.classes.len() as u64));
     }
     for root in dataset.files().roots() {
         row("root", root.path.display().to_string());
     }
-    for skipped in data.skipped() {
+    for skipped in &index.left_out {
         let first = skipped.first.display();
         row("left out", format!("{} {}, the first {first}", units::count(skipped.count), skipped.reason.describe()));
     }
-    if data.dropped_tokens() > 0 {
-        row("in no window", format!("{} tokens", units::count(data.dropped_tokens())));
+    if index.dropped_elements > 0 {
+        row("in no window", format!("{} tokens", units::count(index.dropped_elements)));
     }
-    if let Some(place) = facts::place(&**dataset) {
+    if let Some(place) = facts::place(dataset) {
         row("filesystem", place.to_string());
     }
     row("fingerprint", format!("{:016x}", dataset.fingerprint()));
@@ -108,19 +108,18 @@ fn as_text(data: &Data, opening: Duration) -> String {
     out
 }
 
-fn as_json(data: &Data) -> Value {
-    let dataset = &data.dataset;
-    let sizes = Sizes::of(data);
+fn as_json(dataset: &dyn Dataset) -> Value {
+    let (index, sizes) = (dataset.index(), Sizes::of(dataset));
     let column = |(number, field): (usize, &uringload::dataset::Field)| {
         let shape = match &field.shape {
             Shape::Fixed(shape) => json!(shape),
             Shape::Ragged => Value::Null,
         };
-        let encoding = data.encodings.get(number);
+        let encoding = index.encodings.get(number).map(|encoding| &encoding.words);
         json!({ "name": field.name, "dtype": field.dtype.name(), "shape": shape, "encoding": encoding })
     };
-    let layout = Layout::of(&**dataset);
-    let chunks = Chunks::of(&**dataset).map(|chunks| {
+    let layout = Layout::of(dataset);
+    let chunks = Chunks::of(dataset).map(|chunks| {
         json!({
             "count": chunks.count,
             "stored_bytes": chunks.stored,
@@ -150,10 +149,10 @@ fn as_json(data: &Data) -> Value {
         "payload_alignment": layout.payload_alignment,
         "read_alignment": layout.read_alignment,
         "read_amplification": layout.amplification,
-        "classes": data.classes(),
+        "classes": index.classes.len(),
         "roots": dataset.files().roots().iter().map(|root| root.path.to_string_lossy()).collect::<Vec<_>>(),
-        "left_out": data.skipped().iter().map(skipped).collect::<Vec<_>>(),
-        "dropped_tokens": data.dropped_tokens(),
+        "left_out": index.left_out.iter().map(skipped).collect::<Vec<_>>(),
+        "dropped_tokens": index.dropped_elements,
         "fingerprint": format!("{:016x}", dataset.fingerprint()),
     })
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use std::io::{BufWriter, Write};
+use uringload::Error;
 use uringload::batch::{Batch, Data as Column, FailedSample};
 use uringload::config::{Config, OnError};
 use uringload::dataset::SampleId;
@@ -66,7 +67,7 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     columns: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    error: Option<Error>,
 }
 
 impl Line {
@@ -78,7 +79,8 @@ impl Line {
             Ok(key) => (key, None),
             Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), Some(hex(error.as_bytes()))),
         };
-        let (label, class) = data.label(id).unzip();
+        let (label, class) = data.dataset.label(id).unzip();
+        let class = class.map(|class| class.to_string_lossy().into_owned());
         Line { index: id.0, key, key_hex, label, class, padding: false, columns: None, error: None }
     }
 
@@ -96,7 +98,7 @@ fn write_batch(out: &mut impl Write, data: &Data, batch: &Batch, digest: Option<
         Line { padding, columns, ..Line::new(data, id) }.write(out)?;
     }
     for FailedSample { id, error, .. } in &batch.failed {
-        Line { error: Some(error.to_string()), ..Line::new(data, *id) }.write(out)?;
+        Line { error: Some(error.clone()), ..Line::new(data, *id) }.write(out)?;
     }
     Ok(batch.failed.len())
 }

@@ -4,7 +4,6 @@
 mod arguments;
 mod bench;
 mod cold;
-mod columnar;
 mod compare;
 mod consume;
 mod cufile;

@@ -1,8 +1,8 @@
 //! `uringload pack`: writes a dataset as WebDataset shards, and says what came of it.
 
 use super::Done;
-use super::arguments::{Format, MissingName, OnErrorName, Pack as Options};
-use super::data::Data;
+use super::arguments::{OnErrorName, Pack as Options};
+use super::data;
 use super::failure::{Exit, Failure};
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::units;
@@ -12,7 +12,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::dataset::Dataset;
 use uringload::pack::{Pack, PackProgress, PackReport};
 use uringload::{Error, ErrorKind};
 
@@ -22,13 +24,12 @@ pub fn run(options: &Options) -> Done {
     let interrupt = Interrupt::install();
     check_apart(options)?;
     // Samples that lack a field are packed without it.
-    let format = Format { missing: MissingName::Empty, ..options.format.under(&options.failing) };
-    let data = Data::open(&options.paths, &format)?;
-    for skipped in data.skipped() {
+    let dataset = data::open(&options.paths, &options.format.under(&options.failing).prefer("missing", "empty"))?;
+    for skipped in &dataset.index().left_out {
         let (count, first) = (units::count(skipped.count), skipped.first.display());
         eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.reason.describe()));
     }
-    let pack = Pack::new(data.dataset.clone(), &options.folder, options.options())?;
+    let pack = Pack::new(Arc::clone(&dataset), &options.folder, options.options())?;
     let progress = Progress::new(start);
     let report = pack.run(&|done| {
         progress.tell(done);
@@ -37,12 +38,12 @@ pub fn run(options: &Options) -> Done {
     drop(progress);
     let report = report?;
     if options.failing.on_error == OnErrorName::Warn {
-        report.errors.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out: {error}")));
+        report.errors.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out: {}", error.headline())));
     }
     let time = start.elapsed();
     let text = match options.json {
-        true => format!("{:#}\n", as_json(&data, &pack, &report, time)),
-        false => as_text(&data, &pack, &report, time),
+        true => format!("{:#}\n", as_json(&*dataset, &pack, &report, time)),
+        false => as_text(&*dataset, &pack, &report, time),
     };
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -62,8 +63,8 @@ fn check_apart(options: &Options) -> Result<(), Failure> {
     match options.paths.iter().map(AsRef::as_ref).find(is_around) {
         None => Ok(()),
         Some(path) => {
-            let doing = format!("the shards would lie within the source {path:?}, in");
-            let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(&options.folder);
+            let what = format!("the shards would lie within the source {path:?}");
+            let error = Error::new(ErrorKind::InvalidArgument, what).with_path(&options.folder);
             Err(error.with_remedy("name a folder apart from the source").into())
         }
     }
@@ -74,7 +75,7 @@ fn overhead(report: &PackReport, bytes: u64) -> f64 {
     if report.payload_bytes == 0 { 0.0 } else { bytes as f64 / report.payload_bytes as f64 }
 }
 
-fn as_text(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> String {
+fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Duration) -> String {
     let count = units::count;
     let of = |bytes: u64| units::bytes(bytes as f64);
     let mut out = String::new();
@@ -82,7 +83,6 @@ fn as_text(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Str
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{name:<14} {value}");
     };
-    let dataset = &data.dataset;
     row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
     let planned = pack.own_shards().count() as u64;
     let kept = match report.shards_kept {
@@ -122,7 +122,7 @@ fn as_text(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Str
     );
     if report.failed > 0 {
         row("left out", format!("{} samples", count(report.failed)));
-        report.errors.iter().take(ERRORS_SHOWN).for_each(|error| row("", error.to_string()));
+        report.errors.iter().take(ERRORS_SHOWN).for_each(|error| row("", error.headline().to_string()));
     }
     out
 }
@@ -130,7 +130,7 @@ fn as_text(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Str
 /// Errors that the table has; the report has more, and a quarantine file all.
 const ERRORS_SHOWN: usize = 5;
 
-fn as_json(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Value {
+fn as_json(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Duration) -> Value {
     let shard = |(number, range): (u64, &std::ops::Range<u64>)| {
         let path = pack.path(number);
         let name = path.file_name().map(|name| name.to_string_lossy());
@@ -138,9 +138,9 @@ fn as_json(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Val
     };
     json!({
         "version": 1,
-        "format": data.dataset.format(),
-        "fingerprint": format!("{:016x}", data.dataset.fingerprint()),
-        "source_samples": data.dataset.len(),
+        "format": dataset.format(),
+        "fingerprint": format!("{:016x}", dataset.fingerprint()),
+        "source_samples": dataset.len(),
         "folder": pack.folder().to_string_lossy(),
         "part": pack.part().to_string(),
         "shards_planned": pack.shards().len(),
@@ -156,7 +156,7 @@ fn as_json(data: &Data, pack: &Pack, report: &PackReport, time: Duration) -> Val
         "bytes_written": report.bytes_written,
         "padding_share": overhead(report, report.padding_bytes),
         "failed": report.failed,
-        "errors": report.errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "errors": report.errors,
         "interrupted": report.is_interrupted,
         "seconds": time.as_secs_f64(),
         "plan": (0..).zip(pack.shards()).map(shard).collect::<Vec<_>>(),

@@ -24,7 +24,7 @@ pub fn man(out: Option<&Path>) -> Done {
         return print(&page);
     };
     clap_mangen::generate_to(Arguments::command(), out)
-        .map_err(|source| Failure::Loader(Error::io("cannot write the man pages to", source).with_file(out)))?;
+        .map_err(|source| Failure::Loader(Error::io("cannot write the man pages", source).with_path(out)))?;
     Ok(Exit::Done)
 }
 

@@ -60,8 +60,8 @@ fn find(order: &Order, variable: impl Fn(&str) -> Option<OsString>) -> Result<Ra
             (None, None) => (format!("{rank_name} and {size_name}"), rank, size),
         };
         if rank >= world_size {
-            let doing = format!("rank {rank} is not below the world size {world_size} (from {from})");
-            return Err(refused(doing));
+            let what = format!("rank {rank} is not below the world size {world_size} (from {from})");
+            return Err(refused(what));
         }
         return Ok(Ranks { rank, world_size, source: (world_size > 1).then_some(from) });
     }
@@ -74,11 +74,11 @@ fn number(name: &str, value: &OsString) -> Result<u64, Failure> {
 }
 
 fn half(set: &str, unset: &str) -> Failure {
-    refused(format!("the variable {set} is set and {unset} is not: the rank cannot be told"))
+    refused(format!("the variable {set} is set and {unset} is not, so the rank is unknown"))
 }
 
-fn refused(doing: String) -> Failure {
-    let error = Error::new(ErrorKind::InvalidArgument, doing);
+fn refused(what: String) -> Failure {
+    let error = Error::new(ErrorKind::InvalidArgument, what);
     Failure::Loader(error.with_remedy("give --rank and --world-size, or set both variables or none"))
 }
 

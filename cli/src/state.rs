@@ -2,7 +2,7 @@
 
 use super::Done;
 use super::arguments::{Checkpoint, Seek, SeekTo, Show, StateCommand};
-use super::data::Data;
+use super::data;
 use super::failure::{Exit, Failure};
 use super::interrupt::eprintln_quietly;
 use super::units::{bytes, count};
@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
 use std::path::Path;
 use uringload::loader::Builder;
-use uringload::sampler::Cursor;
-use uringload::state::Identity;
+use uringload::sampler::{BatchingId, Cursor};
+use uringload::state::{Identity, Saved};
 use uringload::{Error, ErrorKind, State};
 
 /// Runs a command on a state.
@@ -59,8 +59,8 @@ fn show(options: &Show) -> Done {
     let state = load(&options.file)?;
     let mut out = table(&state);
     if !options.paths.is_empty() {
-        let data = Data::open(&options.paths, &options.format)?;
-        state.check_dataset(&Identity::of(&*data.dataset))?;
+        let dataset = data::open(&options.paths, &options.format.0)?;
+        state.check_dataset(&Identity::of(&*dataset))?;
         out += "checked       it is of this dataset\n";
     }
     print(&out)
@@ -75,11 +75,10 @@ fn table(state: &State) -> String {
     let Cursor { epoch, position, rows } = state.cursor();
     let share = 100.0 * position as f64 / state.length as f64;
     row("place", format!("epoch {epoch}, position {} of {} ({share:.1} %)", count(position), count(state.length)));
-    // Both may be a caller's text: what is not printable is escaped.
-    row("order", state.order.escape_debug().to_string());
-    if let Some(batching) = &state.batching {
+    row("order", state.order.to_string());
+    if state.batching != Saved::Id(BatchingId::Samples) {
         let within = if rows > 0 { format!(", {} rows into a window", count(rows)) } else { String::new() };
-        row("rows", batching.escape_debug().to_string() + &within);
+        row("rows", format!("{}{within}", state.batching));
     }
     let Identity { format, fingerprint, samples, files, bytes: size } = &state.dataset;
     let of = format!("{} of {} samples in {} files", format.escape_debug(), count(*samples), count(*files));
@@ -129,15 +128,15 @@ fn target(state: &State, to: &SeekTo) -> Result<Cursor, Failure> {
         }
     };
     if cursor.position > state.length {
-        let doing = format!("there is no position {} in an epoch of {}", cursor.position, state.length);
-        return Err(refused(doing, "give a position of the epoch"));
+        let what = format!("there is no position {} in an epoch of {}", cursor.position, state.length);
+        return Err(refused(what, "give a position of the epoch"));
     }
     if let Some(mixer) = &state.mixer
         && cursor.epoch == mixer.epoch
         && cursor.position < mixer.since
     {
-        let doing = format!("before position {} of epoch {} the mixture had other weights", mixer.since, mixer.epoch);
-        return Err(refused(doing, "seek to a position behind it, or take a state from before"));
+        let what = format!("before position {} of epoch {} the mixture had other weights", mixer.since, mixer.epoch);
+        return Err(refused(what, "seek to a position behind it, or take a state from before"));
     }
     Ok(cursor)
 }
@@ -154,19 +153,19 @@ fn further(state: &State, samples: i64) -> Result<Cursor, Failure> {
         Some(Cursor::new(epoch, position))
     });
     let Some(cursor) = cursor else {
-        let doing =
+        let what =
             format!("{samples:+} samples from here is before the first sample or behind all that can be counted");
-        return Err(refused(doing, "give fewer samples"));
+        return Err(refused(what, "give fewer samples"));
     };
     if cursor.epoch != epoch && state.mixer.is_some() {
-        let doing = "epochs of a mixture whose weights were changed differ in length".to_owned();
-        return Err(refused(doing, "give --epoch and --position"));
+        let what = "epochs of a mixture whose weights were changed differ in length".to_owned();
+        return Err(refused(what, "give --epoch and --position"));
     }
     Ok(cursor)
 }
 
-fn refused(doing: String, remedy: &'static str) -> Failure {
-    Failure::Loader(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy))
+fn refused(what: String, remedy: &'static str) -> Failure {
+    Failure::Loader(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy))
 }
 
 fn print(text: &str) -> Done {

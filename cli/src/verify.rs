@@ -5,7 +5,6 @@ mod open;
 
 use super::Done;
 use super::arguments::Verify;
-use super::data::Data;
 use super::failure::Exit;
 use super::interrupt::Interrupt;
 use super::units;
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Instant;
 use uringload::config::Config;
+use uringload::dataset::Dataset;
 use uringload::verify::{Finding, Summary, Watch, verify};
 
 /// Opens what can be opened of the dataset, and verifies it.
@@ -28,13 +28,13 @@ pub fn run(options: &Verify) -> Done {
         let before = summary.findings;
         let mut config = Config { timeout: options.timeout, ..Config::default() };
         options.means.apply(&mut config);
-        summary = verify(&data.dataset, &config, &console)?;
+        summary = verify(data, &config, &console)?;
         summary.findings += before;
     }
     let findings = console.finish()?;
     let text = match options.json {
-        true => format!("{:#}\n", as_json(data.as_ref(), &summary, findings)),
-        false => as_text(data.as_ref(), &summary, start),
+        true => format!("{:#}\n", as_json(data.as_deref(), &summary, findings)),
+        false => as_text(data.as_deref(), &summary, start),
     };
     console::print(&text)?;
     Ok(match () {
@@ -44,14 +44,14 @@ pub fn run(options: &Verify) -> Done {
     })
 }
 
-fn as_text(data: Option<&Data>, summary: &Summary, start: Instant) -> String {
+fn as_text(data: Option<&dyn Dataset>, summary: &Summary, start: Instant) -> String {
     let count = units::count;
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _ = match data {
         None => write!(out, "nothing could be opened"),
         Some(data) => {
-            let (format, files) = (data.dataset.format(), count(data.dataset.files().len() as u64));
+            let (format, files) = (data.format(), count(data.files().len() as u64));
             let (samples, bytes) = (count(summary.samples), units::bytes(summary.sample_bytes as f64));
             write!(out, "{format}: {files} files, {samples} good samples of {bytes}")
         }
@@ -65,25 +65,25 @@ fn as_text(data: Option<&Data>, summary: &Summary, start: Instant) -> String {
     }
     let cut = if summary.is_complete { "" } else { "; it was not looked at to the end" };
     let _ = writeln!(out, "; {} findings in {}{cut}", count(summary.findings), units::time(start.elapsed()));
-    for skipped in data.map(Data::skipped).unwrap_or_default() {
+    for skipped in data.map_or(&[][..], |data| &data.index().left_out) {
         let (reason, first) = (skipped.reason.describe(), skipped.first.display());
         let _ = writeln!(out, "left out: {} {reason}, the first {first}", count(skipped.count));
     }
     out
 }
 
-fn as_json(data: Option<&Data>, summary: &Summary, findings: Vec<Value>) -> Value {
+fn as_json(data: Option<&dyn Dataset>, summary: &Summary, findings: Vec<Value>) -> Value {
     let not_checked = summary.not_checked.iter().map(|unknown| {
         json!({ "algorithm": unknown.algorithm, "count": unknown.count, "first": unknown.first.to_string_lossy() })
     });
-    let left_out = data.map(Data::skipped).unwrap_or_default().iter().map(|skipped| {
+    let left_out = data.map_or(&[][..], |data| &data.index().left_out).iter().map(|skipped| {
         json!({
             "what": skipped.reason.describe(), "count": skipped.count, "first": skipped.first.to_string_lossy(),
         })
     });
     json!({
-        "format": data.map(|data| data.dataset.format()),
-        "files": data.map_or(0, |data| data.dataset.files().len()),
+        "format": data.map(|data| data.format()),
+        "files": data.map_or(0, |data| data.files().len()),
         "samples": summary.samples,
         "samples_lost": summary.samples_lost,
         "bytes": summary.sample_bytes,

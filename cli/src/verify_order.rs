@@ -10,12 +10,12 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::config::Config;
 use uringload::dataset::{Dataset, SampleId};
-use uringload::plan::{BatchPlan, Layout, Planner};
-use uringload::sampler::{Cursor, Digest, Sampler, Strided, epoch_digest};
+use uringload::sampler::{Cursor, Digest, Order, Sampler, Selection, Walk, epoch_digest};
 use uringload::{Error, ErrorKind};
 
-/// Ranks that are played at most: each has a planner of its own.
+/// Most ranks that are played: each walks the order by itself.
 const RANKS_MAX: u64 = 1 << 16;
 
 /// Ranks, where nobody says how many.
@@ -26,9 +26,9 @@ pub fn run(options: &VerifyOrder) -> Done {
     let start = Instant::now();
     let order = &options.order;
     if order.rank.is_some() {
-        return Err(refused("--rank is of no use: all ranks are played".into()));
+        return Err(refused("--rank cannot be used: all ranks are played".into()));
     }
-    let data = Data::choose(&options.paths, &options.format, &options.chosen)?;
+    let data = Data::choose(&options.paths, &options.format.0, &options.chosen)?;
     let config = ordered(order);
     let sampler = data.sampler(&config, &options.chosen)?;
     let world = |ranks, batch_size| World { ranks, batch_size, drop_last: order.drop_last };
@@ -53,15 +53,6 @@ struct World {
     ranks: u64,
     batch_size: u64,
     drop_last: bool,
-}
-
-impl World {
-    fn strided(&self, rank: u64) -> Result<Strided, Failure> {
-        if self.ranks > RANKS_MAX {
-            return Err(refused(format!("{} ranks are more than can be played ({RANKS_MAX})", self.ranks)));
-        }
-        Ok(Strided::new(rank, self.ranks, self.batch_size, self.drop_last)?)
-    }
 }
 
 /// What is to be proved of which epoch.
@@ -110,10 +101,10 @@ impl Play {
     /// Plays everything, or says what is wrong first.
     fn prove(&self) -> Result<Proof, Failure> {
         let start = Cursor::new(self.epoch, 0);
-        let strided = self.first.strided(0)?;
+        let order = self.order(self.first, 0)?;
         let len = self.sampler.len_of(self.epoch);
-        let batches = strided.batches(len);
-        let stop = (batches > 1).then(|| strided.cursor_after(start, len, batches / 2 - 1));
+        let batches = order.strided().batches(len);
+        let stop = (batches > 1).then(|| order.strided().cursor_after(start, len, batches / 2 - 1));
         let mut followers = vec![Follower::new(self.second, start, Turns::new(self, self.second, start)?)];
         if let Some(stop) = stop {
             followers.push(Follower::new(self.second, stop, Turns::new(self, self.second, stop)?));
@@ -122,6 +113,17 @@ impl Play {
         let Follower { position, digest, padding, .. } = followers[0];
         let second = self.passed(self.second, position, digest, padding)?;
         Ok(Proof { first, second, stop })
+    }
+
+    /// The order of one rank, in the epoch that is played.
+    fn order(&self, world: World, rank: u64) -> Result<Order, Failure> {
+        let World { ranks, batch_size, drop_last } = world;
+        if ranks > RANKS_MAX {
+            return Err(refused(format!("{ranks} ranks are more than can be played ({RANKS_MAX})")));
+        }
+        let start = Cursor::new(self.epoch, 0);
+        let config = Config { rank, world_size: ranks, batch_size, drop_last, start, ..Config::default() };
+        Ok(Order::new(&config, Arc::clone(&self.dataset), Arc::clone(&self.sampler))?)
     }
 
     /// Walks along the samples of the first ranks, each of which must be the next one and come for the first time; the
@@ -325,8 +327,8 @@ impl<I: Iterator<Item = Result<Step, Failure>>> Follower<I> {
 
 /// The samples of all ranks in turn, which is their global order.
 struct Turns {
-    planners: Vec<Planner>,
-    plans: Vec<BatchPlan>,
+    walks: Vec<Walk>,
+    batches: Vec<Selection>,
     /// Sample of each rank's batch, and rank, that comes next.
     place: usize,
     rank: usize,
@@ -334,40 +336,31 @@ struct Turns {
 
 impl Turns {
     fn new(play: &Play, world: World, start: Cursor) -> Result<Turns, Failure> {
-        let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0 };
-        let end = Some(play.epoch.saturating_add(1));
         // An error of the arguments comes before memory is taken for so many ranks.
-        let _ = world.strided(0)?;
-        let planner = |rank| {
-            let (dataset, sampler) = (Arc::clone(&play.dataset), Arc::clone(&play.sampler));
-            Ok(Planner::new(dataset, sampler, world.strided(rank)?, start, end, layout))
-        };
-        let planners = (0..world.ranks).map(planner).collect::<Result<Vec<_>, Failure>>()?;
-        let plans = planners.iter().map(|_| BatchPlan::default()).collect();
-        Ok(Turns { planners, plans, place: 0, rank: 0 })
+        let _ = play.order(world, 0)?;
+        let walk = |rank| Ok(play.order(world, rank)?.at(start).walk());
+        let walks = (0..world.ranks).map(walk).collect::<Result<Vec<_>, Failure>>()?;
+        let batches = walks.iter().map(|_| Selection::default()).collect();
+        Ok(Turns { walks, batches, place: 0, rank: 0 })
     }
 
-    /// Plans the next batch of each rank: as many samples on each, at the same place. False at the end.
-    fn plan(&mut self) -> Result<bool, Failure> {
-        let planned = self
-            .planners
-            .iter_mut()
-            .zip(&mut self.plans)
-            .filter_map(|(planner, plan)| planner.next(plan).then_some(()));
-        let planned = planned.count();
-        if planned != 0 && planned != self.plans.len() {
-            return Err(broken(format!("{planned} of {} ranks have a batch more", self.plans.len())));
+    /// Takes the next batch of each rank: as many samples on each, at the same place. False at the end.
+    fn step(&mut self) -> Result<bool, Failure> {
+        let taken = self.walks.iter_mut().zip(&mut self.batches).map(|(walk, batch)| walk.next(batch));
+        let taken = taken.filter(|&is_there| is_there).count();
+        if taken != 0 && taken != self.batches.len() {
+            return Err(broken(format!("{taken} of {} ranks have a batch more", self.batches.len())));
         }
-        let first = &self.plans[0];
-        for (rank, plan) in self.plans.iter().enumerate() {
-            if (plan.cursor, plan.next, plan.ids.len()) != (first.cursor, first.next, first.ids.len()) {
-                let (here, there) = (plan.ids.len(), first.ids.len());
-                let at = (plan.cursor.position, first.cursor.position);
+        let first = &self.batches[0];
+        for (rank, batch) in self.batches.iter().enumerate() {
+            if (batch.cursor, batch.next, batch.ids.len()) != (first.cursor, first.next, first.ids.len()) {
+                let (here, there) = (batch.ids.len(), first.ids.len());
+                let at = (batch.cursor.position, first.cursor.position);
                 return Err(broken(format!("rank {rank} has {here} samples in its batch, rank 0 {there}, at {at:?}")));
             }
         }
         (self.place, self.rank) = (0, 0);
-        Ok(planned != 0)
+        Ok(taken != 0)
     }
 }
 
@@ -375,20 +368,20 @@ impl Iterator for Turns {
     type Item = Result<Step, Failure>;
 
     fn next(&mut self) -> Option<Result<Step, Failure>> {
-        if self.rank == self.plans.len() {
+        if self.rank == self.batches.len() {
             (self.place, self.rank) = (self.place + 1, 0);
         }
-        while self.place >= self.plans[0].ids.len() {
-            match self.plan() {
+        while self.place >= self.batches[0].ids.len() {
+            match self.step() {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => return Some(Err(error)),
             }
         }
-        let (plan, rank) = (&self.plans[self.rank], self.rank as u64);
+        let (batch, rank) = (&self.batches[self.rank], self.rank as u64);
         self.rank += 1;
-        let position = plan.positions[self.place];
-        Some(Ok(Step { rank, position: position.position, id: plan.ids[self.place], padding: position.padding }))
+        let position = batch.positions[self.place];
+        Some(Ok(Step { rank, position: position.position, id: batch.ids[self.place], padding: position.padding }))
     }
 }
 
@@ -445,8 +438,8 @@ fn broken(what: String) -> Failure {
     Failure::Loader(error.with_remedy("this is a bug of uringload: please report it"))
 }
 
-fn refused(doing: String) -> Failure {
-    Failure::Loader(Error::new(ErrorKind::InvalidArgument, doing))
+fn refused(what: String) -> Failure {
+    Failure::Loader(Error::new(ErrorKind::InvalidArgument, what))
 }
 
 #[cfg(test)]
@@ -454,6 +447,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
     use uringload::dataset::{FileTable, RecordOptions, Records};
+    use uringload::sampler::OrderId;
 
     const LEN: u64 = 1000;
 
@@ -461,7 +455,7 @@ mod tests {
         let mut files = FileTable::new();
         files.push_root("/anywhere");
         files.push(b"records", LEN).unwrap();
-        let options = RecordOptions { record_bytes: 1, ..RecordOptions::default() };
+        let options = RecordOptions::new().record_bytes(1);
         let dataset = Arc::new(Records::from_files(files, &options).unwrap());
         Play { dataset, sampler, repeats: false, epoch: 2, first, second }
     }
@@ -479,6 +473,9 @@ mod tests {
             }
             fn at(&self, cursor: Cursor) -> SampleId {
                 SampleId(self.0(cursor.position, self.1.fetch_add(1, Ordering::Relaxed)))
+            }
+            fn id(&self) -> OrderId {
+                OrderId::custom("broken", 1, &[])
             }
         }
         match play(Arc::new(Broken(at, AtomicU64::new(0))), world(8, 16), world(3, 16)).prove() {

@@ -1,7 +1,10 @@
-//! What went wrong: what was being done, to which file, at which byte, what to do about it, and the cause.
+//! What went wrong: a kind for programs, and for people a sentence, the file, the byte, the cause and a remedy.
 
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::hash::{Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,13 +17,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// An argument or a combination of arguments that cannot work.
     InvalidArgument,
-    /// A file or folder is not there (any more).
+    /// A file or folder does not exist (any more).
     NotFound,
     /// The system refuses to let this process read a file or folder.
     PermissionDenied,
     /// There is no sample where samples were expected.
     Empty,
-    /// A path that is neither a file nor a folder of the kind that is wanted.
+    /// A path leads to something other than the file or folder that is wanted.
     WrongFileType,
     /// A file is shorter than its index says, or its last record is incomplete.
     Truncated,
@@ -30,9 +33,9 @@ pub enum ErrorKind {
     MemoryLimit,
     /// The consumer holds so many batches that no memory is left to read the next one into.
     Starved,
-    /// An engine or mode that was asked for by name cannot be had here.
+    /// An engine or mode that was asked for by name is not available here.
     Unavailable,
-    /// A read, or what comes behind it, took longer than the timeout allows.
+    /// A read, or a step after it, took longer than the timeout allows.
     Timeout,
     /// More samples failed than `max_failures` allows.
     TooManyFailures,
@@ -40,40 +43,49 @@ pub enum ErrorKind {
     StateMismatch,
     /// The system failed to read: what the disk or the file system reported.
     Io,
-    /// A GPU failed, or its driver did.
+    /// A GPU or its driver failed.
     Device,
-    /// A thread of the loader ended without being asked to: a bug of this library.
+    /// A thread of the loader ended unexpectedly: a bug of this library.
     Internal,
 }
 
-/// An error of this library. Its `Display` is one line: what was being done, the file, the offset, the cause, the
-/// remedy.
+/// An error of this library.
+///
+/// `Display` is `PATH:OFFSET: what: cause`, without the parts that are not known, and a line `help: remedy` for each
+/// remedy. No part can add a line or steer a terminal: such characters are escaped. [`headline`](Error::headline) is
+/// the first line alone.
+///
+/// The text includes the cause, so `std::error::Error::source` returns none: a reporter that walks the chain would
+/// print it twice. Programs get it from [`cause`](Error::cause).
+///
+/// An error whose cause is another [`Error`] takes the path, the offset and the remedy that it lacks from there.
 ///
 /// Cheap to clone: a failed read may be the error of several samples.
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
+#[error("{}{}", self.headline(), Help(self))]
 pub struct Error(Arc<Inner>);
 
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
-    doing: Cow<'static, str>,
-    file: Option<PathBuf>,
+    what: Cow<'static, str>,
+    path: Option<PathBuf>,
     offset: Option<u64>,
     remedy: Option<Cow<'static, str>>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    /// Whether it stands beside the batches of a loader, and in the place of none.
+    /// Whether it comes in addition to the batches of a loader and takes the place of none.
     beside: bool,
 }
 
 impl Error {
-    /// An error of `kind` that arose while `doing` (a phrase such as "cannot open the folder").
-    pub fn new(kind: ErrorKind, doing: impl Into<Cow<'static, str>>) -> Error {
-        let doing = doing.into();
-        Error(Arc::new(Inner { kind, doing, file: None, offset: None, remedy: None, source: None, beside: false }))
+    /// An error of `kind`: `what` went wrong, as a statement that needs no file name ("the header is cut short").
+    pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Error {
+        let what = what.into();
+        Error(Arc::new(Inner { kind, what, path: None, offset: None, remedy: None, source: None, beside: false }))
     }
 
-    /// An error of the system; the kind is told from the cause.
-    pub fn io(doing: impl Into<Cow<'static, str>>, source: std::io::Error) -> Error {
+    /// An error of the system, whose kind follows from the cause.
+    pub fn io(what: impl Into<Cow<'static, str>>, source: std::io::Error) -> Error {
         let kind = match source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
@@ -81,31 +93,31 @@ impl Error {
             std::io::ErrorKind::OutOfMemory => ErrorKind::MemoryLimit,
             _ => ErrorKind::Io,
         };
-        Error::new(kind, doing).with_source(source)
+        Error::new(kind, what).with_source(source)
     }
 
-    /// Names the file or folder.
+    /// Adds the file or folder.
     #[must_use]
-    pub fn with_file(mut self, file: impl AsRef<Path>) -> Error {
-        Arc::make_mut(&mut self.0).file = Some(file.as_ref().to_path_buf());
+    pub fn with_path(mut self, path: impl AsRef<Path>) -> Error {
+        Arc::make_mut(&mut self.0).path = Some(path.as_ref().to_path_buf());
         self
     }
 
-    /// Names the byte offset in the file.
+    /// Adds the byte offset in the file.
     #[must_use]
     pub fn with_offset(mut self, offset: u64) -> Error {
         Arc::make_mut(&mut self.0).offset = Some(offset);
         self
     }
 
-    /// Says what the user can do about it.
+    /// Adds what the user can do about it.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Error {
         Arc::make_mut(&mut self.0).remedy = Some(remedy.into());
         self
     }
 
-    /// Carries the cause.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
         Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
@@ -131,67 +143,116 @@ impl Error {
         self.0.kind
     }
 
-    /// The file or folder it is about.
-    pub fn file(&self) -> Option<&Path> {
-        self.0.file.as_deref()
+    /// What went wrong, as a sentence without the path, the offset, the cause and the remedy.
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// The file or folder.
+    pub fn path(&self) -> Option<&Path> {
+        self.place().0
     }
 
     /// The byte offset in the file.
     pub fn offset(&self) -> Option<u64> {
-        self.0.offset
-    }
-
-    /// What went wrong and its cause, without file, offset and remedy: for those who say these elsewhere. The file is
-    /// called "it".
-    pub fn what(&self) -> String {
-        let inner = &*self.0;
-        let whole = inner.doing.strip_suffix(':').or_else(|| inner.doing.strip_suffix(", in"));
-        let mut what = match (whole, &inner.file) {
-            (Some(doing), _) => doing.to_owned(),
-            (None, Some(_)) => format!("{} it", inner.doing),
-            (None, None) => inner.doing.clone().into_owned(),
-        };
-        if let Some(source) = &inner.source {
-            what = format!("{what}: {source}");
-        }
-        what
+        self.place().1
     }
 
     /// What the user can do about it.
     pub fn remedy(&self) -> Option<&str> {
-        self.0.remedy.as_deref()
+        self.remedies().next()
+    }
+
+    /// The cause.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.0.source.as_deref()
+    }
+
+    /// The error in one line, without the remedy: for tables, lists and logs.
+    pub fn headline(&self) -> Headline<'_> {
+        Headline { error: self, above: Place::default() }
+    }
+
+    /// The cause, where it is an error of this library too.
+    fn inner(&self) -> Option<&Error> {
+        self.0.source.as_deref()?.downcast_ref()
+    }
+
+    fn place(&self) -> Place<'_> {
+        let cause = self.inner().map(Error::place).unwrap_or_default();
+        match (self.0.path.as_deref(), self.0.offset) {
+            (None, offset) => (cause.0, offset.or(cause.1)),
+            (Some(path), None) if cause.0.is_none_or(|of_cause| of_cause == path) => (Some(path), cause.1),
+            own => own,
+        }
+    }
+
+    /// Its own remedy, then those of its causes.
+    fn remedies(&self) -> impl Iterator<Item = &str> {
+        std::iter::successors(Some(self), |error| error.inner()).filter_map(|error| error.0.remedy.as_deref())
     }
 }
 
-impl fmt::Display for Error {
+/// The path and the offset, as far as they are known.
+type Place<'a> = (Option<&'a Path>, Option<u64>);
+
+/// An [`Error`] in one line, without the remedy.
+pub struct Headline<'a> {
+    error: &'a Error,
+    /// The place that the text before it names.
+    above: Place<'a>,
+}
+
+impl fmt::Display for Headline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = &*self.0;
-        let mut line = OneLine(f);
-        line.write_str(&inner.doing)?;
-        if let Some(file) = &inner.file {
-            // Debug escapes bytes that are not UTF-8 too.
-            write!(line, " {file:?}")?;
+        let (error, place) = (self.error, self.error.place());
+        let (path, offset) = self.above;
+        if place.1 != offset || place.0.is_some_and(|of_cause| Some(of_cause) != path) {
+            write_place(f, place)?;
         }
-        if let Some(offset) = inner.offset {
-            write!(line, " at byte {offset}")?;
+        OneLine(f).write_str(error.what())?;
+        match (error.inner(), error.cause()) {
+            (Some(error), _) => write!(f, ": {}", Headline { error, above: place }),
+            (None, Some(cause)) => write!(OneLine(f), ": {cause}"),
+            (None, None) => Ok(()),
         }
-        if let Some(source) = &inner.source {
-            write!(line, ": {source}")?;
-        }
-        if let Some(remedy) = &inner.remedy {
-            write!(line, " ({remedy})")?;
-        }
-        Ok(())
     }
 }
 
-/// Escapes newlines and all else that steers a terminal: names of columns in a message are whatever a file says.
+fn write_place(f: &mut fmt::Formatter<'_>, (path, offset): Place<'_>) -> fmt::Result {
+    let Some(path) = path else {
+        return offset.map_or(Ok(()), |offset| write!(f, "byte {offset}: "));
+    };
+    if path.as_os_str().is_empty() {
+        f.write_str("\"\"")?;
+    }
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        OneLine(f).write_str(chunk.valid())?;
+        chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+    }
+    offset.map_or(Ok(()), |offset| write!(f, ":{offset}"))?;
+    f.write_str(": ")
+}
+
+/// A line for each remedy, or nothing.
+struct Help<'a>(&'a Error);
+
+impl fmt::Display for Help<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.remedies().try_for_each(|remedy| {
+            f.write_str("\nhelp: ")?;
+            OneLine(f).write_str(remedy)
+        })
+    }
+}
+
+/// Escapes newlines and everything else that steers a terminal: a message repeats names that a file made up.
 struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
 impl fmt::Write for OneLine<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
-        while let Some(at) = rest.find(char::is_control) {
+        while let Some(at) = rest.find(steers) {
             let (plain, tail) = rest.split_at(at);
             let mut chars = tail.chars();
             self.0.write_str(plain)?;
@@ -204,50 +265,61 @@ impl fmt::Write for OneLine<'_, '_> {
     }
 }
 
+/// Control characters, ends of lines, and what turns the direction of the text around it.
+fn steers(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// An object with `kind`, `what`, `file`, `offset`, `cause` and `remedy`, null where one is not known.
+impl Serialize for Error {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let cause = match (self.inner(), self.cause()) {
+            (Some(error), _) => Some(error.headline().to_string()),
+            (None, cause) => cause.map(ToString::to_string),
+        };
+        let mut object = serializer.serialize_struct("Error", 6)?;
+        object.serialize_field("kind", &format_args!("{:?}", self.kind()))?;
+        object.serialize_field("what", self.what())?;
+        object.serialize_field("file", &self.path().map(Path::to_string_lossy))?;
+        object.serialize_field("offset", &self.offset())?;
+        object.serialize_field("cause", &cause)?;
+        object.serialize_field("remedy", &self.remedy())?;
+        object.end()
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.0.kind)
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The cause is part of the message above, so a reporter that walks the chain goes on behind it.
-        self.0.source.as_deref().and_then(std::error::Error::source)
+/// An error by what it is about, for sets of errors: the kind and the place. Where no byte is known, what is said of it
+/// tells it from others at that place.
+#[derive(Clone, Debug)]
+pub struct Distinct(pub Error);
+
+impl Distinct {
+    fn key(&self) -> (ErrorKind, Place<'_>, Option<&str>) {
+        let place = self.0.place();
+        (self.0.kind(), place, place.1.is_none().then(|| self.0.what()))
+    }
+}
+
+impl PartialEq for Distinct {
+    fn eq(&self, other: &Distinct) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Distinct {}
+
+impl Hash for Distinct {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_a_file_made_up_steer_no_terminal() {
-        let cause = std::io::Error::other("in\r\x1b[2Jside");
-        let error = Error::new(ErrorKind::Corrupt, "no column \"a\nb\" in").with_source(cause);
-        let error = error.with_remedy("there are: \n, \u{85}, ü\t");
-        let line = "no column \"a\\nb\" in: in\\r\\u{1b}[2Jside (there are: \\n, \\u{85}, ü\\t)";
-        assert_eq!(error.to_string(), line);
-        assert_eq!(format!("{error:?}"), format!("Corrupt: {line}"));
-    }
-
-    #[test]
-    fn message_names_everything_on_one_line() {
-        let error = Error::io("cannot read", std::io::Error::from_raw_os_error(5))
-            .with_file("a\nb")
-            .with_offset(4096)
-            .with_remedy("check the disk");
-        assert_eq!(
-            error.to_string(),
-            "cannot read \"a\\nb\" at byte 4096: Input/output error (os error 5) (check the disk)"
-        );
-        assert_eq!(error.what(), "cannot read it: Input/output error (os error 5)");
-        assert_eq!(
-            Error::new(ErrorKind::Corrupt, "no index of this format:").with_file("a").what(),
-            "no index of this format"
-        );
-        assert_eq!(Error::new(ErrorKind::Corrupt, "a hash is wrong, in").with_file("a").what(), "a hash is wrong");
-        assert_eq!(error.kind(), ErrorKind::Io);
-        assert_eq!(error.clone().offset(), Some(4096));
-    }
-}
+mod tests;

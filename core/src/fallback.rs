@@ -2,6 +2,7 @@
 
 mod gds;
 
+use crate::error::Error;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -49,6 +50,16 @@ impl Fallback {
     pub fn with_remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Fallback {
         self.remedy = remedy.into();
         self
+    }
+
+    /// The same step down with the reason and the remedy of an error.
+    #[must_use]
+    pub fn with_error(mut self, error: &Error) -> Fallback {
+        self.reason = error.headline().to_string().into();
+        match error.remedy() {
+            Some(remedy) => self.with_remedy(remedy.to_owned()),
+            None => self,
+        }
     }
 
     /// The same step down with a reason that says more than the errno does (a file, a size).

@@ -5,8 +5,16 @@ mod dtype;
 mod error;
 mod fallback;
 mod part;
+mod size;
+
+/// What the other crates of uringload use, and nobody else should: it may change in any release.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::error::Distinct;
+}
 
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Cause, Fallback};
 pub use part::Part;
+pub use size::{parse_bytes, split_unit};

@@ -5,14 +5,16 @@ mod units;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, example, has_extension, head, map_files};
-use crate::paths::{Index, header_thread_count, index, index_list, thread_count};
-use crate::{Check, DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, Units, Value};
+use crate::options::{FormatOptions, Names, OptionKind, OptionType, OptionValue, options};
+use crate::paths::{FoundFiles, header_thread_count, index, index_list, thread_count};
+use crate::registry::{Format, Shows};
+use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
 use crate::{npy, npz, safetensors, zip};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use table::{At, Table};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -36,9 +38,6 @@ pub enum ArrayFormat {
 }
 
 impl ArrayFormat {
-    /// All of them.
-    pub const ALL: [ArrayFormat; 3] = [ArrayFormat::Npy, ArrayFormat::Npz, ArrayFormat::Safetensors];
-
     /// The name, which is the extension of its files too: "npy".
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,13 +47,10 @@ impl ArrayFormat {
         }
     }
 
-    /// The format that a file shows by its name and by its first bytes, which must agree; or a folder with nothing but
-    /// files of one of these formats in it.
-    pub fn detect(path: &Path) -> Option<ArrayFormat> {
-        ArrayFormat::ALL.into_iter().find(|format| {
-            let file = example(path, |name| has_extension(name, format.name()));
-            file.is_some_and(|file| format.begins(&head(&file)))
-        })
+    /// Whether a file is of this format by its name and by its first bytes, or a folder has nothing but such files.
+    fn detects(self, path: &Path) -> bool {
+        let file = example(path, |name| has_extension(name, self.name()));
+        file.is_some_and(|file| self.begins(&head(&file)))
     }
 
     fn begins(self, head: &[u8]) -> bool {
@@ -94,23 +90,77 @@ pub enum ArraySamples {
     Arrays,
 }
 
-/// How [`Arrays`] are opened.
-#[derive(Clone, Debug, Default)]
-pub struct ArrayOptions {
-    /// What is a sample.
-    pub samples: ArraySamples,
-    /// The arrays that are wanted, by name; others are as if they were not there. Empty: all. Arrays of `.npy` files
-    /// are called "data".
-    pub names: Vec<String>,
-    /// Threads that look for files and read their headers; 0 chooses by the machine.
-    pub threads: usize,
+impl OptionType for ArraySamples {
+    const KIND: OptionKind = OptionKind::OneOf(&["files", "rows", "arrays"]);
+
+    fn of(value: &OptionValue) -> Option<ArraySamples> {
+        match String::of(value)?.as_str() {
+            "files" => Some(ArraySamples::Files),
+            "rows" => Some(ArraySamples::Rows),
+            "arrays" => Some(ArraySamples::Arrays),
+            _ => None,
+        }
+    }
 }
+
+options! {
+    /// How [`Arrays`] are opened.
+    pub struct ArrayOptions {
+        /// Take the rows of arrays as samples, instead of files (npy, npz) or tensors (safetensors).
+        rows: bool,
+        /// The arrays, tensors or datasets that are wanted, by name, a column each; not given: all, and of HDF5's
+        /// datasets those with as many rows as most of them.
+        tensors["tensor"]: Names,
+        /// What is a sample, where the format's own choice is not wanted.
+        samples: Option<ArraySamples>,
+    }
+}
+
+impl ArrayOptions {
+    /// What is a sample of files of that format.
+    fn samples_of(&self, format: ArrayFormat) -> ArraySamples {
+        match (self.samples, self.rows, format) {
+            (Some(samples), ..) => samples,
+            (None, true, _) => ArraySamples::Rows,
+            // Whoever names tensors wants a column of each.
+            (None, false, ArrayFormat::Safetensors) if self.tensors.is_empty() => ArraySamples::Arrays,
+            _ => ArraySamples::Files,
+        }
+    }
+}
+
+/// The entry of one of these formats.
+macro_rules! entry {
+    ($format:expr, $help:literal) => {
+        Format {
+            name: $format.name(),
+            help: $help,
+            options: ArrayOptions::SPECS,
+            has_sidecars: false,
+            shows: Shows::Path(|path, _| $format.detects(path)),
+            open: |paths, options| {
+                let typed: ArrayOptions = options.typed()?;
+                match Arrays::open($format, paths, &typed) {
+                    // Tensors of several types are no samples, and sound all the same: files can be read as a whole.
+                    Err(error) if typed.common.verifying && error.kind() == ErrorKind::InvalidArgument => {
+                        Ok(Arc::new(Arrays::open($format, paths, &typed.samples(ArraySamples::Files))?))
+                    }
+                    opened => Ok(Arc::new(opened?)),
+                }
+            },
+        }
+    };
+}
+
+pub(crate) const NPY: Format = entry!(ArrayFormat::Npy, "Arrays that numpy.save wrote.");
+pub(crate) const NPZ: Format = entry!(ArrayFormat::Npz, "Archives that numpy.savez or numpy.savez_compressed wrote.");
+pub(crate) const SAFETENSORS: Format = entry!(ArrayFormat::Safetensors, "Files of tensors.");
 
 /// Arrays of numbers in `.npy`, `.npz` or `.safetensors` files.
 ///
 /// # Which files
 /// The same paths, patterns and order as [`Folder`](super::Folder). Files with another extension are left out and
-/// counted in [`skipped`](Arrays::skipped), unless some file was named by itself: then all are taken.
+/// counted in [`Index::left_out`], unless some file was named by itself: then all are taken.
 ///
 /// # What is checked, and when
 /// Opening reads the header of every file, by several threads, and checks all that the reference readers check: magic,
@@ -135,12 +185,10 @@ pub struct ArrayOptions {
 /// 12 bytes and the name for each array where arrays are. 40 bytes more for each deflated array.
 #[derive(Debug)]
 pub struct Arrays {
+    index: Index,
     format: ArrayFormat,
     samples: ArraySamples,
-    files: FileTable,
     table: Table,
-    schema: Schema,
-    skipped: Vec<Skipped>,
     fingerprint: OnceLock<u64>,
     /// The arrays that are wanted; all, where none is named.
     names: Vec<String>,
@@ -154,7 +202,7 @@ impl Arrays {
     /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where the arrays do not fit together
     /// as samples or a name is not there; `Empty` where there is no sample.
     pub fn open<P: AsRef<Path>>(format: ArrayFormat, paths: &[P], options: &ArrayOptions) -> Result<Arrays> {
-        let mut index = index(paths, thread_count(options.threads))?;
+        let mut index = index(paths, thread_count(options.common.threads))?;
         if !index.has_single_files {
             index = only_with_extension(index, format)?;
         }
@@ -171,55 +219,50 @@ impl Arrays {
         names: &[P],
         options: &ArrayOptions,
     ) -> Result<Arrays> {
-        let index = index_list(root.as_ref(), names, thread_count(options.threads))?;
+        let index = index_list(root.as_ref(), names, thread_count(options.common.threads))?;
         Arrays::from_index(format, index, options)
     }
 
-    fn from_index(format: ArrayFormat, index: Index, options: &ArrayOptions) -> Result<Arrays> {
+    fn from_index(format: ArrayFormat, index: FoundFiles, options: &ArrayOptions) -> Result<Arrays> {
+        let samples = options.samples_of(format);
         let mut names = HashSet::new();
-        if let Some(twice) = options.names.iter().find(|name| !names.insert(*name)) {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("array {twice:?} is wanted twice")));
+        if let Some(twice) = options.tensors.iter().find(|name| !names.insert(*name)) {
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("array {twice:?} is named twice")));
         }
-        let Index { files, skips, .. } = index;
-        let threads = header_thread_count(options.threads);
-        let mut table = Table::new(options.samples);
+        let FoundFiles { files, skips, .. } = index;
+        let threads = header_thread_count(options.common.threads);
+        let mut table = Table::new(samples);
         let end = files.len() as u32;
         for start in (0..end).step_by(FILES_AT_ONCE as usize) {
             let range = start..end.min(start.saturating_add(FILES_AT_ONCE));
             let listings =
-                map_files(range.clone(), threads, |file| format.find(&Source::open(&files, file)?, &options.names))?;
+                map_files(range.clone(), threads, |file| format.find(&Source::open(&files, file)?, &options.tensors))?;
             for (file, listing) in range.zip(listings) {
-                let added = table.add(file, listing, &options.names);
-                added.map_err(|error| error.with_file(files.path(FileId(file))))?;
+                let added = table.add(file, listing, &options.tensors);
+                added.map_err(|error| error.with_path(files.path(FileId(file))))?;
             }
         }
         if table.len() == 0 {
             let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-            return Err(Error::new(ErrorKind::Empty, format!("no .{} file has a sample in", format.name()))
-                .with_file(place)
-                .with_remedy(match options.names.is_empty() {
-                    true => "look at the shapes".into(),
-                    false => format!("look at the shapes, and at the names that are wanted: {:?}", options.names),
+            return Err(Error::new(ErrorKind::Empty, format!("no .{} file has a sample", format.name()))
+                .with_path(place)
+                .with_remedy(match options.tensors.is_empty() {
+                    true => "check the shapes of the arrays".into(),
+                    false => format!("check the shapes of the arrays and the names {:?}", options.tensors),
                 }));
         }
         table.finish();
-        let fields = table.fields().collect::<Vec<Field>>();
-        let samples = options.samples;
-        Ok(Arrays {
-            format,
-            samples,
-            files,
-            table,
-            schema: Schema { fields },
-            skipped: skips.into_vec(),
-            fingerprint: OnceLock::new(),
-            names: options.names.clone(),
-        })
-    }
-
-    /// What was left out, by reason.
-    pub fn skipped(&self) -> &[Skipped] {
-        &self.skipped
+        let schema = Schema { fields: table.fields().collect() };
+        let mut index = Index::new(format.name(), files, schema, table.len());
+        index.bytes = table.bytes();
+        // Every file is a shard, where it holds more than one sample by its nature.
+        index.shards = table.ends().to_vec();
+        index.left_out = skips.into_vec();
+        // What lies in the file as it is, is a slice of it.
+        index.parse_reads_bytes = table.has_units();
+        index.plain_field = (index.schema.fields.len() == 1 && !table.has_units()).then_some(0);
+        let (fingerprint, names) = (OnceLock::new(), options.tensors.0.clone());
+        Ok(Arrays { index, format, samples, table, fingerprint, names })
     }
 
     /// What is a sample.
@@ -241,32 +284,20 @@ impl Arrays {
 }
 
 /// Leaves out the files whose names do not end as those of the format do.
-fn only_with_extension(index: Index, format: ArrayFormat) -> Result<Index> {
+fn only_with_extension(index: FoundFiles, format: ArrayFormat) -> Result<FoundFiles> {
     let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
     let index = index.retain(|name| has_extension(name, format.name()), |_| true);
     if index.files.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, format!("there is no .{} file in", format.name()))
-            .with_file(place)
+        return Err(Error::new(ErrorKind::Empty, format!("the folder has no .{} file", format.name()))
+            .with_path(place)
             .with_remedy(format!("left out: {}", index.skips.describe())));
     }
     Ok(index)
 }
 
 impl Dataset for Arrays {
-    fn files(&self) -> &FileTable {
-        &self.files
-    }
-
-    fn format(&self) -> &'static str {
-        self.format.name()
-    }
-
-    fn len(&self) -> u64 {
-        self.table.len()
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
+    fn index(&self) -> &Index {
+        &self.index
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
@@ -295,8 +326,8 @@ impl Dataset for Arrays {
                     .map(|unit| unit.slice(at as usize..(at + len) as usize)),
             };
             let value = value.ok_or_else(|| {
-                let file = self.files.path(self.locate(id).0);
-                Error::new(ErrorKind::Corrupt, "a deflated array is shorter than its header says in").with_file(file)
+                let file = self.files().path(self.locate(id).0);
+                Error::new(ErrorKind::Corrupt, "a deflated array is shorter than its header says").with_path(file)
             })?;
             out.values.push(Value::Bytes(value));
         }
@@ -310,17 +341,13 @@ impl Dataset for Arrays {
     /// The file, and behind a "#" the row or the array's name.
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (file, number) = self.locate(id);
-        out.extend_from_slice(self.files.name(file));
+        out.extend_from_slice(self.files().name(file));
         let written = match self.samples {
             ArraySamples::Files => Ok(()),
             ArraySamples::Rows => write!(out, "#{number}"),
             ArraySamples::Arrays => write!(out, "#{}", self.table.name_of(id.0)),
         };
         written.expect("a Vec takes everything");
-    }
-
-    fn bytes(&self) -> u64 {
-        self.table.bytes()
     }
 
     fn largest(&self, count: u64) -> u64 {
@@ -338,7 +365,7 @@ impl Dataset for Arrays {
                 ArraySamples::Arrays => 2,
             });
             self.table.fingerprint(&mut fingerprint);
-            fingerprint.files(&self.files);
+            fingerprint.files(self.files());
             fingerprint.finish()
         })
     }
@@ -347,30 +374,16 @@ impl Dataset for Arrays {
         Some(self.table.elements(id.0, field))
     }
 
-    fn plain_field(&self) -> Option<usize> {
-        (self.schema.fields.len() == 1 && self.units().is_none()).then_some(0)
-    }
-
-    /// What lies in the file as it is, is a slice of it.
-    fn parse_reads_bytes(&self) -> bool {
-        self.units().is_some()
-    }
-
     /// The CRC-32 of every member of a zip archive, also of those that are not wanted.
     fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
         match self.format {
             ArrayFormat::Npz => {
                 let name_of = |member: &str| member.strip_suffix(npz::SUFFIX).unwrap_or(member).to_owned();
                 let wanted = |member: &str| self.names.is_empty() || self.names.contains(&name_of(member));
-                zip::checks(&Source::open(&self.files, file)?, file, wanted, out)
+                zip::checks(&Source::open(self.files(), file)?, file, wanted, out)
             }
             ArrayFormat::Npy | ArrayFormat::Safetensors => Ok(()),
         }
-    }
-
-    /// Every file is a shard, where it holds more than one sample by its nature.
-    fn shards(&self) -> &[u64] {
-        self.table.ends()
     }
 }
 

@@ -8,15 +8,18 @@ mod messages;
 mod schema;
 
 use crate::columnar::layout::Writer;
-use crate::columnar::{ColumnarOptions, Table, check_same, find};
+use crate::columnar::{self, Columnar, ColumnarOptions, Groups, Table, check_same, find};
 use crate::headers::{Source, example, has_extension, head, map_files};
+use crate::options::FormatOptions;
 use crate::paths::thread_count;
-use crate::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, UnitId, Units};
+use crate::registry::{Format, Shows};
+use crate::{FileId, Span, UnitId};
 use bytes::Bytes;
 use decode::Cell;
 use messages::{Batch, CONTINUATION, Listing, MAGIC};
 use schema::Leaf;
 use std::path::Path;
+use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Endings of the names of files.
@@ -27,7 +30,7 @@ const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
 ///
 /// # Which files
 /// The same paths, patterns and order as [`Folder`](super::Folder). Files that are not called `*.arrow` (`.arrows`,
-/// `.feather`, `.ipc`) are left out and counted in [`skipped`](ArrowIpc::skipped), unless some file was named by
+/// `.feather`, `.ipc`) are left out and counted in `left_out`, unless some file was named by
 /// itself. All files have the same columns; files and streams may be mixed.
 ///
 /// # Columns
@@ -47,13 +50,34 @@ const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
 /// # What is read, and when
 /// Opening reads the metadata of every batch (through a stream from message to message, in a file by its footer), the
 /// dictionaries of the wanted columns, which stay in memory, and of strings what tells how long they are: 8 bytes of
-/// each compressed column, and the views. Afterwards a batch is read and decoded as a whole ([`Units`]), of which
-/// only the buffers of the wanted columns are read. A shuffle of shards permutes batches.
+/// each compressed column, and the views. Afterwards a batch is read and decoded as a whole ([`Units`](crate::Units)),
+/// of which only the buffers of the wanted columns are read. A shuffle of shards permutes batches.
 ///
 /// A batch is given memory for as many of a dictionary's longest value as it has rows.
+pub type ArrowIpc = Columnar<Batches>;
+
+pub(crate) const FORMAT: Format = Format {
+    name: "arrow",
+    help: "Arrow IPC files and streams: every row is a sample.",
+    options: ColumnarOptions::SPECS,
+    has_sidecars: false,
+    shows: Shows::Path(|path, _| detect(path)),
+    open: |paths, options| Ok(Arc::new(ArrowIpc::open(paths, &columnar::typed(options)?)?)),
+};
+
+/// Whether a path is a file that begins as Arrow's files or streams do and is called so, or a folder of nothing but
+/// such files.
+fn detect(path: &Path) -> bool {
+    let is_called = |name: &[u8]| EXTENSIONS.iter().any(|extension| has_extension(name, extension));
+    example(path, is_called).is_some_and(|file| {
+        let head = head(&file);
+        head.starts_with(MAGIC) || head.starts_with(&CONTINUATION)
+    })
+}
+
+/// Record batches of Arrow.
 #[derive(Debug)]
-pub struct ArrowIpc {
-    table: Table,
+pub struct Batches {
     /// Of each file, since their numbers of nodes may differ.
     leaves: Vec<Vec<Leaf>>,
     batches: Vec<Batch>,
@@ -68,9 +92,9 @@ impl ArrowIpc {
     /// columns without a form here; `Corrupt` for a file that has not the columns of the first; `InvalidArgument` for
     /// a wanted column that is not there; `Empty` where there is no row.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &ColumnarOptions) -> Result<ArrowIpc> {
-        let found = find(paths, &EXTENSIONS, options.threads)?;
+        let found = find(paths, &EXTENSIONS, options.common.threads)?;
         let files = 0..found.files.len() as u32;
-        let listings = map_files(files, thread_count(options.threads), |file| {
+        let listings = map_files(files, thread_count(options.common.threads), |file| {
             messages::read(&Source::open(&found.files, file)?, file, options)
         })?;
         let (mut columns, mut stored) = (Vec::new(), Vec::new());
@@ -81,34 +105,14 @@ impl ArrowIpc {
                 columns = listing.columns;
             } else {
                 check_same(&listing.columns, &columns)
-                    .map_err(|error| error.with_file(found.files.path(FileId(number))))?;
+                    .map_err(|error| error.with_path(found.files.path(FileId(number))))?;
             }
             groups.append(&mut listing.groups);
             batches.append(&mut listing.batches);
             leaves.push(listing.leaves);
         }
-        let table = Table::new(found, columns, stored, groups, options.nulls, "record batch")?;
-        Ok(ArrowIpc { table, leaves, batches })
-    }
-
-    /// Whether a path is a file that begins as Arrow's files or streams do and is called so, or a folder of nothing but
-    /// such files.
-    pub fn detect(path: impl AsRef<Path>) -> bool {
-        let is_called = |name: &[u8]| EXTENSIONS.iter().any(|extension| has_extension(name, extension));
-        example(path.as_ref(), is_called).is_some_and(|file| {
-            let head = head(&file);
-            head.starts_with(MAGIC) || head.starts_with(&CONTINUATION)
-        })
-    }
-
-    /// What was left out, by reason.
-    pub fn skipped(&self) -> &[Skipped] {
-        self.table.skipped()
-    }
-
-    /// The type of each column, whether it may be null, and how it is stored in the first batch.
-    pub fn encodings(&self) -> Vec<String> {
-        self.table.encodings()
+        let table = Table::new("arrow", found, columns, stored, groups, options.nulls, "record batch")?;
+        Ok(Columnar::new(table, Batches { leaves, batches }))
     }
 }
 
@@ -122,90 +126,16 @@ fn stored_as(listing: &Listing) -> Vec<String> {
     vec![format!("{kind}, {codec}"); listing.columns.len()]
 }
 
-impl Dataset for ArrowIpc {
-    fn files(&self) -> &FileTable {
-        self.table.files()
-    }
-
-    fn format(&self) -> &'static str {
-        "arrow"
-    }
-
-    fn len(&self) -> u64 {
-        self.table.len()
-    }
-
-    fn schema(&self) -> &Schema {
-        self.table.schema()
-    }
-
-    /// None: rows are cut from record batches.
-    fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
-
-    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        self.table.parse(id, raw, out)
-    }
-
-    fn units(&self) -> Option<&dyn Units> {
-        Some(self)
-    }
-
-    /// The name of the file and the number of the row in it: "train.arrow#17".
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        self.table.key(id, out);
-    }
-
-    /// As they are stored: the buffers of the wanted columns.
-    fn bytes(&self) -> u64 {
-        self.table.bytes()
-    }
-
-    fn largest(&self, _count: u64) -> u64 {
-        0
-    }
-
-    /// FNV-1a over "arrow", the columns with their types, rows of all record batches, and names and sizes of all files.
-    fn fingerprint(&self) -> u64 {
-        self.table.fingerprint(self.format())
-    }
-
-    /// Every record batch is a shard.
-    fn shards(&self) -> &[u64] {
-        self.table.ends()
-    }
-}
-
-impl Units for ArrowIpc {
-    fn count(&self) -> u32 {
-        self.table.count()
-    }
-
-    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
-        out.push(self.table.locate(id).0);
-    }
-
+impl Groups for Batches {
     /// The buffers of each column, some of which may have no byte.
-    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
-        let file = self.table.group(unit).file;
+    fn stored(&self, unit: UnitId, file: FileId, out: &mut Vec<Span>) {
         let places = self.batches[unit.0 as usize].parts.iter().flat_map(|part| &part.places);
         out.extend(places.map(|place| Span { file, offset: place.offset, len: place.len }));
     }
 
-    fn decoded_bytes(&self, unit: UnitId) -> u64 {
-        self.table.group(unit).decoded
-    }
-
-    fn largest_decoded(&self) -> u64 {
-        self.table.largest_decoded()
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.table.largest_stored()
-    }
-
-    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+    fn decode(&self, table: &Table, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let Batch { parts, codec } = &self.batches[unit.0 as usize];
-        let (group, columns) = (self.table.group(unit), self.table.columns());
+        let (group, columns) = (table.group(unit), table.columns());
         let leaves = &self.leaves[group.file.0 as usize];
         let mut writer = Writer::new(out, group.rows, columns.len())?;
         let mut first = 0;
@@ -227,7 +157,7 @@ impl Units for ArrowIpc {
             let decoded = column.and_then(|column| decode::decode(&cell, buffers, group.decoded, column));
             decoded.map_err(|error| {
                 let offset = part.places.first().map_or(0, |place| place.offset);
-                self.table.placed(error, unit, number, offset)
+                table.placed(error, unit, number, offset)
             })?;
         }
         Ok(writer.finish())

@@ -7,25 +7,33 @@ mod table;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, u16_at, u64_at};
+use crate::options::{FormatOptions, options};
 use crate::parallel::in_parallel;
 use crate::paths::{index, thread_count};
+use crate::registry::{Format, Shows};
 use crate::shards::stands_for;
-use crate::sizes::Largest;
-use crate::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Shape, Span, Value};
+use crate::sizes;
+use crate::{Dataset, FileId, Index, Sample, SampleId, Shape, Span, Value};
 use bytes::Bytes;
 use fields::{Descriptor, Descriptors, Kind};
-use std::io::Write;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::Arc;
 use table::Table;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// How [`Beton`] is opened.
-#[derive(Clone, Debug, Default)]
-pub struct BetonOptions {
-    /// Threads that look for files and open them; 0 chooses by the machine.
-    pub threads: usize,
+options! {
+    /// How [`Beton`] is opened.
+    pub struct BetonOptions {}
 }
+
+pub(crate) const FORMAT: Format = Format {
+    name: "beton",
+    help: "Files of FFCV (.beton).",
+    options: BetonOptions::SPECS,
+    has_sidecars: false,
+    shows: Shows::Path(|path, _| is_beton(path)),
+    open: |paths, options| Ok(Arc::new(Beton::open(paths, &options.typed()?)?)),
+};
 
 /// A dataset that FFCV's `DatasetWriter` wrote.
 ///
@@ -54,16 +62,13 @@ pub struct BetonOptions {
 /// rounded up to 8 behind all but bytes and images; and 4 for each image where some are JPEGs.
 #[derive(Debug)]
 pub struct Beton {
-    files: FileTable,
+    /// Every file is a shard.
+    index: Index,
     tables: Vec<Table>,
-    /// Samples in the files up to and with each.
-    ends: Vec<u64>,
     fields: Descriptors,
     /// Of the fields that are images: height and width, where all are raw and of one size.
     uniform: Vec<Option<(u16, u16)>>,
-    schema: Schema,
-    bytes: u64,
-    fingerprint: OnceLock<u64>,
+    fingerprint: u64,
 }
 
 impl Beton {
@@ -74,9 +79,10 @@ impl Beton {
     /// table of allocations breaks the format or points outside of its pages; `Unavailable` for other versions, fields
     /// of the user's own and types that cannot be read.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &BetonOptions) -> Result<Beton> {
-        let files = index(paths, thread_count(options.threads))?.files;
+        let threads = thread_count(options.common.threads);
+        let files = index(paths, threads)?.files;
         let numbers: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
-        let opened = in_parallel(&numbers, thread_count(options.threads), |&file| {
+        let opened = in_parallel(&numbers, threads, |&file| {
             let file = Source::open(&files, file)?;
             let head = Head::read(&file)?;
             let fields = Descriptors::read(&file, head.fields)?;
@@ -89,10 +95,10 @@ impl Beton {
             let (fields, table): (Descriptors, Table) = opened?;
             let first = common.get_or_insert_with(|| fields.clone());
             if *first != fields {
-                let error = Error::new(ErrorKind::Corrupt, "the fields are not those of the first file:");
+                let error = Error::new(ErrorKind::Corrupt, "the fields are not those of the first file");
                 return Err(error
-                    .with_file(files.path(file))
-                    .with_remedy("read datasets of different fields one by one"));
+                    .with_path(files.path(file))
+                    .with_remedy("open datasets with different fields one by one"));
             }
             // Fits: each sample takes a byte of its file or more, or there is none.
             end += table.len();
@@ -101,45 +107,25 @@ impl Beton {
         }
         let Some(fields) = common.filter(|_| end > 0) else {
             let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-            return Err(Error::new(ErrorKind::Empty, "no file holds a sample in").with_file(place));
+            return Err(Error::new(ErrorKind::Empty, "no file has a sample").with_path(place));
         };
         let uniform = fields.all.iter().map(|field| uniform_size(field, &tables)).collect::<Vec<_>>();
-        let mut dataset = Beton {
-            schema: fields.schema(&uniform),
-            files,
-            tables,
-            ends,
-            fields,
-            uniform,
-            bytes: 0,
-            fingerprint: OnceLock::new(),
-        };
-        dataset.bytes = (0..end).fold(0, |sum, id| sum + dataset.sample_bytes(SampleId(id)));
+        let mut fingerprint = Fingerprint::new("beton");
+        fields.fingerprint(&mut fingerprint);
+        fingerprint.files(&files);
+        ends.iter().for_each(|&end| fingerprint.number(end));
+        let mut index = Index::new("beton", files, fields.schema(&uniform), end);
+        index.shards = ends;
+        index.encodings = fields.encodings(&uniform);
+        index.plain_field = fields.only_plain();
+        let mut dataset = Beton { index, tables, fields, uniform, fingerprint: fingerprint.finish() };
+        dataset.index.bytes = (0..end).fold(0, |sum, id| sum + dataset.sample_bytes(SampleId(id)));
         Ok(dataset)
-    }
-
-    /// Whether `path` is a file that is named `.beton` and begins as one, a folder of nothing but files named so, or a
-    /// pattern of them.
-    pub fn detect(path: impl AsRef<Path>) -> bool {
-        let is_named = |path: &Path| path.extension().is_some_and(|extension| extension == "beton");
-        let is_file = |path: &Path| Source::open_path(path.to_path_buf()).is_ok_and(|file| Head::read(&file).is_ok());
-        stands_for(path.as_ref(), |path| match std::fs::read_dir(path) {
-            Err(_) => is_named(path) && is_file(path),
-            Ok(entries) => {
-                let mut entries = entries.map(|entry| entry.is_ok_and(|entry| is_named(&entry.path()))).peekable();
-                entries.peek().is_some() && entries.all(|is_named| is_named)
-            }
-        })
-    }
-
-    /// How each column of the schema is stored, in the words of the format.
-    pub fn encodings(&self) -> Vec<String> {
-        self.fields.encodings(&self.uniform)
     }
 
     /// The file of a sample, and the sample's number there.
     fn locate(&self, id: SampleId) -> (usize, usize) {
-        let (file, number) = super::locate(&self.ends, id.0);
+        let (file, number) = crate::locate(&self.index.shards, id.0);
         (file, number as usize)
     }
 
@@ -149,6 +135,20 @@ impl Beton {
         let table = &self.tables[file];
         self.fields.all.iter().filter_map(|field| table.place(field, number)).map(|place| place.1).sum()
     }
+}
+
+/// Whether `path` is a file that is named `.beton` and begins as one, a folder of nothing but files named so, or a
+/// pattern of them.
+fn is_beton(path: &Path) -> bool {
+    let is_named = |path: &Path| path.extension().is_some_and(|extension| extension == "beton");
+    let is_file = |path: &Path| Source::open_path(path.to_path_buf()).is_ok_and(|file| Head::read(&file).is_ok());
+    stands_for(path, |path| match std::fs::read_dir(path) {
+        Err(_) => is_named(path) && is_file(path),
+        Ok(entries) => {
+            let mut entries = entries.map(|entry| entry.is_ok_and(|entry| is_named(&entry.path()))).peekable();
+            entries.peek().is_some() && entries.all(|is_named| is_named)
+        }
+    })
 }
 
 /// Height and width of the images of a field, where all are raw and of one size.
@@ -186,10 +186,10 @@ impl Head {
         file.read(0, &mut bytes, "the head")?;
         let version = u16_at(&bytes, 0);
         if version != VERSION {
-            let doing = format!("version {version} of the format, of which {VERSION} is known, of");
+            let what = format!("the format has version {version}, and only version {VERSION} can be read");
             return Err(file
-                .unavailable(0, doing)
-                .with_remedy("is it a .beton file? if so, write it again with ffcv 1.0"));
+                .unavailable(0, what)
+                .with_remedy("check that it is a .beton file; if so, write it again with ffcv 1.0"));
         }
         let head = Head {
             fields: u16_at(&bytes, 2),
@@ -198,15 +198,16 @@ impl Head {
             allocations_at: u64_at(&bytes, 16),
         };
         if !head.page_bytes.is_power_of_two() || head.page_bytes < PAGE_BYTES_MIN {
-            return Err(file.corrupt(4, format!("pages of {} bytes in", head.page_bytes)));
+            return Err(file.corrupt(4, format!("pages cannot have {} bytes", head.page_bytes)));
         }
         if head.fields == 0 {
-            return Err(file.corrupt(2, "there are no fields in"));
+            return Err(file.corrupt(2, "there are no fields"));
         }
         if head.allocations_at > file.size() {
-            let doing = format!("the table of allocations begins at {}, behind the end of", head.allocations_at);
-            return Err(Error::new(ErrorKind::Truncated, doing)
-                .with_file(file.path())
+            let what =
+                format!("the table of allocations begins at {}, behind the end of the file", head.allocations_at);
+            return Err(Error::new(ErrorKind::Truncated, what)
+                .with_path(file.path())
                 .with_offset(16)
                 .with_remedy("copy the file again; if it was being written, wait for the end"));
         }
@@ -215,20 +216,8 @@ impl Head {
 }
 
 impl Dataset for Beton {
-    fn files(&self) -> &FileTable {
-        &self.files
-    }
-
-    fn format(&self) -> &'static str {
-        "beton"
-    }
-
-    fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
+    fn index(&self) -> &Index {
+        &self.index
     }
 
     /// One for each field that is not a number, in the order of the fields.
@@ -261,9 +250,9 @@ impl Dataset for Beton {
                     Some((0, text)) => out.values.push(Value::Bytes(next.slice(..text.len()))),
                     _ => {
                         let at = table.place(field, number).map_or(0, |(offset, len)| offset + len);
-                        let doing = format!("field {:?} of sample {number} does not end in a NUL, in", field.name);
+                        let what = format!("field {:?} of sample {number} does not end in a NUL", field.name);
                         let error =
-                            Error::new(ErrorKind::Corrupt, doing).with_file(self.files.path(FileId(file as u32)));
+                            Error::new(ErrorKind::Corrupt, what).with_path(self.files().path(FileId(file as u32)));
                         return Err(error.with_offset(at.saturating_sub(1)));
                     }
                 },
@@ -278,58 +267,25 @@ impl Dataset for Beton {
         Ok(())
     }
 
-    /// The name of the file and the number of the sample in it: "train.beton#17".
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        let (file, number) = self.locate(id);
-        out.extend_from_slice(self.files.name(FileId(file as u32)));
-        write!(out, "#{number}").expect("a Vec takes everything");
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     fn largest(&self, count: u64) -> u64 {
         if count >= self.len() {
-            return self.bytes;
+            return self.bytes();
         }
-        let mut largest = Largest::new(count);
-        (0..self.len()).for_each(|id| largest.add(self.sample_bytes(SampleId(id)), 1));
-        largest.sum()
+        sizes::sum_of_largest((0..self.len()).map(|id| self.sample_bytes(SampleId(id))), count)
     }
 
     /// FNV-1a over "beton", the fields, and names, sizes and numbers of samples of all files.
     fn fingerprint(&self) -> u64 {
-        *self.fingerprint.get_or_init(|| {
-            let mut fingerprint = Fingerprint::new("beton");
-            self.fields.fingerprint(&mut fingerprint);
-            fingerprint.files(&self.files);
-            self.ends.iter().for_each(|&end| fingerprint.number(end));
-            fingerprint.finish()
-        })
+        self.fingerprint
     }
 
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
-        if let Shape::Fixed(shape) = &self.schema.fields[field].shape {
+        if let Shape::Fixed(shape) = &self.schema().fields[field].shape {
             return Some(shape.iter().product());
         }
         let (file, number) = self.locate(id);
         let descriptor = &self.fields.all[self.fields.of_column(field, &self.uniform)?];
         let (_, len) = self.tables[file].place(descriptor, number)?;
         Some(if descriptor.kind == Kind::Json { len.saturating_sub(1) } else { len })
-    }
-
-    /// The only field that is not a number, unless it is JSON, whose last byte is no part of the value.
-    fn plain_field(&self) -> Option<usize> {
-        let mut pointers = self.fields.all.iter().enumerate().filter(|(_, field)| field.kind.is_pointer());
-        let (number, field) = pointers.next().filter(|(_, field)| field.kind != Kind::Json)?;
-        debug_assert!(field.kind.is_pointer());
-        // No field before it has more than one column.
-        pointers.next().is_none().then_some(number)
-    }
-
-    /// Every file is a shard.
-    fn shards(&self) -> &[u64] {
-        &self.ends
     }
 }

@@ -145,8 +145,8 @@ fn run(source: &Source, checks: &[Check], passed: &dyn Fn(u64) -> bool) -> Resul
         Some(found) if found.eq_ignore_ascii_case(&check.expected) => Outcome::Right,
         Some(found) => {
             let Check { algorithm, what, expected, .. } = check;
-            let doing = format!("the {algorithm} of {what} is {found}, and {expected:?} was written down, in");
-            Outcome::Wrong(source.corrupt(span.offset, doing).with_remedy("fetch or write the file again"))
+            let what = format!("the {algorithm} of {what} is {found}, and should be {expected:?}");
+            Outcome::Wrong(source.corrupt(span.offset, what).with_remedy("fetch or write the file again"))
         }
     };
     Ok(Some(checks.iter().zip(hashers).map(outcome).collect()))
@@ -162,8 +162,8 @@ pub(super) fn require(source: &Source, checks: &[Check]) -> Result<()> {
         Outcome::Right => Ok(()),
         Outcome::Wrong(error) => Err(error),
         Outcome::Unknown => {
-            let doing = format!("the {} of {} cannot be computed here, in", check.algorithm, check.what);
-            Err(source.unavailable(check.span.offset, doing).with_remedy(UNKNOWN_REMEDY))
+            let what = format!("the {} of {} cannot be computed here", check.algorithm, check.what);
+            Err(source.unavailable(check.span.offset, what).with_remedy(UNKNOWN_REMEDY))
         }
     })
 }

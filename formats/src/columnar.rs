@@ -5,8 +5,11 @@ pub(super) mod layout;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::has_extension;
-use crate::paths::{Index, index, thread_count};
-use crate::{DType, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, UnitId, Value};
+use crate::options::{Names, OptionKind, OptionType, OptionValue, Options, options};
+use crate::paths::{FoundFiles, index, thread_count};
+use crate::{
+    DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
+};
 use bytes::Bytes;
 use layout::State;
 use std::any::Any;
@@ -28,16 +31,44 @@ pub enum Nulls {
     Empty,
 }
 
-/// How [`Parquet`](super::Parquet) and [`ArrowIpc`](super::ArrowIpc) are opened.
-#[derive(Clone, Debug, Default)]
-pub struct ColumnarOptions {
-    /// The columns that are wanted, in this order; nothing else is read. Fields of structs have dots in their names:
-    /// "image.bytes", and "image" stands for all that it has. Empty: all columns.
-    pub columns: Vec<String>,
-    /// What becomes of values that are null.
-    pub nulls: Nulls,
-    /// Threads that look for files and read their metadata; 0 chooses by the machine.
-    pub threads: usize,
+impl OptionType for Nulls {
+    const KIND: OptionKind = OptionKind::OneOf(&["refuse", "empty"]);
+
+    fn of(value: &OptionValue) -> Option<Nulls> {
+        match String::of(value)?.as_str() {
+            "refuse" => Some(Nulls::Refuse),
+            "empty" => Some(Nulls::Empty),
+            _ => None,
+        }
+    }
+}
+
+options! {
+    /// How [`Parquet`](super::Parquet) and [`ArrowIpc`](super::ArrowIpc) are opened.
+    pub struct ColumnarOptions {
+        /// The columns or fields that are wanted, in this order; nothing else is read. Fields of structs have dots in
+        /// their names: image.bytes, and image stands for all that it has. Fields of lines may have a type behind a
+        /// colon: id:i64. Not given: all columns; those of csv as text; the line itself of jsonl.
+        columns: Names,
+        /// What becomes of values that are null: an error of their sample, or, where values may have any length, empty.
+        nulls: Nulls,
+    }
+}
+
+/// The typed options of a format; a column of it has the type that its file says.
+///
+/// # Errors
+/// `InvalidArgument` for a column that is named with a type.
+pub(super) fn typed(options: &Options) -> Result<ColumnarOptions> {
+    let typed: ColumnarOptions = options.typed()?;
+    let has_type = |column: &&String| column.rsplit_once(':').is_some_and(|(_, dtype)| DType::named(dtype).is_some());
+    match typed.columns.iter().find(has_type) {
+        None => Ok(typed),
+        Some(column) => {
+            let what = format!("a column has the type that its file says, so {column:?} cannot name one");
+            Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("name it without a type"))
+        }
+    }
 }
 
 /// What a column holds, as a file tells.
@@ -46,21 +77,34 @@ pub(super) struct Kind {
     pub(super) dtype: DType,
     pub(super) shape: Shape,
     pub(super) is_nullable: bool,
+    /// Whether it is text in UTF-8.
+    pub(super) is_text: bool,
     /// The type in the words of the format, for people.
     pub(super) described: String,
 }
 
 impl Kind {
     pub(super) fn scalar(dtype: DType, described: impl Into<String>) -> Kind {
-        Kind { dtype, shape: Shape::Fixed(Vec::new()), is_nullable: false, described: described.into() }
+        Kind { dtype, shape: Shape::Fixed(Vec::new()), is_nullable: false, is_text: false, described: described.into() }
     }
 
     pub(super) fn bytes(described: impl Into<String>) -> Kind {
-        Kind { dtype: DType::U8, shape: Shape::Ragged, is_nullable: false, described: described.into() }
+        Kind { dtype: DType::U8, shape: Shape::Ragged, is_nullable: false, is_text: false, described: described.into() }
+    }
+
+    /// Bytes of any number that are text.
+    pub(super) fn text(described: impl Into<String>) -> Kind {
+        Kind { is_text: true, ..Kind::bytes(described) }
     }
 
     pub(super) fn fixed_bytes(bytes: u64, described: impl Into<String>) -> Kind {
-        Kind { dtype: DType::U8, shape: Shape::Fixed(vec![bytes]), is_nullable: false, described: described.into() }
+        Kind {
+            dtype: DType::U8,
+            shape: Shape::Fixed(vec![bytes]),
+            is_nullable: false,
+            is_text: false,
+            described: described.into(),
+        }
     }
 
     /// Bytes of a value, where all have as many.
@@ -95,23 +139,100 @@ pub(super) struct Group {
 /// Where all rows are.
 #[derive(Debug)]
 pub(super) struct Table {
-    files: FileTable,
-    skipped: Vec<Skipped>,
-    schema: Schema,
+    /// Every group is a shard.
+    index: Index,
     columns: Vec<Column>,
-    /// How each column is stored, for people.
-    stored: Vec<String>,
     nulls: Nulls,
     groups: Vec<Group>,
-    /// Rows in the groups up to and with each.
-    ends: Vec<u64>,
     /// What the format calls a group.
     group_name: &'static str,
     fingerprint: OnceLock<u64>,
 }
 
+/// What differs between the formats: how a group is stored, and how it is decoded.
+pub(super) trait Groups: Send + Sync + 'static {
+    /// Appends the spans that a group is stored in.
+    fn stored(&self, unit: UnitId, file: FileId, out: &mut Vec<Span>);
+
+    /// Decodes a group into `out`, as [`layout`] has it; returns its bytes.
+    fn decode(&self, table: &Table, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize>;
+}
+
+/// Tables in groups of rows: every row is a sample that is cut from its group.
+#[derive(Debug)]
+pub struct Columnar<G> {
+    table: Table,
+    groups: G,
+}
+
+impl<G> Columnar<G> {
+    pub(super) fn new(table: Table, groups: G) -> Columnar<G> {
+        Columnar { table, groups }
+    }
+}
+
+impl<G: Groups> Dataset for Columnar<G> {
+    fn index(&self) -> &Index {
+        &self.table.index
+    }
+
+    /// None: rows are cut from groups.
+    fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        self.table.parse(id, raw, out)
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        Some(self)
+    }
+
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        self.table.key(id, out);
+    }
+
+    fn largest(&self, _count: u64) -> u64 {
+        0
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.table.fingerprint()
+    }
+}
+
+impl<G: Groups> Units for Columnar<G> {
+    fn count(&self) -> u32 {
+        // `Table::new` has compared it.
+        self.table.groups.len() as u32
+    }
+
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        out.push(self.table.locate(id).0);
+    }
+
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        self.groups.stored(unit, self.table.group(unit).file, out);
+    }
+
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        self.table.group(unit).decoded
+    }
+
+    fn largest_decoded(&self) -> u64 {
+        self.table.groups.iter().map(|group| group.decoded).max().unwrap_or(0)
+    }
+
+    fn largest_stored(&self) -> u64 {
+        self.table.groups.iter().map(|group| group.stored).max().unwrap_or(0)
+    }
+
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        self.groups.decode(&self.table, unit, stored, out)
+    }
+}
+
 /// Finds files. Those with other extensions are left out, unless a file was named by itself.
-pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: usize) -> Result<Index> {
+pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: usize) -> Result<FoundFiles> {
     let index = index(paths, thread_count(threads))?;
     if index.has_single_files {
         return Ok(index);
@@ -120,8 +241,8 @@ pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: us
     let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
     let index = index.retain(fits, |_| true);
     if index.files.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, format!("there is no .{} file in", extensions[0]))
-            .with_file(place)
+        return Err(Error::new(ErrorKind::Empty, format!("the folder has no .{} file", extensions[0]))
+            .with_path(place)
             .with_remedy(format!("left out: {}", index.skips.describe())));
     }
     Ok(index)
@@ -138,7 +259,7 @@ pub(super) fn choose(names: &[(String, Result<()>)], wanted: &[String]) -> Resul
         let (name, is_had) = &names[number];
         is_had.clone().map_err(|error| error.with_remedy(others_of(names)))?;
         if chosen.contains(&number) {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("column {name:?} is wanted twice, of")));
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("column {name:?} is named twice")));
         }
         chosen.push(number);
         Ok(())
@@ -153,13 +274,13 @@ pub(super) fn choose(names: &[(String, Result<()>)], wanted: &[String]) -> Resul
         };
         let mut found = (0..names.len()).filter(|&number| is_one(&names[number].0)).peekable();
         if found.peek().is_none() {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("there is no column {name:?} in"))
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("the file has no column {name:?}"))
                 .with_remedy(others_of(names)));
         }
         found.try_for_each(&mut take)?;
     }
     match chosen.is_empty() {
-        true => Err(Error::new(ErrorKind::Empty, "there is no column in")),
+        true => Err(Error::new(ErrorKind::Empty, "the file has no column")),
         false => Ok(chosen),
     }
 }
@@ -171,7 +292,7 @@ fn others_of(names: &[(String, Result<()>)]) -> String {
     let had = names.iter().filter(|(_, is_had)| is_had.is_ok()).map(|(name, _)| name.as_str());
     let told: Vec<&str> = had.clone().take(NAMES_TOLD).collect();
     let more = if had.count() > NAMES_TOLD { ", ..." } else { "" };
-    format!("choose of the columns {}{more}", told.join(", "))
+    format!("choose from the columns {}{more}", told.join(", "))
 }
 
 /// Refuses a file whose columns are not those of the first.
@@ -181,18 +302,18 @@ pub(super) fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
             let null = |column: &Column| if column.kind.is_nullable { ", may be null" } else { "" };
             let (is, was) = (&column.kind.described, &first.kind.described);
             let (is_null, was_null) = (null(column), null(first));
-            let doing = format!(
-                "column {:?} is {is}{is_null}, and {:?} of the first file {was}{was_null}:",
+            let what = format!(
+                "column {:?} is {is}{is_null}, and {:?} of the first file is {was}{was_null}",
                 column.name, first.name
             );
-            return Err(Error::new(ErrorKind::Corrupt, doing).with_remedy(SAME_COLUMNS));
+            return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
         }
     }
     match columns.len() == first.len() {
         true => Ok(()),
         false => {
-            let doing = format!("there are {} columns, and {} in the first file:", columns.len(), first.len());
-            Err(Error::new(ErrorKind::Corrupt, doing).with_remedy(SAME_COLUMNS))
+            let what = format!("the file has {} columns, and the first file has {}", columns.len(), first.len());
+            Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS))
         }
     }
 }
@@ -201,10 +322,10 @@ const SAME_COLUMNS: &str = "choose columns that all files have, or open others a
 
 /// Does what a crate does with bytes that anybody may have written. Their authors mean to return errors and have
 /// missed some before: a panic must not end the thread that opens or decodes.
-pub(super) fn guarded<T>(doing: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(doing)).unwrap_or_else(|panic| {
+pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = told(&*panic);
-        Err(Error::new(ErrorKind::Corrupt, format!("the decoder gave up ({said}) on")))
+        Err(Error::new(ErrorKind::Corrupt, format!("the decoder panicked ({said})")))
     })
 }
 
@@ -222,75 +343,53 @@ impl Table {
     /// # Errors
     /// `Empty` where there is no row; `Corrupt` for more rows or groups than can be numbered.
     pub(super) fn new(
-        found: Index,
+        format: &'static str,
+        found: FoundFiles,
         columns: Vec<Column>,
         stored: Vec<String>,
         groups: Vec<Group>,
         nulls: Nulls,
         group_name: &'static str,
     ) -> Result<Table> {
-        let Index { files, skips, .. } = found;
+        let FoundFiles { files, skips, .. } = found;
         let mut ends = Vec::with_capacity(groups.len());
         let mut end = 0_u64;
         for group in &groups {
             end = end.checked_add(group.rows).ok_or_else(|| {
-                Error::new(ErrorKind::Corrupt, "more than 2^64 rows up to").with_file(files.path(group.file))
+                Error::new(ErrorKind::Corrupt, "the files have more than 2^64 rows").with_path(files.path(group.file))
             })?;
             ends.push(end);
         }
         if groups.is_empty() || u32::try_from(groups.len()).is_err() {
             let place = files.roots().first().map_or(Path::new("."), |root| &root.path).to_path_buf();
-            let (kind, doing) = match groups.is_empty() {
-                true => (ErrorKind::Empty, "there is no row in"),
-                false => (ErrorKind::Corrupt, "more than 2^32 groups of rows in"),
+            let (kind, what) = match groups.is_empty() {
+                true => (ErrorKind::Empty, "the files have no row"),
+                false => (ErrorKind::Corrupt, "the files have more than 2^32 groups of rows"),
             };
-            return Err(Error::new(kind, doing).with_file(place));
+            return Err(Error::new(kind, what).with_path(place));
         }
         let field = |column: &Column| {
             let Column { name, kind } = column;
             Field { name: name.clone(), dtype: kind.dtype, shape: kind.shape.clone() }
         };
         let schema = Schema { fields: columns.iter().map(field).collect() };
-        let skipped = skips.into_vec();
+        let mut index = Index::new(format, files, schema, end);
+        // As they are stored: what is read of all groups.
+        index.bytes = groups.iter().map(|group| group.stored).fold(0, u64::saturating_add);
+        index.shards = ends;
+        index.left_out = skips.into_vec();
+        let encoding = |(column, stored): (&Column, &String)| {
+            let null = if column.kind.is_nullable { ", may be null" } else { "" };
+            let words = format!("{}{null}: {stored}", column.kind.described);
+            if column.kind.is_text { Encoding::text(words) } else { Encoding::raw(words) }
+        };
+        index.encodings = columns.iter().zip(&stored).map(encoding).collect();
         let fingerprint = OnceLock::new();
-        Ok(Table { files, skipped, schema, columns, stored, nulls, groups, ends, group_name, fingerprint })
-    }
-
-    pub(super) fn files(&self) -> &FileTable {
-        &self.files
-    }
-
-    pub(super) fn skipped(&self) -> &[Skipped] {
-        &self.skipped
-    }
-
-    pub(super) fn schema(&self) -> &Schema {
-        &self.schema
+        Ok(Table { index, columns, nulls, groups, group_name, fingerprint })
     }
 
     pub(super) fn columns(&self) -> &[Column] {
         &self.columns
-    }
-
-    pub(super) fn encodings(&self) -> Vec<String> {
-        let described = |(column, stored): (&Column, &String)| {
-            let null = if column.kind.is_nullable { ", may be null" } else { "" };
-            format!("{}{null}: {stored}", column.kind.described)
-        };
-        self.columns.iter().zip(&self.stored).map(described).collect()
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    pub(super) fn ends(&self) -> &[u64] {
-        &self.ends
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        // `new` has compared it.
-        self.groups.len() as u32
     }
 
     pub(super) fn group(&self, unit: UnitId) -> &Group {
@@ -299,33 +398,20 @@ impl Table {
 
     /// The group of a row, and the row's number there.
     pub(super) fn locate(&self, id: SampleId) -> (UnitId, u64) {
-        let (group, number) = super::locate(&self.ends, id.0);
+        let (group, number) = crate::locate(&self.index.shards, id.0);
         // `new` has compared the number of groups.
         (UnitId(group as u32), number)
-    }
-
-    pub(super) fn largest_decoded(&self) -> u64 {
-        self.groups.iter().map(|group| group.decoded).max().unwrap_or(0)
-    }
-
-    pub(super) fn largest_stored(&self) -> u64 {
-        self.groups.iter().map(|group| group.stored).max().unwrap_or(0)
-    }
-
-    /// Bytes that are read of all groups.
-    pub(super) fn bytes(&self) -> u64 {
-        self.groups.iter().map(|group| group.stored).fold(0, u64::saturating_add)
     }
 
     /// The name of the file and the number of the row in it: "train.parquet#17".
     pub(super) fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (unit, row) = self.locate(id);
         let file = self.group(unit).file;
-        let start_of = |group: usize| if group == 0 { 0 } else { self.ends[group - 1] };
+        let start_of = |group: usize| if group == 0 { 0 } else { self.index.shards[group - 1] };
         // Groups come in the order of the files.
         let first = self.groups.partition_point(|group| group.file.0 < file.0);
         let row = start_of(unit.0 as usize) - start_of(first) + row;
-        out.extend_from_slice(self.files.name(file));
+        out.extend_from_slice(self.index.files.name(file));
         write!(out, "#{row}").expect("a Vec takes everything");
     }
 
@@ -335,8 +421,8 @@ impl Table {
         for (number, column) in self.columns.iter().enumerate() {
             let found = raw.first().and_then(|bytes| layout::value(bytes, number, row, column.kind.width()));
             let Some((value, state)) = found else {
-                let doing = format!("sample {} was parsed without its unit", id.0);
-                return Err(Error::new(ErrorKind::Internal, doing));
+                let what = format!("sample {} was parsed without its unit", id.0);
+                return Err(Error::new(ErrorKind::Internal, what));
             };
             match state {
                 State::Valid => {}
@@ -351,19 +437,19 @@ impl Table {
     fn null(&self, unit: UnitId, row: u64, column: &Column, state: State) -> Error {
         let Group { file, number, .. } = *self.group(unit);
         let is = if state == State::Null { "null" } else { "a list with a null in it" };
-        let doing = format!("column {:?} is {is} in row {row} of {} {number} of", column.name, self.group_name);
+        let what = format!("column {:?} is {is} in row {row} of {} {number}", column.name, self.group_name);
         let remedy = match (state, &column.kind.shape) {
             (State::Null, Shape::Ragged) => "let nulls be empty values, leave the column out, or skip such samples",
             _ => "leave the column out, or skip such samples",
         };
-        Error::new(ErrorKind::Unavailable, doing).with_file(self.files.path(file)).with_remedy(remedy)
+        Error::new(ErrorKind::Unavailable, what).with_path(self.index.files.path(file)).with_remedy(remedy)
     }
 
     /// FNV-1a over the format, columns with their types, what becomes of nulls, rows of all groups, and names and
     /// sizes of all files in order.
-    pub(super) fn fingerprint(&self, format: &str) -> u64 {
+    fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| {
-            let mut fingerprint = Fingerprint::new(format);
+            let mut fingerprint = Fingerprint::new(self.index.format);
             fingerprint.number(match self.nulls {
                 Nulls::Refuse => 0,
                 Nulls::Empty => 1,
@@ -374,8 +460,8 @@ impl Table {
                 fingerprint.bytes(kind.described.as_bytes());
                 fingerprint.number(kind.width().unwrap_or(u64::MAX));
             }
-            self.ends.iter().for_each(|&end| fingerprint.number(end));
-            fingerprint.files(&self.files);
+            self.index.shards.iter().for_each(|&end| fingerprint.number(end));
+            fingerprint.files(&self.index.files);
             fingerprint.finish()
         })
     }
@@ -384,15 +470,11 @@ impl Table {
     pub(super) fn placed(&self, error: Error, unit: UnitId, column: usize, offset: u64) -> Error {
         let Group { file, number, .. } = *self.group(unit);
         let name = &self.columns[column].name;
-        let doing = format!("cannot decode column {name:?} of {} {number} of", self.group_name);
-        let remedy = error.remedy().map(str::to_owned);
-        let placed =
-            Error::new(error.kind(), doing).with_file(self.files.path(file)).with_offset(offset).with_source(error);
-        match remedy {
-            // It stands in the cause's message already.
-            Some(_) => placed,
-            None => placed.with_remedy("fetch or write the file again"),
-        }
+        let what = format!("cannot decode column {name:?} of {} {number}", self.group_name);
+        let has_remedy = error.remedy().is_some();
+        let placed = Error::new(error.kind(), what).with_path(self.index.files.path(file)).with_offset(offset);
+        let placed = placed.with_source(error);
+        if has_remedy { placed } else { placed.with_remedy("fetch or write the file again") }
     }
 }
 
@@ -416,14 +498,14 @@ mod tests {
         };
         assert_eq!(choose(&["ix", "i", "a"]), Ok(vec![4, 1, 2, 0]));
         assert_eq!(choose(&["i.path"]), Ok(vec![2]));
-        assert!(choose(&[]).unwrap_err().contains("is a map (choose of the columns a, i.bytes, i.path, ix)"));
-        assert!(choose(&["i", "i.bytes"]).unwrap_err().contains("\"i.bytes\" is wanted twice"));
-        assert!(choose(&["b"]).unwrap_err().contains("there is no column \"b\""));
+        assert!(choose(&[]).unwrap_err().contains("is a map\nhelp: choose from the columns a, i.bytes, i.path, ix"));
+        assert!(choose(&["i", "i.bytes"]).unwrap_err().contains("\"i.bytes\" is named twice"));
+        assert!(choose(&["b"]).unwrap_err().contains("the file has no column \"b\""));
     }
 
     #[test]
     fn a_panic_is_an_error() {
         let error = guarded::<()>(|| panic!("on\npurpose {}", 7)).unwrap_err();
-        assert_eq!(error.to_string(), "the decoder gave up (on purpose 7) on");
+        assert_eq!(error.to_string(), "the decoder panicked (on purpose 7)");
     }
 }

@@ -4,10 +4,11 @@ use crate::SHARD_SAMPLES;
 use crate::fingerprint::Fingerprint;
 use crate::sizes;
 use crate::{
-    Check, DType, Dataset, Field, FileId, FileTable, Origin, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
-    Value,
+    Check, DType, Dataset, Field, FileId, FileTable, Index, Origin, Sample, SampleId, Schema, Shape, Span, UnitId,
+    Units, Value,
 };
 use bytes::Bytes;
+use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -18,7 +19,7 @@ use uringload_core::{Error, ErrorKind, Result};
 ///
 /// Values are what each dataset says: label 0 of one folder and label 0 of another are two classes. Where they are to
 /// be one, open the folders together (a [`Folder`](super::Folder) merges the classes of its roots by name) and mix
-/// [`Subset`](super::Subset)s of it.
+/// [`View`](super::View)s of it.
 ///
 /// The table of files is a copy of all of theirs, file after file; everything else is theirs. Which dataset has a
 /// sample is a binary search.
@@ -30,11 +31,7 @@ pub struct Concat {
     first_files: Vec<u32>,
     /// What number the first unit of each part has here, and how many units there are.
     first_units: Vec<u32>,
-    files: FileTable,
-    schema: Schema,
-    format: &'static str,
-    plain_field: Option<usize>,
-    shards: Vec<u64>,
+    index: Index,
     fingerprint: OnceLock<u64>,
 }
 
@@ -54,28 +51,35 @@ impl Concat {
             let root = || part.files().roots().first().map_or_else(Default::default, |root| root.path.clone());
             first_files.push(files.append(part.files()).ok_or_else(|| super::too_many_files(&root()))?);
             end = end.checked_add(part.len()).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidArgument, "more than 2^64 samples up to").with_file(root())
+                Error::new(ErrorKind::InvalidArgument, "the datasets have more than 2^64 samples").with_path(root())
             })?;
             ends.push(end);
         }
         if end == 0 {
-            let doing = format!("none of {} datasets has a sample", parts.len());
-            return Err(Error::new(ErrorKind::Empty, doing).with_remedy("give at least one dataset with samples"));
+            let what = format!("none of the {} datasets has a sample", parts.len());
+            return Err(Error::new(ErrorKind::Empty, what).with_remedy("give at least one dataset with samples"));
         }
         let first_units = first_units(&parts)?;
-        let (format, plain_field) = (parts[0].format(), parts[0].plain_field());
-        Ok(Concat {
-            format: if parts.iter().all(|part| part.format() == format) { format } else { "concat" },
-            plain_field: plain_field.filter(|_| parts.iter().all(|part| part.plain_field() == plain_field)),
-            shards: shards(&parts),
-            parts,
-            ends,
-            first_files,
-            first_units,
-            files,
-            schema,
-            fingerprint: OnceLock::new(),
-        })
+        let first = parts[0].index();
+        let format = if parts.iter().all(|part| part.format() == first.format) { first.format } else { "concat" };
+        let mut index = Index::new(format, files, schema, end);
+        index.bytes = sizes::sum(parts.iter().map(|part| part.bytes()));
+        index.shards = shards(&parts);
+        index.plain_field =
+            first.plain_field.filter(|_| parts.iter().all(|part| part.plain_field() == first.plain_field));
+        // A column of numbers, which one dataset may know from its index, is read to tell.
+        index.parse_reads_bytes = index.plain_field.is_none_or(|plain| is_index(&index.schema.fields[plain]))
+            || parts.iter().any(|part| part.parse_reads_bytes());
+        index.owns_values = parts.iter().all(|part| part.index().owns_values);
+        // What all say of a column is true of it.
+        if parts.iter().all(|part| part.index().encodings == first.encodings) {
+            index.encodings.clone_from(&first.encodings);
+        }
+        let each = || parts.iter().map(|part| part.index());
+        index.left_out = each().flat_map(|part| part.left_out.clone()).collect();
+        index.fallbacks = each().flat_map(|part| part.fallbacks.clone()).collect();
+        index.damage = each().flat_map(|part| part.damage.clone()).collect();
+        Ok(Concat { parts, ends, first_files, first_units, index, fingerprint: OnceLock::new() })
     }
 
     /// The datasets.
@@ -107,8 +111,8 @@ fn first_units(parts: &[Arc<dyn Dataset>]) -> Result<Vec<u32>> {
     for part in parts {
         let count = part.units().map_or(0, Units::count);
         let end = firsts.last().and_then(|first| first.checked_add(count)).ok_or_else(|| {
-            let doing = "the datasets are stored in more than 4294967295 units together";
-            Error::new(ErrorKind::InvalidArgument, doing).with_remedy("mix fewer datasets")
+            let what = "the datasets have more than 4294967295 units";
+            Error::new(ErrorKind::InvalidArgument, what).with_remedy("mix fewer datasets")
         })?;
         firsts.push(end);
     }
@@ -125,15 +129,15 @@ fn merged(parts: &[Arc<dyn Dataset>]) -> Result<Schema> {
     for (number, part) in parts.iter().enumerate().skip(1) {
         let fields = &part.schema().fields;
         if fields.len() != schema.fields.len() {
-            let doing =
+            let what =
                 format!("dataset 0 has the columns {}, and dataset {number} {}", names(&schema.fields), names(fields));
-            return Err(differ(doing));
+            return Err(differ(what));
         }
         for (field, other) in schema.fields.iter_mut().zip(fields) {
             if (&field.name, field.dtype) != (&other.name, other.dtype) || is_index(field) != is_index(other) {
-                let doing =
+                let what =
                     format!("dataset 0 has the column {}, and dataset {number} has {}", words(field), words(other));
-                return Err(differ(doing));
+                return Err(differ(what));
             }
             if field.shape != other.shape {
                 field.shape = Shape::Ragged;
@@ -148,9 +152,9 @@ fn is_index(field: &Field) -> bool {
     field.dtype == DType::I64 && field.shape == Shape::Fixed(Vec::new())
 }
 
-fn differ(doing: String) -> Error {
-    let remedy = "put together datasets with the same columns; a folder's labels can be turned off";
-    Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy)
+fn differ(what: String) -> Error {
+    let remedy = "combine datasets with the same columns; a folder's labels can be turned off";
+    Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy)
 }
 
 fn names(fields: &[Field]) -> String {
@@ -184,21 +188,8 @@ fn shards(parts: &[Arc<dyn Dataset>]) -> Vec<u64> {
 }
 
 impl Dataset for Concat {
-    fn files(&self) -> &FileTable {
-        &self.files
-    }
-
-    /// That of the datasets, if all have the same.
-    fn format(&self) -> &'static str {
-        self.format
-    }
-
-    fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
+    fn index(&self) -> &Index {
+        &self.index
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
@@ -214,7 +205,7 @@ impl Dataset for Concat {
         let (dataset, id) = self.inner(id);
         dataset.parse(id, raw, out)?;
         // One dataset may know a number from its index and another one read it: a column is of one kind.
-        for (value, field) in out.values.iter_mut().zip(&self.schema.fields) {
+        for (value, field) in out.values.iter_mut().zip(&self.schema().fields) {
             if let Value::Bytes(bytes) = value
                 && is_index(field)
                 && let Ok(number) = bytes[..].try_into()
@@ -234,10 +225,6 @@ impl Dataset for Concat {
         self.parts.iter().any(|part| part.units().is_some()).then_some(self)
     }
 
-    fn bytes(&self) -> u64 {
-        sizes::sum(self.parts.iter().map(|part| part.bytes()))
-    }
-
     /// Exact. Unless all samples have as many bytes, it takes a look at each: what the datasets themselves say would be
     /// as much for each as if there were no other.
     fn largest(&self, count: u64) -> u64 {
@@ -248,7 +235,8 @@ impl Dataset for Concat {
             Some(each) => each.saturating_mul(count.min(self.len())),
             None if count >= self.len() => self.bytes(),
             None => {
-                let of_parts = self.parts.iter().flat_map(|part| sizes::bytes_of(&**part, 0..part.len()));
+                let of_parts =
+                    self.parts.iter().flat_map(|part| sizes::bytes_of(|id, out| part.spans(id, out), 0..part.len()));
                 sizes::sum_of_largest(of_parts, count)
             }
         }
@@ -277,22 +265,14 @@ impl Dataset for Concat {
         dataset.has_field(id, field)
     }
 
-    fn plain_field(&self) -> Option<usize> {
-        self.plain_field
-    }
-
-    /// A column of numbers, which one dataset may know from its index, is read to tell.
-    fn parse_reads_bytes(&self) -> bool {
-        self.plain_field.is_none_or(|plain| is_index(&self.schema.fields[plain]))
-            || self.parts.iter().any(|part| part.parse_reads_bytes())
+    /// That of the dataset that has the sample, among its own classes.
+    fn label(&self, id: SampleId) -> Option<(i64, &OsStr)> {
+        let (dataset, id) = self.inner(id);
+        dataset.label(id)
     }
 
     fn widening(&self, field: usize) -> u64 {
         self.parts.iter().map(|part| part.widening(field)).max().unwrap_or(1)
-    }
-
-    fn shards(&self) -> &[u64] {
-        &self.shards
     }
 
     fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
@@ -367,6 +347,6 @@ impl Units for Concat {
 
 impl std::fmt::Debug for Concat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Concat").field("format", &self.format).field("ends", &self.ends).finish_non_exhaustive()
+        f.debug_struct("Concat").field("format", &self.index.format).field("ends", &self.ends).finish_non_exhaustive()
     }
 }

@@ -2,36 +2,35 @@
 
 use crate::classes::Classes;
 use crate::fingerprint::Fingerprint;
-use crate::paths::{Index, index, index_list, thread_count};
-use crate::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
+use crate::options::{FormatOptions, options};
+use crate::paths::{FoundFiles, index, index_list, thread_count};
+use crate::registry::{Format, Shows};
+use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Whether the folders that files lie in are their classes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Labels {
-    /// They are, if every file lies in a subfolder of its root, and no file was named by itself.
-    #[default]
-    Auto,
-    /// They are; a file that lies directly in a root is an error.
-    Required,
-    /// They are not.
-    None,
+options! {
+    /// How a [`Folder`] is opened.
+    pub struct FolderOptions {
+        /// Whether the folders that files lie in are their classes: true, and a file that lies in none is an error;
+        /// false; or not given: they are, if every file lies in a subfolder of its root, and none was named by itself.
+        labels: Option<bool>,
+        /// Type of the elements that every file consists of.
+        dtype: DType,
+    }
 }
 
-/// How a [`Folder`] is opened.
-#[derive(Clone, Debug, Default)]
-pub struct FolderOptions {
-    /// Whether there is a column of labels.
-    pub labels: Labels,
-    /// Type of the elements that every file consists of.
-    pub dtype: DType,
-    /// Threads that look for files and take their sizes; 0 chooses by the machine.
-    pub threads: usize,
-}
+pub(crate) const FORMAT: Format = Format {
+    name: "folder",
+    help: "Every file is a sample; folders of folders give labels.",
+    options: FolderOptions::SPECS,
+    has_sidecars: false,
+    shows: Shows::Path(|_, _| true),
+    open: |paths, options| Ok(Arc::new(Folder::open_with(paths, &options.typed()?)?)),
+};
 
 /// Folders whose every file is one sample.
 ///
@@ -40,7 +39,7 @@ pub struct FolderOptions {
 /// come in the order in which they are given. Links to files and to folders are followed. Files without a byte are
 /// samples of length 0. Names may have any bytes that the file system takes.
 ///
-/// Left out, and counted in [`skipped`](Folder::skipped): names that begin with a dot, links whose target does not
+/// Left out, and counted in [`Index::left_out`]: names that begin with a dot, links whose target does not
 /// exist, links that lead back to a folder they lie in, FIFOs, sockets and devices. A folder that cannot be listed is
 /// an error, because nobody could say what is missing.
 ///
@@ -56,11 +55,8 @@ pub struct FolderOptions {
 /// A subfolder without a file is no class.
 #[derive(Debug)]
 pub struct Folder {
-    files: FileTable,
+    index: Index,
     classes: Option<Classes>,
-    schema: Schema,
-    skipped: Vec<Skipped>,
-    bytes: u64,
     fingerprint: OnceLock<u64>,
 }
 
@@ -81,7 +77,7 @@ impl Folder {
     /// As [`Folder::open`]; and `InvalidArgument` where labels are required and a file has none, and for a file whose
     /// size is no whole number of elements.
     pub fn open_with<P: AsRef<Path>>(paths: &[P], options: &FolderOptions) -> Result<Folder> {
-        Folder::from_index(index(paths, thread_count(options.threads))?, options)
+        Folder::from_index(index(paths, thread_count(options.common.threads))?, options)
     }
 
     /// Opens the files `names`, which are relative to `root`, in their order; names may repeat.
@@ -94,7 +90,7 @@ impl Folder {
         names: &[P],
         options: &FolderOptions,
     ) -> Result<Folder> {
-        let index = index_list(root.as_ref(), names, thread_count(options.threads))?;
+        let index = index_list(root.as_ref(), names, thread_count(options.common.threads))?;
         Folder::from_index(index, options)
     }
 
@@ -108,99 +104,75 @@ impl Folder {
     /// # Errors
     /// `InvalidArgument` as for [`Folder::open_with`].
     pub fn from_files_with(files: FileTable, options: &FolderOptions) -> Result<Folder> {
-        Folder::from_index(Index { files, ..Index::default() }, options)
+        Folder::from_index(FoundFiles { files, ..FoundFiles::default() }, options)
     }
 
-    fn from_index(index: Index, options: &FolderOptions) -> Result<Folder> {
+    fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {
         let (labels, dtype) = (options.labels, options.dtype);
         if let Some(odd) = index.files.sizes().iter().position(|size| size % dtype.size() != 0) {
             let file = FileId(odd as u32);
             let (bytes, size) = (index.files.size(file), dtype.size());
-            let doing = format!("{bytes} bytes are no whole number of {dtype} elements of {size} bytes in");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing)
-                .with_file(index.files.path(file))
+            let what =
+                format!("the file has {bytes} bytes, not a multiple of the {size} bytes of an element ({dtype})");
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_path(index.files.path(file))
                 .with_remedy("check the element type, or leave this file out"));
         }
         let classes = match labels {
-            Labels::None => None,
-            Labels::Auto if index.has_single_files => None,
-            Labels::Auto => Classes::find(&index.files).ok(),
-            Labels::Required => Some(Classes::find(&index.files).map_err(|file| {
-                Error::new(ErrorKind::InvalidArgument, "labels are required, and no class folder holds the file")
-                    .with_file(index.files.path(file))
-                    .with_remedy("move it into a class folder or go without labels")
+            Some(false) => None,
+            None if index.has_single_files => None,
+            None => Classes::find(&index.files).ok(),
+            Some(true) => Some(Classes::find(&index.files).map_err(|file| {
+                Error::new(ErrorKind::InvalidArgument, "labels are required, and the file is in no class folder")
+                    .with_path(index.files.path(file))
+                    .with_remedy("move it into a class folder, or go without labels")
             })?),
         };
         Ok(Folder::new(index.files, classes, dtype, index.skips.into_vec()))
     }
 
-    fn new(files: FileTable, classes: Option<Classes>, dtype: DType, skipped: Vec<Skipped>) -> Folder {
+    fn new(files: FileTable, classes: Option<Classes>, dtype: DType, left_out: Vec<Skipped>) -> Folder {
         let mut fields = vec![Field { name: "data".into(), dtype, shape: Shape::Ragged }];
         if classes.is_some() {
             fields.push(Field { name: "label".into(), dtype: DType::I64, shape: Shape::Fixed(Vec::new()) });
         }
-        let bytes = saturating_sum(files.sizes());
-        Folder { files, classes, schema: Schema { fields }, skipped, bytes, fingerprint: OnceLock::new() }
-    }
-
-    /// Names of the classes: the index is the label. Empty if there are no labels.
-    pub fn classes(&self) -> &[OsString] {
-        self.classes.as_ref().map_or(&[], Classes::names)
-    }
-
-    /// The sample's label, if there are labels: an index into [`classes`](Folder::classes).
-    pub fn label(&self, id: SampleId) -> Option<i64> {
-        self.classes.as_ref().map(|classes| i64::from(classes.label(file_of(id))))
-    }
-
-    /// What was left out, by reason.
-    pub fn skipped(&self) -> &[Skipped] {
-        &self.skipped
+        let samples = files.len() as u64;
+        let mut index = Index::new("folder", files, Schema { fields }, samples);
+        index.bytes = saturating_sum(index.files.sizes());
+        index.plain_field = Some(0);
+        index.parse_reads_bytes = false;
+        index.classes = classes.as_ref().map_or_else(Vec::new, |classes| classes.names().to_vec());
+        index.left_out = left_out;
+        Folder { index, classes, fingerprint: OnceLock::new() }
     }
 }
 
 impl Dataset for Folder {
-    fn files(&self) -> &FileTable {
-        &self.files
-    }
-
-    fn format(&self) -> &'static str {
-        "folder"
-    }
-
-    fn len(&self) -> u64 {
-        self.files.len() as u64
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
+    fn index(&self) -> &Index {
+        &self.index
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let file = file_of(id);
-        out.push(Span { file, offset: 0, len: self.files.size(file) });
+        out.push(Span { file, offset: 0, len: self.files().size(file) });
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         out.values.push(Value::Bytes(raw[0].clone()));
-        out.values.extend(self.label(id).map(Value::I64));
+        out.values.extend(self.label(id).map(|(label, _)| Value::I64(label)));
         Ok(())
     }
 
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.files.name(file_of(id)));
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
+        out.extend_from_slice(self.files().name(file_of(id)));
     }
 
     fn largest(&self, count: u64) -> u64 {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        if count == 0 || count >= self.files.len() {
-            return if count == 0 { 0 } else { self.bytes };
+        if count == 0 || count >= self.files().len() {
+            return if count == 0 { 0 } else { self.bytes() };
         }
-        let mut sizes = self.files.sizes().to_vec();
+        let mut sizes = self.files().sizes().to_vec();
         sizes.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
         saturating_sum(&sizes[..count])
     }
@@ -211,8 +183,8 @@ impl Dataset for Folder {
         *self.fingerprint.get_or_init(|| {
             let mut fingerprint = Fingerprint::new("folder");
             fingerprint.number(self.classes.is_some().into());
-            fingerprint.files(&self.files);
-            let dtype = self.schema.fields[0].dtype;
+            fingerprint.files(self.files());
+            let dtype = self.schema().fields[0].dtype;
             if dtype != DType::U8 {
                 fingerprint.bytes(dtype.name().as_bytes());
             }
@@ -221,15 +193,12 @@ impl Dataset for Folder {
     }
 
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
-        Some(if field == 0 { self.files.size(file_of(id)) / self.schema.fields[0].dtype.size() } else { 1 })
+        Some(if field == 0 { self.files().size(file_of(id)) / self.schema().fields[0].dtype.size() } else { 1 })
     }
 
-    fn plain_field(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn parse_reads_bytes(&self) -> bool {
-        false
+    fn label(&self, id: SampleId) -> Option<(i64, &OsStr)> {
+        let label = self.classes.as_ref()?.label(file_of(id));
+        Some((label.into(), &self.index.classes[label as usize]))
     }
 }
 

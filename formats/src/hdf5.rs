@@ -19,30 +19,41 @@ mod tree;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{example, has_extension, map_files};
-use crate::paths::{Index, index, thread_count};
+use crate::options::{FormatOptions, Names, options};
+use crate::paths::{FoundFiles, index, thread_count};
+use crate::registry::{Format, Shows};
+use crate::skipped::SkipReason;
 use crate::units::{UnitId, Units};
-use crate::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
+use crate::{Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bands::{Bands, Part};
 use bytes::Bytes;
 use open::Opened;
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Extensions that files of a folder are known by.
 const EXTENSIONS: [&str; 7] = ["h5", "hdf5", "hdf", "he5", "nc", "nc4", "mat"];
 
-/// How [`Hdf5`] is opened.
-#[derive(Clone, Debug, Default)]
-pub struct Hdf5Options {
-    /// The datasets that are columns, by their paths ("train/x"), in this order. Empty: all datasets of as many rows as
-    /// most of them have; of two such numbers, the larger.
-    pub datasets: Vec<String>,
-    /// Threads that look for files and read their headers; 0 chooses by the machine.
-    pub threads: usize,
+options! {
+    /// How [`Hdf5`] is opened.
+    pub struct Hdf5Options {
+        /// Arrays, tensors or datasets that become columns, by name and in this order; not given: all. Of HDF5's
+        /// datasets, all that have as many rows as most of them; of two such numbers, the larger.
+        tensors["tensor"]: Names,
+    }
 }
+
+pub(crate) const FORMAT: Format = Format {
+    name: "hdf5",
+    help: "Rows of the datasets of HDF5 files.",
+    options: Hdf5Options::SPECS,
+    has_sidecars: false,
+    shows: Shows::Path(|path, _| is_hdf5(path)),
+    open: |paths, options| Ok(Arc::new(Hdf5::open(paths, &options.typed()?)?)),
+};
 
 /// Rows of the datasets of HDF5 files, as h5py, netCDF-4 and MATLAB 7.3 (with dimensions the other way around) write
 /// them.
@@ -55,8 +66,8 @@ pub struct Hdf5Options {
 ///
 /// # How it is read
 /// Contiguous and compact datasets, and chunks of whole rows that went through no filter, are read row by row from
-/// where they lie. All others are read in [`units`](super::Units): the chunks that hold the same rows, decoded to these
-/// rows. A shuffle of shards takes the rows of a unit together.
+/// where they lie. All others are read in [`units`](crate::Units): the chunks that hold the same rows, decoded to these
+/// rows. A shuffle of shards keeps the rows of a unit together.
 ///
 /// # What is understood
 /// Superblocks 0 to 3, both forms of object headers, groups of all three forms, all six indices of chunks; integers,
@@ -77,7 +88,8 @@ pub struct Hdf5Options {
 /// where the nodes of an index of the earliest form lie between the chunks.
 #[derive(Debug)]
 pub struct Hdf5 {
-    files: FileTable,
+    /// Its shards are the rows of a unit, of the tallest where columns differ; a file, where it has no units.
+    index: Index,
     opened: Vec<Opened>,
     /// Samples in the files up to and with each.
     ends: Vec<u64>,
@@ -86,12 +98,9 @@ pub struct Hdf5 {
     unit_count: u32,
     largest_decoded: u64,
     largest_stored: u64,
-    shards: Vec<u64>,
-    schema: Schema,
     /// Bytes of a row of each column.
     row_bytes: Vec<u64>,
-    skipped: Vec<Skipped>,
-    fingerprint: OnceLock<u64>,
+    fingerprint: u64,
 }
 
 /// What units belong to.
@@ -109,16 +118,16 @@ impl Hdf5 {
     /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where datasets are not there or do
     /// not fit together; `Empty` where there is no row.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &Hdf5Options) -> Result<Hdf5> {
-        let threads = thread_count(options.threads);
+        let threads = thread_count(options.common.threads);
         let mut index = index(paths, threads)?;
         if !index.has_single_files {
             index = only_named_so(index)?;
         }
-        let Index { files, mut skips, .. } = index;
-        let mut names: Vec<String> = options.datasets.iter().map(|name| name.trim_matches('/').to_owned()).collect();
+        let FoundFiles { files, mut skips, .. } = index;
+        let mut names: Vec<String> = options.tensors.iter().map(|name| name.trim_matches('/').to_owned()).collect();
         let mut known = HashSet::new();
         if let Some(twice) = names.iter().find(|name| !known.insert(*name)) {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("dataset {twice:?} is wanted twice")));
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("dataset {twice:?} is named twice")));
         }
         let place = files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
         let mut opened = Vec::with_capacity(files.len());
@@ -126,41 +135,41 @@ impl Hdf5 {
             let (first, left_out) = open::open_all(&files, FileId(0))?;
             names.extend(first.columns.iter().map(|column| column.field.name.clone()));
             left_out.iter().for_each(|name| {
-                skips.add(super::SkipReason::OtherDataset, &files.path(FileId(0)).join(name));
+                skips.add(SkipReason::OtherDataset, &files.path(FileId(0)).join(name));
             });
             opened.push(first);
         }
         // Fits: a table has fewer files than 2^32.
         let rest = opened.len() as u32..files.len() as u32;
         opened.extend(map_files(rest, threads, |file| open::open_named(&files, file, &names))?);
-        Hdf5::assemble(files, opened, skips.into_vec(), &place)
+        let mut hdf5 = Hdf5::assemble(files, opened, &place)?;
+        hdf5.index.left_out = skips.into_vec();
+        Ok(hdf5)
     }
 
-    fn assemble(files: FileTable, opened: Vec<Opened>, skipped: Vec<Skipped>, place: &Path) -> Result<Hdf5> {
+    fn assemble(files: FileTable, opened: Vec<Opened>, place: &Path) -> Result<Hdf5> {
         let (mut ends, mut shards, mut end) = (Vec::with_capacity(opened.len()), Vec::new(), 0_u64);
         let (mut units, mut unit_count, mut largest_decoded, mut largest_stored) = (Vec::new(), 0_u32, 1, 0);
         let of_first = |column: usize| &opened[0].columns[column].field;
         for (number, (file, path)) in opened.iter().zip((0..).map(|file| files.path(FileId(file)))).enumerate() {
-            let invalid = |doing: String| Error::new(ErrorKind::InvalidArgument, doing).with_file(&path);
+            let invalid = |what: String| Error::new(ErrorKind::InvalidArgument, what).with_path(&path);
             let start = end;
-            end =
-                end.checked_add(file.rows).ok_or_else(|| invalid("more than 2^64 rows, the last of them in".into()))?;
+            end = end.checked_add(file.rows).ok_or_else(|| invalid("the files have more than 2^64 rows".into()))?;
             let mut tallest: u64 = 0;
             for (column, Column { field, part, .. }) in file.columns.iter().enumerate() {
                 let first = of_first(column);
                 if field != first {
-                    let doing = format!(
-                        "rows of dataset {:?} are {} {:?} and not, as in the first file, {} {:?} in",
+                    let what = format!(
+                        "rows of dataset {:?} are {} {:?}, and {} {:?} in the first file",
                         field.name, field.dtype, field.shape, first.dtype, first.shape
                     );
-                    return Err(invalid(doing).with_remedy("read files of different datasets one by one"));
+                    return Err(invalid(what).with_remedy("open files with different datasets one by one"));
                 }
                 let Part::Bands(bands) = part else { continue };
                 // Fits: the number of a file, and no more columns than the file has bytes.
                 units.push((unit_count, Owner { file: number as u32, column: column as u32 }));
                 let count = u32::try_from(bands.count()).ok().and_then(|count| unit_count.checked_add(count));
-                unit_count =
-                    count.ok_or_else(|| invalid("more than 2^32 bands of chunks, the last of them in".into()))?;
+                unit_count = count.ok_or_else(|| invalid("the files have more than 2^32 bands of chunks".into()))?;
                 largest_decoded = largest_decoded.max(bands.rows().min(file.rows).saturating_mul(bands.row_bytes()));
                 largest_stored = largest_stored.max(bands.largest_stored());
                 tallest = tallest.max(bands.rows());
@@ -175,48 +184,24 @@ impl Hdf5 {
             }
         }
         if end == 0 {
-            return Err(Error::new(ErrorKind::Empty, "the datasets have no row in").with_file(place));
+            return Err(Error::new(ErrorKind::Empty, "the datasets have no row").with_path(place));
         }
-        let fields: Vec<_> = opened[0].columns.iter().map(|column| column.field.clone()).collect();
-        let row_bytes = fields.iter().map(|field| elements(&field.shape) * field.dtype.size()).collect();
-        Ok(Hdf5 {
-            files,
-            opened,
-            ends,
-            units,
-            unit_count,
-            largest_decoded,
-            largest_stored,
-            shards,
-            schema: Schema { fields },
-            row_bytes,
-            skipped,
-            fingerprint: OnceLock::new(),
-        })
-    }
-
-    /// Whether `path` is a file that begins as HDF5 files do, or is named so and begins behind a user block; or a
-    /// folder with nothing but files that are named so.
-    pub fn detect(path: impl AsRef<Path>) -> bool {
-        let path = path.as_ref();
-        let begins = |path: &Path| super::headers::head(path).starts_with(superblock::SIGNATURE);
-        // An archive whose first member is such a file has the signature behind its first header, too.
-        path.is_file() && begins(path) || example(path, is_named_so).is_some_and(|file| superblock::is_there(&file))
-    }
-
-    /// What was left out, by reason: files of a folder, and datasets with another number of rows (of the first file).
-    pub fn skipped(&self) -> &[Skipped] {
-        &self.skipped
-    }
-
-    /// How each column of the schema is stored in the first file: "contiguous", "chunks of [64, 3], shuffle, gzip".
-    pub fn encodings(&self) -> Vec<String> {
-        self.opened[0].columns.iter().map(|column| column.encoding.clone()).collect()
+        let first = &opened[0].columns;
+        let fields: Vec<_> = first.iter().map(|column| column.field.clone()).collect();
+        let row_bytes: Vec<u64> = fields.iter().map(|field| elements(&field.shape) * field.dtype.size()).collect();
+        let fingerprint = fingerprint(&fields, &files, &ends);
+        let mut index = Index::new("hdf5", files, Schema { fields }, end);
+        index.bytes = row_bytes.iter().sum::<u64>().saturating_mul(end);
+        index.shards = shards;
+        index.plain_field = (first.len() == 1 && unit_count == 0).then_some(0);
+        index.parse_reads_bytes = unit_count > 0;
+        index.encodings = first.iter().map(|column| Encoding::raw(&*column.encoding)).collect();
+        Ok(Hdf5 { index, opened, ends, units, unit_count, largest_decoded, largest_stored, row_bytes, fingerprint })
     }
 
     /// The file of a sample, and the sample's row there.
     fn locate(&self, id: SampleId) -> (usize, u64) {
-        super::locate(&self.ends, id.0)
+        crate::locate(&self.ends, id.0)
     }
 
     /// The bands of a unit, which file they are of, and which of them it is.
@@ -228,6 +213,30 @@ impl Hdf5 {
             Part::Rows(_) | Part::Runs { .. } => unreachable!("units belong to columns with bands"),
         }
     }
+}
+
+/// Whether `path` is a file that begins as HDF5 files do, or is named so and begins behind a user block; or a folder
+/// with nothing but files that are named so.
+fn is_hdf5(path: &Path) -> bool {
+    let begins = |path: &Path| crate::headers::head(path).starts_with(superblock::SIGNATURE);
+    // An archive whose first member is such a file has the signature behind its first header, too.
+    path.is_file() && begins(path) || example(path, is_named_so).is_some_and(|file| superblock::is_there(&file))
+}
+
+/// FNV-1a over "hdf5", names, types and shapes of all columns, and names, sizes and rows of all files.
+fn fingerprint(fields: &[Field], files: &FileTable, ends: &[u64]) -> u64 {
+    let mut fingerprint = Fingerprint::new("hdf5");
+    fingerprint.number(fields.len() as u64);
+    for field in fields {
+        fingerprint.bytes(field.name.as_bytes());
+        fingerprint.bytes(field.dtype.name().as_bytes());
+        let Shape::Fixed(shape) = &field.shape else { continue };
+        fingerprint.number(shape.len() as u64);
+        shape.iter().for_each(|&len| fingerprint.number(len));
+    }
+    fingerprint.files(files);
+    ends.iter().for_each(|&end| fingerprint.number(end));
+    fingerprint.finish()
 }
 
 /// Elements of a value. The shape was checked with its rows, so that the product fits.
@@ -243,11 +252,11 @@ fn is_named_so(name: &[u8]) -> bool {
 }
 
 /// Leaves out the files that are not named as HDF5's are.
-fn only_named_so(index: Index) -> Result<Index> {
+fn only_named_so(index: FoundFiles) -> Result<FoundFiles> {
     let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
     let index = index.retain(is_named_so, |_| true);
     if index.files.is_empty() {
-        let error = Error::new(ErrorKind::Empty, "there is no file named as HDF5's are in").with_file(place);
+        let error = Error::new(ErrorKind::Empty, "the folder has no file with a name of HDF5").with_path(place);
         return Err(error.with_remedy(format!("name the files; left out: {}", index.skips.describe())));
     }
     Ok(index)
@@ -256,26 +265,14 @@ fn only_named_so(index: Index) -> Result<Index> {
 /// One dataset of one file.
 #[derive(Debug)]
 struct Column {
-    field: super::Field,
+    field: Field,
     part: Part,
     encoding: String,
 }
 
 impl Dataset for Hdf5 {
-    fn files(&self) -> &FileTable {
-        &self.files
-    }
-
-    fn format(&self) -> &'static str {
-        "hdf5"
-    }
-
-    fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
+    fn index(&self) -> &Index {
+        &self.index
     }
 
     /// One for each column that is not cut from units.
@@ -318,12 +315,8 @@ impl Dataset for Hdf5 {
     /// The name of the file and the row in it: "train.h5#17".
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (file, row) = self.locate(id);
-        out.extend_from_slice(self.files.name(FileId(file as u32)));
+        out.extend_from_slice(self.files().name(FileId(file as u32)));
         write!(out, "#{row}").expect("a Vec takes everything");
-    }
-
-    fn bytes(&self) -> u64 {
-        self.row_bytes.iter().sum::<u64>().saturating_mul(self.len())
     }
 
     fn largest(&self, count: u64) -> u64 {
@@ -334,35 +327,8 @@ impl Dataset for Hdf5 {
         bytes.sum::<u64>().saturating_mul(count.min(self.len()))
     }
 
-    /// FNV-1a over "hdf5", names, types and shapes of all columns, and names, sizes and rows of all files.
     fn fingerprint(&self) -> u64 {
-        *self.fingerprint.get_or_init(|| {
-            let mut fingerprint = Fingerprint::new("hdf5");
-            fingerprint.number(self.schema.fields.len() as u64);
-            for field in &self.schema.fields {
-                fingerprint.bytes(field.name.as_bytes());
-                fingerprint.bytes(field.dtype.name().as_bytes());
-                let Shape::Fixed(shape) = &field.shape else { continue };
-                fingerprint.number(shape.len() as u64);
-                shape.iter().for_each(|&len| fingerprint.number(len));
-            }
-            fingerprint.files(&self.files);
-            self.ends.iter().for_each(|&end| fingerprint.number(end));
-            fingerprint.finish()
-        })
-    }
-
-    fn plain_field(&self) -> Option<usize> {
-        (self.schema.fields.len() == 1 && self.unit_count == 0).then_some(0)
-    }
-
-    fn parse_reads_bytes(&self) -> bool {
-        self.unit_count > 0
-    }
-
-    /// The rows of a unit, of the tallest where columns differ; a file, where it has no units.
-    fn shards(&self) -> &[u64] {
-        &self.shards
+        self.fingerprint
     }
 }
 
@@ -407,9 +373,9 @@ impl Units for Hdf5 {
         let (bands, file, band) = self.bands(unit);
         bands.decode(band, stored, out).map_err(|bad| {
             let (first, rows) = bands.rows_of(band);
-            let doing = format!("cannot decode a chunk of rows {first} to {} of", first + rows - 1);
-            Error::new(ErrorKind::Corrupt, doing)
-                .with_file(self.files.path(file))
+            let what = format!("cannot decode a chunk of rows {first} to {}", first + rows - 1);
+            Error::new(ErrorKind::Corrupt, what)
+                .with_path(self.files().path(file))
                 .with_offset(bad.offset)
                 .with_source(bad.cause)
                 .with_remedy("fetch or write the file again")

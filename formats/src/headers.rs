@@ -37,9 +37,9 @@ impl Source {
 
     /// Opens a file that no table has looked at. It must be a regular one: a FIFO would wait for somebody to write.
     pub(super) fn open_path(path: PathBuf) -> Result<Source> {
-        let metadata = std::fs::metadata(&path).map_err(|error| Error::io("cannot open", error).with_file(&path))?;
+        let metadata = std::fs::metadata(&path).map_err(|error| Error::io("cannot open", error).with_path(&path))?;
         if !metadata.is_file() {
-            return Err(Error::new(ErrorKind::WrongFileType, "not a regular file:").with_file(path));
+            return Err(Error::new(ErrorKind::WrongFileType, "this is not a regular file").with_path(path));
         }
         Ok(Source { file: open(&path)?, path, size: metadata.len() })
     }
@@ -64,7 +64,7 @@ impl Source {
         }
         self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => self.truncated(what),
-            _ => Error::io(format!("cannot read {what} of"), error).with_file(&self.path).with_offset(offset),
+            _ => Error::io(format!("cannot read {what}"), error).with_path(&self.path).with_offset(offset),
         })
     }
 
@@ -108,25 +108,30 @@ impl Source {
 
     /// The file ends before `what` does.
     pub(super) fn truncated(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Truncated, format!("the file ends within {what}:"))
-            .with_file(&self.path)
+        Error::new(ErrorKind::Truncated, format!("the file ends within {what}"))
+            .with_path(&self.path)
             .with_offset(self.size)
             .with_remedy("fetch or write the file again")
     }
 
     /// The content breaks the format at `offset`.
-    pub(super) fn corrupt(&self, offset: u64, doing: impl Into<Cow<'static, str>>) -> Error {
-        Error::new(ErrorKind::Corrupt, doing).with_file(&self.path).with_offset(offset)
+    pub(super) fn corrupt(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Corrupt, what).with_path(&self.path).with_offset(offset)
     }
 
     /// The content is sound and nothing that can be delivered.
-    pub(super) fn unavailable(&self, offset: u64, doing: impl Into<Cow<'static, str>>) -> Error {
-        Error::new(ErrorKind::Unavailable, doing).with_file(&self.path).with_offset(offset)
+    pub(super) fn unavailable(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(ErrorKind::Unavailable, what).with_path(&self.path).with_offset(offset)
     }
 }
 
+/// `what` is wrong at an offset that is none of the file's, but of what the file decodes to.
+pub(super) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
+    format!("{what} (the offset counts decoded bytes)").into()
+}
+
 fn open(path: &Path) -> Result<File> {
-    let file = File::open(path).map_err(|error| Error::io("cannot open", error).with_file(path))?;
+    let file = File::open(path).map_err(|error| Error::io("cannot open", error).with_path(path))?;
     // Without reading ahead: a file whose header was looked at must not lie in the page cache for it, because what lies
     // there is not read from the disk. A file system that takes no advice reads ahead, and is right all the same.
     let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);

@@ -1,11 +1,11 @@
-//! The indexes of a dataset's files: those that lie beside them, those that other programs wrote, and those that have
-//! to be made by looking through the files, in parallel. What opening them has to tell.
+//! The indexes of a dataset's files: those beside the files, those that other programs wrote, and those made by
+//! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
 
 use crate::parallel::try_in_parallel;
 use crate::sidecar::{Builder, EXTENSION, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::{SkipReason, Skips};
 use crate::window::Plain;
-use crate::{Damaged, FileId, FileTable};
+use crate::{Common, FileId, FileTable, Index};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -19,33 +19,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
 use uringload_sys::file::{Identity, OpenFlags, advise_random};
 
-/// How far looking through the shards has come.
+/// How far scanning the shards has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexProgress {
     /// Shards that are done.
     pub shards: u64,
     /// All shards.
     pub shards_total: u64,
-    /// Bytes of shards that are done, also those that were passed over.
+    /// Bytes of the shards that are done, including bytes that were not read.
     pub bytes: u64,
     /// Bytes of all shards.
     pub bytes_total: u64,
 }
 
-/// How the indexes of the shards were come by.
+/// Where the indexes of the shards came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexReport {
-    /// Shards whose index lay there.
+    /// Shards that already had an index.
     pub current: u64,
-    /// Shards whose index was taken over from another program's (DALI's).
+    /// Shards whose index was converted from another program's (DALI's).
     pub imported: u64,
-    /// Shards that were looked through.
+    /// Shards that were scanned.
     pub scanned: u64,
     /// Indexes that were written.
     pub written: u64,
-    /// Bytes of shards that were read to look through them.
+    /// Bytes of shards that were read to scan them.
     pub bytes_read: u64,
-    /// Indexes that lay there and were not used, each with the reason.
+    /// Existing indexes that were not used, each with the reason.
     pub refused: Vec<(PathBuf, String)>,
 }
 
@@ -71,48 +71,51 @@ impl<'a> StepDown<'a> {
     }
 }
 
-/// Files that are looked through at once where headers are all that is read of them and the user does not say how many:
-/// most of the time each waits for a short read, of which a disk does as many at once with little more time for each.
-pub(super) const SCAN_THREADS: usize = 16;
+/// Files that are scanned at once if only their headers are read and the user gives no number. Each scan mostly waits
+/// for short reads, and a disk does this many at once with little extra time for each.
+const SCAN_THREADS: usize = 16;
 
-/// How the indexes of files are to be had.
-#[derive(Clone, Debug)]
-pub(super) struct Wanted {
+/// The threads for scans that only read headers.
+pub(super) fn scan_threads(common: &Common) -> usize {
+    if common.threads == 0 { SCAN_THREADS } else { common.threads }
+}
+
+/// How the indexes of files are found or made.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) common: &'a Common,
     pub(super) places: Places,
-    /// Whether new ones stay in memory.
-    pub(super) no_sidecars: bool,
-    /// Whether those that lie there are not looked at.
-    pub(super) rebuild: bool,
-    pub(super) damaged: Damaged,
+    /// Whether a damaged file has the samples in front of the damage, instead of being an error.
+    pub(super) keep_damaged: bool,
     pub(super) threads: usize,
 }
 
-/// A format whose files are looked through.
+/// A format whose files are scanned.
 pub(super) trait Indexing: Sync {
-    /// What files are understood as: an index that was made by another rule is none.
+    /// What the files are read as. An index that was made by another rule does not fit.
     fn name(&self) -> &'static str;
 
-    /// Why the index that lies there is none of the file all the same.
+    /// Why an existing index does not fit the file after all.
     ///
     /// # Errors
-    /// Where that cannot be told; without the file.
+    /// If the file cannot be read; the error does not name the file.
     fn refuses(&self, _pass: &Pass<'_>, _index: &Sidecar) -> Result<Option<String>> {
         Ok(None)
     }
 
-    /// Looks through a file.
+    /// Scans a file.
     ///
     /// # Errors
-    /// What is no damage of the file, and refused also with [`Damaged::Keep`]; without the file.
+    /// What is not damage of the file, and so fails even if damaged files are kept; the error does not name the file.
     fn look(&self, pass: &mut Pass<'_>) -> Result<Found>;
 }
 
-/// What a look through a file has found.
+/// What a scan of a file has found.
 pub(super) struct Found {
     pub(super) builder: Builder,
     /// Bytes that were read for it.
     pub(super) bytes_read: u64,
-    /// Why it ends before the file does, without the file.
+    /// Why it ends before the file does; the error does not name the file.
     pub(super) damage: Option<Error>,
 }
 
@@ -138,7 +141,7 @@ enum Origin {
     Scan,
 }
 
-/// One look through a file from its beginning to its end.
+/// One scan of a file from its beginning to its end.
 pub(super) struct Pass<'a> {
     job: &'a Job<'a>,
     pub(super) path: &'a Path,
@@ -184,7 +187,7 @@ impl<'a> Pass<'a> {
 
     /// Takes over the index of another program, if `find` finds one that is believed.
     pub(super) fn import<T>(&mut self, find: impl FnOnce(&Path, &Identity) -> Option<Foreign<T>>) -> Option<T> {
-        if self.job.wanted.rebuild {
+        if self.job.wanted.common.rebuild {
             return None;
         }
         match find(self.path, self.identity)? {
@@ -236,29 +239,18 @@ pub(super) fn is_index(name: &[u8]) -> bool {
     extension.is_some_and(|ending| ending == EXTENSION || ending == "idx")
 }
 
-/// Finds the index of every file, or has it made, in parallel.
+/// Finds or makes the index of every file, in parallel.
 ///
 /// # Errors
-/// That of the first file, in order, which has one and may not.
-pub(super) fn index_all(
-    files: &FileTable,
-    wanted: &Wanted,
-    progress: &(dyn Fn(IndexProgress) + Sync),
-    format: &dyn Indexing,
-) -> Result<Vec<Indexed>> {
-    let job = Job {
-        files,
-        wanted,
-        resident: AtomicU64::new(RESIDENT_BYTES),
-        shards: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-        progress,
-    };
+/// That of the first file, in order, that fails.
+pub(super) fn index_all(files: &FileTable, wanted: &Wanted<'_>, format: &dyn Indexing) -> Result<Vec<Indexed>> {
+    let (resident, shards, bytes) = (AtomicU64::new(RESIDENT_BYTES), AtomicU64::new(0), AtomicU64::new(0));
+    let job = Job { files, wanted, resident, shards, bytes };
     // Fits: a table has fewer than 2^32 files.
     let all: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
     try_in_parallel(&all, wanted.threads, |&file| {
         let path = files.path(file);
-        let indexed = job.index(&path, format).map_err(|error| error.with_file(&path));
+        let indexed = job.index(&path, format).map_err(|error| error.with_path(&path));
         job.shards.fetch_add(1, Ordering::Relaxed);
         job.tell();
         indexed
@@ -267,17 +259,16 @@ pub(super) fn index_all(
 
 struct Job<'a> {
     files: &'a FileTable,
-    wanted: &'a Wanted,
+    wanted: &'a Wanted<'a>,
     /// Bytes of sidecars that may yet be read into memory.
     resident: AtomicU64,
     shards: AtomicU64,
     bytes: AtomicU64,
-    progress: &'a (dyn Fn(IndexProgress) + Sync),
 }
 
 impl Job<'_> {
     fn tell(&self) {
-        (self.progress)(IndexProgress {
+        self.wanted.common.progress.tell(IndexProgress {
             shards: self.shards.load(Ordering::Relaxed),
             shards_total: self.files.len() as u64,
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -301,7 +292,7 @@ impl Job<'_> {
             foreign: None,
         };
         let mut refused = Vec::new();
-        if !self.wanted.rebuild {
+        if !self.wanted.common.rebuild {
             match self.wanted.places.find(path, &shard, &self.resident) {
                 Ok(sidecar) => match format.refuses(&pass, &sidecar)? {
                     None => {
@@ -317,16 +308,16 @@ impl Job<'_> {
         let found = format.look(&mut pass);
         pass.add(shard.size);
         let Found { builder, bytes_read, damage } = found?;
-        let damage = damage.map(|error| error.with_file(path));
-        if let Some(error) = damage.as_ref().filter(|_| self.wanted.damaged == Damaged::Error) {
+        let damage = damage.map(|error| error.with_path(path));
+        if let Some(error) = damage.as_ref().filter(|_| !self.wanted.keep_damaged) {
             return Err(error.clone());
         }
-        // Before the index is put anywhere: it would bear the marks of the file that was there before.
+        // Before the index is written: it carries the identity of the file as it was when it was opened.
         if Identity::of(opened.file.as_fd()).map_err(failed)? != opened.identity {
-            return Err(Error::new(ErrorKind::Corrupt, "the file changed while it was looked through:")
-                .with_remedy("wait until it is written"));
+            return Err(Error::new(ErrorKind::Corrupt, "the file changed while it was indexed")
+                .with_remedy("wait until it is written, and open it again"));
         }
-        let is_kept = damage.is_none() && !self.wanted.no_sidecars;
+        let is_kept = damage.is_none() && self.wanted.common.sidecars;
         let (sidecar, kept) = self.finish(path, &shard, builder.finish(&shard), is_kept)?;
         Ok(Indexed { sidecar, origin: pass.origin, bytes_read, refused, foreign: pass.foreign, kept, damage })
     }
@@ -343,25 +334,26 @@ impl Job<'_> {
             Some(sidecar) => sidecar,
             None => Sidecar::from_image(image, shard).map_err(|reason| {
                 // Nothing that a file holds can lead here.
-                Error::new(ErrorKind::Internal, format!("made an index that is none ({reason}) of"))
+                Error::new(ErrorKind::Internal, format!("the new index is broken ({reason})"))
             })?,
         };
         Ok((sidecar, kept))
     }
 }
 
-/// What opening files has to tell.
-#[derive(Debug, Default)]
+/// What happened while files were opened.
+#[derive(Debug)]
 pub(super) struct Notes {
-    pub(super) report: IndexReport,
-    pub(super) fallbacks: Vec<Fallback>,
-    pub(super) damaged: Vec<Error>,
+    report: IndexReport,
+    fallbacks: Vec<Fallback>,
+    damage: Vec<Error>,
+    skips: Skips,
 }
 
 impl Notes {
-    /// What the files have to tell; adds what they left out to `skips`.
-    pub(super) fn of(files: &FileTable, indexed: &[Indexed], skips: &mut Skips) -> Notes {
-        let mut notes = Notes::default();
+    /// Of these files; `skips` has what was left out before they were opened.
+    pub(super) fn of(files: &FileTable, indexed: &[Indexed], skips: Skips) -> Notes {
+        let mut notes = Notes { report: IndexReport::default(), fallbacks: Vec::new(), damage: Vec::new(), skips };
         let (mut cached, mut in_memory, mut foreign) = (StepDown::default(), StepDown::default(), StepDown::default());
         let mut cache = PathBuf::new();
         let folder_of = |path: &Path| path.parent().unwrap_or(Path::new(".")).to_path_buf();
@@ -392,28 +384,52 @@ impl Notes {
             for (code, count, first) in indexed.sidecar.left_out() {
                 let Some(reason) = SkipReason::of_code(*code) else { continue };
                 let first = if first.is_empty() { path.clone() } else { path.join(OsStr::from_bytes(first)) };
-                skips.add_many(reason, *count, &first);
+                notes.skips.add_many(reason, *count, &first);
             }
             if let Some(damage) = &indexed.damage {
-                skips.add(SkipReason::DamagedShard, &path);
-                notes.damaged.push(damage.clone());
+                notes.skips.add(SkipReason::DamagedShard, &path);
+                notes.damage.push(damage.clone());
             }
         }
-        notes.fallbacks.extend(cached.into_fallback(Cause::IndexPlace, format!("indexes in {cache:?}")));
-        notes
-            .fallbacks
-            .extend(in_memory.into_fallback(Cause::IndexPlace, "indexes in memory, made at each start".into()));
-        notes.fallbacks.extend(foreign.into_fallback(Cause::ForeignIndex, "a look through the files".into()));
+        let in_memory = in_memory.into_fallback(Cause::IndexPlace, "indexes in memory, made at each start".into());
+        let cached = cached.into_fallback(Cause::IndexPlace, format!("indexes in {cache:?}"));
+        let foreign = foreign.into_fallback(Cause::ForeignIndex, "a look through the files".into());
+        notes.fallbacks.extend([cached, in_memory, foreign].into_iter().flatten());
         notes
     }
 
-    /// The error of files that have no sample: the damage that there is, else `doing`.
-    pub(super) fn nothing(self, files: &FileTable, skips: &Skips, doing: &'static str) -> Error {
-        self.damaged.into_iter().next().unwrap_or_else(|| {
+    /// Puts it where everybody can see it.
+    pub(super) fn tell(self, index: &mut Index) {
+        index.report = Some(self.report);
+        index.fallbacks = self.fallbacks;
+        index.damage = self.damage;
+        index.left_out = self.skips.into_vec();
+    }
+
+    /// The error for files without a sample: their damage if there is any, else `what`.
+    pub(super) fn nothing(self, files: &FileTable, what: &'static str) -> Error {
+        self.damage.into_iter().next().unwrap_or_else(|| {
             let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-            let error = Error::new(ErrorKind::Empty, doing).with_file(place);
-            let left_out = skips.describe();
+            let error = Error::new(ErrorKind::Empty, what).with_path(place);
+            let left_out = self.skips.describe();
             if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) }
         })
     }
+}
+
+/// Where each file ends, in samples, if they have so many each.
+///
+/// # Errors
+/// `InvalidArgument` for more than 2^64 samples.
+pub(super) fn ends(files: &FileTable, samples: impl Iterator<Item = u64>) -> Result<Vec<u64>> {
+    let mut end = 0_u64;
+    let add = |(number, samples): (usize, u64)| -> Result<u64> {
+        end = end.checked_add(samples).ok_or_else(|| {
+            // Fits: a table has fewer than 2^32 files.
+            let path = files.path(FileId(number as u32));
+            Error::new(ErrorKind::InvalidArgument, "more than 2^64 samples up to").with_path(path)
+        })?;
+        Ok(end)
+    };
+    samples.enumerate().map(add).collect()
 }

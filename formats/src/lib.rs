@@ -10,6 +10,8 @@ mod checks;
 mod classes;
 #[cfg(feature = "parquet")]
 mod columnar;
+#[cfg(not(feature = "parquet"))]
+mod columnar_absent;
 mod compression;
 mod concat;
 mod files;
@@ -17,6 +19,7 @@ mod fingerprint;
 mod folder;
 mod hdf5;
 mod headers;
+mod index;
 mod indexes;
 mod lines;
 mod litdata;
@@ -24,12 +27,14 @@ mod mds;
 mod megatron;
 mod npy;
 mod npz;
+mod options;
 mod parallel;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod paths;
 mod patterns;
 mod records;
+mod registry;
 mod safetensors;
 mod shards;
 mod sidecar;
@@ -47,6 +52,8 @@ mod zip;
 use uringload_core::{Error, ErrorKind, Result};
 
 use bytes::Bytes;
+use std::ffi::OsStr;
+use std::io::Write;
 pub use uringload_core::DType;
 
 pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
@@ -59,22 +66,24 @@ pub use columnar::{ColumnarOptions, Nulls};
 pub use compression::Compression;
 pub use concat::Concat;
 pub use files::{FileTable, Root};
-pub use folder::{Folder, FolderOptions, Labels};
+pub use folder::{Folder, FolderOptions};
 pub use hdf5::{Hdf5, Hdf5Options};
+pub use index::{Encoding, Index, Role};
 pub use indexes::{IndexProgress, IndexReport};
-pub use lines::{LineFormat, LineOptions, Lines};
+pub use lines::{Delimiter, LineFormat, LineOptions, Lines, TypedNames};
 pub use litdata::{LitData, LitDataOptions};
 pub use mds::{Mds, MdsOptions};
+pub use options::{Common, Given, Names, OptionKind, OptionSpec, OptionValue, Options, Progress};
 #[cfg(feature = "parquet")]
 pub use parquet::Parquet;
-pub use records::{RecordOptions, Records, Tail};
-pub use shards::BadShards;
+pub use records::{RecordOptions, Records};
+pub use registry::{FORMATS, Format, all_options, detect, formats_with, open};
 pub use skipped::{SkipReason, Skipped};
-pub use tar::{Damaged, Missing, Tar, TarOptions, TarProgress, TarReport};
-pub use tfrecord::{TfRecord, TfRecordContent, TfRecordOptions, TfRecordProgress, TfRecordReport};
-pub use tokens::{TokenOptions, TokenSource, Tokens};
+pub use tar::{Missing, Tar, TarOptions};
+pub use tfrecord::{Shapes, TfRecord, TfRecordOptions};
+pub use tokens::{TokenOptions, Tokens};
 pub use units::{UnitId, Units};
-pub use view::{Repeat, Subset};
+pub use view::View;
 
 /// What the other crates of uringload use, and nobody else should: it may change in any release.
 #[doc(hidden)]
@@ -147,30 +156,19 @@ pub struct Sample {
     pub values: Vec<Value>,
 }
 
-/// A format: an index plus a parser.
+/// A dataset: an [`Index`] of where its samples lie, and how they are made from the bytes that were read.
 ///
-/// Methods are called from the reactor's thread and must neither block nor do I/O.
+/// A format of one's own implements [`index`](Dataset::index), [`spans`](Dataset::spans) and
+/// [`parse`](Dataset::parse), and refines the other methods where its index knows better. The first nine methods behind
+/// these three only read the index.
+///
+/// Methods are called from the thread that reads, so they must neither block nor do I/O.
 pub trait Dataset: Send + Sync + 'static {
-    /// The files that spans refer to.
-    fn files(&self) -> &FileTable;
+    /// What every dataset knows of itself.
+    fn index(&self) -> &Index;
 
-    /// Short name of the format, as `--format` takes it ("folder", "records").
-    fn format(&self) -> &'static str;
-
-    /// Number of samples.
-    fn len(&self) -> u64;
-
-    /// Whether there is no sample. Constructors refuse empty datasets, so this is false for those of this crate.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The columns.
-    fn schema(&self) -> &Schema;
-
-    /// Appends the spans that `id` consists of, in the order in which `parse` wants them. A pure look-up.
-    ///
-    /// `id` is below `len()`.
+    /// Appends the spans that sample `id`, which is below [`len`](Dataset::len), consists of, in the order in which
+    /// `parse` wants them. A pure look-up.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>);
 
     /// Makes the sample from what was read: `raw` holds one slice for each span, each exactly as long as its span, and
@@ -181,43 +179,103 @@ pub trait Dataset: Send + Sync + 'static {
     /// `Corrupt` where the bytes break the format; it becomes the error of this one sample.
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()>;
 
+    /// The files that spans refer to.
+    fn files(&self) -> &FileTable {
+        &self.index().files
+    }
+
+    /// Short name of the format ("folder", "records").
+    fn format(&self) -> &'static str {
+        self.index().format
+    }
+
+    /// Number of samples.
+    fn len(&self) -> u64 {
+        self.index().samples
+    }
+
+    /// Whether there is no sample. Constructors refuse empty datasets, so this is false for those of this crate.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The columns.
+    fn schema(&self) -> &Schema {
+        &self.index().schema
+    }
+
+    /// Bytes of all samples; of those that are cut from units, as far as the index tells.
+    fn bytes(&self) -> u64 {
+        self.index().bytes
+    }
+
+    /// Where each shard ends: see [`Index::shards`].
+    fn shards(&self) -> &[u64] {
+        &self.index().shards
+    }
+
+    /// The field whose value is the sample's spans: see [`Index::plain_field`].
+    fn plain_field(&self) -> Option<usize> {
+        self.index().plain_field
+    }
+
+    /// Whether [`parse`](Dataset::parse) looks at the bytes of samples: see [`Index::parse_reads_bytes`].
+    fn parse_reads_bytes(&self) -> bool {
+        self.index().parse_reads_bytes
+    }
+
     /// The units that samples are cut from, where samples cannot be read one by one. `None` where all can.
     fn units(&self) -> Option<&dyn Units> {
         None
     }
 
-    /// Appends the sample's key (bytes that name it to a person: a path relative to the root, a record number).
-    fn key(&self, id: SampleId, out: &mut Vec<u8>);
-
-    /// Sum of the bytes of all samples; of those that are cut from units, as far as the index tells.
-    fn bytes(&self) -> u64;
-
-    /// An upper bound of the summed span bytes of any `count` samples: what the memory limit is checked against. What
-    /// is cut from units is not in it.
-    fn largest(&self, count: u64) -> u64;
-
-    /// A hash of everything that the order and the content of samples hang on (format, names, sizes), not of the bytes.
-    fn fingerprint(&self) -> u64;
-
-    /// Elements that the value of field number `field` of a sample has, as the index tells: what packing, buckets and
-    /// padding go by before anything is read. `None` where only reading tells: of a field, for all samples or for none.
-    fn length(&self, _id: SampleId, field: usize) -> Option<u64> {
-        match &self.schema().fields[field].shape {
-            Shape::Fixed(shape) => Some(shape.iter().product()),
-            Shape::Ragged => None,
+    /// Appends the sample's key: bytes that name it to a person. The file's name and the sample's number in it, where
+    /// each file is a shard; else the sample's number.
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        let index = self.index();
+        if index.shards.len() == index.files.len() {
+            let (file, number) = locate(&index.shards, id.0);
+            // Fits: a table has fewer than 2^32 files.
+            out.extend_from_slice(index.files.name(FileId(file as u32)));
+            write!(out, "#{number}").expect("a Vec takes everything");
+        } else {
+            write!(out, "{}", id.0).expect("a Vec takes everything");
         }
     }
 
-    /// The field whose value is exactly the sample's spans, end to end, while all other fields come from the index.
-    /// Of such a sample a part can be read without the rest: `parse` then gets that part and makes it the value.
-    fn plain_field(&self) -> Option<usize> {
-        None
+    /// An upper bound of the summed span bytes of any `count` samples: what the memory limit is checked against. What
+    /// is cut from units is not in it. Without an answer of the format's own, it takes a look at every sample.
+    fn largest(&self, count: u64) -> u64 {
+        sizes::sum_of_largest(sizes::bytes_of(|id, out| self.spans(id, out), 0..self.len()), count)
     }
 
-    /// Whether [`parse`](Dataset::parse) looks at the bytes of samples. Where it does not, every value is a slice of
-    /// what was read or a number that the index tells, so that the bytes may lie where only a device can see them.
-    fn parse_reads_bytes(&self) -> bool {
-        true
+    /// A hash of everything that the order and the content of samples hang on, not of the bytes. Without an answer of
+    /// the format's own: FNV-1a over the format's name, the columns' names and types, the names and sizes of all files,
+    /// and the number of samples.
+    fn fingerprint(&self) -> u64 {
+        let index = self.index();
+        let mut fingerprint = fingerprint::Fingerprint::new(index.format);
+        for field in &index.schema.fields {
+            fingerprint.bytes(field.name.as_bytes());
+            fingerprint.bytes(field.dtype.name().as_bytes());
+        }
+        fingerprint.files(&index.files);
+        fingerprint.number(index.samples);
+        fingerprint.finish()
+    }
+
+    /// Elements that the value of field number `field` of a sample has, as the index tells: what packing, buckets and
+    /// padding go by before anything is read. `None` where only reading tells: of a field, for all samples or for none.
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        let column = &self.schema().fields[field];
+        match &column.shape {
+            Shape::Fixed(shape) => Some(shape.iter().product()),
+            Shape::Ragged if self.plain_field() == Some(field) => {
+                let bytes = sizes::sum(sizes::bytes_of(|id, out| self.spans(id, out), id.0..id.0 + 1));
+                Some(bytes / column.dtype.size())
+            }
+            Shape::Ragged => None,
+        }
     }
 
     /// Bytes of a value of field `field` for each byte that it is stored in, at most: more than 1 where numbers are
@@ -226,17 +284,23 @@ pub trait Dataset: Send + Sync + 'static {
         1
     }
 
-    /// Where each shard ends, in samples, ascending, the last at `len()`: what a shuffle of shards permutes. Empty
-    /// where samples are not stored in shards.
-    fn shards(&self) -> &[u64] {
-        &[]
+    /// Whether a sample has a value of field number `field`. Where it has none, and `parse` does not fail for it,
+    /// `parse` gives an empty one.
+    fn has_field(&self, _id: SampleId, _field: usize) -> bool {
+        true
+    }
+
+    /// The sample's label and the name of its class, where there are classes. The label is the position of the class in
+    /// [`Index::classes`] of the dataset that has the sample.
+    fn label(&self, _id: SampleId) -> Option<(i64, &OsStr)> {
+        None
     }
 
     /// Appends the sums and hashes that the format keeps of bytes of a file, beside what [`parse`](Dataset::parse) and
     /// [`decode`](Units::decode) check of each sample. What cannot be computed is appended too, so that whoever asks
     /// can tell of it.
     ///
-    /// Unlike the others it may read the file's headers, and is called from any thread but the reactor's.
+    /// Unlike the others it may read the file's headers, and is called from any thread but the one that reads.
     ///
     /// # Errors
     /// As opening the dataset, where the headers are not what they were.
@@ -244,17 +308,11 @@ pub trait Dataset: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What is wrong with the dataset beside its samples, each with its file: shards that cannot be had, indexes that
-    /// do not belong to their shards. The files are looked at afresh where an index was believed when the dataset was
-    /// opened, so that it may take as long as opening it without; never called from the reactor's thread.
+    /// What is wrong with the dataset apart from its samples, each with its file: shards that cannot be read, indexes
+    /// that do not belong to their shards. A format that trusted an index when it was opened scans the files again, so
+    /// this may take as long as opening without an index. It is never called from the thread that reads.
     fn faults(&self) -> Vec<Error> {
-        Vec::new()
-    }
-
-    /// Whether a sample has a value of field number `field`. Where it has none, and `parse` does not fail for it,
-    /// `parse` gives an empty one.
-    fn has_field(&self, _id: SampleId, _field: usize) -> bool {
-        true
+        self.index().damage.clone()
     }
 
     /// Which sample of which dataset this really is, where this dataset is a view of others.
@@ -285,5 +343,5 @@ pub const SHARD_SAMPLES: u64 = 4096;
 
 /// A [`FileTable`] is full.
 fn too_many_files(root: &std::path::Path) -> Error {
-    Error::new(ErrorKind::InvalidArgument, "a dataset has at most 4294967295 files; too many are in").with_file(root)
+    Error::new(ErrorKind::InvalidArgument, "the folder has more than 4294967295 files").with_path(root)
 }

@@ -8,37 +8,39 @@ mod scan;
 mod values;
 
 use crate::fingerprint::Fingerprint;
-use crate::indexes::{Found, IndexProgress, IndexReport, Indexing, Notes, Pass, Wanted, index_all};
-use crate::paths::{Index, index, thread_count};
+use crate::indexes::{Found, Indexing, Notes, Pass, Wanted, ends, index_all};
+use crate::options::{FormatOptions, Given, Names, OptionKind, OptionSpec, OptionType, OptionValue, Options, options};
+use crate::paths::{FoundFiles, index, thread_count};
+use crate::registry::{Format, Shows};
 use crate::sidecar::{Builder, Member, Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::SkipReason;
-use crate::{DType, Damaged, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
+use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;
+use names::EXTENSIONS;
 use scan::{Rule, scan};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use uringload_core::{Error, ErrorKind, Fallback, Part, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+use uringload_core::{Error, ErrorKind, Result};
 use values::{Column, NUMBERS, Scratch, Wrong};
 
-/// What lines are.
+/// What a line is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LineFormat {
     /// Bytes.
     #[default]
     Text,
-    /// A value of JSON each: JSON Lines, NDJSON.
+    /// A JSON value: JSON Lines, NDJSON.
     Jsonl,
-    /// Rows of a table (RFC 4180), whose quoted fields may have ends of lines in them.
+    /// A row of a table (RFC 4180); quoted fields may contain line ends.
     Csv,
 }
 
 impl LineFormat {
-    /// The name, as `--format` takes it: "text", "jsonl", "csv".
+    /// Short name of the format: "text", "jsonl", "csv".
     pub const fn name(self) -> &'static str {
         match self {
             LineFormat::Text => "text",
@@ -48,99 +50,194 @@ impl LineFormat {
     }
 }
 
-/// How [`Lines`] are opened.
-#[derive(Clone, Debug, Default)]
-pub struct LineOptions {
-    /// What lines are.
-    pub format: LineFormat,
-    /// The fields that are wanted, in this order, each a column. Empty: all columns of a table, and a line of JSON as
-    /// it is.
-    pub columns: Vec<String>,
-    /// Types of columns, by name: an integer type, `F32`, `F64`, `Bool`, or `U8` for text. Others have the type that
-    /// [`Lines`] tells.
-    pub dtypes: Vec<(String, DType)>,
-    /// Whether the first row of a table is a sample as any other; columns are then called "0", "1" and so on.
-    pub no_header: bool,
-    /// What stands between the fields of a row: `,`, a tab, `;` or `|`. `None`: a tab in files whose names end in
-    /// ".tsv", a comma in others.
-    pub delimiter: Option<u8>,
-    /// What becomes of a file with a quote that is never closed, or a line that is too long.
-    pub damaged: Damaged,
-    /// A folder for the indexes of files whose own folder takes none.
-    pub cache: Option<PathBuf>,
-    /// Whether indexes stay in memory instead of being written as `FILE.uidx`; those that lie there are used.
-    pub no_sidecars: bool,
-    /// Whether files are looked through even where an index lies there.
-    pub rebuild: bool,
-    /// Threads that look through files, each one file at a time; 0 chooses by the machine.
-    pub threads: usize,
-    /// Which of the files, in their order: for jobs that make indexes together. The dataset has no others.
-    pub part: Part,
+impl OptionType for LineFormat {
+    const KIND: OptionKind = OptionKind::OneOf(&["text", "jsonl", "csv"]);
+
+    fn of(value: &OptionValue) -> Option<LineFormat> {
+        let OptionValue::Text(text) = value else { return None };
+        EXTENSIONS.iter().map(|&(format, _)| format).find(|format| format.name() == text)
+    }
+}
+
+/// What stands between the fields of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Delimiter {
+    Comma = b',' as isize,
+    Tab = b'\t' as isize,
+    Semicolon = b';' as isize,
+    Bar = b'|' as isize,
+}
+
+impl OptionType for Delimiter {
+    const KIND: OptionKind = OptionKind::OneOf(&[",", "tab", ";", "|"]);
+
+    fn of(value: &OptionValue) -> Option<Delimiter> {
+        let OptionValue::Text(text) = value else { return None };
+        match &**text {
+            "," => Some(Delimiter::Comma),
+            // Shells make a tab hard to write.
+            "tab" | "\t" | "\\t" => Some(Delimiter::Tab),
+            ";" => Some(Delimiter::Semicolon),
+            "|" => Some(Delimiter::Bar),
+            _ => None,
+        }
+    }
+}
+
+/// Names of columns, in order, some with a type: "name" or "name:type". What stands behind the last colon is part of
+/// the name, unless it is the name of a type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypedNames(pub Vec<(String, Option<DType>)>);
+
+impl TypedNames {
+    fn of_texts<T: AsRef<str>>(texts: &[T]) -> TypedNames {
+        let typed = |text: &T| {
+            let text = text.as_ref();
+            let typed = text.rsplit_once(':').and_then(|(name, dtype)| Some((name, DType::named(dtype)?)));
+            typed.map_or_else(|| (text.to_owned(), None), |(name, dtype)| (name.to_owned(), Some(dtype)))
+        };
+        TypedNames(texts.iter().map(typed).collect())
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.0.iter().map(|(name, _)| &**name)
+    }
+}
+
+impl OptionType for TypedNames {
+    const KIND: OptionKind = OptionKind::Texts;
+
+    fn of(value: &OptionValue) -> Option<TypedNames> {
+        Names::of(value).map(|names| TypedNames::of_texts(&names))
+    }
+}
+
+impl Given<TypedNames> for &[&str] {
+    fn given(self) -> TypedNames {
+        TypedNames::of_texts(self)
+    }
+}
+
+impl<const N: usize> Given<TypedNames> for [&str; N] {
+    fn given(self) -> TypedNames {
+        TypedNames::of_texts(&self)
+    }
+}
+
+options! {
+    /// How [`Lines`] are opened. Text has no columns to choose; only CSV has a delimiter and a header.
+    pub struct LineOptions {
+        /// What a line is: "text", "jsonl" or "csv".
+        format: LineFormat,
+        /// Folder for the indexes of files whose own folder is not writable.
+        index_cache: Option<PathBuf>,
+        /// Read the whole samples of files that are cut short or broken, instead of failing.
+        keep_damaged: bool,
+        /// Columns to read, in this order; all by default. Columns of jsonl and csv may name a type: "id:i64", with i8
+        /// to u64, f32, f64, bool, or u8 for text.
+        columns: TypedNames,
+        /// What stands between fields: a comma, "tab", ";" or "|". By default a tab in .tsv files, else a comma.
+        delimiter: Option<Delimiter>,
+        /// Whether the first row has the names of the columns. If not, it is a sample, and columns are called 0, 1, ...
+        header: bool = true,
+    }
+}
+
+pub(crate) const JSONL: Format = Format {
+    name: "jsonl",
+    help: "Lines of JSON, each a sample.",
+    options: specs(3),
+    has_sidecars: true,
+    shows: Shows::Path(|path, options| shows(LineFormat::Jsonl, path, options)),
+    open: |paths, options| {
+        Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Jsonl))?))
+    },
+};
+
+pub(crate) const CSV: Format = Format {
+    name: "csv",
+    help: "Rows of comma separated values, each a sample.",
+    options: specs(5),
+    has_sidecars: true,
+    shows: Shows::Path(|path, options| shows(LineFormat::Csv, path, options)),
+    open: |paths, options| Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Csv))?)),
+};
+
+pub(crate) const TEXT: Format = Format {
+    name: "text",
+    help: "Lines of text, each a sample.",
+    options: specs(2),
+    has_sidecars: true,
+    shows: Shows::Path(|path, options| shows(LineFormat::Text, path, options)),
+    open: |paths, options| Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Text))?)),
+};
+
+/// The first `count` options behind the format: text takes two, jsonl another, csv all.
+const fn specs(count: usize) -> &'static [OptionSpec] {
+    LineOptions::SPECS.split_at(1).1.split_at(count).0
+}
+
+/// With a type of elements, files hold numbers, whatever their names.
+fn shows(format: LineFormat, path: &Path, options: &Options) -> bool {
+    !options.is_set("dtype") && LineFormat::detect(path) == Some(format)
 }
 
 /// Files of lines, each line a sample.
 ///
 /// # What is a line
-/// What ends with `\n` or `\r\n`, which are no part of it, and what stands behind the last of these. Of a table, ends
-/// of lines within quotes end no row. The byte order mark of UTF-8 at the beginning of a file is left out. A line has
-/// at most 1 GiB. Lines without a byte are samples of text, and none of a table; nor are those with nothing but blanks
-/// of JSON. They are counted in [`skipped`](Lines::skipped). Nothing else is looked at: bytes may be of any encoding.
+/// Everything up to `\n` or `\r\n`, which are not part of it, and what follows the last of these. In a table, line ends
+/// within quotes do not end a row. The byte order mark of UTF-8 at the beginning of a file is left out. A line has at
+/// most 1 GiB. Lines without a byte are samples of text, but not rows of a table; lines of blanks alone are not JSON.
+/// [`Index::left_out`] counts them. Nothing else is interpreted: bytes may be in any encoding.
 ///
 /// # Which files
-/// The same paths, patterns and order as [`Folder`](super::Folder). Files are taken by their names (`.jsonl` and
-/// `.ndjson`, `.csv` and `.tsv`, `.txt`), and others counted, unless some file was named by itself: then all are taken.
-/// Files that are compressed as a whole are refused.
+/// The same paths, patterns and order as [`Folder`](super::Folder). Files are chosen by their names (`.jsonl` and
+/// `.ndjson`, `.csv` and `.tsv`, `.txt`), and others are counted, unless some file was named by itself: then all are
+/// read. Files that are compressed as a whole are refused.
 ///
 /// # Columns
-/// Of text one column "text" of bytes, of JSON Lines one column "json": the line as it is. Where fields of JSON are
-/// asked for by name, the first line that can be read decides what each column is:
+/// Text has one column "text" of bytes, and JSON Lines one column "json": the line as it is. If fields of JSON are
+/// named, the first line that can be read decides what each column is:
 ///
 /// | field | column |
 /// |---|---|
 /// | string | bytes: its text, without escapes |
-/// | number | an `I64`; a `U64` or `F64` where it is none |
+/// | number | an `I64`; a `U64` or `F64` if it is not one |
 /// | array of numbers | any number of these |
 /// | `true`, `false` | a `Bool` |
 /// | object, `null`, any other array | bytes: its JSON |
 ///
-/// A type that is asked for holds for numbers and for the elements of arrays. As `U8` every string is text, and
-/// everything else its JSON. Names are those of fields at the top; of two of one name the last counts. `NaN` is no
+/// A type beside the name holds for numbers and for the elements of arrays. As `U8`, a string is its text, and
+/// everything else its JSON. Names are those of top-level fields; if a name occurs twice, the last counts. `NaN` is not
 /// JSON.
 ///
-/// Of a table every field is a column of bytes, without its quotes, unless a type is asked for: then it is read as a
-/// number, with blanks around it or without, or as a truth (`true`, `True`, `TRUE`, `1` and so on). The first row of
-/// each file has the columns' names, and must be the same in all files.
+/// Every field of a table is a column of bytes, without its quotes, unless it has a type: then it is read as a number,
+/// with or without blanks around it, or as a truth value (`true`, `True`, `TRUE`, `1` and so on). The first row of each
+/// file has the names of the columns, and must be the same in all files.
 ///
-/// A line that has not what its columns want is an error of its sample, with file, byte and field.
+/// A line without what its columns need is an error of its sample, with file, byte and field.
 ///
 /// # Memory
-/// Values lie where they were read. Those that do not lie in the file as they are delivered (numbers, text with escapes
-/// or doubled quotes) take memory beside the loader's limit, in proportion to the lines that are held.
+/// Values are slices of what was read. Values that are not in the file as they are delivered (numbers, text with
+/// escapes or doubled quotes) take memory beside the loader's limit, in proportion to the lines that are held.
 ///
 /// # The index
-/// Opening looks through each file once, in parallel, and puts what it finds into `FILE.uidx` beside it, at most 16
-/// bytes a line. It is used as long as name, size and time of the file's change are the same. What could not be done so
-/// is told by [`fallbacks`](Lines::fallbacks).
+/// Opening scans each file once, in parallel, and writes the result to `FILE.uidx` beside it, at most 16 bytes a line.
+/// The index is used as long as the file's name, size and change time stay the same. [`Index::fallbacks`] tells what
+/// could not be done this way.
 #[derive(Debug)]
 pub struct Lines {
-    format: LineFormat,
-    files: FileTable,
+    /// Every file is a shard.
+    index: Index,
     indexes: Vec<Sidecar>,
-    /// Samples in the files up to and with each.
-    ends: Vec<u64>,
     content: Content,
-    schema: Schema,
-    bytes: u64,
     fingerprint: u64,
-    skipped: Vec<Skipped>,
-    report: IndexReport,
-    fallbacks: Vec<Fallback>,
-    damaged: Vec<Error>,
-    /// Locked for a sample at a time; nobody but the reactor's thread parses.
+    /// Locked for a sample at a time; only the reactor's thread parses.
     scratch: Mutex<(Scratch, Rows)>,
 }
 
-/// What becomes of a line.
+/// What is made of a line.
 #[derive(Debug)]
 enum Content {
     /// The only value.
@@ -154,93 +251,55 @@ impl Lines {
     ///
     /// # Errors
     /// As [`Folder::open`](super::Folder::open) for what cannot be found; `Corrupt` for a file with a quote that is
-    /// never closed or a line of more than 1 GiB, with file and offset, and where none of the first lines can be read
-    /// to learn what columns are; `Unavailable` for compressed files; `InvalidArgument` for columns that are not there,
-    /// types that no column can have, and tables of different columns; `Empty` if there is no line.
+    /// never closed or a line of more than 1 GiB, with file and offset, and if none of the first lines can be read to
+    /// learn the columns; `Unavailable` for compressed files; `InvalidArgument` for columns that are not there, types
+    /// that no column can have, and tables of different columns; `Empty` if there is no line.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &LineOptions) -> Result<Lines> {
-        Lines::open_with_progress(paths, options, &|_| {})
-    }
-
-    /// Opens folders, files and patterns, and tells `progress` how far it has come, from several threads.
-    ///
-    /// # Errors
-    /// As [`Lines::open`].
-    pub fn open_with_progress<P: AsRef<Path>>(
-        paths: &[P],
-        options: &LineOptions,
-        progress: &(dyn Fn(IndexProgress) + Sync),
-    ) -> Result<Lines> {
         check(options)?;
-        let threads = thread_count(options.threads);
+        let (common, format) = (&options.common, options.format);
+        let threads = thread_count(common.threads);
         let index = names::only_lines(index(paths, threads)?, options)?;
         let delimiter = match options.delimiter {
             Some(delimiter) => delimiter,
-            None if options.format == LineFormat::Csv => names::delimiter_of(&index.files)?,
-            None => b',',
+            None if format == LineFormat::Csv => names::delimiter_of(&index.files)?,
+            None => Delimiter::Comma,
         };
-        let Index { files, mut skips, .. } = index.only_part(options.part)?;
-        let (rule, kind) = rule(options.format, delimiter)?;
-        let wanted = Wanted {
-            places: Places { cache: options.cache.clone() },
-            no_sidecars: options.no_sidecars,
-            rebuild: options.rebuild,
-            damaged: options.damaged,
-            threads,
-        };
-        let indexed = index_all(&files, &wanted, progress, &Looking { rule, kind })?;
-        let notes = Notes::of(&files, &indexed, &mut skips);
+        let FoundFiles { files, skips, .. } = index.only_part(common.part)?;
+        let places = Places { cache: options.index_cache.clone() };
+        let wanted = Wanted { common, places, keep_damaged: options.keep_damaged, threads };
+        let indexed = index_all(&files, &wanted, &Looking::of(format, delimiter))?;
+        let notes = Notes::of(&files, &indexed, skips);
         let indexes: Vec<Sidecar> = indexed.into_iter().map(|indexed| indexed.sidecar).collect();
+        let delimiter = delimiter as u8;
         let source = Indexes { files: &files, indexes: &indexes, threads };
-        let content = match options.format {
+        let content = match format {
             LineFormat::Csv => Content::Row(source.table(options, delimiter)?),
-            LineFormat::Jsonl if !options.columns.is_empty() => Content::Fields(source.fields(options)?),
+            LineFormat::Jsonl if !options.columns.0.is_empty() => Content::Fields(source.fields(options)?),
             _ => Content::Whole,
         };
-        let (ends, bytes) = source.count(&content)?;
-        if ends.last().is_none_or(|&end| end == 0) {
-            return Err(notes.nothing(&files, &skips, "no file has a line that is a sample in"));
+        let (ends, bytes) = (ends(&files, source.samples(&content))?, source.bytes(&content));
+        let samples = ends.last().copied().unwrap_or(0);
+        if samples == 0 {
+            return Err(notes.nothing(&files, "no file has a line that is a sample"));
         }
-        let schema = content.schema(options.format);
-        Ok(Lines {
-            format: options.format,
-            fingerprint: fingerprint(options.format, &schema, &content, &files, &indexes),
-            files,
-            indexes,
-            ends,
-            content,
-            schema,
-            bytes,
-            skipped: skips.into_vec(),
-            report: notes.report,
-            fallbacks: notes.fallbacks,
-            damaged: notes.damaged,
-            scratch: Mutex::new((Scratch::default(), Rows::new(delimiter))),
-        })
-    }
-
-    /// What was left out, by reason.
-    pub fn skipped(&self) -> &[Skipped] {
-        &self.skipped
-    }
-
-    /// How the indexes of the files were come by.
-    pub fn report(&self) -> &IndexReport {
-        &self.report
-    }
-
-    /// What went otherwise than wished: indexes that could not be written beside their files.
-    pub fn fallbacks(&self) -> &[Fallback] {
-        &self.fallbacks
-    }
-
-    /// Why files cannot be read to their end, where [`Damaged::Keep`] was asked for.
-    pub fn damaged(&self) -> &[Error] {
-        &self.damaged
+        let schema = content.schema(format);
+        let fingerprint = fingerprint(format, &schema, &content, &files, &indexes);
+        let mut index = Index::new(format.name(), files, schema, samples);
+        index.bytes = bytes;
+        index.shards = ends;
+        index.parse_reads_bytes = !matches!(content, Content::Whole);
+        // Numbers lie in chunks that samples of several batches share.
+        index.owns_values = false;
+        index.plain_field = (!index.parse_reads_bytes).then_some(0);
+        index.encodings = vec![Encoding::text("text"); index.schema.fields.len()];
+        notes.tell(&mut index);
+        let scratch = Mutex::new((Scratch::default(), Rows::new(delimiter)));
+        Ok(Lines { index, indexes, content, fingerprint, scratch })
     }
 
     /// The file that a line lies in, and the number of the sample there, from 0.
     pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = super::locate(&self.ends, id.0);
+        let (file, number) = crate::locate(&self.index.shards, id.0);
         (FileId(file as u32), number)
     }
 
@@ -252,9 +311,9 @@ impl Lines {
     }
 
     fn wrong(&self, span: Span, wrong: Wrong) -> Error {
-        let Wrong { doing, at, remedy } = wrong;
+        let Wrong { what, at, remedy } = wrong;
         let offset = span.offset.saturating_add(at as u64);
-        let error = Error::new(ErrorKind::Corrupt, doing).with_file(self.files.path(span.file));
+        let error = Error::new(ErrorKind::Corrupt, what).with_path(self.files().path(span.file));
         error.with_offset(offset).with_remedy(remedy)
     }
 }
@@ -266,45 +325,23 @@ fn line(index: &Sidecar, number: u64) -> Option<(u64, u64)> {
     found.filter(|_| is_whole)
 }
 
-/// How a file is looked through, and what its index is that of: with another delimiter, other rows may be found.
-fn rule(format: LineFormat, delimiter: u8) -> Result<(Rule, &'static str)> {
-    let kind = match (format, delimiter) {
-        (LineFormat::Text, _) => return Ok((Rule::Text, "text")),
-        (LineFormat::Jsonl, _) => return Ok((Rule::Json, "jsonl")),
-        (LineFormat::Csv, b',') => "csv",
-        (LineFormat::Csv, b'\t') => "tsv",
-        (LineFormat::Csv, b';') => "csv;",
-        (LineFormat::Csv, b'|') => "csv|",
-        (LineFormat::Csv, other) => {
-            let doing = format!("{:?} cannot stand between fields", char::from(other));
-            let error = Error::new(ErrorKind::InvalidArgument, doing);
-            return Err(error.with_remedy("a comma, a tab, \";\" and \"|\" can"));
-        }
-    };
-    Ok((Rule::Csv { delimiter }, kind))
-}
-
 /// Refuses options that contradict each other.
 fn check(options: &LineOptions) -> Result<()> {
-    let refuse = |doing: String, remedy| Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
-    if options.format == LineFormat::Text && !(options.columns.is_empty() && options.dtypes.is_empty()) {
-        return refuse("lines of text have no columns that could be chosen".into(), "use the format jsonl or csv");
+    let refuse = |what: String, remedy| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
+    let columns = &options.columns.0;
+    if options.format == LineFormat::Text && !columns.is_empty() {
+        return refuse("lines of text have no columns to choose".into(), "use the format jsonl or csv");
     }
-    for (number, name) in options.columns.iter().enumerate() {
-        if options.columns[..number].contains(name) {
-            return refuse(format!("the column {name:?} is asked for twice"), "name it once");
+    for (number, (name, dtype)) in columns.iter().enumerate() {
+        if columns[..number].iter().any(|(other, _)| other == name) {
+            return refuse(format!("column {name:?} is named twice"), "name it once");
         }
-    }
-    for (name, dtype) in &options.dtypes {
-        if !NUMBERS.contains(dtype) && !matches!(dtype, DType::U8 | DType::Bool) {
-            return refuse(
-                format!("column {name:?} cannot be had as {dtype}"),
-                "integers, f32, f64, bool and u8 can be",
-            );
-        }
-        let is_open = options.format == LineFormat::Csv && options.columns.is_empty();
-        if !is_open && !options.columns.contains(name) {
-            return refuse(format!("a type is given for {name:?}, which is not asked for"), "name it as a column");
+        if let Some(dtype) = dtype
+            && !NUMBERS.contains(dtype)
+            && !matches!(dtype, DType::U8 | DType::Bool)
+        {
+            let what = format!("column {name:?} cannot be read as {dtype}");
+            return refuse(what, "use an integer, f32, f64, bool or u8");
         }
     }
     Ok(())
@@ -347,10 +384,29 @@ impl Content {
     }
 }
 
-/// How files are looked through, and what their indexes are those of.
+/// How files are scanned, and the name of the rule in their indexes: with another delimiter, other rows may be found.
 struct Looking {
     rule: Rule,
     kind: &'static str,
+}
+
+impl Looking {
+    fn of(format: LineFormat, delimiter: Delimiter) -> Looking {
+        let (rule, kind) = match (format, delimiter) {
+            (LineFormat::Text, _) => (Rule::Text, "text"),
+            (LineFormat::Jsonl, _) => (Rule::Json, "jsonl"),
+            (LineFormat::Csv, delimiter) => {
+                let kind = match delimiter {
+                    Delimiter::Comma => "csv",
+                    Delimiter::Tab => "tsv",
+                    Delimiter::Semicolon => "csv;",
+                    Delimiter::Bar => "csv|",
+                };
+                (Rule::Csv { delimiter: delimiter as u8 }, kind)
+            }
+        };
+        Looking { rule, kind }
+    }
 }
 
 impl Indexing for Looking {
@@ -400,28 +456,11 @@ impl scan::Sink for Collector {
 }
 
 impl Dataset for Lines {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
 
-    fn format(&self) -> &'static str {
-        self.format.name()
-    }
-
-    /// What was damaged where it was looked through.
-    fn faults(&self) -> Vec<Error> {
-        self.damaged.clone()
-    }
-
-    fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-
-    /// One, which is empty where its place in the index is damaged: `parse` says so.
+    /// One, which is empty if its place in the index is damaged: `parse` reports it.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         out.push(self.span(id).unwrap_or(Span { file: self.locate(id).0, offset: 0, len: 0 }));
     }
@@ -429,7 +468,7 @@ impl Dataset for Lines {
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let (Some(span), Some(bytes)) = (self.span(id), raw.first()) else {
             let file = self.locate(id).0;
-            return Err(self.indexes[file.0 as usize].damage(&self.files.path(file)));
+            return Err(self.indexes[file.0 as usize].damage(&self.files().path(file)));
         };
         if let Content::Whole = self.content {
             out.values.push(Value::Bytes(bytes.clone()));
@@ -445,22 +484,11 @@ impl Dataset for Lines {
         parsed.map_err(|wrong| self.wrong(span, wrong))
     }
 
-    /// The name of the file and the number of the sample in it: "part.jsonl#17".
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        let (file, number) = self.locate(id);
-        out.extend_from_slice(self.files.name(file));
-        write!(out, "#{number}").expect("a Vec takes everything");
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Of each file the longest line, the 2nd, 4th, 8th and so on are known, and those between are taken to be as long
     /// as the next longer of these.
     fn largest(&self, count: u64) -> u64 {
         let columns = self.indexes.iter().flat_map(|index| index.columns().iter().zip(std::iter::repeat(index.len())));
-        sum_of_runs(columns.flat_map(|(column, lines)| column.runs(lines)).collect(), count).min(self.bytes)
+        sum_of_runs(columns.flat_map(|(column, lines)| column.runs(lines)).collect(), count).min(self.bytes())
     }
 
     /// FNV-1a over the format, the columns, names and sizes of all files, and the hash of each one's lines.
@@ -469,28 +497,40 @@ impl Dataset for Lines {
     }
 
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
-        match (&self.schema.fields[field].shape, &self.content) {
+        match (&self.schema().fields[field].shape, &self.content) {
             (Shape::Fixed(shape), _) => Some(shape.iter().product()),
             (Shape::Ragged, Content::Whole) => Some(self.span(id).map_or(0, |span| span.len)),
             (Shape::Ragged, _) => None,
         }
     }
 
-    fn plain_field(&self) -> Option<usize> {
-        matches!(self.content, Content::Whole).then_some(0)
-    }
-
-    fn parse_reads_bytes(&self) -> bool {
-        !matches!(self.content, Content::Whole)
-    }
-
     /// A digit may become a whole element.
     fn widening(&self, field: usize) -> u64 {
         if matches!(self.content, Content::Whole) { 1 } else { self.schema().fields[field].dtype.size() }
     }
+}
 
-    /// Every file is a shard.
-    fn shards(&self) -> &[u64] {
-        &self.ends
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_has_its_own_options() {
+        let names = |format: &Format| format.options.iter().map(|spec| spec.name).collect::<Vec<_>>();
+        let all = ["index_cache", "keep_damaged", "columns", "delimiter", "header"];
+        assert_eq!((names(&TEXT), names(&JSONL), names(&CSV)), (all[..2].into(), all[..3].into(), all.into()));
+    }
+
+    #[test]
+    fn columns_and_delimiters_have_several_spellings() {
+        let columns = TypedNames::of_texts(&["id:i64", "a:b", "a:b:f32", "text"]).0;
+        let wanted = [("id", Some(DType::I64)), ("a:b", None), ("a:b", Some(DType::F32)), ("text", None)];
+        assert_eq!(columns, wanted.map(|(name, dtype)| (name.to_owned(), dtype)));
+        let of = |text: &str| Delimiter::of(&text.into());
+        assert_eq!(
+            (of("tab"), of("\t"), of(";")),
+            (Some(Delimiter::Tab), Some(Delimiter::Tab), Some(Delimiter::Semicolon))
+        );
+        assert_eq!((of(", "), of("\"")), (None, None));
     }
 }

@@ -30,12 +30,13 @@ impl MegatronIndex {
     pub(super) fn open(source: Source) -> Result<MegatronIndex> {
         let start = source.bytes(0, source.size().min(MAGIC.len() as u64) as usize, "the index")?;
         if !MAGIC.starts_with(&start) {
-            return Err(source.corrupt(0, "not an index of Megatron-LM (its first bytes are not MMIDIDX):"));
+            return Err(source.corrupt(0, "this is no index of Megatron-LM (its first bytes are not MMIDIDX)"));
         }
         let header = source.bytes(0, HEADER_BYTES as usize, "the header of the index")?;
         let version = u64_at(&header, 9);
         if version != VERSION {
-            return Err(source.unavailable(9, format!("version {version} of the index is not known ({VERSION} is):")));
+            return Err(source
+                .unavailable(9, format!("the index has version {version}, and only version {VERSION} can be read")));
         }
         let dtype = match header[17] {
             1 => DType::U8,
@@ -45,10 +46,10 @@ impl MegatronIndex {
             5 => DType::I64,
             8 => DType::U16,
             code @ (6 | 7) => {
-                let doing = format!("the elements are floating-point numbers (type {code}) and no tokens, says");
-                return Err(source.unavailable(17, doing));
+                let what = format!("the elements are floating-point numbers (type {code}), not tokens");
+                return Err(source.unavailable(17, what));
             }
-            code => return Err(source.corrupt(17, format!("type {code} of elements is not known, in"))),
+            code => return Err(source.corrupt(17, format!("the elements have the unknown type {code}"))),
         };
         let (sequences, borders) = (u64_at(&header, 18), u64_at(&header, 26));
         let tables = || {
@@ -66,10 +67,10 @@ impl MegatronIndex {
         match needed {
             Some(needed) if needed == size => Ok(()),
             Some(needed) if needed.checked_add(sequences) == Some(size) && sequences > 0 => {
-                Err(source.unavailable(needed, "the index is of a multimodal dataset (its sequences have modes):"))
+                Err(source.unavailable(needed, "the dataset is multimodal (its sequences have modes)"))
             }
             Some(needed) if needed < size => {
-                Err(source.corrupt(needed, format!("{} bytes follow the tables of", size - needed)))
+                Err(source.corrupt(needed, format!("{} bytes follow the tables of the index", size - needed)))
             }
             _ => Err(source.truncated("the tables of the index")),
         }
@@ -93,21 +94,22 @@ impl MegatronIndex {
                 _ => border >= sequence && border <= self.sequences,
             };
             if !is_right {
-                let doing = format!("document {number} ends at sequence {border} of {}, in", self.sequences);
-                return Err(self.source.corrupt(at, doing));
+                let what = format!("document {number} ends at sequence {border} of {}", self.sequences);
+                return Err(self.source.corrupt(at, what));
             }
             let start = place;
             while sequence < border {
                 let (at, length) = lengths.next(u32_at)?;
                 let bytes = u64::from(length) * self.dtype.size();
                 if length > i32::MAX as u32 {
-                    return Err(self.source.corrupt(at, format!("sequence {sequence} has a negative length in")));
+                    return Err(self.source.corrupt(at, format!("sequence {sequence} has a negative length")));
                 }
                 let (at, told) = places.next(u64_at)?;
                 if told != place {
-                    let doing = format!("sequence {sequence} lies at {told} and the one before it ends at {place}, in");
-                    let remedy = "only files whose sequences lie end to end are read: write it again with Megatron-LM";
-                    return Err(self.source.corrupt(at, doing).with_remedy(remedy));
+                    let what = format!("sequence {sequence} lies at {told}, and the one before it ends at {place}");
+                    let remedy =
+                        "only files whose sequences lie end to end can be read: write it again with Megatron-LM";
+                    return Err(self.source.corrupt(at, what).with_remedy(remedy));
                 }
                 // Where it does not fit, no file is long enough, which the end finds.
                 place = place.saturating_add(bytes);
@@ -118,15 +120,15 @@ impl MegatronIndex {
             }
         }
         if sequence < self.sequences || self.borders == 0 {
-            let doing = format!("{} sequences belong to no document in", self.sequences - sequence);
-            return Err(self.source.corrupt(borders_at, doing));
+            let what = format!("{} sequences belong to no document", self.sequences - sequence);
+            return Err(self.source.corrupt(borders_at, what));
         }
         match bin.size() {
             size if size == place => Ok(()),
             size if size < place => Err(bin.truncated("the tokens that its index names")),
             size => Err(bin
-                .corrupt(place, format!("{} bytes more than its index names are in", size - place))
-                .with_remedy("index and tokens do not belong together, or one was not written to its end")),
+                .corrupt(place, format!("the file has {} bytes more than its index names", size - place))
+                .with_remedy("check that the index belongs to this file, and that both were written to their ends")),
         }
     }
 }

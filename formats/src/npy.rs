@@ -28,10 +28,10 @@ pub(super) trait Holder {
     fn bytes(&mut self, at: u64, len: usize) -> Result<Vec<u8>>;
 
     /// The content breaks the format at `at`.
-    fn corrupt(&self, at: u64, doing: String) -> Error;
+    fn corrupt(&self, at: u64, what: String) -> Error;
 
     /// The content is sound and nothing that can be delivered.
-    fn unavailable(&self, at: u64, doing: String) -> Error;
+    fn unavailable(&self, at: u64, what: String) -> Error;
 
     /// The array is longer than what it should fill.
     fn ends_early(&self) -> Error;
@@ -52,20 +52,20 @@ impl Holder for Part<'_> {
         self.source.bytes(self.place.start + at, len, "the .npy header")
     }
 
-    fn corrupt(&self, at: u64, doing: String) -> Error {
-        self.source.corrupt(self.place.start + at, doing)
+    fn corrupt(&self, at: u64, what: String) -> Error {
+        self.source.corrupt(self.place.start + at, what)
     }
 
-    fn unavailable(&self, at: u64, doing: String) -> Error {
-        self.source.unavailable(self.place.start + at, doing)
+    fn unavailable(&self, at: u64, what: String) -> Error {
+        self.source.unavailable(self.place.start + at, what)
     }
 
     fn ends_early(&self) -> Error {
         match self.place.end == self.source.size() {
             true => self.source.truncated("the .npy array"),
             false => {
-                let doing = "the array is longer than the archive's member that holds it:";
-                self.source.corrupt(self.place.end, doing)
+                let what = "the array is longer than the archive's member that holds it";
+                self.source.corrupt(self.place.end, what)
             }
         }
     }
@@ -91,7 +91,7 @@ pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
     let room = usize::try_from(holder.len()).unwrap_or(usize::MAX);
     let mut head = holder.bytes(0, HEAD_BYTES.min(room))?;
     if !MAGIC.starts_with(&head[..MAGIC.len().min(head.len())]) {
-        return Err(holder.corrupt(0, "not a .npy array (its first bytes are not \\x93NUMPY):".into()));
+        return Err(holder.corrupt(0, "this is no .npy array (its first bytes are not \\x93NUMPY)".into()));
     }
     if head.len() < PREFIX_BYTES {
         return Err(holder.ends_early());
@@ -100,13 +100,13 @@ pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
         (1, 0) => (10, usize::from(u16_at(&head, 8))),
         (2 | 3, 0) => (12, u32_at(&head, 8) as usize),
         (major, minor) => {
-            let doing = format!("version {major}.{minor} of .npy is not known (1.0, 2.0 and 3.0 are):");
-            return Err(holder.unavailable(6, doing));
+            let what = format!("the array has version {major}.{minor} of .npy, and only 1.0, 2.0 and 3.0 can be read");
+            return Err(holder.unavailable(6, what));
         }
     };
     if text_bytes > TEXT_BYTES_MAX {
-        let doing = format!("a .npy header of {text_bytes} bytes ({TEXT_BYTES_MAX} are allowed):");
-        return Err(holder.corrupt(8, doing));
+        let what = format!("the .npy header has {text_bytes} bytes; the limit is {TEXT_BYTES_MAX}");
+        return Err(holder.corrupt(8, what));
     }
     let offset = (text_at + text_bytes) as u64;
     if offset > holder.len() {
@@ -119,14 +119,14 @@ pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
     let (text, text_at) = (&head[text_at..end], text_at as u64);
     let Header { dtype, shape } = Header::parse(text).map_err(|flaw| flaw.into_error(holder, text_at))?;
     let Some(bytes) = array_bytes(dtype, &shape) else {
-        let doing = format!("an array of shape {shape:?} is larger than any file:");
-        return Err(holder.corrupt(text_at, doing));
+        let what = format!("an array of shape {shape:?} is larger than any file");
+        return Err(holder.corrupt(text_at, what));
     };
     match offset.checked_add(bytes) {
         Some(end) if end == holder.len() => Ok(Array { dtype, shape, offset, deflated: None }),
         Some(end) if end < holder.len() => {
-            let doing = format!("{} bytes follow the array of shape {shape:?}:", holder.len() - end);
-            Err(holder.corrupt(end, doing).with_remedy("write one array a file, with one numpy.save"))
+            let what = format!("{} bytes follow the array of shape {shape:?}", holder.len() - end);
+            Err(holder.corrupt(end, what).with_remedy("write one array to each file, with one numpy.save"))
         }
         _ => Err(holder.ends_early()),
     }
@@ -153,8 +153,8 @@ impl Flaw {
     fn into_error(self, holder: &impl Holder, text_at: u64) -> Error {
         let at = text_at + self.at as u64;
         match self.remedy {
-            None => holder.corrupt(at, format!("the .npy header {}:", self.what)),
-            Some(remedy) => holder.unavailable(at, format!("the array {}:", self.what)).with_remedy(remedy),
+            None => holder.corrupt(at, format!("the .npy header {}", self.what)),
+            Some(remedy) => holder.unavailable(at, format!("the array {}", self.what)).with_remedy(remedy),
         }
     }
 }
@@ -239,11 +239,11 @@ fn dtype_of(descr: &[u8]) -> Result<DType, Flaw> {
         }
         [b'c' | b'S' | b'a' | b'U' | b'M' | b'm' | b'f' | b'i' | b'u', ..] => {
             return refusal(
-                format!("has elements of type {name:?}, for which there is no column"),
+                format!("has elements of type {name:?}, which no column can hold"),
                 "save it with a plain type of at most 8 bytes, such as array.astype(numpy.float32)",
             );
         }
-        _ => return Err(Flaw { at: 0, what: format!("names a type that is none: {name:?}"), remedy: None }),
+        _ => return Err(Flaw { at: 0, what: format!("names the unknown type {name:?}"), remedy: None }),
     };
     if is_big && dtype.size() > 1 {
         let remedy = "save it again with array.astype(array.dtype.newbyteorder('<'))";
@@ -338,7 +338,7 @@ impl<'a> Text<'a> {
                 self.expect(b')')?;
                 // In Python (3) is a number and (3,) is a tuple.
                 if shape.len() == 1 {
-                    return Err(self.flaw(self.at, "has a shape that is no tuple"));
+                    return Err(self.flaw(self.at, "has a shape that is not a tuple"));
                 }
                 break;
             }
@@ -355,7 +355,7 @@ impl<'a> Text<'a> {
             self.at += 1;
         }
         if self.at == start {
-            return Err(self.flaw(start, "has a length that is no number from 0 on"));
+            return Err(self.flaw(start, "has a length that is not a whole number"));
         }
         // Python 2 wrote long integers as 3L.
         self.at += usize::from(self.peek() == Some(b'L'));

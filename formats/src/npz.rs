@@ -25,20 +25,20 @@ pub(super) fn find(source: &Source, wanted: &[String]) -> Result<Listing> {
             continue;
         }
         let Some(name) = name else {
-            let doing = format!("member {:?} is not an array (its name does not end in {SUFFIX}) of", member.name);
-            return Err(source.unavailable(member.header, doing).with_remedy("name the arrays that are wanted"));
+            let what = format!("member {:?} is no array (its name does not end in {SUFFIX})", member.name);
+            return Err(source.unavailable(member.header, what).with_remedy("name the arrays to read"));
         };
         if member.is_encrypted() {
-            let doing = format!("member {:?} is encrypted in", member.name);
-            return Err(source.unavailable(member.header, doing).with_remedy("write the archive without a password"));
+            let what = format!("member {:?} is encrypted", member.name);
+            return Err(source.unavailable(member.header, what).with_remedy("write the archive without a password"));
         }
         let array = match member.method {
             zip::STORED => npy::read(source, zip::content(source, &member)?)?,
             zip::DEFLATED => deflated(source, &member)?,
             _ => {
-                let doing = format!("member {:?} is compressed by {} in", member.name, member.method_name());
-                let remedy = "write it by numpy.savez, or by numpy.savez_compressed, which deflates";
-                return Err(source.unavailable(member.header, doing).with_remedy(remedy));
+                let what = format!("member {:?} is compressed with {}", member.name, member.method_name());
+                let remedy = "write it with numpy.savez, or with numpy.savez_compressed, which deflates";
+                return Err(source.unavailable(member.header, what).with_remedy(remedy));
             }
         };
         listing.found.push(Found { name: name.to_owned(), array });
@@ -59,8 +59,8 @@ fn deflated(source: &Source, member: &Member) -> Result<Array> {
 fn undecodable(source: &Source, member: &Member, error: io::Error) -> Error {
     // An error of the file and not of what it holds has come through the decoder.
     error.downcast::<Error>().unwrap_or_else(|error| {
-        let doing = format!("deflated member {:?} cannot be inflated in", member.name);
-        source.corrupt(member.header, doing).with_source(error)
+        let what = format!("deflated member {:?} cannot be inflated", member.name);
+        source.corrupt(member.header, what).with_source(error)
     })
 }
 
@@ -73,8 +73,8 @@ struct Beginning<'a> {
 
 impl Beginning<'_> {
     /// Places within the member are places of no file.
-    fn place(&self, at: u64, doing: &str) -> String {
-        format!("byte {at} of deflated member {:?}: {doing}", self.member.name)
+    fn place(&self, at: u64, what: &str) -> String {
+        format!("byte {at} of deflated member {:?}: {what}", self.member.name)
     }
 }
 
@@ -89,16 +89,16 @@ impl Holder for Beginning<'_> {
         if bytes.len() < len { Err(self.ends_early()) } else { Ok(bytes) }
     }
 
-    fn corrupt(&self, at: u64, doing: String) -> Error {
-        self.source.corrupt(self.member.header, self.place(at, &doing))
+    fn corrupt(&self, at: u64, what: String) -> Error {
+        self.source.corrupt(self.member.header, self.place(at, &what))
     }
 
-    fn unavailable(&self, at: u64, doing: String) -> Error {
-        self.source.unavailable(self.member.header, self.place(at, &doing))
+    fn unavailable(&self, at: u64, what: String) -> Error {
+        self.source.unavailable(self.member.header, self.place(at, &what))
     }
 
     fn ends_early(&self) -> Error {
-        let doing = "the array is longer than the archive's member that holds it:";
-        self.source.corrupt(self.member.header, self.place(self.member.bytes, doing))
+        let what = "the array is longer than the archive's member that holds it";
+        self.source.corrupt(self.member.header, self.place(self.member.bytes, what))
     }
 }

@@ -9,14 +9,17 @@ mod schema;
 mod thrift;
 
 use crate::columnar::layout::Writer;
-use crate::columnar::{ColumnarOptions, Group, Table, check_same, find};
+use crate::columnar::{self, Columnar, ColumnarOptions, Group, Groups, Table, check_same, find};
 use crate::headers::{Source, example, has_extension, head, map_files};
+use crate::options::FormatOptions;
 use crate::paths::thread_count;
-use crate::{Dataset, FileId, FileTable, Sample, SampleId, Schema, Skipped, Span, UnitId, Units};
+use crate::registry::{Format, Shows};
+use crate::{FileId, Span, UnitId};
 use bytes::Bytes;
 use footer::{Chunk, MAGIC};
 use schema::Leaf;
 use std::path::Path;
+use std::sync::Arc;
 use uringload_core::Result;
 
 /// Endings of the names of files.
@@ -26,7 +29,7 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 ///
 /// # Which files
 /// The same paths, patterns and order as [`Folder`](super::Folder). Files that are not called `*.parquet` (`.parq`,
-/// `.pq`) are left out and counted in [`skipped`](Parquet::skipped), unless some file was named by itself. All files
+/// `.pq`) are left out and counted in `left_out`, unless some file was named by itself. All files
 /// have the same columns.
 ///
 /// # Columns
@@ -52,10 +55,29 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 /// and then the footer is enough.
 ///
 /// Afterwards a row group is read and decoded as a whole, of which only the chunks of the wanted columns are read:
-/// [`Units`]. A shuffle of shards permutes row groups. Checksums of pages are compared where they are there.
+/// [`Units`](crate::Units). A shuffle of shards permutes row groups. Checksums of pages are compared where they are
+pub type Parquet = Columnar<RowGroups>;
+
+pub(crate) const FORMAT: Format = Format {
+    name: "parquet",
+    help: "Parquet: every row is a sample.",
+    options: ColumnarOptions::SPECS,
+    has_sidecars: false,
+    shows: Shows::Path(|path, _| detect(path)),
+    open: |paths, options| Ok(Arc::new(Parquet::open(paths, &columnar::typed(options)?)?)),
+};
+
+/// Whether a path is a file that begins as Parquet does and is called so, or a folder of nothing but such files.
+fn detect(path: &Path) -> bool {
+    let is_called = |name: &[u8]| EXTENSIONS.iter().any(|extension| has_extension(name, extension));
+    example(path, is_called).is_some_and(|file| head(&file).starts_with(MAGIC))
+}
+
+/// Row groups of Parquet.
 #[derive(Debug)]
-pub struct Parquet {
-    table: Table,
+pub struct RowGroups {
+    /// How many columns there are.
+    columns: usize,
     /// Of each file, since structs that columns lie in may be null in one and not in another.
     leaves: Vec<Vec<Leaf>>,
     /// Of each group, a chunk for each column.
@@ -71,9 +93,9 @@ impl Parquet {
     /// a file that has not the columns of the first; `InvalidArgument` for a wanted column that is not there; `Empty`
     /// where there is no row.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &ColumnarOptions) -> Result<Parquet> {
-        let found = find(paths, &EXTENSIONS, options.threads)?;
+        let found = find(paths, &EXTENSIONS, options.common.threads)?;
         let files = 0..found.files.len() as u32;
-        let listings = map_files(files, thread_count(options.threads), |file| {
+        let listings = map_files(files, thread_count(options.common.threads), |file| {
             footer::read(&Source::open(&found.files, file)?, file, options)
         })?;
         let (mut columns, mut stored) = (Vec::new(), Vec::new());
@@ -83,7 +105,7 @@ impl Parquet {
                 columns = listing.columns;
             } else {
                 check_same(&listing.columns, &columns)
-                    .map_err(|error| error.with_file(found.files.path(FileId(number))))?;
+                    .map_err(|error| error.with_path(found.files.path(FileId(number))))?;
             }
             if stored.is_empty() {
                 stored = listing.stored;
@@ -92,123 +114,34 @@ impl Parquet {
             chunks.append(&mut listing.chunks);
             leaves.push(listing.leaves);
         }
-        let table = Table::new(found, columns, stored, groups, options.nulls, "row group")?;
-        Ok(Parquet { table, leaves, chunks })
+        let count = columns.len();
+        let table = Table::new("parquet", found, columns, stored, groups, options.nulls, "row group")?;
+        Ok(Columnar::new(table, RowGroups { columns: count, leaves, chunks }))
     }
+}
 
-    /// Whether a path is a file that begins as Parquet does and is called so, or a folder of nothing but such files.
-    pub fn detect(path: impl AsRef<Path>) -> bool {
-        let is_called = |name: &[u8]| EXTENSIONS.iter().any(|extension| has_extension(name, extension));
-        example(path.as_ref(), is_called).is_some_and(|file| head(&file).starts_with(MAGIC))
-    }
-
-    /// What was left out, by reason.
-    pub fn skipped(&self) -> &[Skipped] {
-        self.table.skipped()
-    }
-
-    /// The type of each column, whether it may be null, and how it is stored in the first row group, in the words of
-    /// the format.
-    pub fn encodings(&self) -> Vec<String> {
-        self.table.encodings()
-    }
-
+impl RowGroups {
     fn chunks(&self, unit: UnitId) -> &[Chunk] {
-        let columns = self.table.columns().len();
-        &self.chunks[unit.0 as usize * columns..][..columns]
+        &self.chunks[unit.0 as usize * self.columns..][..self.columns]
     }
 }
 
-impl Dataset for Parquet {
-    fn files(&self) -> &FileTable {
-        self.table.files()
-    }
-
-    fn format(&self) -> &'static str {
-        "parquet"
-    }
-
-    fn len(&self) -> u64 {
-        self.table.len()
-    }
-
-    fn schema(&self) -> &Schema {
-        self.table.schema()
-    }
-
-    /// None: rows are cut from row groups.
-    fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
-
-    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        self.table.parse(id, raw, out)
-    }
-
-    fn units(&self) -> Option<&dyn Units> {
-        Some(self)
-    }
-
-    /// The name of the file and the number of the row in it: "train.parquet#17".
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        self.table.key(id, out);
-    }
-
-    /// As they are stored: the chunks of the wanted columns.
-    fn bytes(&self) -> u64 {
-        self.table.bytes()
-    }
-
-    fn largest(&self, _count: u64) -> u64 {
-        0
-    }
-
-    /// FNV-1a over "parquet", the columns with their types, rows of all row groups, and names and sizes of all files.
-    fn fingerprint(&self) -> u64 {
-        self.table.fingerprint(self.format())
-    }
-
-    /// Every row group is a shard.
-    fn shards(&self) -> &[u64] {
-        self.table.ends()
-    }
-}
-
-impl Units for Parquet {
-    fn count(&self) -> u32 {
-        self.table.count()
-    }
-
-    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
-        out.push(self.table.locate(id).0);
-    }
-
+impl Groups for RowGroups {
     /// A chunk of each column.
-    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
-        let file = self.table.group(unit).file;
+    fn stored(&self, unit: UnitId, file: FileId, out: &mut Vec<Span>) {
         out.extend(self.chunks(unit).iter().map(|chunk| Span { file, offset: chunk.start, len: chunk.len }));
     }
 
-    fn decoded_bytes(&self, unit: UnitId) -> u64 {
-        self.table.group(unit).decoded
-    }
-
-    fn largest_decoded(&self) -> u64 {
-        self.table.largest_decoded()
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.table.largest_stored()
-    }
-
-    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-        let Group { file, rows, .. } = *self.table.group(unit);
+    fn decode(&self, table: &Table, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        let Group { file, rows, .. } = *table.group(unit);
         let leaves = &self.leaves[file.0 as usize];
         let mut writer = Writer::new(out, rows, leaves.len())?;
-        let columns = leaves.iter().zip(self.table.columns()).zip(self.chunks(unit)).zip(stored);
+        let columns = leaves.iter().zip(table.columns()).zip(self.chunks(unit)).zip(stored);
         for (number, (((leaf, column), chunk), bytes)) in columns.enumerate() {
             let width = column.kind.width().map(|width| width as usize);
             let column = writer.column(column.kind.is_nullable, width);
             let decoded = column.and_then(|column| decode::decode(chunk, leaf, bytes.clone(), rows, column));
-            decoded.map_err(|error| self.table.placed(error, unit, number, chunk.start))?;
+            decoded.map_err(|error| table.placed(error, unit, number, chunk.start))?;
         }
         Ok(writer.finish())
     }

@@ -24,7 +24,7 @@ const HEADER_THREADS: usize = 32;
 
 /// The files that were found.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct FoundFiles {
     pub(super) files: FileTable,
     pub(super) skips: Skips,
     /// Whether a file was named by itself: then nobody has said which folder's subfolders would be classes.
@@ -45,7 +45,7 @@ pub(super) fn header_thread_count(asked: usize) -> usize {
 }
 
 /// Finds the files that `paths` stand for: folders with everything below them, files, and patterns of both.
-pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Index> {
+pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FoundFiles> {
     let Some(first) = paths.first() else {
         return Err(Error::new(ErrorKind::InvalidArgument, "no path was given"));
     };
@@ -53,7 +53,7 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Index
     for path in paths {
         expand(path.as_ref(), &mut places)?;
     }
-    let mut index = Index::default();
+    let mut index = FoundFiles::default();
     let mut places = places.into_iter().peekable();
     let mut named = Vec::new();
     while let Some(place) = places.next() {
@@ -69,8 +69,8 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Index
 }
 
 /// Finds the files `names`, relative to `root`, in their order.
-pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], threads: usize) -> Result<Index> {
-    let mut index = Index::default();
+pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], threads: usize) -> Result<FoundFiles> {
+    let mut index = FoundFiles::default();
     index.files.push_root(root);
     index.files.reserve_exact(names.len());
     for (name, measured) in names.iter().zip(measure_paths(root, names, threads)) {
@@ -80,10 +80,10 @@ pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], thread
     index.finish(root)
 }
 
-impl Index {
+impl FoundFiles {
     /// Keeps the files whose names `keep` takes. The others are counted as of another format, where `count` takes their
     /// names.
-    pub(super) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> Index {
+    pub(super) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> FoundFiles {
         self.sort_out(SkipReason::OtherFormat, |files, file| keep(files.name(file)), count)
     }
 
@@ -98,14 +98,14 @@ impl Index {
         is_shard: impl Fn(&[u8]) -> bool,
         is_companion: impl Fn(&[u8]) -> bool,
         nothing: &'static str,
-    ) -> Result<Index> {
+    ) -> Result<FoundFiles> {
         let named: HashSet<&Path> = named.iter().map(AsRef::as_ref).collect();
         let keep = |files: &FileTable, file| is_shard(files.name(file)) || named.contains(&*files.path(file));
         let index = self.sort_out(SkipReason::NoShard, keep, |name| !is_companion(name));
         if index.files.is_empty() {
             let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
-            let error = Error::new(ErrorKind::Empty, nothing).with_file(place);
-            return Err(error.with_remedy("name the files themselves, or another format"));
+            let error = Error::new(ErrorKind::Empty, nothing).with_path(place);
+            return Err(error.with_remedy("name the files themselves, or choose another format"));
         }
         Ok(index)
     }
@@ -114,7 +114,7 @@ impl Index {
     ///
     /// # Errors
     /// `Empty` where it has none.
-    pub(super) fn only_part(self, part: Part) -> Result<Index> {
+    pub(super) fn only_part(self, part: Part) -> Result<FoundFiles> {
         if part.is_whole() {
             return Ok(self);
         }
@@ -122,8 +122,8 @@ impl Index {
         let index = self.sort_out(SkipReason::NoShard, |_, file| part.has(file.0.into()), |_| false);
         if index.files.is_empty() {
             let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
-            let error = Error::new(ErrorKind::Empty, format!("part {part} has none of {all} files in"));
-            return Err(error.with_file(place).with_remedy("run as many jobs as there are files, or fewer"));
+            let error = Error::new(ErrorKind::Empty, format!("part {part} has none of the {all} files"));
+            return Err(error.with_path(place).with_remedy("run as many jobs as there are files, or fewer"));
         }
         Ok(index)
     }
@@ -133,8 +133,8 @@ impl Index {
         reason: SkipReason,
         keep: impl Fn(&FileTable, FileId) -> bool,
         count: impl Fn(&[u8]) -> bool,
-    ) -> Index {
-        let Index { files: all, mut skips, has_single_files } = self;
+    ) -> FoundFiles {
+        let FoundFiles { files: all, mut skips, has_single_files } = self;
         let mut files = FileTable::new();
         for (root, place) in all.roots().iter().enumerate() {
             files.push_root(&place.path);
@@ -148,12 +148,12 @@ impl Index {
             }
         }
         files.shrink_to_fit();
-        Index { files, skips, has_single_files }
+        FoundFiles { files, skips, has_single_files }
     }
 
-    fn finish(mut self, place: &Path) -> Result<Index> {
+    fn finish(mut self, place: &Path) -> Result<FoundFiles> {
         if self.files.is_empty() {
-            let error = Error::new(ErrorKind::Empty, "there is no file in").with_file(place);
+            let error = Error::new(ErrorKind::Empty, "the folder has no file").with_path(place);
             let left_out = self.skips.describe();
             return Err(if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) });
         }
@@ -196,7 +196,7 @@ impl Index {
                 Ok(_) => self.skips.add(SkipReason::Special, &path),
                 Err(Errno::NOENT | Errno::NOTDIR) => self.skips.add(SkipReason::DanglingLink, &path),
                 Err(Errno::LOOP) => self.skips.add(SkipReason::LinkLoop, &path),
-                Err(errno) => return Err(Error::io("cannot take the size of", errno.into()).with_file(path)),
+                Err(errno) => return Err(Error::io("cannot read its size", errno.into()).with_path(path)),
             }
         }
         Ok(())
@@ -240,13 +240,13 @@ fn regular_size(path: &Path, measured: Measured) -> Result<u64> {
     match measured {
         Ok((FileType::RegularFile, size)) => Ok(size),
         Ok((FileType::Directory, _)) => {
-            Err(Error::new(ErrorKind::WrongFileType, "a folder stands in a list of files:").with_file(path))
+            Err(Error::new(ErrorKind::WrongFileType, "this is a folder in a list of files").with_path(path))
         }
         Ok((kind, _)) => {
-            let doing = format!("neither a file nor a folder but a {}:", describe(kind));
-            Err(Error::new(ErrorKind::WrongFileType, doing).with_file(path))
+            let what = format!("this is neither a file nor a folder but a {}", describe(kind));
+            Err(Error::new(ErrorKind::WrongFileType, what).with_path(path))
         }
-        Err(errno) => Err(Error::io("cannot find", errno.into()).with_file(path)),
+        Err(errno) => Err(Error::io("cannot find", errno.into()).with_path(path)),
     }
 }
 

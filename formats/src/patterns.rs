@@ -37,7 +37,7 @@ pub(super) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
         let mut names = Vec::new();
         find(&root, Path::new(""), &steps, &mut names)?;
         if names.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, "nothing matches the pattern").with_file(path));
+            return Err(Error::new(ErrorKind::NotFound, "no file matches the pattern").with_path(path));
         }
         names.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
         // With two `**` there is more than one way to the same file.
@@ -63,8 +63,8 @@ fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
             continue;
         };
         if done.len() + pending.len() + choices.len() > EXPANSION_MAX {
-            let doing = format!("the braces stand for more than {EXPANSION_MAX} paths:");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_file(path));
+            let what = format!("the braces stand for more than {EXPANSION_MAX} paths");
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(path));
         }
         head.extend_from_slice(&tail[..open]);
         // Pushed from the last to the first, so that they are popped in order. A choice may have braces of its own.
@@ -113,13 +113,13 @@ fn number_range(text: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         return Ok(None);
     }
     let parse = |text: &str| {
-        let doing = format!("{text} is too large a number in the braces {{{first}..{last}}}");
-        text.parse::<u64>().map_err(|error| Error::new(ErrorKind::InvalidArgument, doing).with_source(error))
+        let what = format!("the number {text} in the braces {{{first}..{last}}} is too large");
+        text.parse::<u64>().map_err(|error| Error::new(ErrorKind::InvalidArgument, what).with_source(error))
     };
     let (from, to) = (parse(first)?, parse(last)?);
     if from.abs_diff(to) >= EXPANSION_MAX as u64 {
-        let doing = format!("the braces {{{first}..{last}}} stand for more than {EXPANSION_MAX} paths");
-        return Err(Error::new(ErrorKind::InvalidArgument, doing));
+        let what = format!("the braces {{{first}..{last}}} stand for more than {EXPANSION_MAX} paths");
+        return Err(Error::new(ErrorKind::InvalidArgument, what));
     }
     let padded = |text: &str| text.len() > 1 && text.starts_with('0');
     let width = if padded(first) || padded(last) { first.len().max(last.len()) } else { 0 };
@@ -160,8 +160,9 @@ fn parse_pattern(path: &Path) -> Result<(PathBuf, Vec<Step>)> {
                 steps.push(Step::AnyDepth);
             }
         } else {
-            let bad =
-                |why: String| Error::new(ErrorKind::InvalidArgument, format!("bad pattern, {why}:")).with_file(path);
+            let bad = |why: String| {
+                Error::new(ErrorKind::InvalidArgument, format!("the pattern is wrong: {why}")).with_path(path)
+            };
             let text = name.to_str().ok_or_else(|| bad("a name with a wildcard is not UTF-8".into()))?;
             steps.push(Step::Pattern(glob::Pattern::new(text).map_err(|error| bad(error.msg.into()))?));
         }
@@ -211,7 +212,7 @@ fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) ->
 /// The names in a folder and whether each is a folder itself (a link to one is not). Nothing where there is no folder.
 fn list(path: &Path) -> Result<Vec<(OsString, bool)>> {
     use std::io::ErrorKind::{NotADirectory, NotFound};
-    let failed = |error| Error::io("cannot list the folder", error).with_file(path);
+    let failed = |error| Error::io("cannot list the folder", error).with_path(path);
     let entries = match std::fs::read_dir(path) {
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,

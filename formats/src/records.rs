@@ -1,41 +1,47 @@
 //! Fixed-size records in one or many files.
 
 use crate::fingerprint::Fingerprint;
-use crate::paths::{Index, index, index_list, thread_count};
+use crate::options::{FormatOptions, options};
+use crate::paths::{FoundFiles, index, index_list, thread_count};
+use crate::registry::{Format, Shows};
 use crate::skipped::{SkipReason, Skips};
-use crate::{DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
+use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
-use std::io::Write;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What becomes of bytes at the end of a file that do not make a whole record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tail {
-    /// They are an error: the record size, the header size or the file is wrong.
-    #[default]
-    Error,
-    /// They are left out, and the file is counted in [`Records::skipped`].
-    Drop,
+options! {
+    /// How [`Records`] are opened.
+    pub struct RecordOptions {
+        /// Bytes of a record, at least 1.
+        record_bytes["record_size"]: u64,
+        /// Bytes before the first record, or raw token, of each file.
+        header_bytes["header_size"]: u64,
+        /// Leave out bytes at a file's end that do not make a whole record, instead of failing.
+        drop_tail: bool,
+        /// Type of the elements, such as u16, f32 or bf16.
+        dtype: DType,
+        /// Shape of a record, in elements, row-major; not given: one dimension of as many as a record has.
+        shape: Vec<u64>,
+    }
 }
 
-/// How [`Records`] are opened.
-#[derive(Clone, Debug, Default)]
-pub struct RecordOptions {
-    /// Size of a record in bytes, at least 1.
-    pub record_bytes: u64,
-    /// Bytes before the first record of each file.
-    pub header_bytes: u64,
-    /// What becomes of an incomplete last record.
-    pub tail: Tail,
-    /// Type of the elements that a record consists of.
-    pub dtype: DType,
-    /// Shape of a record, in elements, row-major; empty: one dimension of as many as a record has.
-    pub shape: Vec<u64>,
-    /// Threads that look for files and take their sizes; 0 chooses by the machine.
-    pub threads: usize,
-}
+pub(crate) const FORMAT: Format = Format {
+    name: "records",
+    help: "Files of records of one size; needs record_bytes.",
+    options: RecordOptions::SPECS,
+    has_sidecars: false,
+    // Whoever gives the size of a record has records.
+    shows: Shows::Path(|_, options| options.is_set("record_bytes")),
+    open: |paths, options| {
+        if !options.is_set("record_bytes") {
+            let error = Error::new(ErrorKind::InvalidArgument, "records need the size of a record");
+            return Err(error.with_remedy("give record_bytes"));
+        }
+        Ok(Arc::new(Records::open(paths, &options.typed()?)?))
+    },
+};
 
 /// Files of records of one size, one behind the other; every record is a sample.
 ///
@@ -43,15 +49,12 @@ pub struct RecordOptions {
 /// left out. A file may have no record. Which file a record lies in is a binary search over the files.
 #[derive(Debug)]
 pub struct Records {
-    files: FileTable,
-    /// Records in the files up to and with each.
-    ends: Vec<u64>,
+    /// Every file is a shard.
+    index: Index,
     record_bytes: u64,
     header_bytes: u64,
     dtype: DType,
     shape: Vec<u64>,
-    schema: Schema,
-    skipped: Vec<Skipped>,
     fingerprint: OnceLock<u64>,
 }
 
@@ -64,7 +67,7 @@ impl Records {
     /// incomplete, unless the tail is to be dropped.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &RecordOptions) -> Result<Records> {
         shape_of(options)?;
-        Records::from_index(index(paths, thread_count(options.threads))?, options)
+        Records::from_index(index(paths, thread_count(options.common.threads))?, options)
     }
 
     /// Opens the files `names`, which are relative to `root`, in their order.
@@ -77,7 +80,7 @@ impl Records {
         options: &RecordOptions,
     ) -> Result<Records> {
         shape_of(options)?;
-        Records::from_index(index_list(root.as_ref(), names, thread_count(options.threads))?, options)
+        Records::from_index(index_list(root.as_ref(), names, thread_count(options.common.threads))?, options)
     }
 
     /// Of files that are already known: for tests and for callers with an index of their own.
@@ -85,48 +88,47 @@ impl Records {
     /// # Errors
     /// As [`Records::open`].
     pub fn from_files(files: FileTable, options: &RecordOptions) -> Result<Records> {
-        Records::from_index(Index { files, ..Index::default() }, options)
+        Records::from_index(FoundFiles { files, ..FoundFiles::default() }, options)
     }
 
-    fn from_index(index: Index, options: &RecordOptions) -> Result<Records> {
+    fn from_index(index: FoundFiles, options: &RecordOptions) -> Result<Records> {
         let shape = shape_of(options)?;
-        let Index { files, mut skips, .. } = index;
+        let FoundFiles { files, mut skips, .. } = index;
         let mut ends = Vec::with_capacity(files.len());
         let mut end = 0;
         for file in (0..files.len() as u32).map(FileId) {
             let count = record_count(&files, file, options, &mut skips)?;
             end = u64::checked_add(end, count).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidArgument, "more than 2^64 records up to").with_file(files.path(file))
+                Error::new(ErrorKind::InvalidArgument, "the files have more than 2^64 records")
+                    .with_path(files.path(file))
             })?;
             ends.push(end);
         }
         if end == 0 {
-            let doing = format!("no file holds a record of {} bytes in", options.record_bytes);
+            let what = format!("no file has a record of {} bytes", options.record_bytes);
             let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
-            return Err(Error::new(ErrorKind::Empty, doing).with_file(place));
+            return Err(Error::new(ErrorKind::Empty, what).with_path(place));
         }
         let field = Field { name: "data".into(), dtype: options.dtype, shape: Shape::Fixed(shape.clone()) };
+        let mut index = Index::new("records", files, Schema { fields: vec![field] }, end);
+        index.bytes = end.saturating_mul(options.record_bytes);
+        index.shards = ends;
+        index.plain_field = Some(0);
+        index.parse_reads_bytes = false;
+        index.left_out = skips.into_vec();
         Ok(Records {
-            files,
-            ends,
+            index,
             record_bytes: options.record_bytes,
             header_bytes: options.header_bytes,
             dtype: options.dtype,
             shape,
-            schema: Schema { fields: vec![field] },
-            skipped: skips.into_vec(),
             fingerprint: OnceLock::new(),
         })
     }
 
-    /// What was left out, by reason.
-    pub fn skipped(&self) -> &[Skipped] {
-        &self.skipped
-    }
-
     /// The file that a record lies in, and its number there, from 0.
     pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = super::locate(&self.ends, id.0);
+        let (file, number) = crate::locate(&self.index.shards, id.0);
         (FileId(file as u32), number)
     }
 }
@@ -140,16 +142,17 @@ fn shape_of(options: &RecordOptions) -> Result<Vec<u64>> {
         return Err(error.with_remedy("give the record size in bytes"));
     }
     if shape.is_empty() && record_bytes % size != 0 {
-        let doing = format!("a record of {record_bytes} bytes is no whole number of {dtype} elements of {size} bytes");
-        let error = Error::new(ErrorKind::InvalidArgument, doing);
+        let what =
+            format!("a record has {record_bytes} bytes, not a multiple of the {size} bytes of an element ({dtype})");
+        let error = Error::new(ErrorKind::InvalidArgument, what);
         return Err(error.with_remedy("check the record size and the element type"));
     }
     let shape = if shape.is_empty() { vec![record_bytes / size] } else { shape.clone() };
     let bytes = shape.iter().try_fold(size, |bytes, &dimension| bytes.checked_mul(dimension));
     if bytes != Some(record_bytes) {
         let has = bytes.map_or("more than 2^64".into(), |bytes| bytes.to_string());
-        let doing = format!("{dtype} elements of shape {shape:?} have {has} bytes, and a record has {record_bytes}");
-        let error = Error::new(ErrorKind::InvalidArgument, doing);
+        let what = format!("{dtype} elements of shape {shape:?} have {has} bytes, and a record has {record_bytes}");
+        let error = Error::new(ErrorKind::InvalidArgument, what);
         return Err(error.with_remedy("give the record size in bytes and the shape in elements, without the header"));
     }
     Ok(shape)
@@ -159,17 +162,17 @@ fn shape_of(options: &RecordOptions) -> Result<Vec<u64>> {
 fn record_count(files: &FileTable, file: FileId, options: &RecordOptions, skips: &mut Skips) -> Result<u64> {
     let size = files.size(file);
     let Some(payload) = size.checked_sub(options.header_bytes) else {
-        let doing = format!("a header of {} bytes does not fit into the {size} bytes of", options.header_bytes);
-        return Err(Error::new(ErrorKind::Truncated, doing)
-            .with_file(files.path(file))
+        let what = format!("a header of {} bytes does not fit into the {size} bytes of the file", options.header_bytes);
+        return Err(Error::new(ErrorKind::Truncated, what)
+            .with_path(files.path(file))
             .with_remedy("check the header size, or leave this file out"));
     };
     let incomplete = payload % options.record_bytes;
     if incomplete != 0 {
-        if options.tail == Tail::Error {
-            let doing = format!("the last record has {incomplete} of {} bytes in", options.record_bytes);
-            return Err(Error::new(ErrorKind::Truncated, doing)
-                .with_file(files.path(file))
+        if !options.drop_tail {
+            let what = format!("the last record has {incomplete} of {} bytes", options.record_bytes);
+            return Err(Error::new(ErrorKind::Truncated, what)
+                .with_path(files.path(file))
                 .with_offset(size - incomplete)
                 .with_remedy("check the record size and the header size, or drop incomplete records"));
         }
@@ -179,20 +182,8 @@ fn record_count(files: &FileTable, file: FileId, options: &RecordOptions, skips:
 }
 
 impl Dataset for Records {
-    fn files(&self) -> &FileTable {
-        &self.files
-    }
-
-    fn format(&self) -> &'static str {
-        "records"
-    }
-
-    fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
+    fn index(&self) -> &Index {
+        &self.index
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
@@ -207,16 +198,6 @@ impl Dataset for Records {
         Ok(())
     }
 
-    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        let (file, record) = self.locate(id);
-        out.extend_from_slice(self.files.name(file));
-        write!(out, "#{record}").expect("a Vec takes everything");
-    }
-
-    fn bytes(&self) -> u64 {
-        self.len().saturating_mul(self.record_bytes)
-    }
-
     fn largest(&self, count: u64) -> u64 {
         count.min(self.len()).saturating_mul(self.record_bytes)
     }
@@ -228,25 +209,12 @@ impl Dataset for Records {
             let mut fingerprint = Fingerprint::new("records");
             fingerprint.number(self.record_bytes);
             fingerprint.number(self.header_bytes);
-            fingerprint.files(&self.files);
+            fingerprint.files(self.files());
             if self.dtype != DType::U8 || self.shape.len() > 1 {
                 fingerprint.bytes(self.dtype.name().as_bytes());
                 self.shape.iter().for_each(|&dimension| fingerprint.number(dimension));
             }
             fingerprint.finish()
         })
-    }
-
-    fn plain_field(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    fn parse_reads_bytes(&self) -> bool {
-        false
-    }
-
-    /// Every file is a shard.
-    fn shards(&self) -> &[u64] {
-        &self.ends
     }
 }

@@ -28,8 +28,8 @@ pub(super) fn find(source: &Source, wanted: &[String]) -> Result<Listing> {
     let length = source.bytes(0, LENGTH_BYTES as usize, "the length of the safetensors header")?;
     let length = u64_at(&length, 0);
     if length > HEADER_BYTES_MAX {
-        let doing = format!("a safetensors header of {length} bytes ({HEADER_BYTES_MAX} are allowed):");
-        return Err(source.corrupt(0, doing).with_remedy("is this a .safetensors file?"));
+        let what = format!("the safetensors header has {length} bytes; the limit is {HEADER_BYTES_MAX}");
+        return Err(source.corrupt(0, what).with_remedy("check that this is a .safetensors file"));
     }
     let data = LENGTH_BYTES + length;
     if data > source.size() {
@@ -38,7 +38,7 @@ pub(super) fn find(source: &Source, wanted: &[String]) -> Result<Listing> {
     // Before any memory is taken: what begins otherwise is some other file.
     let mut first = [0];
     if length == 0 || source.read(LENGTH_BYTES, &mut first, "the header").is_ok() && first[0] != b'{' {
-        return Err(source.corrupt(LENGTH_BYTES, "the safetensors header does not begin with a brace:"));
+        return Err(source.corrupt(LENGTH_BYTES, "the safetensors header does not begin with a brace"));
     }
     let text = source.bytes(LENGTH_BYTES, length as usize, "the safetensors header")?;
     let Header(tensors) = serde_json::from_slice(&text).map_err(|error| not_a_header(source, &text, &error))?;
@@ -49,34 +49,36 @@ pub(super) fn find(source: &Source, wanted: &[String]) -> Result<Listing> {
 fn check(source: &Source, mut tensors: Vec<(String, Tensor)>, data: u64, wanted: &[String]) -> Result<Listing> {
     let mut names = HashSet::with_capacity(tensors.len());
     if let Some((twice, _)) = tensors.iter().find(|(name, _)| !names.insert(name.as_str())) {
-        return Err(source.corrupt(LENGTH_BYTES, format!("two tensors are called {twice:?} in")));
+        return Err(source.corrupt(LENGTH_BYTES, format!("two tensors are called {twice:?}")));
     }
     tensors.sort_by_key(|(_, tensor)| tensor.data_offsets);
     let mut listing = Listing::default();
     let mut end = 0;
     for (name, Tensor { dtype, shape, data_offsets: (first, last) }) in tensors {
         if first != end || last < first {
-            let doing =
-                format!("tensor {name:?} has the bytes from {first} to {last}, and {end} are taken before it, in");
-            return Err(source.corrupt(LENGTH_BYTES, doing).with_remedy("tensors may leave no hole and not overlap"));
+            let what =
+                format!("tensor {name:?} has the bytes from {first} to {last}, and the tensors before it end at {end}");
+            return Err(source
+                .corrupt(LENGTH_BYTES, what)
+                .with_remedy("write the file again: tensors must neither overlap nor leave holes"));
         }
         end = last;
         let bytes = dtype.bytes(&shape).ok_or_else(|| {
-            let doing =
-                format!("tensor {name:?} of {} {shape:?} is larger than any file, or ends within a byte, in", dtype.0);
-            source.corrupt(LENGTH_BYTES, doing)
+            let what =
+                format!("tensor {name:?} of {} {shape:?} is larger than any file, or ends within a byte", dtype.0);
+            source.corrupt(LENGTH_BYTES, what)
         })?;
         if last - first != bytes {
-            let doing =
-                format!("tensor {name:?} of {} {shape:?} takes {bytes} bytes and has {}, in", dtype.0, last - first);
-            return Err(source.corrupt(LENGTH_BYTES, doing));
+            let what =
+                format!("tensor {name:?} of {} {shape:?} takes {bytes} bytes, and has {}", dtype.0, last - first);
+            return Err(source.corrupt(LENGTH_BYTES, what));
         }
         // Does not overflow where it is used: the file holds as much, or the check below fails.
         let offset = data.saturating_add(first);
         if listing.takes(&name, wanted) {
             let dtype = dtype.supported().ok_or_else(|| {
-                let doing = format!("tensor {name:?} is of {}, for which there is no column, in", dtype.0);
-                source.unavailable(offset, doing).with_remedy("name the tensors that are wanted")
+                let what = format!("tensor {name:?} holds {}, which no column can hold", dtype.0);
+                source.unavailable(offset, what).with_remedy("name the tensors to read")
             })?;
             listing.found.push(Found { name, array: Array { dtype, shape, offset, deflated: None } });
         }
@@ -84,7 +86,7 @@ fn check(source: &Source, mut tensors: Vec<(String, Tensor)>, data: u64, wanted:
     match data.checked_add(end) {
         Some(end) if end == source.size() => Ok(listing),
         Some(end) if end < source.size() => {
-            Err(source.corrupt(end, format!("{} bytes follow the last tensor of", source.size() - end)))
+            Err(source.corrupt(end, format!("{} bytes follow the last tensor", source.size() - end)))
         }
         _ => Err(source.truncated("the tensors")),
     }
@@ -98,7 +100,7 @@ fn not_a_header(source: &Source, text: &[u8], error: &serde_json::Error) -> Erro
     // The message ends with line and column, which the offset says in a form that fits the file.
     let message = error.to_string();
     let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
-    source.corrupt(LENGTH_BYTES + at as u64, format!("the safetensors header is broken ({message}):"))
+    source.corrupt(LENGTH_BYTES + at as u64, format!("the safetensors header is broken ({message})"))
 }
 
 /// A tensor as the header has it. Other keys are ignored, as by the reference reader.
@@ -195,7 +197,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 continue;
             }
             if std::mem::replace(&mut has_metadata, true) {
-                return Err(A::Error::custom("__metadata__ stands there twice"));
+                return Err(A::Error::custom("__metadata__ occurs twice"));
             }
             // Nothing reads it; what it may be is part of the format.
             map.next_value::<Option<HashMap<String, String>>>()?;

@@ -1,37 +1,27 @@
-//! What formats of shards share whose heads are tables of offsets: finding their index, opening all shards at once,
-//! checking the tables, and telling where a sample lies. 4 bytes of memory a sample, and some hundred a shard.
+//! Shards that an index lists and whose heads are tables of offsets: finds the index, opens all shards at once, checks
+//! their tables, and tells where a sample lies. Takes 4 bytes of memory a sample, and some hundred a shard.
 
+mod dataset;
 mod file;
 mod units;
 mod zipped;
 
 use crate::fingerprint::Fingerprint;
+use crate::headers;
 use crate::parallel::in_parallel;
 use crate::paths::thread_count;
 use crate::patterns::{Place, expand};
-use crate::sizes::Largest;
-use crate::{FileId, FileTable, SampleId, Span, too_many_files};
+use crate::{FileId, FileTable, Index, SampleId, Schema, Span, too_many_files};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::io::Write;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
 
+pub(super) use dataset::{Layout, OfShards, Sharded, Wrong, checks_of, encoding_of};
 pub(super) use file::{OFFSETS_AT, OpenFile};
 pub(super) use zipped::{Frame, Frames, Whole, Zipped};
-
-/// What becomes of a shard that is not there, or whose head breaks its format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BadShards {
-    /// The dataset is not opened; the error names the shard.
-    #[default]
-    Refuse,
-    /// Every sample that the index promises of it fails with the shard's error when it is wanted: the `on_error` of a
-    /// loader decides, and good shards beside it are read.
-    FailSamples,
-}
 
 /// A shard as an index lists it.
 #[derive(Clone, Debug)]
@@ -76,32 +66,32 @@ pub(super) enum Table {
 
 /// The shards of a dataset; a shard's number is that of its file.
 #[derive(Debug)]
-pub(super) struct Shards {
-    pub(super) files: FileTable,
+struct Shards {
+    /// Without columns and what hangs on them.
+    index: Index,
     tables: Vec<Table>,
-    /// Samples in the shards up to and with each.
-    ends: Vec<u64>,
     /// Units in the shards up to and with each; empty where there is none.
     unit_ends: Vec<u32>,
     /// Bytes that the largest unit has when it is stored, and when it is decoded.
     largest_unit: (u64, u64),
     /// Name and size of what files decode to as a whole.
     raw: BTreeMap<FileId, (String, u64)>,
-    /// Whether the length of every sample is known before anything is decoded, of shards that can be had.
+    /// Whether the length of every sample is known before anything is decoded, apart from bad shards.
     lengths_known: bool,
 }
 
 impl Shards {
-    /// Opens all shards, in parallel, and has `read` make their tables; `read` gets the number of the listing as well.
+    /// Opens all shards, in parallel. `read` makes the table of each; it gets the number of the listing as well.
     ///
     /// # Errors
-    /// The first of the shards that cannot be had, unless `bad` says otherwise; `Corrupt` for a name that stands in an
-    /// index twice or leads out of its folder; `Empty` where there is no sample.
-    pub(super) fn open(
+    /// The first shard that is missing or broken, unless `allow_bad`; `Corrupt` for a name that stands in an index
+    /// twice or leads out of its folder; `Empty` where there is no sample.
+    fn open(
+        format: &'static str,
         listings: &[Listing],
         threads: usize,
-        bad: BadShards,
-        read: impl Fn(&OpenFile, &Listed, usize) -> Result<Table> + Sync,
+        allow_bad: bool,
+        read: impl Fn(&OpenFile<'_>, &Listed, usize) -> Result<Table> + Sync,
     ) -> Result<Shards> {
         let mut files = FileTable::new();
         let mut all = Vec::new();
@@ -124,11 +114,18 @@ impl Shards {
             read(&open, listed, number)
         });
         let failed = tables.iter().filter(|table| table.is_err()).count();
-        let mut shards = Shards::without_tables(files, all.len());
+        let mut shards = Shards {
+            index: Index::new(format, files, Schema { fields: Vec::new() }, 0),
+            tables: Vec::with_capacity(all.len()),
+            unit_ends: Vec::new(),
+            largest_unit: (0, 0),
+            raw: BTreeMap::new(),
+            lengths_known: true,
+        };
         let mut end = 0_u64;
         for (table, &(_, listed, file)) in tables.into_iter().zip(&all) {
             let table = match table {
-                Err(error) if bad == BadShards::Refuse => return Err(of_many(error, failed, all.len())),
+                Err(error) if !allow_bad => return Err(of_many(error, failed, all.len())),
                 table => table.unwrap_or_else(Table::Bad),
             };
             let count = match &table {
@@ -136,38 +133,28 @@ impl Shards {
                 Table::Offsets(_) | Table::Whole(_) | Table::Frames(_) | Table::Bad(_) => listed.samples,
             };
             end = end.checked_add(count).ok_or_else(|| {
-                Error::new(ErrorKind::Corrupt, "more than 2^64 samples up to the shard")
-                    .with_file(shards.files.path(file))
+                Error::new(ErrorKind::Corrupt, "the shards have more than 2^64 samples")
+                    .with_path(shards.index.files.path(file))
             })?;
             shards.push_units(&table, file)?;
-            // A shard that cannot be had is still known by what its file decodes to.
+            // A bad shard is still known by what its file decodes to.
             if let Some(zipped) = &listed.zipped {
                 shards.raw.insert(file, (zipped.raw_name.clone(), zipped.raw_bytes));
             }
             shards.lengths_known &= listed.zipped.is_none() && !matches!(table, Table::Whole(_));
+            shards.index.bytes = shards.index.bytes.saturating_add(table.bytes());
+            shards.index.shards.push(end);
             shards.tables.push(table);
-            shards.ends.push(end);
         }
+        shards.index.samples = end;
         if shards.unit_ends.last() == Some(&0) {
             shards.unit_ends = Vec::new();
         }
         if end == 0 {
             let root = listings.first().map_or(Path::new("."), |listing| &listing.root);
-            return Err(Error::new(ErrorKind::Empty, "there is no sample in the shards of").with_file(root));
+            return Err(Error::new(ErrorKind::Empty, "the shards have no sample").with_path(root));
         }
         Ok(shards)
-    }
-
-    fn without_tables(files: FileTable, count: usize) -> Shards {
-        Shards {
-            files,
-            tables: Vec::with_capacity(count),
-            ends: Vec::with_capacity(count),
-            unit_ends: Vec::new(),
-            largest_unit: (0, 0),
-            raw: BTreeMap::new(),
-            lengths_known: true,
-        }
     }
 
     /// Counts the units of the next shard.
@@ -180,27 +167,19 @@ impl Shards {
         let before = self.unit_ends.last().copied().unwrap_or(0);
         let end = u32::try_from(count).ok().and_then(|count| before.checked_add(count));
         self.unit_ends.push(end.ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "more than 2^32 units up to the shard").with_file(self.files.path(file))
+            let error = Error::new(ErrorKind::Corrupt, "the shards have more than 2^32 units");
+            error.with_path(self.index.files.path(file))
         })?);
         Ok(())
     }
 
-    pub(super) fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    /// Where each shard ends, in samples.
-    pub(super) fn ends(&self) -> &[u64] {
-        &self.ends
-    }
-
     /// The shard of a sample, and the sample's number there.
     fn locate(&self, id: SampleId) -> (usize, u64) {
-        super::locate(&self.ends, id.0)
+        super::locate(&self.index.shards, id.0)
     }
 
     /// Where a sample lies; `None` if its shard is bad.
-    pub(super) fn span(&self, id: SampleId) -> Option<Span> {
+    fn span(&self, id: SampleId) -> Option<Span> {
         let (shard, number) = self.locate(id);
         // A table has 2^32 files at most.
         let file = FileId(shard as u32);
@@ -215,7 +194,7 @@ impl Shards {
     }
 
     /// Why a sample without a span has none.
-    pub(super) fn bad(&self, id: SampleId) -> Error {
+    fn bad(&self, id: SampleId) -> Error {
         match &self.tables[self.locate(id).0] {
             Table::Bad(error) => error.clone(),
             Table::Offsets(_) | Table::Blocks { .. } | Table::Whole(_) | Table::Frames(_) => {
@@ -225,7 +204,7 @@ impl Shards {
     }
 
     /// The bytes of a sample, from what was read of its spans and units.
-    pub(super) fn cut<'a>(&self, id: SampleId, raw: &'a [Bytes]) -> Result<Cow<'a, Bytes>> {
+    fn cut<'a>(&self, id: SampleId, raw: &'a [Bytes]) -> Result<Cow<'a, Bytes>> {
         let Some(bytes) = raw.first() else { return Err(self.bad(id)) };
         if self.unit_ends.is_empty() || self.is_read_by_span(id) {
             return Ok(Cow::Borrowed(bytes));
@@ -234,8 +213,8 @@ impl Shards {
         match self.place(id, bytes).and_then(place) {
             Some(sample) => Ok(Cow::Owned(sample)),
             None => {
-                let doing = format!("sample {} is not in the unit that it is cut from, of", id.0);
-                Err(Error::new(ErrorKind::Internal, doing).with_file(self.path_of(id)))
+                let what = format!("sample {} is not in its unit", id.0);
+                Err(Error::new(ErrorKind::Internal, what).with_path(self.path_of(id)))
             }
         }
     }
@@ -257,40 +236,36 @@ impl Shards {
     }
 
     fn path_of(&self, id: SampleId) -> PathBuf {
-        self.files.path(FileId(self.locate(id).0 as u32))
+        self.index.files.path(FileId(self.locate(id).0 as u32))
     }
 
     /// What is wrong with a sample, `at` bytes behind its beginning; `raw` is what it was made of.
-    pub(super) fn corrupt(&self, id: SampleId, raw: &[Bytes], doing: String, at: u64) -> Error {
+    fn corrupt(&self, id: SampleId, raw: &[Bytes], what: String, at: u64) -> Error {
         let cut = raw.first().and_then(|unit| self.place(id, unit));
-        let (doing, start) = match (self.span(id), cut) {
-            (Some(span), _) => (doing.into(), Some(span.offset)),
-            (None, Some((start, _))) => (file::decoded(doing.into()), Some(start)),
-            (None, None) => (doing.into(), None),
+        let (what, start) = match (self.span(id), cut) {
+            (Some(span), _) => (what.into(), Some(span.offset)),
+            (None, Some((start, _))) => (headers::decoded(what), Some(start)),
+            (None, None) => (what.into(), None),
         };
-        let error = Error::new(ErrorKind::Corrupt, doing).with_file(self.path_of(id));
+        let error = Error::new(ErrorKind::Corrupt, what).with_path(self.path_of(id));
         match start {
             Some(start) => error.with_offset(start + at),
             None => error,
         }
     }
 
-    /// Has `learn` look at the first sample, for what only a sample tells of all; where that cannot be had and `bad`
-    /// allows it, at the first sample of the next shard.
-    pub(super) fn learn(
-        &self,
-        bad: BadShards,
-        mut learn: impl FnMut(&OpenFile<'_>, Range<u64>) -> Result<()>,
-    ) -> Result<()> {
+    /// Shows `learn` the first sample, for what only a sample tells of all. Where that one is bad and `allow_bad`,
+    /// shows the first sample of the next shard.
+    fn learn(&self, allow_bad: bool, mut learn: impl FnMut(&OpenFile<'_>, Range<u64>) -> Result<()>) -> Result<()> {
         let mut first_error = None;
-        for shard in 0..self.tables.len() {
-            let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
-            if start == self.ends[shard] || matches!(self.tables[shard], Table::Bad(_)) {
+        let starts = [0].into_iter().chain(self.index.shards.iter().copied());
+        for (shard, (start, &end)) in starts.zip(&self.index.shards).enumerate() {
+            if start == end || matches!(self.tables[shard], Table::Bad(_)) {
                 continue;
             }
             match self.first_of(shard).and_then(|(file, range)| learn(&file, range)) {
                 Ok(()) => return Ok(()),
-                Err(error) if bad == BadShards::Refuse => return Err(error),
+                Err(error) if !allow_bad => return Err(error),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
@@ -300,7 +275,7 @@ impl Shards {
     /// What the first sample of a shard is read from, and where it lies in that.
     fn first_of(&self, shard: usize) -> Result<(OpenFile<'static>, Range<u64>)> {
         // A table has 2^32 files at most.
-        let file = OpenFile::open(self.files.path(FileId(shard as u32)))?;
+        let file = OpenFile::open(self.index.files.path(FileId(shard as u32)))?;
         match &self.tables[shard] {
             Table::Offsets(offsets) => Ok((file, offsets[0].into()..offsets[1].into())),
             Table::Blocks { start, bytes, .. } => Ok((file, *start..start + bytes)),
@@ -310,81 +285,21 @@ impl Shards {
         }
     }
 
-    /// Whether some samples are cut from units.
-    pub(super) fn has_units(&self) -> bool {
-        !self.unit_ends.is_empty()
-    }
-
-    /// Bytes of a sample, where the index tells of all; of one whose shard cannot be had it does not.
-    pub(super) fn sample_bytes(&self, id: SampleId) -> Option<u64> {
-        if !self.lengths_known {
-            return None;
-        }
-        let (shard, number) = self.locate(id);
-        match &self.tables[shard] {
-            Table::Frames(frames) => Some(frames.range(number)).map(|range| range.end - range.start),
-            _ => self.span(id).map(|span| span.len),
-        }
-    }
-
-    /// Whether the shard of that file can be had, as far as opening it told.
-    pub(super) fn is_good(&self, file: FileId) -> bool {
-        !matches!(self.tables[file.0 as usize], Table::Bad(_))
-    }
-
-    /// Why shards cannot be had, one for each of those.
-    pub(super) fn faults(&self) -> Vec<Error> {
-        let why = |table: &Table| match table {
-            Table::Bad(error) => Some(error.clone()),
-            _ => None,
-        };
-        self.tables.iter().filter_map(why).collect()
-    }
-
-    pub(super) fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        let (shard, number) = self.locate(id);
-        let file = FileId(shard as u32);
-        out.extend_from_slice(self.raw.get(&file).map_or(self.files.name(file), |(name, _)| name.as_bytes()));
-        write!(out, "#{number}").expect("a Vec takes everything");
-    }
-
-    /// Bytes of all samples.
-    pub(super) fn bytes(&self) -> u64 {
-        self.tables.iter().map(Table::bytes).fold(0, u64::saturating_add)
-    }
-
-    /// Bytes of the `count` largest samples that are read by spans.
-    pub(super) fn largest(&self, count: u64) -> u64 {
-        if count >= self.len() && !self.has_units() {
-            return self.bytes();
-        }
-        let mut largest = Largest::new(count);
-        for table in &self.tables {
-            match table {
-                Table::Offsets(offsets) => {
-                    offsets.windows(2).for_each(|pair| largest.add(u64::from(pair[1] - pair[0]), 1));
-                }
-                Table::Blocks { bytes, count, .. } => largest.add(*bytes, *count),
-                Table::Whole(_) | Table::Frames(_) | Table::Bad(_) => {}
-            }
-        }
-        largest.sum()
-    }
-
     /// Names, sizes and numbers of samples of all shards; names and sizes of what they decode to, so that a state is
     /// good for the same shards without compression.
-    pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
-        fingerprint.number(self.files.len() as u64);
-        for (index, &size) in self.files.sizes().iter().enumerate() {
-            let file = FileId(index as u32);
+    fn fingerprint(&self, fingerprint: &mut Fingerprint) {
+        let files = &self.index.files;
+        fingerprint.number(files.len() as u64);
+        for (number, &size) in files.sizes().iter().enumerate() {
+            let file = FileId(number as u32);
             let (name, bytes) = match self.raw.get(&file) {
                 Some((name, bytes)) => (name.as_bytes(), *bytes),
-                None => (self.files.name(file), size),
+                None => (files.name(file), size),
             };
             fingerprint.bytes(name);
             fingerprint.number(bytes);
         }
-        self.ends.iter().for_each(|&end| fingerprint.number(end));
+        self.index.shards.iter().for_each(|&end| fingerprint.number(end));
     }
 }
 
@@ -432,7 +347,7 @@ pub(super) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> 
 }
 
 fn index_of(path: PathBuf) -> Result<PathBuf> {
-    let metadata = std::fs::metadata(&path).map_err(|source| Error::io("cannot find", source).with_file(&path))?;
+    let metadata = std::fs::metadata(&path).map_err(|source| Error::io("cannot find", source).with_path(&path))?;
     if !metadata.is_dir() {
         return Ok(path);
     }
@@ -440,7 +355,7 @@ fn index_of(path: PathBuf) -> Result<PathBuf> {
     if index.exists() {
         return Ok(index);
     }
-    let error = Error::new(ErrorKind::NotFound, "there is no index.json in").with_file(&path);
+    let error = Error::new(ErrorKind::NotFound, "the folder has no index.json").with_path(&path);
     let mut parts: Vec<String> = std::fs::read_dir(&path)
         .into_iter()
         .flatten()
@@ -461,17 +376,17 @@ const PARTS_NAMED: usize = 5;
 
 /// Reads an index: JSON of the shape `T`.
 pub(super) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
-    let metadata = std::fs::metadata(path).map_err(|source| Error::io("cannot find", source).with_file(path))?;
+    let metadata = std::fs::metadata(path).map_err(|source| Error::io("cannot find", source).with_path(path))?;
     if !metadata.is_file() {
-        return Err(Error::new(ErrorKind::WrongFileType, "an index is no regular file:").with_file(path));
+        return Err(Error::new(ErrorKind::WrongFileType, "the index is not a regular file").with_path(path));
     }
     if metadata.len() > INDEX_BYTES_MAX {
-        let doing = format!("an index of {} bytes, of which {INDEX_BYTES_MAX} are allowed:", metadata.len());
-        return Err(Error::new(ErrorKind::Corrupt, doing).with_file(path));
+        let what = format!("the index has {} bytes; the limit is {INDEX_BYTES_MAX}", metadata.len());
+        return Err(Error::new(ErrorKind::Corrupt, what).with_path(path));
     }
-    let text = std::fs::read(path).map_err(|source| Error::io("cannot read", source).with_file(path))?;
+    let text = std::fs::read(path).map_err(|source| Error::io("cannot read", source).with_path(path))?;
     serde_json::from_slice(&text).map_err(|source| {
-        Error::new(ErrorKind::Corrupt, "no index of this format:").with_file(path).with_source(source)
+        Error::new(ErrorKind::Corrupt, "this is no index of the format").with_path(path).with_source(source)
     })
 }
 
@@ -511,12 +426,12 @@ fn check_names(listing: &Listing) -> Result<()> {
             let path = Path::new(name);
             let stays = path.components().all(|component| matches!(component, Component::Normal(_)));
             if name.is_empty() || name.contains('\0') || !stays {
-                let doing = format!("the index names a shard {name:?} that is not below the folder");
-                return Err(Error::new(ErrorKind::Corrupt, doing).with_file(&listing.root));
+                let what = format!("the index names the shard {name:?}, which is not below the folder");
+                return Err(Error::new(ErrorKind::Corrupt, what).with_path(&listing.root));
             }
             if !seen.insert(path) {
-                let doing = format!("the index names the shard {name:?} twice, in the folder");
-                return Err(Error::new(ErrorKind::Corrupt, doing).with_file(&listing.root));
+                let what = format!("the index names the shard {name:?} twice");
+                return Err(Error::new(ErrorKind::Corrupt, what).with_path(&listing.root));
             }
         }
     }
@@ -527,8 +442,8 @@ fn check_names(listing: &Listing) -> Result<()> {
 /// years.
 fn check_count(listing: &Listing, listed: &Listed) -> Result<()> {
     if listed.samples > u64::from(u32::MAX) {
-        let doing = format!("the index says {} samples, more than a shard can have, of", listed.samples);
-        return Err(Error::new(ErrorKind::Corrupt, doing).with_file(listing.root.join(&listed.name)));
+        let what = format!("the index says {} samples, more than a shard can have", listed.samples);
+        return Err(Error::new(ErrorKind::Corrupt, what).with_path(listing.root.join(&listed.name)));
     }
     Ok(())
 }
@@ -539,23 +454,5 @@ fn of_many(error: Error, failed: usize, all: usize) -> Error {
         return error;
     }
     let remedy = error.remedy().unwrap_or("restore the shards").to_owned();
-    error.with_remedy(format!("{remedy}; {failed} of {all} shards cannot be had, this is the first"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_largest_of_many() {
-        let sizes = [3_u64, 9, 1, 9, 4, 7];
-        for count in 0..8 {
-            let mut largest = Largest::new(count);
-            sizes.iter().for_each(|&size| largest.add(size, 1));
-            largest.add(5, u64::MAX);
-            let mut all: Vec<u64> = sizes.iter().copied().chain(std::iter::repeat_n(5, 8)).collect();
-            all.sort_unstable_by(|a, b| b.cmp(a));
-            assert_eq!(largest.sum(), all.iter().take(count as usize).sum::<u64>(), "{count}");
-        }
-    }
+    error.with_remedy(format!("{remedy}; {failed} of {all} shards cannot be read, this is the first"))
 }

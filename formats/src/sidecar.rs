@@ -271,8 +271,8 @@ impl Sidecar {
 
     /// The error of a sample whose place in the index is damaged.
     pub(super) fn damage(&self, shard: &Path) -> Error {
-        Error::new(ErrorKind::Corrupt, "the index is damaged:")
-            .with_file(self.path().unwrap_or(shard))
+        Error::new(ErrorKind::Corrupt, "the index is damaged")
+            .with_path(self.path().unwrap_or(shard))
             .with_remedy("delete it, or build it again with `uringload index --rebuild`")
     }
 

@@ -1,15 +1,18 @@
 //! How many bytes samples have, and how many the largest of them have together.
 
-use crate::{Dataset, SampleId};
+use crate::{Dataset, SampleId, Span};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// The bytes of each of these samples.
-pub(super) fn bytes_of(dataset: &dyn Dataset, ids: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+pub(super) fn bytes_of(
+    spans_of: impl Fn(SampleId, &mut Vec<Span>),
+    ids: impl Iterator<Item = u64>,
+) -> impl Iterator<Item = u64> {
     let mut spans = Vec::new();
     ids.map(move |id| {
         spans.clear();
-        dataset.spans(SampleId(id), &mut spans);
+        spans_of(SampleId(id), &mut spans);
         sum(spans.iter().map(|span| span.len))
     })
 }
@@ -72,4 +75,22 @@ impl Largest {
 pub(super) fn bytes_of_each(dataset: &dyn Dataset) -> Option<u64> {
     let longest = dataset.largest(1);
     (longest.checked_mul(dataset.len()) == Some(dataset.bytes())).then_some(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_of_many() {
+        let sizes = [3_u64, 9, 1, 9, 4, 7];
+        for count in 0..8 {
+            let mut largest = Largest::new(count);
+            sizes.iter().for_each(|&size| largest.add(size, 1));
+            largest.add(5, u64::MAX);
+            let mut all: Vec<u64> = sizes.iter().copied().chain(std::iter::repeat_n(5, 8)).collect();
+            all.sort_unstable_by(|a, b| b.cmp(a));
+            assert_eq!(largest.sum(), all.iter().take(count as usize).sum::<u64>(), "{count}");
+        }
+    }
 }

@@ -10,202 +10,180 @@ mod scan;
 mod units;
 
 use crate::fingerprint::Fingerprint;
-use crate::indexes::{Indexed, Notes, SCAN_THREADS, Wanted, index_all, is_index};
-use crate::paths::{Index, index, thread_count};
+use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
+use crate::options::{FormatOptions, Names, OptionKind, OptionType, OptionValue, options};
+use crate::paths::{FoundFiles, index, thread_count};
+use crate::registry::{Format, Shows};
 use crate::sidecar::{Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::Skips;
 use crate::{
-    DType, Dataset, Field, FileId, FileTable, Sample, SampleId, Schema, Shape, Skipped, Span, UnitId, Units, Value,
+    DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
+    Value,
 };
 use bytes::Bytes;
 use index::Archives;
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use units::Packed;
-use uringload_core::{Error, ErrorKind, Fallback, Part, Result};
+use uringload_core::{Error, ErrorKind, Result};
 
-pub use crate::indexes::{IndexProgress as TarProgress, IndexReport as TarReport};
 pub use keys::split as split_name;
 
-/// What becomes of a sample that lacks a field which others have.
+/// What happens to a sample that lacks a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
-    /// It cannot be had: its error says which field it lacks, and the loader's `on_error` decides.
+    /// The sample is an error that names the field; the loader's `on_error` decides.
     #[default]
     Error,
-    /// The field is empty there.
+    /// The field is empty.
     Empty,
 }
 
-/// What becomes of a shard that is cut short or broken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Damaged {
-    /// The dataset cannot be opened.
-    #[default]
-    Error,
-    /// The samples that lie whole in front of the damage are there; the shard is counted in [`Tar::skipped`] and its
-    /// error is in [`Tar::damaged`].
-    Keep,
+impl OptionType for Missing {
+    const KIND: OptionKind = OptionKind::OneOf(&["error", "empty"]);
+
+    fn of(value: &OptionValue) -> Option<Missing> {
+        match value {
+            OptionValue::Text(text) if text == "error" => Some(Missing::Error),
+            OptionValue::Text(text) if text == "empty" => Some(Missing::Empty),
+            _ => None,
+        }
+    }
 }
 
-/// How a [`Tar`] is opened.
-#[derive(Clone, Debug, Default)]
-pub struct TarOptions {
-    /// The fields that are wanted, in this order; `None`: all that a sample has, in the order in which they first come.
-    pub fields: Option<Vec<String>>,
-    /// What becomes of a sample that lacks one of them.
-    pub missing: Missing,
-    /// What becomes of a shard that is cut short or broken.
-    pub damaged: Damaged,
-    /// A folder for the indexes of shards whose own folder takes none.
-    pub cache: Option<PathBuf>,
-    /// Whether indexes stay in memory instead of being written as `SHARD.uidx`; those that lie there are used.
-    pub no_sidecars: bool,
-    /// Whether shards are looked through even where an index lies there.
-    pub rebuild: bool,
-    /// Threads that look through shards; 0 chooses by the machine.
-    pub threads: usize,
-    /// Which of the shards, in their order: for jobs that make indexes together. The dataset has no others.
-    pub part: Part,
+options! {
+    /// How a [`Tar`] is opened.
+    pub struct TarOptions {
+        /// Fields of a sample to read, in this order; all by default.
+        fields: Names,
+        /// What happens to a sample that lacks a field: "error" or "empty".
+        missing: Missing,
+        /// Folder for the indexes of files whose own folder is not writable.
+        index_cache: Option<PathBuf>,
+        /// Read the whole samples of files that are cut short or broken, instead of failing.
+        keep_damaged: bool,
+    }
 }
+
+pub(crate) const FORMAT: Format = Format {
+    name: "tar",
+    help: "Tar archives as webdataset has them, compressed or not: neighbours of one name are a sample.",
+    options: TarOptions::SPECS,
+    has_sidecars: true,
+    // With a type of elements, files hold numbers, whatever their names.
+    shows: Shows::Files(|files, options| !options.is_set("dtype") && is_made_of(files)),
+    open: |paths, options| Ok(Arc::new(Tar::open(paths, &options.typed()?)?)),
+};
 
 /// Shards of samples in tar archives, as webdataset has them.
 ///
 /// # What is a sample
-/// Neighbouring regular members whose names are alike up to the first dot of their last component: that is the key, and
-/// what stands behind the dot, in lower case, is the field. `n01/0001.jpg` and `n01/0001.cls` are the sample `n01/0001`
-/// with the fields `jpg` and `cls`. A field that comes twice in a sample is an error. The same key elsewhere is another
-/// sample. Each field is a column of bytes.
+/// Neighbouring regular members whose names are equal up to the first dot of the last component: that part is the key,
+/// and the rest behind the dot, in lower case, is the field. `n01/0001.jpg` and `n01/0001.cls` are the sample
+/// `n01/0001` with the fields `jpg` and `cls`. A field that occurs twice in a sample is an error. The same key
+/// elsewhere is another sample. Each field is a column of bytes.
 ///
-/// Left out, and counted in [`skipped`](Tar::skipped): members that are no regular files, names without a dot or with
-/// one in front, and `__anything__` at the beginning of a name, as webdataset does. (It takes `a/.b.jpg` for a sample
+/// Left out, and counted in [`Index::left_out`]: members that are not regular files, names without a dot or with a
+/// leading one, and names that begin with `__anything__`, as in webdataset. (webdataset takes `a/.b.jpg` for a sample
 /// `a/`; here it is left out, as in DALI.)
 ///
 /// # Which archives
-/// POSIX ustar and PAX, GNU and old ones; sizes from 8 GiB on; several archives one behind the other in a file, of
-/// which webdataset reads the first only; archives without their end, which are counted. Members with holes are
+/// POSIX ustar and PAX, GNU and old ones; sizes of 8 GiB and more; several archives in one file, one after the other,
+/// of which webdataset reads only the first; archives without an end marker, which are counted. Members with holes are
 /// `Unavailable`.
 ///
 /// # Compressed archives
-/// Those of gzip (several members are one), zstd (several frames are one; windows up to 128 MiB) and bzip2, told by
-/// their first bytes and not by their names; others are `Unavailable`. Plain and compressed ones may lie side by side.
-/// No sample of a compressed archive can be read by itself: the archive is a unit (see [`Units`](super::Units)), read
-/// and decoded as a whole, so that each that is in use takes memory for all it decodes to, 1 GB where the archive in it
-/// has 1 GB. Orders that stay within shards for a while read it once for many samples; any other order reads it again
-/// and again. What is to be read in any order is better off as plain archives, as `uringload pack` writes them.
+/// gzip (with several members), zstd (with several frames and windows up to 128 MiB) and bzip2, detected by their first
+/// bytes and not by their names; others are `Unavailable`. Plain and compressed archives may lie side by side. No
+/// sample of a compressed archive can be read alone: the archive is a unit (see [`Units`](super::Units)) that is read
+/// and decoded as a whole, so each one in use takes memory for everything it decodes to. Orders that stay within shards
+/// for a while read it once for many samples; any other order reads it again and again. For random order, use plain
+/// archives, as `uringload pack` writes them.
 ///
-/// Looking through one for its index decodes all of it. Where that fails, no sample of it can be had, also with
-/// [`Damaged::Keep`]. Offsets in errors are those of what it decodes to.
+/// Indexing a compressed archive decodes all of it. If that fails, none of its samples can be read, even with
+/// [`keep_damaged`](TarOptions::keep_damaged). Offsets in errors are offsets in the decoded archive.
 ///
 /// # The index
-/// Opening looks through the headers of each shard once, in parallel, and puts what it finds into `SHARD.uidx` beside
-/// it. It is used as long as name, size and time of the shard's change are the same. DALI's `SHARD.idx` is taken over
-/// where it fits its archive. What could not be done so is told by [`fallbacks`](Tar::fallbacks).
+/// Opening scans the headers of each shard once, in parallel, and writes the result to `SHARD.uidx` beside it. The
+/// index is used as long as the shard's name, size and change time stay the same. DALI's `SHARD.idx` is converted if it
+/// fits its archive. [`Index::fallbacks`] tells what could not be done this way.
 #[derive(Debug)]
 pub struct Tar {
-    files: FileTable,
+    /// Every archive is a shard.
+    index: Index,
     shards: Vec<Shard>,
-    /// Samples in the shards up to and with each.
-    ends: Vec<u64>,
-    schema: Schema,
     missing: Missing,
-    bytes: u64,
     /// Of the samples that are read by their spans.
     span_samples: u64,
     span_bytes: u64,
     packed: Packed,
     fingerprint: u64,
-    skipped: Vec<Skipped>,
-    report: TarReport,
-    fallbacks: Vec<Fallback>,
-    damaged: Vec<Error>,
-    cache: Option<PathBuf>,
+    places: Places,
 }
 
 #[derive(Debug)]
 struct Shard {
     sidecar: Sidecar,
-    /// The field that each column of the sidecar is, or none.
-    fields: Vec<Option<u32>>,
+    /// The field that each column of the sidecar is, if any.
+    fields: Vec<Option<usize>>,
     /// Of a shard that is compressed and has samples.
     unit: Option<UnitId>,
 }
 
 impl Tar {
-    /// Opens folders, files and patterns. Of folders and patterns those files are shards whose names end in `.tar`,
-    /// `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`, `.tar.bz2` or `.tbz2` (or as those of xz and lz4 do, which are refused);
-    /// a file that is named by itself is one whatever its name.
+    /// Opens folders, files and patterns. In folders and patterns, files are shards if their names end in `.tar`,
+    /// `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`, `.tar.bz2` or `.tbz2` (or in the endings of xz and lz4, which are
+    /// refused); a file that is named by itself is one whatever its name.
     ///
     /// # Errors
-    /// As [`Folder::open`](super::Folder::open) for what cannot be found. `Corrupt` and `Truncated` for an archive that
-    /// is broken, with file, offset and member; `Unavailable` for one that is compressed in a way that is not undone
-    /// here, or has members with holes;
+    /// As [`Folder::open`](super::Folder::open) for what cannot be found. `Corrupt` and `Truncated` for a broken
+    /// archive, with file, offset and member; `Unavailable` for an archive with an unsupported compression or with
+    /// holes;
     /// `InvalidArgument` for fields that no sample has; `Empty` if there is no sample.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &TarOptions) -> Result<Tar> {
-        Tar::open_with_progress(paths, options, &|_| {})
+        let common = &options.common;
+        let index = index(paths, thread_count(common.threads))?;
+        let nothing = "no file has a name that ends in .tar";
+        let FoundFiles { files, skips, .. } =
+            index.only_shards(paths, is_shard, is_companion, nothing)?.only_part(common.part)?;
+        let places = Places { cache: options.index_cache.clone() };
+        let (keep_damaged, threads) = (options.keep_damaged, scan_threads(common));
+        let wanted = Wanted { common, places, keep_damaged, threads };
+        let indexed = index_all(&files, &wanted, &Archives)?;
+        Tar::new(files, skips, indexed, wanted.places, options)
     }
 
-    /// Opens folders, files and patterns, and tells `progress` how far it has come, from several threads.
-    ///
-    /// # Errors
-    /// As [`Tar::open`].
-    pub fn open_with_progress<P: AsRef<Path>>(
-        paths: &[P],
-        options: &TarOptions,
-        progress: &(dyn Fn(TarProgress) + Sync),
-    ) -> Result<Tar> {
-        let index = index(paths, thread_count(options.threads))?;
-        let nothing = "no file has a name that ends in .tar in";
-        let Index { files, skips, .. } =
-            index.only_shards(paths, is_shard, is_companion, nothing)?.only_part(options.part)?;
-        let wanted = Wanted {
-            places: Places { cache: options.cache.clone() },
-            no_sidecars: options.no_sidecars,
-            rebuild: options.rebuild,
-            damaged: options.damaged,
-            threads: if options.threads == 0 { SCAN_THREADS } else { options.threads },
-        };
-        let indexed = index_all(&files, &wanted, progress, &Archives)?;
-        Tar::new(files, skips, indexed, options)
-    }
-
-    /// Whether a folder of these files is one of shards: all have names of archives, compressed or not, or of their
-    /// indexes.
-    pub fn is_made_of(files: &FileTable) -> bool {
-        // Fits: a table has fewer than 2^32 files.
-        let mut names = (0..files.len() as u32).map(|file| files.name(FileId(file)));
-        names.clone().any(is_shard) && names.all(|name| is_shard(name) || is_companion(name))
-    }
-
-    fn new(files: FileTable, mut skips: Skips, indexed: Vec<Indexed>, options: &TarOptions) -> Result<Tar> {
-        let notes = Notes::of(&files, &indexed, &mut skips);
-        let names = match &options.fields {
-            Some(fields) => wanted(fields, &indexed)?,
-            None => all_fields(&indexed),
-        };
+    fn new(files: FileTable, skips: Skips, indexed: Vec<Indexed>, places: Places, options: &TarOptions) -> Result<Tar> {
+        let notes = Notes::of(&files, &indexed, skips);
+        let names = wanted(&options.fields, &indexed)?;
+        let ends = ends(&files, indexed.iter().map(|indexed| indexed.sidecar.len()))?;
+        let samples = ends.last().copied().unwrap_or(0);
+        if samples == 0 {
+            return Err(notes.nothing(&files, "no archive has a sample in"));
+        }
         let mut fingerprint = Fingerprint::new("tar");
         fingerprint.number(names.len() as u64);
         names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
         fingerprint.files(&files);
-        let (mut shards, mut ends, mut end, mut bytes) = (Vec::new(), Vec::new(), 0_u64, 0_u64);
+        let (mut shards, mut bytes, mut lacking) = (Vec::new(), 0_u64, vec![0; names.len()]);
         let (mut span_samples, mut span_bytes, mut packed) = (0_u64, 0_u64, Packed::default());
-        for (file, indexed) in indexed.into_iter().enumerate() {
-            let sidecar = indexed.sidecar;
+        for (file, Indexed { sidecar, .. }) in indexed.into_iter().enumerate() {
             fingerprint.number(sidecar.content());
-            let field = |name: &str| names.iter().position(|wanted| wanted == name).map(|field| field as u32);
-            let fields: Vec<Option<u32>> = sidecar.columns().iter().map(|column| field(&column.name)).collect();
-            let wanted = sidecar.columns().iter().zip(&fields).filter(|(_, field)| field.is_some());
-            let shard_bytes = wanted.fold(0, |sum, (column, _)| u64::saturating_add(sum, column.bytes));
+            let place = |name: &str| names.iter().position(|wanted| wanted == name);
+            let fields: Vec<Option<usize>> = sidecar.columns().iter().map(|column| place(&column.name)).collect();
+            let (mut shard_bytes, mut lacks) = (0, vec![sidecar.len(); names.len()]);
+            for (column, field) in sidecar.columns().iter().zip(&fields) {
+                let Some(field) = *field else { continue };
+                shard_bytes = u64::saturating_add(shard_bytes, column.bytes);
+                lacks[field] = column.missing;
+            }
+            lacking.iter_mut().zip(lacks).for_each(|(sum, lacks)| *sum += lacks);
             bytes = bytes.saturating_add(shard_bytes);
             // Fits: a table has fewer than 2^32 files.
             let file = FileId(file as u32);
-            end = end.checked_add(sidecar.len()).ok_or_else(|| {
-                let error = Error::new(ErrorKind::InvalidArgument, "more than 2^64 samples up to");
-                error.with_file(files.path(file))
-            })?;
-            ends.push(end);
             let unit = packed.add(&sidecar, file, files.size(file));
             if unit.is_none() {
                 span_samples += sidecar.len();
@@ -213,61 +191,25 @@ impl Tar {
             }
             shards.push(Shard { sidecar, fields, unit });
         }
-        if end == 0 {
-            return Err(notes.nothing(&files, &skips, "no archive has a sample in"));
-        }
+        let encodings = names.iter().map(|name| Encoding::of_extension(name)).collect();
         let field = |name| Field { name, dtype: DType::U8, shape: Shape::Ragged };
-        Ok(Tar {
-            files,
-            shards,
-            ends,
-            schema: Schema { fields: names.into_iter().map(field).collect() },
-            missing: options.missing,
-            bytes,
-            span_samples,
-            span_bytes,
-            packed,
-            fingerprint: fingerprint.finish(),
-            skipped: skips.into_vec(),
-            report: notes.report,
-            fallbacks: notes.fallbacks,
-            damaged: notes.damaged,
-            cache: options.cache.clone(),
-        })
-    }
-
-    /// What was left out, by reason.
-    pub fn skipped(&self) -> &[Skipped] {
-        &self.skipped
-    }
-
-    /// How the indexes of the shards were come by.
-    pub fn report(&self) -> &TarReport {
-        &self.report
-    }
-
-    /// What went otherwise than wished: indexes that could not be written beside their shards, or not be believed.
-    pub fn fallbacks(&self) -> &[Fallback] {
-        &self.fallbacks
-    }
-
-    /// Why shards cannot be read to their end, where [`Damaged::Keep`] was asked for.
-    pub fn damaged(&self) -> &[Error] {
-        &self.damaged
-    }
-
-    /// Number of samples that lack a field (an index into the schema).
-    pub fn lacking(&self, field: usize) -> u64 {
-        let lacking = |shard: &Shard| match shard.fields.iter().position(|&known| known == Some(field as u32)) {
-            Some(column) => shard.sidecar.columns()[column].missing,
-            None => shard.sidecar.len(),
-        };
-        self.shards.iter().map(lacking).sum()
+        let schema = Schema { fields: names.into_iter().map(field).collect() };
+        let mut index = Index::new("tar", files, schema, samples);
+        index.bytes = bytes;
+        index.shards = ends;
+        index.plain_field = (index.schema.fields.len() == 1 && packed.is_empty()).then_some(0);
+        index.encodings = encodings;
+        if lacking.iter().any(|&samples| samples > 0) {
+            index.lacking = lacking;
+        }
+        notes.tell(&mut index);
+        let (missing, fingerprint) = (options.missing, fingerprint.finish());
+        Ok(Tar { index, shards, missing, span_samples, span_bytes, packed, fingerprint, places })
     }
 
     /// The shard that a sample lies in, and its number there, from 0.
     pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = super::locate(&self.ends, id.0);
+        let (file, number) = crate::locate(&self.index.shards, id.0);
         (FileId(file as u32), number)
     }
 
@@ -278,50 +220,38 @@ impl Tar {
         let shard = &self.shards[file.0 as usize];
         shard.sidecar.sample(number, |column, offset, len| {
             if let Some(field) = shard.fields[column] {
-                each(field as usize, offset, len);
+                each(field, offset, len);
             }
         })
     }
 
     /// The error of a sample that lacks a field.
     fn lack(&self, id: SampleId) -> Error {
-        let (mut has, mut place) = (vec![false; self.schema.fields.len()], None);
+        let (mut has, mut place) = (vec![false; self.schema().fields.len()], None);
         self.each_field(id, |field, offset, _| {
             has[field] = true;
             place = place.or(Some(offset));
         });
         let lacks: Vec<&str> =
-            self.schema.fields.iter().zip(has).filter(|(_, has)| !has).map(|(field, _)| &*field.name).collect();
+            self.schema().fields.iter().zip(has).filter(|(_, has)| !has).map(|(field, _)| &*field.name).collect();
         let mut key = Vec::new();
         self.key(id, &mut key);
-        let doing = format!("the sample {:?} has no field {:?} in", String::from_utf8_lossy(&key), lacks.join(", "));
-        let error = Error::new(ErrorKind::Corrupt, doing)
-            .with_file(self.files.path(self.locate(id).0))
-            .with_remedy("ask for fields that all samples have, or take what is missing as empty");
+        let what = format!("sample {:?} has no field {:?}", String::from_utf8_lossy(&key), lacks.join(", "));
+        let error = Error::new(ErrorKind::Corrupt, what)
+            .with_path(self.files().path(self.locate(id).0))
+            .with_remedy("choose fields that all samples have, or take missing fields as empty");
         place.map_or(error.clone(), |place| error.with_offset(place))
     }
 }
 
 impl Dataset for Tar {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
 
-    fn format(&self) -> &'static str {
-        "tar"
-    }
-
-    fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-
-    /// None of a sample of a compressed shard. Else one span for all fields that lie close together, as those of a
-    /// sample do: headers between them are read along. A sample without a byte has an empty span, and so has one whose
-    /// place in the index is damaged: `parse` says so.
+    /// None for a sample of a compressed shard. Else one span for all fields that lie close together, as those of a
+    /// sample do: headers between them are read too. A sample without a byte has an empty span, and so has one whose
+    /// place in the index is damaged: `parse` reports it.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let start = out.len();
         let file = self.locate(id).0;
@@ -345,7 +275,7 @@ impl Dataset for Tar {
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        let fields = self.schema.fields.len();
+        let fields = self.schema().fields.len();
         out.values.resize(fields, Value::Bytes(Bytes::new()));
         let file = self.locate(id).0;
         let is_packed = self.shards[file.0 as usize].unit.is_some();
@@ -372,7 +302,7 @@ impl Dataset for Tar {
             out.values[field] = Value::Bytes(value.unwrap_or_default());
         });
         if !is_whole || short {
-            return Err(self.shards[file.0 as usize].sidecar.damage(&self.files.path(file)));
+            return Err(self.shards[file.0 as usize].sidecar.damage(&self.files().path(file)));
         }
         if found < fields && self.missing == Missing::Error {
             return Err(self.lack(id));
@@ -384,13 +314,9 @@ impl Dataset for Tar {
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (file, number) = self.locate(id);
         if !self.shards[file.0 as usize].sidecar.key(number, out) {
-            out.extend_from_slice(self.files.name(file));
+            out.extend_from_slice(self.files().name(file));
             write!(out, "#{number}").expect("a Vec takes everything");
         }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// The sum over the fields of their longest values, and of what is read between them. Of each shard's column the
@@ -398,7 +324,7 @@ impl Dataset for Tar {
     /// longer of these.
     fn largest(&self, count: u64) -> u64 {
         let mut sum = 0_u64;
-        for field in 0..self.schema.fields.len() as u32 {
+        for field in 0..self.schema().fields.len() {
             let mut runs: Vec<(u64, u64)> = Vec::new();
             for shard in self.shards.iter().filter(|shard| shard.unit.is_none()) {
                 let Some(column) = shard.fields.iter().position(|&known| known == Some(field)) else { continue };
@@ -406,7 +332,7 @@ impl Dataset for Tar {
             }
             sum = sum.saturating_add(sum_of_runs(runs, count));
         }
-        let between = (self.schema.fields.len() as u64 - 1).saturating_mul(BETWEEN_BYTES);
+        let between = (self.schema().fields.len() as u64 - 1).saturating_mul(BETWEEN_BYTES);
         sum.min(self.span_bytes).saturating_add(count.min(self.span_samples).saturating_mul(between))
     }
 
@@ -432,23 +358,14 @@ impl Dataset for Tar {
         has || !is_whole
     }
 
-    fn plain_field(&self) -> Option<usize> {
-        (self.schema.fields.len() == 1 && self.units().is_none()).then_some(0)
-    }
-
     fn units(&self) -> Option<&dyn Units> {
         (!self.packed.is_empty()).then_some(self)
     }
 
-    /// What is damaged of archives, those that do not end as archives do, and indexes that are not those of their
-    /// archives: all archives are looked through again, whatever their indexes say.
+    /// Damaged archives, archives without a proper end, and indexes that do not match their archives: all archives are
+    /// scanned again, whatever their indexes say.
     fn faults(&self) -> Vec<Error> {
-        faults::faults(&self.files, self.shards.iter().map(|shard| &shard.sidecar), self.cache.as_ref())
-    }
-
-    /// Every archive is a shard.
-    fn shards(&self) -> &[u64] {
-        &self.ends
+        faults::faults(self.files(), self.shards.iter().map(|shard| &shard.sidecar), &self.places)
     }
 }
 
@@ -489,6 +406,13 @@ pub const MANIFEST_NAME: &str = "pack.json";
 const ENDINGS: [&str; 10] =
     [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
 
+/// Whether a folder of these files is one of shards: all are named like archives, compressed or not, or their indexes.
+fn is_made_of(files: &FileTable) -> bool {
+    // Fits: a table has fewer than 2^32 files.
+    let mut names = (0..files.len() as u32).map(|file| files.name(FileId(file)));
+    names.clone().any(is_shard) && names.all(|name| is_shard(name) || is_companion(name))
+}
+
 fn is_shard(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
@@ -511,27 +435,25 @@ fn all_fields(indexed: &[Indexed]) -> Vec<String> {
     columns.filter(|column| seen.insert(&*column.name)).map(|column| column.name.clone()).collect()
 }
 
-/// The fields that were asked for, each of which some sample has.
+/// The fields that were asked for, each of which some sample has; else all.
 fn wanted(fields: &[String], indexed: &[Indexed]) -> Result<Vec<String>> {
     let there = all_fields(indexed);
+    if fields.is_empty() {
+        return Ok(there);
+    }
     let mut names: Vec<String> = Vec::with_capacity(fields.len());
     for field in fields {
         // Fields are lower case in samples.
         let name = field.to_lowercase();
         if !there.contains(&name) {
-            let doing = format!("no sample has a field {field:?}");
-            return Err(
-                Error::new(ErrorKind::InvalidArgument, doing).with_remedy(format!("there are: {}", there.join(", ")))
-            );
+            let error = Error::new(ErrorKind::InvalidArgument, format!("no sample has a field {field:?}"));
+            return Err(error.with_remedy(format!("choose from the fields {}", there.join(", "))));
         }
         if names.contains(&name) {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("the field {field:?} is asked for twice")));
+            let error = Error::new(ErrorKind::InvalidArgument, format!("field {field:?} is named twice"));
+            return Err(error.with_remedy("name it once"));
         }
         names.push(name);
-    }
-    if names.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidArgument, "a sample without a field is asked for")
-            .with_remedy(format!("there are: {}", there.join(", "))));
     }
     Ok(names)
 }

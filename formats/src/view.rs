@@ -2,132 +2,22 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::sizes;
-use crate::{Check, Dataset, FileId, FileTable, Origin, Sample, SampleId, Schema, Span, UnitId, Units};
+use crate::{Check, Dataset, FileId, Index, Origin, Sample, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// The methods of a view that are those of the dataset behind it, of the sample that `inner_id` says.
-macro_rules! through_to_dataset {
-    () => {
-        fn files(&self) -> &FileTable {
-            self.dataset.files()
-        }
-
-        fn format(&self) -> &'static str {
-            self.dataset.format()
-        }
-
-        fn schema(&self) -> &Schema {
-            self.dataset.schema()
-        }
-
-        fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-            self.dataset.spans(self.inner_id(id), out);
-        }
-
-        fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-            self.dataset.parse(self.inner_id(id), raw, out)
-        }
-
-        fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-            self.dataset.key(self.inner_id(id), out);
-        }
-
-        fn length(&self, id: SampleId, field: usize) -> Option<u64> {
-            self.dataset.length(self.inner_id(id), field)
-        }
-
-        fn has_field(&self, id: SampleId, field: usize) -> bool {
-            self.dataset.has_field(self.inner_id(id), field)
-        }
-
-        fn plain_field(&self) -> Option<usize> {
-            self.dataset.plain_field()
-        }
-
-        fn parse_reads_bytes(&self) -> bool {
-            self.dataset.parse_reads_bytes()
-        }
-
-        fn widening(&self, field: usize) -> u64 {
-            self.dataset.widening(field)
-        }
-
-        fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
-            self.dataset.checks(file, out)
-        }
-
-        fn faults(&self) -> Vec<Error> {
-            self.dataset.faults()
-        }
-
-        fn origin(&self, id: SampleId) -> Origin {
-            self.dataset.origin(self.inner_id(id))
-        }
-
-        fn shards(&self) -> &[u64] {
-            &self.shards
-        }
-
-        fn units(&self) -> Option<&dyn Units> {
-            self.dataset.units().map(|_| self as &dyn Units)
-        }
-    };
-}
-
-/// The units of a view are those of the dataset behind it.
-macro_rules! units_of_dataset {
-    ($view:ty) => {
-        impl $view {
-            fn inner_units(&self) -> &dyn Units {
-                self.dataset.units().expect("`units` gives a view as units only where its dataset has some")
-            }
-        }
-
-        impl Units for $view {
-            fn count(&self) -> u32 {
-                self.inner_units().count()
-            }
-
-            fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
-                self.inner_units().of(self.inner_id(id), out);
-            }
-
-            fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
-                self.inner_units().stored(unit, out);
-            }
-
-            fn decoded_bytes(&self, unit: UnitId) -> u64 {
-                self.inner_units().decoded_bytes(unit)
-            }
-
-            fn largest_decoded(&self) -> u64 {
-                self.inner_units().largest_decoded()
-            }
-
-            fn largest_stored(&self) -> u64 {
-                self.inner_units().largest_stored()
-            }
-
-            fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-                self.inner_units().decode(unit, stored, out)
-            }
-        }
-    };
-}
-
-units_of_dataset!(Subset);
-units_of_dataset!(Repeat);
-
-/// Some samples of a dataset.
+/// Some samples of a dataset, or all of them several times over, as if it had so many more.
 ///
 /// Its shards are those of the dataset, without the samples that are left out; a list that does not ascend has none.
-pub struct Subset {
+/// Where a dataset is repeated, samples of one round are told from those of another by their numbers, not by their keys
+/// or origins, and a full shuffle mixes rounds with one another.
+pub struct View {
     dataset: Arc<dyn Dataset>,
     chosen: Chosen,
-    shards: Vec<u64>,
+    index: Index,
     bytes: OnceLock<u64>,
     fingerprint: OnceLock<u64>,
 }
@@ -141,27 +31,32 @@ enum Chosen {
     /// All but some: how many samples are kept before each that is left out. That never descends, and with its place in
     /// the list added it is the number of the sample that is left out.
     Without(Vec<u64>),
+    /// All, so many times.
+    Times(u64),
 }
 
-impl Subset {
+/// Shards of a repeated dataset at most; where there were more, it has none: their table is not worth its memory.
+const REPEATED_SHARDS_MAX: u64 = 1 << 20;
+
+impl View {
     /// The samples `ids`, in this order; one may come several times. 8 bytes a sample.
     ///
     /// # Errors
     /// `InvalidArgument` for a sample that the dataset does not have; `Empty` for an empty list.
-    pub fn of(dataset: Arc<dyn Dataset>, ids: Vec<u64>) -> Result<Subset> {
+    pub fn of(dataset: Arc<dyn Dataset>, ids: Vec<u64>) -> Result<View> {
         check(&*dataset, &ids)?;
-        Subset::new(dataset, Chosen::List(ids))
+        View::new(dataset, Chosen::List(ids))
     }
 
     /// The samples of a range. No memory but 8 bytes for each shard in it.
     ///
     /// # Errors
     /// `InvalidArgument` for a range that ends behind the dataset; `Empty` for one without a sample.
-    pub fn range(dataset: Arc<dyn Dataset>, range: Range<u64>) -> Result<Subset> {
+    pub fn range(dataset: Arc<dyn Dataset>, range: Range<u64>) -> Result<View> {
         if range.end > dataset.len() && !range.is_empty() {
             return Err(outside(&*dataset, range.end - 1));
         }
-        Subset::new(dataset, Chosen::Range(range))
+        View::new(dataset, Chosen::Range(range))
     }
 
     /// All samples but `excluded`, in the order of the dataset. What is excluded may be named in any order, and
@@ -169,25 +64,43 @@ impl Subset {
     ///
     /// # Errors
     /// `InvalidArgument` for a sample that the dataset does not have; `Empty` where none is left.
-    pub fn without(dataset: Arc<dyn Dataset>, mut excluded: Vec<u64>) -> Result<Subset> {
+    pub fn without(dataset: Arc<dyn Dataset>, mut excluded: Vec<u64>) -> Result<View> {
         check(&*dataset, &excluded)?;
         excluded.sort_unstable();
         excluded.dedup();
         // Each is at least its place in the list, because all differ.
         excluded.iter_mut().zip(0..).for_each(|(id, place)| *id -= place);
         excluded.shrink_to_fit();
-        Subset::new(dataset, Chosen::Without(excluded))
+        View::new(dataset, Chosen::Without(excluded))
     }
 
-    fn new(dataset: Arc<dyn Dataset>, chosen: Chosen) -> Result<Subset> {
-        let (bytes, fingerprint) = Default::default();
-        let mut subset = Subset { dataset, chosen, shards: Vec::new(), bytes, fingerprint };
-        if subset.is_empty() {
-            let error = Error::new(ErrorKind::Empty, "the subset has no samples");
+    /// `times` rounds of the dataset, so that an epoch of the view is some epochs of it.
+    ///
+    /// # Errors
+    /// `Empty` for no rounds; `InvalidArgument` where there are 2^64 samples or more.
+    pub fn repeat(dataset: Arc<dyn Dataset>, times: u64) -> Result<View> {
+        if times == 0 {
+            let error = Error::new(ErrorKind::Empty, "a dataset repeated 0 times, or without samples, has no samples");
+            return Err(error.with_remedy("repeat a dataset with samples at least once"));
+        }
+        let len = dataset.len();
+        if len.checked_mul(times).is_none() {
+            let doing = format!("{len} samples repeated {times} times are more than 2^64");
+            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("repeat the dataset less often"));
+        }
+        View::new(dataset, Chosen::Times(times))
+    }
+
+    fn new(dataset: Arc<dyn Dataset>, chosen: Chosen) -> Result<View> {
+        let of = dataset.index();
+        let samples = chosen.count(of.samples);
+        if samples == 0 {
+            let error = Error::new(ErrorKind::Empty, "the view has no samples");
             return Err(error.with_remedy("choose at least one sample of the dataset"));
         }
-        subset.shards = subset.own_shards();
-        Ok(subset)
+        let index = Index { samples, shards: chosen.shards(of), ..of.clone() };
+        let (bytes, fingerprint) = Default::default();
+        Ok(View { dataset, chosen, index, bytes, fingerprint })
     }
 
     fn inner_id(&self, id: SampleId) -> SampleId {
@@ -195,17 +108,39 @@ impl Subset {
             Chosen::List(ids) => ids[id.0 as usize],
             Chosen::Range(range) => range.start + id.0,
             Chosen::Without(kept) => id.0 + kept.partition_point(|&kept| kept <= id.0) as u64,
+            Chosen::Times(_) => id.0 % self.dataset.len(),
         })
     }
 
+    fn inner_units(&self) -> &dyn Units {
+        self.dataset.units().expect("`units` gives a view as units only where its dataset has some")
+    }
+}
+
+impl Chosen {
+    /// How many, of so many.
+    fn count(&self, all: u64) -> u64 {
+        match self {
+            Chosen::List(ids) => ids.len() as u64,
+            Chosen::Range(range) => range.end.saturating_sub(range.start),
+            Chosen::Without(kept) => all - kept.len() as u64,
+            Chosen::Times(times) => all * times,
+        }
+    }
+
     /// Where the shards of the dataset end here. Those of which nothing is left are gone.
-    fn own_shards(&self) -> Vec<u64> {
-        let ends = self.dataset.shards().iter();
-        let mut ends: Vec<u64> = match &self.chosen {
+    fn shards(&self, of: &Index) -> Vec<u64> {
+        let ends = of.shards.iter();
+        let mut ends: Vec<u64> = match self {
             Chosen::List(ids) if !ids.is_sorted() => Vec::new(),
             Chosen::List(ids) => ends.map(|&end| ids.partition_point(|&id| id < end) as u64).collect(),
             Chosen::Range(range) => ends.map(|&end| end.clamp(range.start, range.end) - range.start).collect(),
             Chosen::Without(kept) => ends.map(|&end| end - excluded_below(kept, end)).collect(),
+            Chosen::Times(times) => {
+                let fits = (ends.len() as u64).checked_mul(*times).is_some_and(|shards| shards <= REPEATED_SHARDS_MAX);
+                let rounds = if fits && ends.len() > 0 { 0..*times } else { 0..0 };
+                rounds.flat_map(|round| ends.clone().map(move |end| round * of.samples + end)).collect()
+            }
         };
         ends.dedup();
         if ends.first() == Some(&0) {
@@ -241,54 +176,74 @@ fn check(dataset: &dyn Dataset, ids: &[u64]) -> Result<()> {
 }
 
 fn outside(dataset: &dyn Dataset, id: u64) -> Error {
-    let doing = format!("there is no sample {id} in a dataset of {} samples", dataset.len());
-    Error::new(ErrorKind::InvalidArgument, doing).with_remedy("samples count from 0; is the list of another dataset?")
+    let doing = format!("sample {id} is named, and the dataset has {} samples", dataset.len());
+    Error::new(ErrorKind::InvalidArgument, doing)
+        .with_remedy("samples count from 0; check that the list belongs to this dataset")
 }
 
-impl Dataset for Subset {
-    through_to_dataset!();
+impl Dataset for View {
+    fn index(&self) -> &Index {
+        &self.index
+    }
 
-    fn len(&self) -> u64 {
-        match &self.chosen {
-            Chosen::List(ids) => ids.len() as u64,
-            Chosen::Range(range) => range.end.saturating_sub(range.start),
-            Chosen::Without(kept) => self.dataset.len() - kept.len() as u64,
-        }
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        self.dataset.spans(self.inner_id(id), out);
+    }
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        self.dataset.parse(self.inner_id(id), raw, out)
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        self.dataset.units().map(|_| self as &dyn Units)
+    }
+
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        self.dataset.key(self.inner_id(id), out);
     }
 
     /// Unless all samples of the dataset have as many, it takes a look at each that is chosen (or left out) when it is
     /// first asked for. Of samples that are cut from units, the dataset's mean.
     fn bytes(&self) -> u64 {
-        if self.dataset.units().is_some() {
-            let bytes = u128::from(self.dataset.bytes()) * u128::from(self.len()) / u128::from(self.dataset.len());
-            return u64::try_from(bytes).unwrap_or(u64::MAX);
-        }
-        *self.bytes.get_or_init(|| {
-            let sum = |ids: &mut dyn Iterator<Item = u64>| sizes::sum(sizes::bytes_of(&*self.dataset, ids));
-            match (&self.chosen, sizes::bytes_of_each(&*self.dataset)) {
-                (_, Some(each)) => each.saturating_mul(self.len()),
-                (Chosen::List(ids), None) => sum(&mut ids.iter().copied()),
-                (Chosen::Range(range), None) => sum(&mut range.clone()),
-                (Chosen::Without(kept), None) => self.dataset.bytes().saturating_sub(sum(&mut excluded(kept))),
+        let sum = |ids: &mut dyn Iterator<Item = u64>| {
+            sizes::sum(sizes::bytes_of(|id, out| self.dataset.spans(id, out), ids))
+        };
+        let all = self.dataset.bytes();
+        *self.bytes.get_or_init(|| match (&self.chosen, sizes::bytes_of_each(&*self.dataset)) {
+            (Chosen::Times(times), _) => all.saturating_mul(*times),
+            _ if self.dataset.units().is_some() => {
+                let bytes = u128::from(all) * u128::from(self.len()) / u128::from(self.dataset.len());
+                u64::try_from(bytes).unwrap_or(u64::MAX)
             }
+            (_, Some(each)) => each.saturating_mul(self.len()),
+            (Chosen::List(ids), None) => sum(&mut ids.iter().copied()),
+            (Chosen::Range(range), None) => sum(&mut range.clone()),
+            (Chosen::Without(kept), None) => all.saturating_sub(sum(&mut excluded(kept))),
         })
     }
 
-    /// Of a list, exact; else what the dataset says, but no more than all of its samples have.
+    /// Of a list, exact; of rounds, the largest samples each as often as there are rounds; else what the dataset says,
+    /// but no more than all of the view's samples have.
     fn largest(&self, count: u64) -> u64 {
         let count = count.min(self.len());
         match (&self.chosen, sizes::bytes_of_each(&*self.dataset)) {
+            (Chosen::Times(times), _) => {
+                let each_once = self.dataset.largest(count.div_ceil(*times)).saturating_mul(*times);
+                each_once.min(self.dataset.largest(1).saturating_mul(count))
+            }
             (_, Some(each)) => each.saturating_mul(count),
             // The list may have the largest sample several times.
             (Chosen::List(ids), None) => {
-                sizes::sum_of_largest(sizes::bytes_of(&*self.dataset, ids.iter().copied()), count)
+                let spans_of = |id, out: &mut Vec<Span>| self.dataset.spans(id, out);
+                sizes::sum_of_largest(sizes::bytes_of(spans_of, ids.iter().copied()), count)
             }
             _ => self.dataset.largest(count).min(self.bytes()),
         }
     }
 
-    /// FNV-1a over "subset list", "subset range" or "subset without", the dataset's fingerprint, and the samples of the
-    /// list, the first and the one behind the last of the range, or the samples that are left out, ascending.
+    /// FNV-1a over "subset list", "subset range", "subset without" or "repeat", the dataset's fingerprint, and the
+    /// samples of the list, the first and the one behind the last of the range, the samples that are left out,
+    /// ascending, or the number of rounds.
     fn fingerprint(&self) -> u64 {
         *self.fingerprint.get_or_init(|| {
             let of = |name: &str, ids: &mut dyn Iterator<Item = u64>| {
@@ -301,86 +256,73 @@ impl Dataset for Subset {
                 Chosen::List(ids) => of("subset list", &mut ids.iter().copied()),
                 Chosen::Range(range) => of("subset range", &mut [range.start, range.end].into_iter()),
                 Chosen::Without(kept) => of("subset without", &mut excluded(kept)),
+                Chosen::Times(times) => of("repeat", &mut [*times].into_iter()),
             }
         })
     }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        self.dataset.length(self.inner_id(id), field)
+    }
+
+    fn widening(&self, field: usize) -> u64 {
+        self.dataset.widening(field)
+    }
+
+    fn has_field(&self, id: SampleId, field: usize) -> bool {
+        self.dataset.has_field(self.inner_id(id), field)
+    }
+
+    fn label(&self, id: SampleId) -> Option<(i64, &OsStr)> {
+        self.dataset.label(self.inner_id(id))
+    }
+
+    fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+        self.dataset.checks(file, out)
+    }
+
+    fn faults(&self) -> Vec<Error> {
+        self.dataset.faults()
+    }
+
+    fn origin(&self, id: SampleId) -> Origin {
+        self.dataset.origin(self.inner_id(id))
+    }
 }
 
-impl std::fmt::Debug for Subset {
+/// The units of a view are those of the dataset behind it.
+impl Units for View {
+    fn count(&self) -> u32 {
+        self.inner_units().count()
+    }
+
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        self.inner_units().of(self.inner_id(id), out);
+    }
+
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        self.inner_units().stored(unit, out);
+    }
+
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        self.inner_units().decoded_bytes(unit)
+    }
+
+    fn largest_decoded(&self) -> u64 {
+        self.inner_units().largest_decoded()
+    }
+
+    fn largest_stored(&self) -> u64 {
+        self.inner_units().largest_stored()
+    }
+
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        self.inner_units().decode(unit, stored, out)
+    }
+}
+
+impl std::fmt::Debug for View {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subset").field("format", &self.format()).field("len", &self.len()).finish_non_exhaustive()
-    }
-}
-
-/// A dataset several times over, as if it had so many more samples: an epoch of it is some epochs of the dataset.
-///
-/// Samples of one round are told from those of another by their numbers, not by their keys or origins. In a full
-/// shuffle rounds are mixed with one another.
-pub struct Repeat {
-    dataset: Arc<dyn Dataset>,
-    times: u64,
-    shards: Vec<u64>,
-}
-
-/// Shards of a repeated dataset at most; where there were more, it has none: their table is not worth its memory.
-const REPEATED_SHARDS_MAX: u64 = 1 << 20;
-
-impl Repeat {
-    /// `times` rounds of the dataset.
-    ///
-    /// # Errors
-    /// `Empty` for no rounds; `InvalidArgument` where there are 2^64 samples or more.
-    pub fn new(dataset: Arc<dyn Dataset>, times: u64) -> Result<Repeat> {
-        if times == 0 || dataset.is_empty() {
-            let error = Error::new(ErrorKind::Empty, "a dataset that comes 0 times has no samples");
-            return Err(error.with_remedy("repeat it at least once"));
-        }
-        let len = dataset.len();
-        if len.checked_mul(times).is_none() {
-            let doing = format!("{len} samples {times} times are more than 2^64");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("repeat the dataset less often"));
-        }
-        let ends = dataset.shards();
-        let fits = (ends.len() as u64).checked_mul(times).is_some_and(|shards| shards <= REPEATED_SHARDS_MAX);
-        let rounds = if fits && !ends.is_empty() { 0..times } else { 0..0 };
-        let shards = rounds.flat_map(|round| ends.iter().map(move |end| round * len + end)).collect();
-        Ok(Repeat { dataset, times, shards })
-    }
-
-    fn inner_id(&self, id: SampleId) -> SampleId {
-        SampleId(id.0 % self.dataset.len())
-    }
-}
-
-impl Dataset for Repeat {
-    through_to_dataset!();
-
-    fn len(&self) -> u64 {
-        self.dataset.len() * self.times
-    }
-
-    fn bytes(&self) -> u64 {
-        self.dataset.bytes().saturating_mul(self.times)
-    }
-
-    /// The largest samples, each of them as often as there are rounds.
-    fn largest(&self, count: u64) -> u64 {
-        let count = count.min(self.len());
-        let each_once = self.dataset.largest(count.div_ceil(self.times)).saturating_mul(self.times);
-        each_once.min(self.dataset.largest(1).saturating_mul(count))
-    }
-
-    /// FNV-1a over "repeat", the dataset's fingerprint and the number of rounds.
-    fn fingerprint(&self) -> u64 {
-        let mut fingerprint = Fingerprint::new("repeat");
-        fingerprint.number(self.dataset.fingerprint());
-        fingerprint.number(self.times);
-        fingerprint.finish()
-    }
-}
-
-impl std::fmt::Debug for Repeat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Repeat").field("format", &self.format()).field("times", &self.times).finish_non_exhaustive()
+        f.debug_struct("View").field("format", &self.format()).field("len", &self.len()).finish_non_exhaustive()
     }
 }

@@ -32,7 +32,7 @@ const LISTING_BYTES: usize = 64 << 10;
 pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(root, flags, Mode::empty())
-        .map_err(|errno| Error::io("cannot open the folder", errno.into()).with_file(root))?;
+        .map_err(|errno| Error::io("cannot open the folder", errno.into()).with_path(root))?;
     let walk = Walk {
         root: fd,
         root_path: root,
@@ -244,10 +244,10 @@ impl Walk<'_> {
     fn open(&self, folder: &Folder, worker: &mut Worker) -> Result<Option<(OwnedFd, Arc<Ancestor>)>> {
         // Relaxed: a bound and not an order.
         if folder.linked && self.folder_links.fetch_add(1, Ordering::Relaxed) >= FOLDER_LINKS_MAX {
-            let doing = format!("more than {FOLDER_LINKS_MAX} links to folders, the last of them");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing)
-                .with_file(self.path(&folder.path, b""))
-                .with_remedy("do folders link to each other? name the ones that hold the files"));
+            let what = format!("there are more than {FOLDER_LINKS_MAX} links to folders, and this is the last");
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_path(self.path(&folder.path, b""))
+                .with_remedy("check whether folders link to each other, and name those that hold the files"));
         }
         let relative = if folder.path.is_empty() { b"." } else { &folder.path[..] };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -260,7 +260,8 @@ impl Walk<'_> {
                 return Ok(None);
             }
         };
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| self.error("cannot stat the folder", &folder.path, errno))?;
+        let stat = rustix::fs::fstat(&fd)
+            .map_err(|errno| self.error("cannot read the folder's identity", &folder.path, errno))?;
         // Only a link can lead back: the file systems of Linux refuse hard links to folders, and the kernel loops of
         // mounts.
         if folder.linked && Ancestor::contains(&folder.parent, stat.st_dev, stat.st_ino) {
@@ -290,7 +291,7 @@ impl Walk<'_> {
                 Err(errno) => {
                     let path = self.path(&listing.path, name);
                     let reason = skip_reason(errno, entry.kind != FileType::RegularFile);
-                    let failed = || Error::io("cannot take the size of", errno.into()).with_file(&path);
+                    let failed = || Error::io("cannot read its size", errno.into()).with_path(&path);
                     worker.skips.add(reason.ok_or_else(failed)?, &path);
                 }
             }
@@ -308,8 +309,8 @@ impl Walk<'_> {
         path
     }
 
-    fn error(&self, doing: &'static str, folder: &[u8], errno: Errno) -> Error {
-        let error = Error::io(doing, errno.into()).with_file(self.root_path.join(OsStr::from_bytes(folder)));
+    fn error(&self, what: &'static str, folder: &[u8], errno: Errno) -> Error {
+        let error = Error::io(what, errno.into()).with_path(self.root_path.join(OsStr::from_bytes(folder)));
         match errno {
             Errno::NAMETOOLONG => error.with_remedy("a path below a root has at most 4095 bytes: name a deeper folder"),
             Errno::MFILE => error.with_remedy("raise the limit of open files: ulimit -n"),

@@ -41,7 +41,7 @@ impl Source for Plain<'_> {
             match uringload_sys::file::read_at(self.file.as_fd(), into, offset) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("cannot look through", error).with_offset(offset)),
+                Err(error) => return Err(Error::io("cannot read", error).with_offset(offset)),
             }
         }
     }

@@ -159,8 +159,8 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
     let directory = directory(source)?;
     let Directory { start, bytes, members: count } = directory;
     if bytes > DIRECTORY_BYTES_MAX || count > bytes / ENTRY_BYTES as u64 {
-        let doing = format!("the zip directory cannot have {count} members in {bytes} bytes:");
-        return Err(source.corrupt(start, doing));
+        let what = format!("the zip directory cannot have {count} members in {bytes} bytes");
+        return Err(source.corrupt(start, what));
     }
     // Fits: the bytes are below the limit above, and no more members than they hold.
     let raw = source.bytes(start, bytes as usize, "the zip directory")?;
@@ -170,11 +170,11 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
         members.push(entry(source, &raw, &mut at, start)?);
     }
     if at != raw.len() {
-        return Err(source.corrupt(start + at as u64, "the zip directory has more bytes than members, in"));
+        return Err(source.corrupt(start + at as u64, "bytes follow the last member in the zip directory"));
     }
     let mut names = HashSet::with_capacity(members.len());
     if let Some(twice) = members.iter().find(|member| !names.insert(member.name.as_str())) {
-        return Err(source.corrupt(start, format!("two members of the archive are called {:?}:", twice.name)));
+        return Err(source.corrupt(start, format!("two members of the archive are called {:?}", twice.name)));
     }
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_unstable_by_key(|&index| members[index].header);
@@ -183,8 +183,8 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
         let member = &mut members[index];
         let least = member.header.checked_add((HEADER_BYTES + member.name.len()) as u64);
         if least.and_then(|least| least.checked_add(member.stored_bytes)).is_none_or(|end| end > limit) {
-            let doing = format!("member {:?} reaches into what lies behind it in", member.name);
-            return Err(source.corrupt(member.header, doing));
+            let what = format!("member {:?} reaches into what follows it", member.name);
+            return Err(source.corrupt(member.header, what));
         }
         member.limit = limit;
         limit = member.header;
@@ -194,16 +194,15 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
 
 /// Where the bytes of a member lie, as they are stored.
 pub(super) fn content(source: &Source, member: &Member) -> Result<Range<u64>> {
-    let broken =
-        |what: &str| source.corrupt(member.header, format!("the header of member {:?} {what} in", member.name));
+    let broken = |what: &str| source.corrupt(member.header, format!("the header of member {:?} {what}", member.name));
     let header = source.bytes(member.header, HEADER_BYTES, "a zip member's header")?;
     if !header.starts_with(HEADER_SIGNATURE) {
-        return Err(broken("is none"));
+        return Err(broken("does not begin as one"));
     }
     let name_bytes = usize::from(u16_at(&header, 26));
     let name = source.bytes(member.header + HEADER_BYTES as u64, name_bytes, "a zip member's header")?;
     if name != member.name.as_bytes() || u16_at(&header, 8) != member.method {
-        return Err(broken("and the directory differ"));
+        return Err(broken("is not what the directory says"));
     }
     let extra_bytes = u64::from(u16_at(&header, 28));
     let start = member.header + (HEADER_BYTES + name_bytes) as u64 + extra_bytes;
@@ -226,10 +225,11 @@ fn directory(source: &Source) -> Result<Directory> {
             && tail.len() - at - END_BYTES == usize::from(u16_at(&tail, at + 20))
     };
     let Some(at) = (0..=tail_bytes.saturating_sub(END_BYTES)).rev().find(is_end) else {
-        let is_archive = [HEADER_SIGNATURE, END_SIGNATURE].contains(&&source.bytes(0, 4.min(size as usize), "it")?[..]);
+        let is_archive =
+            [HEADER_SIGNATURE, END_SIGNATURE].contains(&&source.bytes(0, 4.min(size as usize), "the archive")?[..]);
         return Err(match is_archive {
-            true => source.truncated("the zip archive (its directory comes last), or goes on behind it"),
-            false => source.corrupt(0, "not a zip archive:"),
+            true => source.truncated("the zip archive, before its directory, or goes on behind it"),
+            false => source.corrupt(0, "this is no zip archive"),
         });
     };
     let end = &tail[at..];
@@ -243,20 +243,20 @@ fn directory(source: &Source) -> Result<Directory> {
         directory_64(source, end_start)?
     } else {
         if disk != 0 || members_here != members {
-            return Err(source.unavailable(end_start, "an archive of several disks:"));
+            return Err(source.unavailable(end_start, "the archive is split over several disks"));
         }
         (Directory { start: start.into(), bytes: bytes.into(), members: members.into() }, end_start)
     };
     if directory.start.checked_add(directory.bytes) != Some(limit) {
-        let doing = format!("the zip directory does not end where its end's record begins ({limit}):");
-        return Err(source.corrupt(end_start, doing));
+        let what = format!("the zip directory does not end at {limit}, where the record of its end begins");
+        return Err(source.corrupt(end_start, what));
     }
     Ok(directory)
 }
 
 /// The directory as the 64-bit record before the end's record has it, and where that record begins.
 fn directory_64(source: &Source, end_start: u64) -> Result<(Directory, u64)> {
-    let broken = |at, what: &str| source.corrupt(at, format!("the 64-bit end of the zip archive {what}:"));
+    let broken = |at, what: &str| source.corrupt(at, format!("the 64-bit end of the zip archive {what}"));
     let Some(locator_start) = end_start.checked_sub(LOCATOR_BYTES as u64) else {
         return Err(broken(end_start, "is missing"));
     };
@@ -270,11 +270,11 @@ fn directory_64(source: &Source, end_start: u64) -> Result<(Directory, u64)> {
     }
     let end = source.bytes(start, END_64_BYTES, "the zip archive's end")?;
     if !end.starts_with(END_64_SIGNATURE) {
-        return Err(broken(start, "is none"));
+        return Err(broken(start, "does not begin as one"));
     }
     let members = u64_at(&end, 32);
     if u32_at(&end, 16) != 0 || u64_at(&end, 24) != members {
-        return Err(source.unavailable(start, "an archive of several disks:"));
+        return Err(source.unavailable(start, "the archive is split over several disks"));
     }
     Ok((Directory { members, bytes: u64_at(&end, 40), start: u64_at(&end, 48) }, start))
 }
@@ -282,13 +282,13 @@ fn directory_64(source: &Source, end_start: u64) -> Result<(Directory, u64)> {
 /// The member at `at` of the directory `raw`, which lies at `start` of the file; moves `at` behind it.
 fn entry(source: &Source, raw: &[u8], at: &mut usize, start: u64) -> Result<Member> {
     let place = start + *at as u64;
-    let ends_early = || source.corrupt(place, "the zip directory ends within a member:");
+    let ends_early = || source.corrupt(place, "the zip directory ends within a member");
     let entry = &raw[*at..];
     if entry.len() < ENTRY_BYTES {
         return Err(ends_early());
     }
     if !entry.starts_with(ENTRY_SIGNATURE) {
-        return Err(source.corrupt(place, "the zip directory has no member where one should be:"));
+        return Err(source.corrupt(place, "the zip directory has no member where one should be"));
     }
     let [name_bytes, extra_bytes, comment_bytes] = [28, 30, 32].map(|at| usize::from(u16_at(entry, at)));
     let name_end = ENTRY_BYTES + name_bytes;
@@ -298,7 +298,7 @@ fn entry(source: &Source, raw: &[u8], at: &mut usize, start: u64) -> Result<Memb
         return Err(ends_early());
     }
     let Ok(name) = std::str::from_utf8(&entry[ENTRY_BYTES..name_end]) else {
-        return Err(source.corrupt(place, "a member's name is not UTF-8:"));
+        return Err(source.corrupt(place, "the name of a member is not UTF-8"));
     };
     let (flags, method) = (u16_at(entry, 8), u16_at(entry, 10));
     let [mut stored_bytes, mut bytes, mut header] = [20, 24, 42].map(|at| u64::from(u32_at(entry, at)));
@@ -307,18 +307,18 @@ fn entry(source: &Source, raw: &[u8], at: &mut usize, start: u64) -> Result<Memb
     for field in [&mut bytes, &mut stored_bytes, &mut header] {
         if *field == u64::from(NONE_32) {
             let Some((value, rest)) = wide.split_at_checked(8) else {
-                return Err(source.corrupt(place, format!("a 64-bit size or offset of member {name:?} is missing:")));
+                return Err(source.corrupt(place, format!("a 64-bit size or offset of member {name:?} is missing")));
             };
             (*field, wide) = (u64_at(value, 0), rest);
         }
     }
     if method == STORED && stored_bytes != bytes && flags & FLAG_ENCRYPTED == 0 {
-        return Err(source.corrupt(place, format!("member {name:?} is stored and has two sizes:")));
+        return Err(source.corrupt(place, format!("member {name:?} is stored without compression and has two sizes")));
     }
     // Whoever believed it would give it memory.
     if method == DEFLATED && bytes > stored_bytes.saturating_mul(DEFLATED_MAX) {
-        let doing = format!("member {name:?} claims {bytes} bytes, which no {stored_bytes} deflated ones can be:");
-        return Err(source.corrupt(place, doing));
+        let what = format!("member {name:?} claims {bytes} bytes, which {stored_bytes} deflated bytes cannot hold");
+        return Err(source.corrupt(place, what));
     }
     *at += end;
     let crc = u32_at(entry, 16);

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use uringload::dataset::{Beton, BetonOptions};
+use uringload::dataset::{Beton, BetonOptions, Options, detect};
 use uringload_fuzz::{files, two, walk};
 
 /// The shortest page that there is.
@@ -20,6 +20,6 @@ fuzz_target!(|data: &[u8]| {
         file.write_all_at(page, PAGE).expect("there is room");
         file.write_all_at(allocations, 2 * PAGE).expect("there is room");
     }
-    Beton::detect(&path);
-    walk(Beton::open(&[path], &BetonOptions { threads: 1 }));
+    let _ = detect(&[&path], &Options::new());
+    walk(Beton::open(&[path], &BetonOptions::new().common(|common| common.threads = 1)));
 });

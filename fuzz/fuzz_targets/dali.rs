@@ -9,6 +9,6 @@ const ARCHIVE: &[u8] = include_bytes!("../corpus/tar/two.tar");
 
 fuzz_target!(|data: &[u8]| {
     let folder = files(&[("a.tar", ARCHIVE), ("a.idx", data)]);
-    let options = TarOptions { threads: 1, ..TarOptions::default() };
+    let options = TarOptions::new().common(|common| common.threads = 1);
     walk(Tar::open(&[folder.join("a.tar")], &options));
 });

@@ -2,21 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Missing, TfRecord, TfRecordContent, TfRecordOptions};
+use uringload::dataset::{Missing, TfRecord, TfRecordOptions};
 use uringload_fuzz::{files, framed, two, walk};
 
 fuzz_target!(|data: &[u8]| {
     let (first, second) = two(data);
     let path = files(&[("a.tfrecord", &[framed(first), framed(second)].concat())]).join("a.tfrecord");
-    let plain = TfRecordOptions {
-        content: TfRecordContent::Examples,
-        no_sidecars: true,
-        threads: 1,
-        ..TfRecordOptions::default()
-    };
+    let plain = TfRecordOptions::new().examples(true).common(|common| (common.sidecars, common.threads) = (false, 1));
     walk(TfRecord::open(&[&path], &plain));
-    walk(TfRecord::open(&[&path], &TfRecordOptions { missing: Missing::Empty, ..plain.clone() }));
-    let fixed = vec![("label".to_owned(), Vec::new()), ("box".to_owned(), vec![2, 2])];
-    let fields = Some(vec!["label".to_owned(), "box".to_owned()]);
-    walk(TfRecord::open(&[&path], &TfRecordOptions { fixed, fields, ..plain }));
+    walk(TfRecord::open(&[&path], &plain.clone().missing(Missing::Empty)));
+    let fixed = plain.fixed([("label", &[]), ("box", &[2, 2])]).fields(["label", "box"]);
+    walk(TfRecord::open(&[&path], &fixed));
 });

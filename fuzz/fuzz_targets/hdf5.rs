@@ -2,12 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Hdf5, Hdf5Options};
+use uringload::dataset::{Hdf5, Hdf5Options, Options, detect};
 use uringload_fuzz::{files, walk};
 
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.h5", data)]).join("a.h5");
-    Hdf5::detect(&path);
-    walk(Hdf5::open(&[&path], &Hdf5Options { threads: 1, ..Hdf5Options::default() }));
-    walk(Hdf5::open(&[&path], &Hdf5Options { datasets: vec!["x".to_owned()], threads: 1 }));
+    let _ = detect(&[&path], &Options::new());
+    let options = Hdf5Options::new().common(|common| common.threads = 1);
+    walk(Hdf5::open(&[&path], &options));
+    walk(Hdf5::open(&[&path], &options.tensors(["x"])));
 });

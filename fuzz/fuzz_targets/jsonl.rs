@@ -2,23 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{DType, Damaged, LineFormat, LineOptions, Lines};
+use uringload::dataset::{LineFormat, LineOptions, Lines};
 use uringload_fuzz::{files, walk};
 
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.jsonl", data)]).join("a.jsonl");
-    let names = ["text", "label", "ids"].map(str::to_owned).to_vec();
-    let typed = vec![("label".to_owned(), DType::I8), ("ids".to_owned(), DType::F32)];
-    for (columns, dtypes) in [(Vec::new(), Vec::new()), (names.clone(), Vec::new()), (names, typed)] {
-        let options = LineOptions {
-            format: LineFormat::Jsonl,
-            columns,
-            dtypes,
-            damaged: Damaged::Keep,
-            no_sidecars: true,
-            threads: 1,
-            ..LineOptions::default()
-        };
+    let plain = LineOptions::new().format(LineFormat::Jsonl).keep_damaged(true);
+    let plain = plain.common(|common| (common.sidecars, common.threads) = (false, 1));
+    for columns in [&[][..], &["text", "label", "ids"], &["text", "label:i8", "ids:f32"]] {
+        let options = plain.clone().columns(columns);
         walk(Lines::open(&[&path], &options));
     }
 });

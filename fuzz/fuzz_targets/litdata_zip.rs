@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{BadShards, LitData, LitDataOptions};
+use uringload::dataset::{LitData, LitDataOptions};
 use uringload_fuzz::{compressed, files, two, walk, with_lengths};
 
 fuzz_target!(|data: &[u8]| {
@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
     let is_whole = index.windows(5).any(|text| text == b".zstd");
     let name = if is_whole { "chunk-0-0.zstd.bin" } else { "chunk-0-0.bin" };
     let folder = files(&[("index.json", &index), (name, &zip)]);
-    for (block_size, bad_shards) in [(None, BadShards::Refuse), (Some(4), BadShards::FailSamples)] {
-        walk(LitData::open(&[folder], &LitDataOptions { block_size, bad_shards, threads: 1 }));
+    for (block_size, allowed) in [(None, false), (Some(4), true)] {
+        let options = LitDataOptions::new().block_size(block_size).allow_bad_shards(allowed);
+        walk(LitData::open(&[folder], &options.common(|common| common.threads = 1)));
     }
 });

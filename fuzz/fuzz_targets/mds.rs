@@ -2,15 +2,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{BadShards, Mds, MdsOptions};
+use uringload::dataset::{Mds, MdsOptions, Options, detect};
 use uringload_fuzz::{files, two, walk, with_lengths};
 
 fuzz_target!(|data: &[u8]| {
     let (index, shard) = two(data);
     let index = with_lengths(index, shard.len(), shard.len());
     let folder = files(&[("index.json", &index), ("shard.00000.mds", shard)]);
-    Mds::detect(folder);
-    for bad_shards in [BadShards::Refuse, BadShards::FailSamples] {
-        walk(Mds::open(&[folder], &MdsOptions { bad_shards, threads: 1, ..MdsOptions::default() }));
+    let _ = detect(&[folder], &Options::new());
+    for allowed in [false, true] {
+        let options = MdsOptions::new().allow_bad_shards(allowed).common(|common| common.threads = 1);
+        walk(Mds::open(&[folder], &options));
     }
 });

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{BadShards, Mds, MdsOptions};
+use uringload::dataset::{Mds, MdsOptions};
 use uringload_fuzz::{compressed, files, two, walk, with_lengths};
 
 fuzz_target!(|data: &[u8]| {
@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
     let mut all: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &zip[..])).collect();
     all.push(("index.json", &index));
     let folder = files(&all);
-    for bad_shards in [BadShards::Refuse, BadShards::FailSamples] {
-        walk(Mds::open(&[folder], &MdsOptions { bad_shards, threads: 1, ..MdsOptions::default() }));
+    for allowed in [false, true] {
+        let options = MdsOptions::new().allow_bad_shards(allowed).common(|common| common.threads = 1);
+        walk(Mds::open(&[folder], &options));
     }
 });

@@ -8,7 +8,7 @@ use uringload_fuzz::{files, walk};
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.npy", data)]).join("a.npy");
     for samples in [ArraySamples::Files, ArraySamples::Rows] {
-        let options = ArrayOptions { samples, threads: 1, ..ArrayOptions::default() };
+        let options = ArrayOptions::new().samples(samples).common(|common| common.threads = 1);
         walk(Arrays::open(ArrayFormat::Npy, &[&path], &options));
     }
 });

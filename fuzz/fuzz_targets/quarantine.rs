@@ -8,7 +8,7 @@ use uringload_fuzz::{check, files};
 
 fuzz_target!(|data: &[u8]| {
     let folder = files(&[("a.bin", &[7; 1000]), ("list.jsonl", data)]);
-    let options = RecordOptions { record_bytes: 10, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(10);
     let records = Records::open(&[folder.join("a.bin")], &options).expect("100 records");
     match quarantine::read(&folder.join("list.jsonl"), &records) {
         Ok(ids) => assert!(ids.iter().all(|id| id.0 < 100)),

@@ -2,13 +2,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Damaged, Missing, Tar, TarOptions};
+use uringload::dataset::{Missing, Tar, TarOptions};
 use uringload_fuzz::{files, walk};
 
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.tar", data)]).join("a.tar");
-    for (damaged, missing) in [(Damaged::Error, Missing::Error), (Damaged::Keep, Missing::Empty)] {
-        let options = TarOptions { damaged, missing, no_sidecars: true, threads: 1, ..TarOptions::default() };
+    for (keep, missing) in [(false, Missing::Error), (true, Missing::Empty)] {
+        let options = TarOptions::new()
+            .keep_damaged(keep)
+            .missing(missing)
+            .common(|common| (common.sidecars, common.threads) = (false, 1));
         walk(Tar::open(&[&path], &options));
     }
 });

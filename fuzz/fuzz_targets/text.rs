@@ -7,5 +7,5 @@ use uringload_fuzz::{files, walk};
 
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.txt", data)]).join("a.txt");
-    walk(Lines::open(&[&path], &LineOptions { no_sidecars: true, threads: 1, ..LineOptions::default() }));
+    walk(Lines::open(&[&path], &LineOptions::new().common(|common| (common.sidecars, common.threads) = (false, 1))));
 });

@@ -2,26 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Damaged, Missing, TfRecord, TfRecordContent, TfRecordOptions};
+use uringload::dataset::{Missing, TfRecord, TfRecordOptions};
 use uringload_fuzz::{compressed, files, walk};
 
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.tfrecord", &compressed(data))]).join("a.tfrecord");
-    let modes = [
-        (TfRecordContent::Auto, Damaged::Error),
-        (TfRecordContent::Examples, Damaged::Keep),
-        (TfRecordContent::Bytes, Damaged::Keep),
-    ];
-    for (content, damaged) in modes {
-        let options = TfRecordOptions {
-            content,
-            damaged,
-            missing: Missing::Empty,
-            verify_crc: damaged == Damaged::Error,
-            no_sidecars: true,
-            threads: 1,
-            ..TfRecordOptions::default()
-        };
+    let plain = TfRecordOptions::new().missing(Missing::Empty);
+    let plain = plain.common(|common| (common.sidecars, common.threads) = (false, 1));
+    let lax = plain.clone().keep_damaged(true).verify_crc(false);
+    for options in [plain, lax.clone().examples(true), lax.whole_records(true)] {
         walk(TfRecord::open(&[&path], &options));
     }
 });

@@ -2,28 +2,23 @@
 
 use crate::batch::Ownership;
 use crate::errors::{raised, refused};
-use crate::formats::{Opened, Wishes};
-use crate::wait;
+use crate::formats;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
 use std::sync::Arc;
 use uringload::Error;
 use uringload::config::Config;
-use uringload::dataset::{self, Concat, SampleId, Shape, Subset};
+use uringload::dataset::{self, Concat, Role, SampleId, Shape, View};
 use uringload::sampler::{Mixed, Sampler, Stopping, for_dataset};
 
-/// Name, type, shape and encoding of a column.
-type Described = (String, &'static str, Option<Vec<u64>>, Option<String>);
+/// Name, type, shape, encoding and role of a column.
+type Described = (String, &'static str, Option<Vec<u64>>, Option<String>, Option<String>);
 
 /// The index of a dataset: which samples there are and where they lie. It can be shared by any number of loaders.
 #[pyclass(frozen)]
 pub(crate) struct Dataset {
     pub(crate) dataset: Arc<dyn dataset::Dataset>,
-    encodings: Vec<String>,
-    classes: Vec<std::ffi::OsString>,
-    skipped: Vec<(String, u64, PathBuf)>,
-    remarks: Vec<String>,
     mixture: Option<Mixture>,
     /// Whose memory the values of a batch are.
     pub(crate) ownership: Ownership,
@@ -36,23 +31,12 @@ struct Mixture {
     stopping: Stopping,
 }
 
-/// Formats whose ragged values are slices of what their batch read, or heap memory of their own, and nothing else.
-/// Those of lines and TFRecord may lie in chunks that samples of several batches share, and so may, for all that is
-/// known here, those of a mixture.
-const OWN_VIEWS: [&str; 11] =
-    ["folder", "records", "tar", "mds", "litdata", "beton", "npy", "npz", "safetensors", "hdf5", "tokens"];
-
 #[pymethods]
 impl Dataset {
-    /// Opens paths: `wishes` has every key of `uringload.dataset`'s arguments.
+    /// Opens paths: `options` has the format and its options, by name.
     #[staticmethod]
-    fn open(py: Python<'_>, paths: Vec<PathBuf>, wishes: Wishes) -> PyResult<Dataset> {
-        let opened = wait::for_work(py, move || wishes.open(&paths))?;
-        let Opened { dataset, encodings, skipped, remarks, classes } = opened.map_err(|error| raised(py, &error))?;
-        let owns_views = OWN_VIEWS.contains(&dataset.format());
-        let ownership = Ownership { has_units: dataset.units().is_some(), owns_views };
-        let skipped = skipped.iter().map(|it| (it.reason.describe().to_owned(), it.count, it.first.clone())).collect();
-        Ok(Dataset { dataset, encodings, classes, skipped, remarks, mixture: None, ownership })
+    fn open(py: Python<'_>, paths: Vec<PathBuf>, options: &Bound<'_, PyDict>) -> PyResult<Dataset> {
+        Ok(Dataset::of(formats::open(py, paths, options)?, None))
     }
 
     /// Several datasets, by weight, until `stopping`.
@@ -67,36 +51,27 @@ impl Dataset {
             Ok(mixture)
         };
         let mixture = py.detach(made).map_err(|error| raised(py, &error))?;
-        let dataset = Arc::clone(&mixture.concat) as Arc<dyn dataset::Dataset>;
-        let owns_views = parts.iter().all(|part| part.ownership.owns_views);
-        let ownership = Ownership { has_units: dataset.units().is_some(), owns_views };
-        let same = |all: &dyn Fn(&Dataset) -> bool| parts.iter().all(|part| all(part));
-        // What all say of a column is true of it.
-        let first = parts.first().map_or(&[][..], |first| &first.encodings);
-        let encodings = if same(&|part| part.encodings == first) { first.to_vec() } else { Vec::new() };
-        let skipped = parts.iter().flat_map(|part| part.skipped.clone()).collect();
-        let (classes, remarks) = (Vec::new(), Vec::new());
-        Ok(Dataset { dataset, encodings, classes, skipped, remarks, mixture: Some(mixture), ownership })
+        Ok(Dataset::of(Arc::clone(&mixture.concat) as Arc<dyn dataset::Dataset>, Some(mixture)))
     }
 
     /// The samples that are left without those of lists: files that a quarantine made, or numbers, one a line.
     fn without(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
-        let read = || Subset::without(Arc::clone(&self.dataset), self.read(&lists)?);
+        let read = || View::without(Arc::clone(&self.dataset), self.read(&lists)?);
         let subset = py.detach(read).map_err(|error| raised(py, &error))?;
-        Ok(self.viewed(Arc::new(subset)))
+        Ok(Dataset::of(Arc::new(subset), None))
     }
 
     /// The samples of lists, in ascending order.
     fn only(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
-        let read = || Subset::of(Arc::clone(&self.dataset), self.read(&lists)?);
+        let read = || View::of(Arc::clone(&self.dataset), self.read(&lists)?);
         let subset = py.detach(read).map_err(|error| raised(py, &error))?;
-        Ok(self.viewed(Arc::new(subset)))
+        Ok(Dataset::of(Arc::new(subset), None))
     }
 
     /// The samples of these numbers, in this order.
     fn subset(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Dataset> {
-        let subset = py.detach(|| Subset::of(Arc::clone(&self.dataset), ids));
-        Ok(self.viewed(Arc::new(subset.map_err(|error| raised(py, &error))?)))
+        let subset = py.detach(|| View::of(Arc::clone(&self.dataset), ids));
+        Ok(Dataset::of(Arc::new(subset.map_err(|error| raised(py, &error))?), None))
     }
 
     fn __len__(&self) -> usize {
@@ -127,44 +102,52 @@ impl Dataset {
         format!("{:016x}", py.detach(|| self.dataset.fingerprint()))
     }
 
-    /// Name, type, shape (None: ragged) and encoding of each column.
+    /// Of each column the name, the type, the shape (None: ragged), and how it is stored: in words, and as a role,
+    /// which is "raw", "text" or what it is encoded as.
     #[getter]
     fn columns(&self) -> Vec<Described> {
-        let fields = &self.dataset.schema().fields;
-        let has_encodings = self.encodings.len() == fields.len();
-        let encoding = |index: usize| has_encodings.then(|| self.encodings[index].clone());
-        let column = |(index, field): (usize, &dataset::Field)| {
+        let index = self.dataset.index();
+        let column = |(number, field): (usize, &dataset::Field)| {
             let shape = match &field.shape {
                 Shape::Fixed(shape) => Some(shape.clone()),
                 Shape::Ragged => None,
             };
-            (field.name.clone(), field.dtype.name(), shape, encoding(index))
+            let encoding = index.encodings.get(number);
+            let role = encoding.map(|encoding| match &encoding.role {
+                Role::Text => "text".to_owned(),
+                Role::Encoded(name) => name.clone(),
+                _ => "raw".to_owned(),
+            });
+            (field.name.clone(), field.dtype.name(), shape, encoding.map(|encoding| encoding.words.clone()), role)
         };
-        fields.iter().enumerate().map(column).collect()
+        index.schema.fields.iter().enumerate().map(column).collect()
     }
 
     /// Names of the classes, where folders make labels.
     #[getter]
     fn classes(&self) -> Vec<std::ffi::OsString> {
-        self.classes.clone()
+        self.dataset.index().classes.clone()
     }
 
     /// What was left out: why, how often, and a file that it happened to.
     #[getter]
-    fn skipped(&self) -> Vec<(String, u64, PathBuf)> {
-        self.skipped.clone()
+    fn skipped(&self) -> Vec<(&'static str, u64, PathBuf)> {
+        let left_out = self.dataset.index().left_out.iter();
+        left_out.map(|it| (it.reason.describe(), it.count, it.first.clone())).collect()
     }
 
-    /// What went otherwise than wished when the files were opened.
+    /// What went otherwise than asked for when the files were opened.
     #[getter]
     fn remarks(&self) -> Vec<String> {
-        self.remarks.clone()
+        let index = self.dataset.index();
+        let damage = index.damage.iter().map(|error| format!("left out from there on: {error}"));
+        index.fallbacks.iter().map(ToString::to_string).chain(damage).collect()
     }
 
     /// What names a sample to a person, as bytes.
     fn key<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyBytes>> {
         if index >= self.dataset.len() {
-            let what = format!("there is no sample {index} among {}", self.dataset.len());
+            let what = format!("there is no sample {index}; the dataset has {}", self.dataset.len());
             return Err(refused(py, what, "count from 0"));
         }
         let mut key = Vec::new();
@@ -180,6 +163,11 @@ impl Mixture {
 }
 
 impl Dataset {
+    fn of(dataset: Arc<dyn dataset::Dataset>, mixture: Option<Mixture>) -> Dataset {
+        let ownership = Ownership { has_units: dataset.units().is_some(), owns_views: dataset.index().owns_values };
+        Dataset { dataset, mixture, ownership }
+    }
+
     /// The order that is asked for.
     pub(crate) fn order(&self, config: &Config) -> Result<Arc<dyn Sampler>, Error> {
         match &self.mixture {
@@ -197,17 +185,5 @@ impl Dataset {
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
-    }
-
-    fn viewed(&self, dataset: Arc<dyn dataset::Dataset>) -> Dataset {
-        Dataset {
-            dataset,
-            encodings: self.encodings.clone(),
-            classes: self.classes.clone(),
-            skipped: self.skipped.clone(),
-            remarks: Vec::new(),
-            mixture: None,
-            ownership: self.ownership,
-        }
     }
 }

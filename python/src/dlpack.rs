@@ -33,15 +33,14 @@ pub(crate) fn legacy<'py>(
     made
 }
 
-/// A capsule of DLPack 1.0, with `flags` of `DLPACK_FLAG_BITMASK`.
+/// A capsule of DLPack 1.0.
 pub(crate) fn versioned<'py>(
     py: Python<'py>,
     memory: Memory,
     dtype: DType,
     shape: &[u64],
-    flags: u64,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let tensor = Tensor::new(memory, element_type(dtype), shape, flags).ok_or_else(misshapen)?;
+    let tensor = Tensor::new(memory, element_type(dtype), shape).ok_or_else(misshapen)?;
     let raw = NonNull::new(tensor.into_raw()).ok_or_else(misshapen)?;
     // SAFETY: the tensor was handed over by the line above, is nobody else's, and `destroy_versioned` frees such a one.
     let made = unsafe { capsule(py, raw, VERSIONED_NAME, destroy_versioned) };

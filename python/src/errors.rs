@@ -13,7 +13,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 
 fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let kind = format!("{:?}", error.kind());
-    let arguments = (error.to_string(), kind, error.file(), error.offset(), error.remedy());
+    let arguments = (error.to_string(), kind, error.path(), error.offset(), error.remedy());
     py.import("uringload.errors")?.getattr("of_kind")?.call1(arguments)
 }
 

@@ -21,6 +21,8 @@ mod _uringload {
     #[pymodule_export]
     use super::dataset::Dataset;
     #[pymodule_export]
+    use super::formats::format_options;
+    #[pymodule_export]
     use super::loader::{Loader, batches};
     #[pymodule_export]
     use super::tensor::Tensor;

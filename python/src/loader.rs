@@ -85,8 +85,8 @@ impl Inner {
 #[pymethods]
 impl Loader {
     /// A loader from `start` (epoch, position) or from a state on, for `epochs` epochs (None: for ever), in the order
-    /// of the options or in that of `order`: the samples of one epoch and a name. `text` and `binary` name columns
-    /// whose values are to be `str` or `bytes`.
+    /// of the options or in that of `order`: the samples of one epoch and its identity. `text` and `binary` name
+    /// columns whose values are to be `str` or `bytes`.
     #[new]
     #[pyo3(signature = (
         dataset, options, *, start=(0, 0), resume=None, epochs=None, order=None, text=vec![], binary=vec![]
@@ -99,7 +99,7 @@ impl Loader {
         start: (u64, u64),
         resume: Option<String>,
         epochs: Option<u64>,
-        order: Option<(Vec<u64>, String)>,
+        order: Option<(Vec<u64>, order::Identity)>,
         text: Vec<String>,
         binary: Vec<String>,
     ) -> PyResult<Loader> {
@@ -110,7 +110,7 @@ impl Loader {
         let build = move || -> Result<Inner, Error> {
             let config = options.config(&*dataset, &views)?;
             let sampler = match order {
-                Some((ids, name)) => Arc::new(order::Listed::new(check(ids, dataset.len())?, name)),
+                Some((ids, identity)) => Arc::new(order::Listed::new(check(ids, dataset.len())?, identity)),
                 None => opened.order(&config)?,
             };
             let builder = uringload::Loader::builder(Arc::clone(&dataset)).config(config).epochs(epochs);
@@ -302,8 +302,8 @@ fn listed(
         if !fields.iter().any(|field| field.name == *name && field.dtype == DType::U8) {
             let bytes = fields.iter().filter(|field| field.dtype == DType::U8).map(|field| field.name.as_str());
             let names: Vec<&str> = bytes.collect();
-            let what = format!("there is no column {name:?} of bytes; columns of bytes are {names:?}");
-            return Err(refused(py, what, "name one of these in text or binary"));
+            let what = format!("there is no column {name:?} of bytes; the columns of bytes are {names:?}");
+            return Err(refused(py, what, "name one of these columns in text or binary"));
         }
     }
     let all = |names: &[String], kind| names.iter().map(move |name| (name.clone(), kind)).collect::<Vec<_>>();

@@ -139,7 +139,7 @@ impl Options {
     }
 
     fn device(&self, name: &str) -> Result<Device> {
-        let device: Device = name.parse().map_err(|error| invalid(error, "give device=\"cuda:0\", say"))?;
+        let device: Device = name.parse().map_err(|error| invalid(error, "give a device such as \"cuda:0\""))?;
         Ok(match &self.cuda_library {
             Some(library) => device.library(library),
             None => device,
@@ -328,5 +328,5 @@ fn seconds(argument: &str, seconds: f64) -> Result<Duration> {
 
 fn unknown(argument: &str, given: &str, known: &str) -> Error {
     Error::new(uringload::ErrorKind::InvalidArgument, format!("{argument} cannot be {given:?}"))
-        .with_remedy(format!("it is one of {known}"))
+        .with_remedy(format!("give one of {known}"))
 }

@@ -1,18 +1,51 @@
-//! An order that Python made: the samples of one epoch, one behind the other.
+//! An order that Python made: the samples of one epoch as a list.
 
+use pyo3::prelude::*;
 use uringload::dataset::SampleId;
-use uringload::sampler::{Cursor, Sampler};
+use uringload::sampler::{Cursor, OrderId, Sampler};
+
+/// What decides the order, as a dictionary of Python.
+#[derive(Debug, FromPyObject)]
+pub(crate) enum Identity {
+    /// That of torch's DistributedSampler.
+    Distributed {
+        #[pyo3(item)]
+        ranks: u64,
+        #[pyo3(item)]
+        seed: Option<u64>,
+        #[pyo3(item)]
+        version: u64,
+    },
+    /// Any other.
+    Custom {
+        #[pyo3(item)]
+        name: String,
+        #[pyo3(item)]
+        digest: u64,
+        #[pyo3(item)]
+        version: u64,
+    },
+}
+
+impl From<Identity> for OrderId {
+    fn from(identity: Identity) -> OrderId {
+        match identity {
+            Identity::Distributed { ranks, seed, version } => OrderId::TorchDistributed { ranks, seed, version },
+            Identity::Custom { name, digest, version } => OrderId::Custom { name, digest, version },
+        }
+    }
+}
 
 /// The list of an epoch's samples, over all ranks.
 pub(crate) struct Listed {
     ids: Vec<u64>,
-    name: String,
+    id: OrderId,
 }
 
 impl Listed {
     /// The samples `ids`, each below the dataset's length.
-    pub(crate) fn new(ids: Vec<u64>, name: String) -> Listed {
-        Listed { ids, name }
+    pub(crate) fn new(ids: Vec<u64>, identity: Identity) -> Listed {
+        Listed { ids, id: identity.into() }
     }
 }
 
@@ -26,7 +59,7 @@ impl Sampler for Listed {
         SampleId(self.ids[cursor.position as usize])
     }
 
-    fn describe(&self) -> String {
-        self.name.clone()
+    fn id(&self) -> OrderId {
+        self.id.clone()
     }
 }

@@ -10,7 +10,7 @@ use std::ptr;
 use uringload::dataset::DType;
 use uringload::device::DeviceColumn;
 use uringload::sys::cuda::StreamRef;
-use uringload::sys::dlpack::{IS_COPIED, Memory};
+use uringload::sys::dlpack::Memory;
 
 /// A tensor on the host or on a GPU: contiguous, row-major, and writable, because nobody but its holder has its memory.
 ///
@@ -90,14 +90,8 @@ impl Tensor {
         }
     }
 
-    /// The memory as a consumer on `wanted` gets it, and the flags that go with it.
-    fn lend(
-        &self,
-        py: Python<'_>,
-        stream: Option<i64>,
-        wanted: (i32, i32),
-        copy: Option<bool>,
-    ) -> PyResult<(Memory, u64)> {
+    /// The memory as a consumer on `wanted` gets it.
+    fn lend(&self, py: Python<'_>, stream: Option<i64>, wanted: (i32, i32), copy: Option<bool>) -> PyResult<Memory> {
         let own = self.device();
         if wanted != own && (wanted != dlpack::CPU || copy == Some(false)) {
             let (kind, number) = wanted;
@@ -111,10 +105,13 @@ impl Tensor {
                 }
                 column.lend(stream_of(stream)?.map(Into::into)).map_err(|error| raised(py, &error))
             }
-            Place::Device(_) => Ok((Memory::host(aligned(&self.to_host(py)?)), IS_COPIED)),
+            Place::Device(_) => Ok(copied(&self.to_host(py)?)),
             // Of memory of the host there is nothing to wait for.
-            Place::Host(bytes) if copy == Some(true) => Ok((Memory::host(aligned(bytes)), IS_COPIED)),
-            Place::Host(bytes) => Ok((Memory::host(bytes.clone()), 0)),
+            Place::Host(bytes) if copy == Some(true) => Ok(copied(bytes)),
+            // SAFETY: "Why it may be written to" at `Tensor` is the proof. Rust reads the bytes only in `tobytes` and
+            // in
+            // `copied` above, with the interpreter's lock.
+            Place::Host(bytes) => Ok(unsafe { Memory::host_mut(bytes.clone()) }),
         }
     }
 }
@@ -137,6 +134,12 @@ pub(crate) fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
             Err(PyValueError::new_err(text))
         }
     }
+}
+
+/// A copy of the bytes for a consumer alone.
+fn copied(bytes: &[u8]) -> Memory {
+    // SAFETY: the copy is a new heap allocation, or empty, and nobody else has a handle on it.
+    unsafe { Memory::host_mut(aligned(bytes)) }.copied()
 }
 
 /// A copy that starts at a multiple of 8.
@@ -253,9 +256,9 @@ impl Tensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let (memory, flags) = self.lend(py, stream, dl_device.unwrap_or(self.device()), copy)?;
+        let memory = self.lend(py, stream, dl_device.unwrap_or(self.device()), copy)?;
         if max_version.is_some_and(|(major, _)| major >= 1) {
-            return dlpack::versioned(py, memory, self.dtype, &self.shape, flags);
+            return dlpack::versioned(py, memory, self.dtype, &self.shape);
         }
         dlpack::legacy(py, memory, self.dtype, &self.shape)
     }

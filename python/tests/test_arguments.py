@@ -49,13 +49,13 @@ pytestmark = conftest.needs_numpy
         ({"batchsize": 8}, "did you mean 'batch_size'"),
         ({"record_byte": 8}, "did you mean 'record_bytes'"),
         ({"device": "cuda:0"}, "NumPy has no arrays on device='cuda:0'"),
-        ({"device": "cuda:0", "output": "dlpack", "cuda_library": "/nowhere"}, "cuda:0 was asked for"),
+        ({"device": "cuda:0", "output": "dlpack", "cuda_library": "/nowhere"}, "cuda:0 is not available"),
         ({"device": "tpu"}, "device cannot be 'tpu'"),
         ({"device": 3}, "device is 3"),
         ({"format": "folders"}, "there is no format"),
-        ({"format": "mds"}, "record_bytes is of no use to format"),
+        ({"format": "mds"}, "record_bytes is only for records"),
         ({"dtype": "i33"}, "i33"),
-        ({"labels": True}, "labels is of no use to format"),
+        ({"labels": True}, "labels is only for folder"),
         ({"shape": [3, 5]}, "shape"),
         ({"path_or_dataset": 3}, "paths is 3 (a int)"),
         ({"path_or_dataset": []}, "paths"),
@@ -68,7 +68,8 @@ def test_what_cannot_be_is_refused(records: pathlib.Path, given: dict[str, objec
             next(iter(loader))
     error = caught.value
     assert told in str(error), str(error)
-    assert error.remedy and error.remedy in str(error) and "\n" not in str(error)
+    assert error.remedy and str(error) == f"{error.headline}\nhelp: {error.remedy}", str(error)
+    assert "\n" not in error.headline
 
 
 def test_wrong_types_are_type_errors_and_wrong_values_value_errors(records: pathlib.Path) -> None:
@@ -90,6 +91,7 @@ def test_errors_name_file_offset_and_remedy(tmp_path: pathlib.Path) -> None:
         DataLoader(path, batch_size=1, record_bytes=300, output="numpy")
     error = caught.value
     assert error.file == str(path) and error.offset == 900 and error.remedy and error.kind == "Truncated"
+    assert str(error).startswith(f"{path}:900: ") and str(error).endswith(f"\nhelp: {error.remedy}")
     with DataLoader(path, batch_size=1, record_bytes=300, drop_tail=True, output="numpy") as loader:
         assert len(loader) == 3 and loader.dataset.skipped[0][1] == 1
 

@@ -151,7 +151,7 @@ def test_what_is_not_pinned_is_told(
         assert len(list(loader)) == len(list(loader)) == 32 and not loader.route()["pinned"]
         assert [record.levelname for record in caplog.records] == ["WARNING"] and "CUDA driver" in caplog.text
         assert loader.read([3])["data"].shape == (1, 64)
-    with pytest.raises(uringload.UnavailableError, match="cannot be had"):
+    with pytest.raises(uringload.UnavailableError, match="is not available"):
         iter(DataLoader(**given, pin_memory_device="cuda:0"))
     with pytest.raises(uringload.Error, match="pin_memory_device cannot be 'cpu'"):
         DataLoader(**given, pin_memory_device="cpu")
@@ -327,7 +327,7 @@ def test_transforms_of_the_users_own_come_behind(records: pathlib.Path, mock: Mo
         ({"output": "numpy"}, "NumPy has no arrays"),
         ({"device_memory": 100}, "does not fit"),
         ({"device": "cpu", "cuda_library": None, "device_memory": 100}, "device_memory"),
-        ({"cuda_library": "/nowhere/libcuda.so.1"}, "cannot be had"),
+        ({"cuda_library": "/nowhere/libcuda.so.1"}, "is not available"),
         ({"transforms": {"nothing": Images()}}, "nothing"),
         ({"transforms": {"data": Images()}}, "data"),
         ({"transforms": {"data": "bf16"}}, "transforms['data'] is a str"),

@@ -7,6 +7,8 @@ import logging
 import pathlib
 import pickle
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import conftest
 import pytest
@@ -131,9 +133,68 @@ def test_a_state_of_something_else_is_refused_with_the_difference(records: pathl
         for wrong in ({}, {**other.state_dict(), "order": "shuffled, seed 3"}, {"version": 99}):
             with pytest.raises(uringload.Error):
                 other.load_state_dict(wrong)
+        shuffled = {**other.state_dict(), "order": {"kind": "shuffled", "seed": 3, "version": 1}}
+        with pytest.raises(uringload.StateMismatchError, match="kind shuffled in the state, sequential here"):
+            other.load_state_dict(shuffled)
+        unknown = {**other.state_dict(), "order": {"kind": "spiral"}}
+        with pytest.raises(uringload.StateMismatchError, match='"spiral", which this version of uringload does not'):
+            other.load_state_dict(unknown)
         with pytest.raises(TypeError, match="state_dict is a list"):
             other.load_state_dict([])  # type: ignore[arg-type]
         assert len(list(other)) == 32, "what was refused has changed nothing"
+
+
+def test_a_state_of_version_1_goes_on_and_is_saved_as_version_2(records: pathlib.Path) -> None:
+    given = of_records(records, shuffle=True, seed=SEED)
+    with DataLoader(**given) as loader:
+        batches = iter(loader)
+        [next(batches) for _ in range(5)]
+        state = loader.state_dict()
+        rest = [number for batch in batches for number in numbers(batch)]
+    assert (state["version"], state["order"]) == (2, {"kind": "shuffled", "seed": SEED, "version": 1})
+    old = {**state, "version": 1, "order": f"shuffled, seed {SEED}", "batching": None}
+    with DataLoader(**given) as other:
+        other.load_state_dict(old)
+        assert other.state_dict() == state
+        assert [number for batch in other for number in numbers(batch)] == rest
+
+
+class Reversed:
+    """A sampler of the caller's."""
+
+    def __init__(self, order_id: object = None) -> None:
+        if order_id is not None:
+            self.order_id = order_id
+
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(RECORDS - 1, -1, -1))
+
+
+def test_a_sampler_is_known_by_its_type_and_what_it_says(records: pathlib.Path) -> None:
+    def state_of(sampler: object) -> dict[str, Any]:
+        with DataLoader(**of_records(records, sampler=sampler)) as loader:
+            next(iter(loader))
+            return loader.state_dict()
+
+    def load(sampler: object, state: dict[str, Any]) -> None:
+        with DataLoader(**of_records(records, sampler=sampler)) as loader:
+            loader.load_state_dict(state)
+
+    plain, named = state_of(Reversed()), state_of(Reversed("by length"))
+    assert plain["order"] == {"kind": "custom", "name": "python:Reversed", "digest": "0" * 16, "version": 1}
+    assert named["order"]["digest"] not in (plain["order"]["digest"], state_of(Reversed(1))["order"]["digest"])
+    load(Reversed(), plain)
+    load(Reversed("by length"), named)
+    load(Reversed(), {**plain, "version": 1, "order": "a sampler of the caller's (Reversed)", "batching": None})
+    with pytest.raises(uringload.StateMismatchError, match="digest"):
+        load(Reversed("by name"), named)
+    with pytest.raises(uringload.StateMismatchError, match='name "python:Reversed" in the state, "python:list" here'):
+        load(list(range(RECORDS)), plain)
+    with pytest.raises(TypeError, match="order_id of the sampler is a list"):
+        load(Reversed([1]), plain)
 
 
 def test_a_saved_end_of_an_epoch_is_the_beginning_of_the_next(records: pathlib.Path) -> None:

@@ -3,7 +3,7 @@
 use super::*;
 use crate::collate::Collation;
 use crate::config::{Batching, Collate, Config, PackMethod, Packing, PadValue, Padding};
-use crate::dataset::{Dataset, Field, FileTable, Sample, Schema, Shape, Span, Value};
+use crate::dataset::{Dataset, Field, FileTable, Index, Sample, Schema, Shape, Span, Value};
 use crate::pool::Pool;
 use crate::queue::Bell;
 use proptest::prelude::*;
@@ -13,32 +13,20 @@ const POOL_BYTES: usize = 4 << 20;
 
 /// Nothing but a schema.
 struct Fields {
-    files: FileTable,
-    schema: Schema,
+    index: Index,
 }
 
 impl Dataset for Fields {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
-    fn format(&self) -> &'static str {
-        "fields"
-    }
-    fn len(&self) -> u64 {
-        1
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
+
     fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
     fn parse(&self, _id: SampleId, _raw: &[Bytes], _out: &mut Sample) -> crate::Result<()> {
         Ok(())
     }
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("{}", id.0 % 1000).as_bytes());
-    }
-    fn bytes(&self) -> u64 {
-        0
     }
     fn largest(&self, _count: u64) -> u64 {
         0
@@ -94,7 +82,7 @@ fn schema(case: &Case) -> Schema {
 }
 
 fn run(case: &Case) -> Outcome {
-    let dataset = Fields { files: FileTable::new(), schema: schema(case) };
+    let dataset = Fields { index: Index::new("fields", FileTable::new(), schema(case), 1) };
     let size = case.dtype.size();
     let config = Config { collate: case.collate, batching: case.batching.clone(), ..Config::default() };
     let collation = Collation::new(&config, &dataset).unwrap();
@@ -131,7 +119,7 @@ fn run(case: &Case) -> Outcome {
     let mut pool = Pool::new(POOL_BYTES, 0, Arc::new(Bell::new())).unwrap();
     let target = case.target.and_then(|bytes| pool.take_exact(bytes));
     let samples = Samples {
-        schema: &dataset.schema,
+        schema: dataset.schema(),
         values: &mut values,
         good: &good,
         row_ends: &case.row_ends,
@@ -410,7 +398,8 @@ fn what_has_no_room_in_its_row_is_cut() {
 
 #[test]
 fn keys_share_one_buffer_and_numbers_are_integers() {
-    let dataset = Fields { files: FileTable::new(), schema: Schema { fields: Vec::new() } };
+    let schema = Schema { fields: Vec::new() };
+    let dataset = Fields { index: Index::new("fields", FileTable::new(), schema, 1) };
     let ids = [5, 1234, 0, 77].map(SampleId);
     let keys = key_column(&dataset, &ids);
     let of: Vec<Bytes> = (0..4).map(|index| keys.bytes_of(index).unwrap()).collect();

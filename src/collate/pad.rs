@@ -25,7 +25,7 @@ impl Pad {
             PadValue::Bits(bits) => holds(bits, dtype).then_some(bits),
         };
         let Some(bits) = bits else {
-            let doing = format!("{value:?} is no {dtype}, so it cannot fill up column {:?}", field.name);
+            let what = format!("{value:?} is no {dtype}, so it cannot fill up column {:?}", field.name);
             let remedy = match (value, dtype) {
                 (PadValue::Int(_), DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2) => {
                     "this type is only carried: give the element's bits (PadValue::Bits), or 0"
@@ -33,7 +33,7 @@ impl Pad {
                 (PadValue::Int(_), _) => "give a number that the type holds exactly, or the element's bits",
                 (PadValue::Bits(_), _) => "give the bits of one element, the lowest first",
             };
-            return Err(refused(doing, remedy));
+            return Err(refused(what, remedy));
         };
         Ok(Pad { bytes: bits.to_le_bytes(), size: dtype.size() as u8 })
     }

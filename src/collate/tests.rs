@@ -2,15 +2,13 @@
 
 use super::*;
 use crate::config::{PackMethod, PadValue};
-use crate::dataset::{DType, FileTable, Folder, Sample, Schema};
+use crate::dataset::{DType, FileTable, Folder, Index, Sample, Schema};
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// A dataset with these columns and one sample.
 struct Fields {
-    files: FileTable,
-    schema: Schema,
-    plain: Option<usize>,
+    index: Index,
 }
 
 fn fields(columns: &[(&str, DType, Option<&[u64]>)], plain: Option<usize>) -> Fields {
@@ -19,38 +17,27 @@ fn fields(columns: &[(&str, DType, Option<&[u64]>)], plain: Option<usize>) -> Fi
         dtype,
         shape: shape.map_or(Shape::Ragged, |shape| Shape::Fixed(shape.to_vec())),
     };
-    Fields { files: FileTable::new(), schema: Schema { fields: columns.iter().map(field).collect() }, plain }
+    let schema = Schema { fields: columns.iter().map(field).collect() };
+    let mut index = Index::new("fields", FileTable::new(), schema, 1);
+    index.plain_field = plain;
+    Fields { index }
 }
 
 impl Dataset for Fields {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
-    fn format(&self) -> &'static str {
-        "fields"
-    }
-    fn len(&self) -> u64 {
-        1
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
+
     fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
     fn parse(&self, _id: SampleId, _raw: &[Bytes], _out: &mut Sample) -> Result<()> {
         Ok(())
     }
     fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn bytes(&self) -> u64 {
-        0
-    }
     fn largest(&self, count: u64) -> u64 {
         count * 1000
     }
     fn fingerprint(&self) -> u64 {
         0
-    }
-    fn plain_field(&self) -> Option<usize> {
-        self.plain
     }
 }
 
@@ -102,7 +89,7 @@ fn forms_that_cannot_be_are_refused() {
     let ones = Collate::Padded(Padding { value: PadValue::Int(1), ..Padding::default() });
     let packing = |batching, batch_size| Config { batching, batch_size, ..Config::default() };
     for (dataset, config, words) in [
-        (&both, named(&[("label", Collate::Dense)]), "no column \"label\""),
+        (&both, named(&[("label", Collate::Dense)]), "\"label\", which is no column"),
         (&both, named(&[("image", Collate::Dense), ("image", Collate::Views)]), "two forms"),
         (&both, named(&[("tokens", Collate::Dense)]), "differ in length"),
         (&both, Config { collate: Collate::Dense, ..Config::default() }, "differ in length"),

@@ -71,27 +71,27 @@ impl DeviceColumn {
     /// # Errors
     /// As [`lend`](DeviceColumn::lend).
     pub fn to_dlpack(&self, stream: impl Into<SharedStream>) -> Result<Tensor> {
-        let (memory, flags) = self.lend(Some(stream.into()))?;
-        let tensor = Tensor::new(memory, element_type(self.dtype), &self.shape(), flags);
+        let memory = self.lend(Some(stream.into()))?;
+        let tensor = Tensor::new(memory, element_type(self.dtype), &self.shape());
         tensor.ok_or_else(|| Error::new(ErrorKind::Internal, "a column is not as long as its shape says"))
     }
 
-    /// The column's memory, to be lent, and the flags that go with it. It is there for what is put into `stream` from
-    /// here on; give the stream that the consumer names (`__dlpack__(stream=)` in Python). It is the consumer's until
-    /// it frees the tensor, and is used again once what is in the stream by then is done. Without a stream nothing
-    /// waits: the consumer sees to it that the column is there ([`DeviceBatch::wait`]), and that its work is done when
-    /// it frees the tensor. On the host the stream plays no part, and the memory is not to be written.
+    /// The column's memory, to lend as a tensor. It is ready for what is put into `stream` from here on; give the
+    /// stream that the consumer names (`__dlpack__(stream=)` in Python). It is the consumer's until it frees the
+    /// tensor, and is reused once what is in the stream by then is done. Without a stream nothing waits: the consumer
+    /// makes sure that the column is ready ([`DeviceBatch::wait`]), and that its work is done when it frees the tensor.
+    /// On the host the stream plays no part, and the consumer may only read.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
-    pub fn lend(&self, stream: Option<SharedStream>) -> Result<(dlpack::Memory, u64)> {
+    pub fn lend(&self, stream: Option<SharedStream>) -> Result<dlpack::Memory> {
         match &self.memory.0 {
-            Memory::Host(bytes) => Ok((dlpack::Memory::host(bytes.clone()), dlpack::READ_ONLY)),
+            Memory::Host(bytes) => Ok(dlpack::Memory::host(bytes.clone())),
             Memory::Cuda { span, lease } => {
                 if let Some(stream) = stream {
                     lease.wait_on(stream)?;
                 }
-                Ok((dlpack::Memory::cuda(span.clone(), Arc::clone(lease)), 0))
+                Ok(dlpack::Memory::cuda(span.clone(), Arc::clone(lease)))
             }
         }
     }
@@ -273,7 +273,7 @@ impl DeviceBatch {
     /// `Device` for what the driver says.
     pub fn is_ready(&self) -> Result<bool> {
         let Some(lease) = &self.lease else { return Ok(true) };
-        lease.ready.is_done().map_err(|error| device_error("cannot ask whether a batch is there", error))
+        lease.ready.is_done().map_err(|error| device_error("cannot ask whether a batch is ready", error))
     }
 }
 
@@ -311,14 +311,14 @@ impl Lease {
     }
 
     fn wait(&self) -> Result<()> {
-        self.ready.wait().map_err(|error| device_error("a batch did not come to the device", error))
+        self.ready.wait().map_err(|error| device_error("a batch did not reach the device", error))
     }
 
     fn wait_on(&self, stream: SharedStream) -> Result<()> {
         let failed = |error| device_error("cannot make a stream wait for a batch", error);
         if !stream.is_of(&self.context).map_err(failed)? {
-            let doing = format!("a batch on cuda:{} cannot be used on a stream of another device", self.index());
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("give a stream of that device"));
+            let what = format!("a batch on cuda:{} cannot be used on a stream of another device", self.index());
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("give a stream of that device"));
         }
         stream.wait(&self.ready).map_err(failed)?;
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -350,14 +350,14 @@ impl Drop for Lease {
 }
 
 /// An error of the driver, in words.
-pub(crate) fn device_error(doing: &'static str, error: CudaError) -> Error {
+pub(crate) fn device_error(what: &'static str, error: CudaError) -> Error {
     let remedy = match () {
         () if error.is_out_of_memory() => "lower the device's memory limit, or free memory there",
         () if error.is_destroyed_context() => "the device was reset while the loader used it: build the loader again",
         () if error.is_fatal() => "see nvidia-smi and the kernel's log; nothing works on this device in this process",
         () => "please report it with the message",
     };
-    Error::new(ErrorKind::Device, doing).with_source(error).with_remedy(remedy)
+    Error::new(ErrorKind::Device, what).with_source(error).with_remedy(remedy)
 }
 
 /// Type of an element as DLPack writes it.

@@ -8,7 +8,7 @@ use super::transforms::Transforms;
 use crate::batch::Batch;
 use crate::pool::Pool;
 use crate::queue::{Bell, Missing, Parker, Receiver, Sender, Starvation};
-use crate::reactor::EarlyBlock;
+use crate::reactor::{self, EarlyBlock};
 use crate::stats::{Clock, Doing};
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -82,8 +82,8 @@ impl Feeder {
         self.pinned.extend(pinned);
     }
 
-    /// Passes batches on until there is none any more, the consumer is gone, or a device fails. Where the reactor ended
-    /// it has said whether well, and so does this.
+    /// Passes batches on until there are no more, the consumer is gone, or a device fails. The reactor sets `read_well`
+    /// when it ends as it should, and this thread `ended_well`.
     pub(crate) fn run(
         mut self,
         batches: Receiver<Result<Batch>>,
@@ -102,15 +102,15 @@ impl Feeder {
             closed: false,
             wait: DEVICE_WAIT,
         };
-        let is_told = match running.run() {
-            Ok(()) => !running.closed,
-            Err(error) => {
-                running.fail(error);
-                true
+        match running.run() {
+            Ok(()) if running.closed && !read_well.load(Ordering::Acquire) => {
+                running.fail(reactor::thread_ended(reactor::THREAD));
             }
-        };
+            Ok(()) => {}
+            Err(error) => running.fail(error),
+        }
         // Before the queue is closed, which is when the consumer looks.
-        ended_well.store(is_told || read_well.load(Ordering::Acquire), Ordering::Release);
+        ended_well.store(true, Ordering::Release);
     }
 }
 

@@ -5,12 +5,12 @@ use super::lane::Shadow;
 use super::{BatchBytes, Opened, batch::device_error, pin};
 use crate::collate::{Collation, Form};
 use crate::config::{Cause, Config, Device, EngineChoice, Fallback, Gds, GdsRoute, GdsTrial, OnError};
-use crate::dataset::Dataset;
 use crate::engine::{self, Engine, PINNED, Read, STRAIGHT_BYTES, Straight};
 use crate::gds::{self, Facts};
-use crate::plan::{BatchPlan, Layout, PlannedRead, Planner};
+use crate::plan::{BatchPlan, Layout, PlannedRead};
 use crate::pool::Pool;
 use crate::queue::Bell;
+use crate::sampler::Order;
 use crate::stats::Stats;
 use crate::{Error, ErrorKind, Result};
 use std::sync::{Arc, mpsc};
@@ -49,13 +49,11 @@ const ALIGNMENT: u64 = 4096;
 /// What the choice hangs on.
 pub(crate) struct Asked<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) dataset: &'a Arc<dyn Dataset>,
-    pub(crate) collation: &'a Collation,
+    pub(crate) order: &'a Order,
+    pub(crate) collation: &'a Arc<Collation>,
     pub(crate) batch: BatchBytes,
     /// Bytes of memory for samples.
     pub(crate) pool_bytes: usize,
-    /// Plans the batches from the start, for a layout.
-    pub(crate) planner: &'a dyn Fn(Layout) -> Result<Planner>,
 }
 
 /// A GPU's memory that files are read into, and what does it.
@@ -127,13 +125,13 @@ fn attempt(
     said: &mut Vec<Fallback>,
 ) -> Step<Loading> {
     guard_work(asked)?;
-    engine::suits(asked.config, &**asked.dataset, insists)?;
+    engine::suits(asked.config, &**asked.order.dataset(), insists)?;
     let search = device.gds_places().clone();
     let facts = Facts::read(&search.root);
     gds::guard(&facts)?;
     let layout = Layout { alignment: ALIGNMENT, read_bytes: engine::STRAIGHT_READ_BYTES as u64, coalesce_gap: 0 };
     let layout = Layout { coalesce_gap: asked.config.coalesce_gap, ..layout };
-    let reads = planned(asked, layout, 0)?;
+    let reads = planned(asked, layout, 0);
     let candidates = candidates(reads);
     let longest = candidates.first().copied();
     if !insists && longest.is_none_or(|read| read.len < STRAIGHT_BYTES) {
@@ -151,7 +149,7 @@ fn attempt(
     let (version, way) = (opened.cufile.version(), opened.mode);
     let memory = take_memory(context, device, asked)?;
     let bytes = memory.len();
-    let (config, dataset, context_there) = (asked.config.clone(), Arc::clone(asked.dataset), context.clone());
+    let (config, dataset, context_there) = (asked.config.clone(), Arc::clone(asked.order.dataset()), context.clone());
     let cufile = opened.cufile;
     let made = within(bound, move || Straight::new(&config, &dataset, (cufile, &context_there), memory));
     let (straight, limit) = made.ok_or_else(|| hangs("to register the GPU's memory"))??;
@@ -191,7 +189,8 @@ fn attempt(
 
 /// Whether the work can do with bytes that the host never sees, and leaves the choice of the engine.
 fn guard_work(asked: &Asked<'_>) -> Step<()> {
-    let Asked { config, dataset, collation, .. } = asked;
+    let Asked { config, order, collation, .. } = asked;
+    let dataset = order.dataset();
     if dataset.units().is_some() || dataset.parse_reads_bytes() {
         let format = dataset.format();
         return Err(work(&format!("samples of this {format} dataset are made of their bytes by the host")));
@@ -222,7 +221,7 @@ fn take_memory(context: &Context, device: &Device, asked: &Asked<'_>) -> Step<Sp
             Err(error) => return Err(memory_step(error.to_string())),
         }
     }
-    Err(memory_step(format!("the {least} bytes of a batch cannot be had on the GPU, beside its columns")))
+    Err(memory_step(format!("the GPU has no memory for the {least} bytes of a batch beside its columns")))
 }
 
 /// `cuMemAlloc` promises multiples of 256, and gives multiples of 2 MiB for such lengths: if not, a little more is
@@ -238,10 +237,9 @@ fn aligned_memory(context: &Context, bytes: usize) -> std::result::Result<Option
     Ok(Span::new(&memory, start..start + bytes))
 }
 
-/// The reads of every second batch from the start, or from the one behind it.
-fn planned(asked: &Asked<'_>, layout: Layout, parity: usize) -> Step<Vec<PlannedRead>> {
-    let failed = |error: Error| work(&error.to_string());
-    let mut planner = (asked.planner)(layout).map_err(failed)?;
+/// The reads of every second batch from the start, or from the one behind it, whether or not the order ends before.
+fn planned(asked: &Asked<'_>, layout: Layout, parity: usize) -> Vec<PlannedRead> {
+    let mut planner = asked.order.endless().planner(layout).with_collation(Arc::clone(asked.collation));
     let (mut plan, mut reads, mut first) = (BatchPlan::default(), Vec::new(), Vec::new());
     for batch in 0..TRIAL_BATCHES {
         if reads.len() >= TRIAL_READS || !planner.next(&mut plan) {
@@ -256,7 +254,7 @@ fn planned(asked: &Asked<'_>, layout: Layout, parity: usize) -> Step<Vec<Planned
             reads.extend(of_batch);
         }
     }
-    Ok(if reads.is_empty() { first } else { reads })
+    if reads.is_empty() { first } else { reads }
 }
 
 /// The longest read of each of some files, longest first.
@@ -275,7 +273,8 @@ fn candidates(mut reads: Vec<PlannedRead>) -> Vec<PlannedRead> {
 fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()> {
     let failed = |cause, what: String| Err(Box::new(Fallback::new(cause, PINNED, None).with_reason(what)));
     let stats = Arc::new(Stats::new());
-    let mut engine = loading.straight.open(asked.config, &stats).map_err(|error| work(&error.to_string()))?.engine;
+    let unopened = |error: Error| Box::new(Fallback::new(Cause::GdsWork, PINNED, None).with_error(&error));
+    let mut engine = loading.straight.open(asked.config, &stats).map_err(unopened)?.engine;
     // Behind other bytes: that the offset into the buffer is kept is a part of what is to be seen.
     let len = read.len.min(loading.straight.registered_bytes() / 2 / ALIGNMENT * ALIGNMENT) as usize;
     let before = loading.pool.take_exact(len);
@@ -296,7 +295,7 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
     if let Some(step) = engine.said().filter(|_| !by_cufile) {
         return Err(Box::new(step));
     }
-    let files = asked.dataset.files();
+    let files = asked.order.dataset().files();
     let got = match done.result {
         Ok(got) => got,
         Err(error) => return failed(Cause::GdsRead, format!("{}: {error}", files.path(read.file).display())),
@@ -308,7 +307,8 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
     let span = loading.straight.memory().slice(start..start + got);
     let copied = span.map(|span| span.read(&mut there));
     if let Some(Err(error)) = copied {
-        return failed(Cause::GdsProof, device_error("a first read cannot be looked at", error).to_string());
+        let error = device_error("a first read cannot be compared", error);
+        return Err(Box::new(Fallback::new(Cause::GdsProof, PINNED, None).with_error(&error)));
     }
     if got == 0 || !read_here(files.path(read.file).as_path(), read.offset, &mut here) {
         return failed(Cause::GdsProof, format!("{} could not be read to compare", files.path(read.file).display()));
@@ -333,7 +333,7 @@ fn read_here(path: &std::path::Path, offset: u64, into: &mut [u8]) -> bool {
 /// # Errors
 /// Where GDS does not win.
 fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<[GdsTrial; 2]> {
-    let failed = |error: Error| work(&error.to_string());
+    let failed = |error: Error| Box::new(step(Cause::GdsWork, String::new()).with_error(&error));
     let stats = Arc::new(Stats::new());
     let opened = loading.straight.open(asked.config, &stats).map_err(failed)?;
     let layout = |bytes: usize| Layout {
@@ -341,10 +341,10 @@ fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<
         read_bytes: (bytes as u64).next_multiple_of(ALIGNMENT),
         coalesce_gap: asked.config.coalesce_gap,
     };
-    let reads = planned(asked, layout(opened.route.read_bytes), 0)?;
+    let reads = planned(asked, layout(opened.route.read_bytes), 0);
     let gds = Trial { engine: opened.engine, pool: &mut loading.pool, copies: None }.run(&reads)?;
-    let opened = engine::open(asked.config, asked.dataset, &stats).map_err(failed)?;
-    let reads = planned(asked, layout(opened.route.read_bytes), 1)?;
+    let opened = engine::open(asked.config, asked.order.dataset(), &stats).map_err(failed)?;
+    let reads = planned(asked, layout(opened.route.read_bytes), 1);
     let longest = reads.iter().map(|read| read.len).max().unwrap_or(0);
     let bytes = TRIAL_BYTES.max(2 * longest).min(loading.pool.bytes() as u64) as usize;
     let mut pool = Pool::new(bytes, 0, Arc::new(Bell::new())).map_err(failed)?;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 /// `Internal` for a batch that was not made for it; `MemoryLimit` where there is no memory.
 pub(super) fn make(batch: &mut Batch, transforms: &Transforms) -> Result<DeviceBatch> {
     let Some(deferred) = batch.deferred.take() else {
-        return Err(Error::new(ErrorKind::Internal, "a batch came unprepared: this is a bug of uringload"));
+        return Err(Error::new(ErrorKind::Internal, "a batch was not prepared: this is a bug of uringload"));
     };
     let mut host = Vec::new();
     let mut columns = Vec::new();

@@ -424,7 +424,7 @@ impl Lane {
         let mut next = spans.iter();
         for work in works {
             if let (Work::Integers(range), Some(to)) = (work, next.as_slice().first()) {
-                self.copies.start(table.bytes.slice(range.clone()), to).map_err(failed)?;
+                self.copies.start(table.bytes().slice(range.clone()), to).map_err(failed)?;
             }
             next.by_ref().take(work.lengths().count()).for_each(drop);
         }
@@ -438,6 +438,8 @@ impl Lane {
     }
 
     fn launch(&mut self, begun: &Begun, works: &[Work], spans: &[Span], table: &Uploaded) -> Result<(), CudaError> {
+        // A kernel waits for its table by itself, and so for the blocks in front of it. Integers are copied behind the
+        // table, to columns that no kernel writes: the batch is ready only when they are there as well.
         let copied = self.timing()?;
         copied.record(self.copies.stream())?;
         self.work.wait(&copied)?;
@@ -522,7 +524,7 @@ pub(super) fn padded(bytes: usize) -> usize {
 }
 
 fn unprepared() -> Error {
-    Error::new(ErrorKind::Internal, "a batch came to the device unprepared: this is a bug of uringload")
+    Error::new(ErrorKind::Internal, "a batch was not prepared for the device: this is a bug of uringload")
 }
 
 /// The batch, whose columns lie in `spans`, as many for each column as its work makes.

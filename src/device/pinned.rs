@@ -80,8 +80,8 @@ impl PinnedMemory {
         let (stream, context) = (stream.into(), &self.inner.context);
         if !stream.is_of(context).map_err(failed)? {
             let index = context.info().index;
-            let doing = format!("memory that is pinned for cuda:{index} cannot be kept for a stream of another device");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("give a stream of that device"));
+            let what = format!("memory that is pinned for cuda:{index} cannot be kept for a stream of another device");
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("give a stream of that device"));
         }
         let after = Some(Event::new(context, Timing::Off).map_err(failed)?);
         let kept = Arc::new(Kept { blocks, stream, after, memory: self.clone() });
@@ -123,8 +123,8 @@ impl Drop for Kept {
 /// `Unavailable` where one that was asked for by its number is not to be had; `InvalidArgument` for the host.
 pub(crate) fn open_to_pin(device: &Device, fallbacks: &mut Vec<Fallback>) -> Result<Option<Context>> {
     if device.kind() == DeviceKind::Host {
-        let doing = "memory cannot be pinned for the host";
-        return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name a GPU, or auto"));
+        let what = "memory cannot be pinned for the host";
+        return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("name a GPU, or auto"));
     }
     let mut opened = super::open(std::slice::from_ref(device))?;
     let step = |step: Fallback| {

@@ -54,15 +54,15 @@ impl Transforms {
         for (name, transform) in asked {
             let Some(index) = fields.iter().position(|field| field.name == *name) else {
                 let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
-                let remedy = format!("the columns are: {}", names.join(", "));
-                return Err(refused(format!("there is no column {name:?} to transform"), remedy));
+                let remedy = format!("choose from the columns {}", names.join(", "));
+                return Err(refused(format!("a transform is given for {name:?}, which is no column"), remedy));
             };
             if of[index].is_some() {
-                return Err(refused(format!("column {name:?} was given two transforms"), "name it once".into()));
+                return Err(refused(format!("column {name:?} is given two transforms"), "name it once".into()));
             }
             if config.collate_columns.iter().any(|(other, _)| other == name) {
-                let doing = format!("column {name:?} was given a form and a transform, which has a form of its own");
-                return Err(refused(doing, "give it one of them".into()));
+                let what = format!("column {name:?} is given a form and a transform, which has its own form");
+                return Err(refused(what, "give it one of the two".into()));
             }
             let field = &fields[index];
             transform.check(field)?;
@@ -140,8 +140,7 @@ impl Transforms {
                 let seq_len = tokens.row_elements(longest);
                 addressed.values(lengths.into_iter()).for_each(|row| staged.append(&row.encode()));
                 let stored = if *stored == DType::U16 { TokenType::U16 } else { TokenType::U32 };
-                let (pad_id, ignore) = (tokens.pad_id, tokens.ignore_index);
-                let tokens = cuda::Tokens { stored, seq_len, pad_id, ignore };
+                let tokens = cuda::Tokens::new(stored, seq_len).pad_id(tokens.pad_id).ignore(tokens.ignore_index);
                 let len = batch.len() * seq_len as usize * 8;
                 Work::Tokens { table: start..staged.end(), len, tokens, labels: labels.clone() }
             }
@@ -227,9 +226,9 @@ fn on_device(layout: &ImageLayout) -> cuda::Images {
         DType::BF16 => PixelType::BF16,
         _ => PixelType::U8,
     };
-    cuda::Images { pixel, channels, height, width, channels_last, scale, bias }
+    cuda::Images::new(pixel, channels, (height, width)).channels_last(channels_last).scaled(scale, bias)
 }
 
-fn refused(doing: String, remedy: String) -> Error {
-    Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy)
+fn refused(what: String, remedy: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy)
 }

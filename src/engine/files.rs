@@ -28,7 +28,7 @@ impl Files {
     pub(super) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
         let open = |root: &crate::dataset::Root| {
             let folder = file::open_folder(&root.path);
-            folder.map(Arc::new).map_err(|source| Error::io("cannot open the folder", source).with_file(&root.path))
+            folder.map(Arc::new).map_err(|source| Error::io("cannot open the folder", source).with_path(&root.path))
         };
         let roots = dataset.files().roots().iter().map(open).collect::<Result<_>>()?;
         Ok(Files { dataset, roots, direct, blocking, noatime: AtomicBool::new(true) })
@@ -59,7 +59,7 @@ impl Files {
     pub(super) fn flags(&self) -> OpenFlags {
         // O_NONBLOCK means nothing to a regular file, and keeps a FIFO that took its place from holding the open up.
         let nonblock = !self.blocking;
-        OpenFlags { direct: self.direct, noatime: self.noatime.load(Ordering::Relaxed), nonblock }
+        OpenFlags::default().direct(self.direct).noatime(self.noatime.load(Ordering::Relaxed)).nonblock(nonblock)
     }
 
     /// Whether a read must be left to a kernel worker, because it could block the submitting thread.
@@ -82,7 +82,7 @@ impl Files {
     pub(super) fn open(&self, id: FileId) -> io::Result<OwnedFd> {
         let (folder, path) = self.place(id);
         // Reads of a regular file block whatever O_NONBLOCK says; leaving it set saves a system call a file.
-        let flags = OpenFlags { nonblock: true, ..self.flags() };
+        let flags = self.flags().nonblock(true);
         let opened = file::open(folder.as_fd(), path, flags)?;
         if flags.noatime && !opened.flags.noatime {
             self.noatime.store(false, Ordering::Relaxed);

@@ -116,8 +116,12 @@ pub(crate) fn suits(config: &Config, dataset: &dyn Dataset, insists: bool) -> Re
     match way::choose(&Config { io, ..config.clone() }, dataset) {
         Ok(way) if way.direct => Ok(()),
         Ok(way) => fails(way.fallbacks.first().map_or_else(String::new, |step| step.reason.to_string())),
-        Err(error) => fails(error.to_string()),
+        Err(error) => Err(files_step(&error)),
     }
+}
+
+fn files_step(error: &Error) -> Box<Fallback> {
+    Box::new(Fallback::new(Cause::GdsFiles, PINNED, None).with_error(error))
 }
 
 /// What is taken instead.
@@ -140,7 +144,7 @@ impl Straight {
         memory: Span,
     ) -> Result<(Straight, Option<Fallback>), Box<Fallback>> {
         let step = |cause, reason: String| Box::new(Fallback::new(cause, PINNED, None).with_reason(reason));
-        let files = |error: Error| step(Cause::GdsFiles, error.to_string());
+        let files = |error: Error| files_step(&error);
         let way = way::choose(&Config { io: IoChoice::Direct, ..config.clone() }, &**dataset).map_err(files)?;
         let files = Files::new(Arc::clone(dataset), way.direct, way.blocking).map_err(files)?;
         let _current = context.enter().map_err(|error| step(Cause::GdsContext, error.to_string()))?;

@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use uringload_sys::block::BlockDevice;
-use uringload_sys::ring::{Ring, RingOptions};
+use uringload_sys::ring::{Feature, Ring, RingOptions};
 
 /// Longest read where the device does not ask for less. Registered 512 KiB reads are where one core reads most; longer
 /// ones are split by the kernel, on raw devices by a worker thread.
@@ -105,18 +105,19 @@ fn spare(config: &Config) -> usize {
 
 fn open_ring(route: &mut Route, files: &Arc<Files>, spare: usize) -> io::Result<Box<dyn Engine>> {
     let depth = route.queue_depth;
-    let options = RingOptions {
-        entries: 2 * (depth + spare) as u32,
-        files: Uring::slots_wanted(depth + spare, files.len()),
-        max_workers: RING_WORKERS,
-        batch_wait: RING_BATCH_WAIT,
-    };
+    let options = RingOptions::default()
+        .entries(2 * (depth + spare) as u32)
+        .files(Uring::slots_wanted(depth + spare, files.len()))
+        .max_workers(RING_WORKERS)
+        .batch_wait(RING_BATCH_WAIT);
     let (ring, steps) = Ring::open(&options)?;
     for step in steps {
         let error = io::Error::from_raw_os_error(step.errno);
-        let cause = if step.what.contains("file") { Cause::FileTable } else { Cause::RingFlags };
-        let got = if cause == Cause::FileTable { "plain descriptors" } else { "a simpler ring" };
-        route.fallbacks.push(Fallback::new(cause, got, Some(&error)).with_reason(step.what));
+        let (cause, got) = match step.feature {
+            Feature::FileTable | Feature::FullFileTable => (Cause::FileTable, "plain descriptors"),
+            _ => (Cause::RingFlags, "a simpler ring"),
+        };
+        route.fallbacks.push(Fallback::new(cause, got, Some(&error)).with_reason(step.feature.to_string()));
     }
     Ok(Box::new(Uring::new(ring, Arc::clone(files), depth, spare)))
 }

@@ -100,6 +100,7 @@ impl Sim {
     }
 
     /// Ends what is stuck, whoever waits for it.
+    #[cfg(test)]
     pub fn release(&mut self) {
         self.stuck.iter_mut().for_each(|stuck| stuck.until = Some(self.now));
     }

@@ -165,7 +165,7 @@ impl Uring {
         let (folder, path) = files.place(read.file);
         let flags = files.flags();
         self.slots[slot as usize].flags = flags;
-        let open = Open { slot, folder, path, flags };
+        let open = Open::new(slot, folder, path, flags);
         let force_async = files.must_not_block();
         self.ring.open_and_read(open, read.offset, read.part, u64::from(index), force_async);
     }
@@ -387,7 +387,7 @@ mod tests {
 
     /// An engine over a FIFO, which stands for a file system whose opens and reads do not end.
     fn over_a_fifo(folder: &std::path::Path) -> Option<Uring> {
-        let options = RingOptions { entries: 16, files: 4, ..RingOptions::default() };
+        let options = RingOptions::default().entries(16).files(4);
         let ring = match Ring::open(&options) {
             Ok((ring, _)) => ring,
             Err(error) => {

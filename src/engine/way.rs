@@ -72,7 +72,7 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
         let step = Fallback::new(Cause::DirectOpen, "the page cache", root.error.as_ref());
         if insists {
             return Err(Error::new(ErrorKind::Unavailable, format!("O_DIRECT was asked for, but {}", step.reason))
-                .with_file(&root.file)
+                .with_path(&root.file)
                 .with_remedy(step.remedy));
         }
         return Ok(buffered(vec![step]));
@@ -123,7 +123,7 @@ fn probe_roots(dataset: &dyn Dataset) -> Result<Vec<Direct>> {
 fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
     let files = dataset.files();
     let path = files.path(id);
-    let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_file(&path))?;
+    let plain = open(files, id, false).map_err(|source| Error::io("cannot open the file", source).with_path(&path))?;
     let device = BlockDevice::of(plain.file.as_fd());
     let fuse = file::file_system(plain.file.as_fd()).is_ok_and(|name| name == "fuse");
     match open(files, id, true) {
@@ -155,7 +155,7 @@ fn resident_share(dataset: &dyn Dataset) -> Option<f64> {
 
 fn open(files: &FileTable, id: FileId, direct: bool) -> io::Result<Opened> {
     let root = file::open_folder(&files.roots()[files.root_of(id)].path)?;
-    let flags = OpenFlags { direct, noatime: true, nonblock: true };
+    let flags = OpenFlags::default().direct(direct).noatime(true).nonblock(true);
     file::open(root.as_fd(), files.name(id), flags)
 }
 

@@ -170,7 +170,7 @@ fn iommu(facts: &Facts) -> Link {
     match facts.iommu {
         Iommu::Off => good(WHAT, "off", "devices reach each other directly"),
         Iommu::Passthrough => good(WHAT, "passes through", "devices reach each other directly"),
-        Iommu::Translating => {
+        _ => {
             let means = "what the disk writes to the GPU goes through the root complex, slowly or not at all";
             let link = good(WHAT, "translates", means);
             link.missing("add iommu=pt (or intel_iommu=off, amd_iommu=off) to the kernel's command line and reboot")

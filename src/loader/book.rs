@@ -1,46 +1,33 @@
 //! What was handed out: the place behind it, and the digest of it.
 
 use crate::batch::Batch;
-use crate::config::Config;
-use crate::dataset::Dataset;
-use crate::plan::{BatchPlan, Layout, Planner};
-use crate::sampler::{Cursor, EpochDigest, Sampler, Strided, Windows};
-use crate::state::{self, Delivered, Identity, State};
-use std::sync::Arc;
+use crate::sampler::{Cursor, EpochDigest, Order, Selection};
+use crate::state::{Delivered, Identity, Saved, State};
 
 /// Kept where batches are handed out, so that it knows nothing of what was only read ahead.
 pub(super) struct Book {
     /// The state at the start, of which place and digest are replaced.
     template: State,
-    dataset: Arc<dyn Dataset>,
-    sampler: Arc<dyn Sampler>,
-    strided: Strided,
-    config: Config,
+    order: Order,
     cursor: Cursor,
     digest: EpochDigest,
     last_epoch: Option<EpochDigest>,
 }
 
 impl Book {
-    /// Before the first batch from `start` on. `digest` is that of what was delivered before.
-    pub(super) fn new(
-        dataset: Arc<dyn Dataset>,
-        sampler: Arc<dyn Sampler>,
-        strided: Strided,
-        start: Cursor,
-        config: Config,
-        digest: EpochDigest,
-    ) -> Book {
+    /// Before the first batch of `order`. `digest` is that of what was delivered before.
+    pub(super) fn new(order: Order, digest: EpochDigest) -> Book {
+        let (sampler, start) = (order.sampler(), order.start());
         let template = State {
-            dataset: Identity::of(&*dataset),
-            order: sampler.describe(),
-            batching: state::describe(&config.batching),
+            dataset: Identity::of(&**order.dataset()),
+            order: Saved::Id(sampler.id()),
+            batching: Saved::Id(order.batching_id().clone()),
             cursor: start,
             length: sampler.len_of(start.epoch),
             mixer: None,
             delivered: None,
         };
-        Book { template, dataset, sampler, strided, config, cursor: start, digest, last_epoch: None }
+        Book { template, order, cursor: start, digest, last_epoch: None }
     }
 
     /// Enters a batch.
@@ -54,21 +41,15 @@ impl Book {
         self.cursor = batch.next;
     }
 
-    /// Enters as lost the samples of batches whose place an error took: the consumer has gone on behind them. They are
-    /// planned once more, for nothing was kept of them.
+    /// Enters as lost the samples of batches that an error stood in the place of: the consumer went on behind them.
+    /// Nothing was kept of them, so the order is walked again.
     fn pass(&mut self, to: Cursor) {
-        let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0 };
-        let (dataset, sampler) = (Arc::clone(&self.dataset), Arc::clone(&self.sampler));
-        // What was checked when the loader was built holds for every place that it has come to.
-        let windows = Windows::new(&self.config, &dataset, &sampler, self.strided, self.cursor).unwrap_or_default();
-        let planner = Planner::new(dataset, sampler, self.strided, self.cursor, None, layout);
-        let mut planner = planner.with_windows(windows);
-        let mut plan = BatchPlan::default();
-        while planner.next(&mut plan) && plan.cursor < to {
-            self.begin(plan.cursor);
-            for (index, (position, &id)) in plan.positions.iter().zip(&plan.ids).enumerate() {
+        let (mut walk, mut batch) = (self.order.at(self.cursor).walk(), Selection::default());
+        while walk.next(&mut batch) && batch.cursor < to {
+            self.begin(batch.cursor);
+            for (index, (position, &id)) in batch.positions.iter().zip(&batch.ids).enumerate() {
                 if !position.padding {
-                    self.digest.lost.add(position.position, id, plan.start_of(index));
+                    self.digest.lost.add(position.position, id, batch.start_of(index));
                 }
             }
         }
@@ -94,11 +75,12 @@ impl Book {
     }
 
     pub(super) fn state(&self) -> State {
-        let (rank, world_size) = (self.strided.rank(), self.strided.world_size());
+        let (sampler, strided) = (self.order.sampler(), self.order.strided());
+        let (rank, world_size) = (strided.rank(), strided.world_size());
         State {
             cursor: self.cursor,
-            length: self.sampler.len_of(self.cursor.epoch),
-            mixer: self.sampler.mixer(self.cursor),
+            length: sampler.len_of(self.cursor.epoch),
+            mixer: sampler.mixer(self.cursor),
             delivered: Some(Delivered { rank, world_size, digest: self.digest }),
             ..self.template.clone()
         }

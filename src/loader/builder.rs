@@ -4,13 +4,12 @@ use super::run::{self, Feeding, Job};
 use super::{DeviceLoader, Loader, OnFailed, limits};
 use crate::batch::FailedSample;
 use crate::collate::Collation;
-use crate::config::{Batching, Collate, Config, Device, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
+use crate::config::{Batching, Collate, Config, Cursor, Device, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
 use crate::dataset::Dataset;
 use crate::device::{self, Transforms};
-use crate::plan::{Layout, Planner};
 use crate::quarantine::Quarantine;
 use crate::reactor::Failures;
-use crate::sampler::{self, Cursor, EpochDigest, Sampler, Strided, Windows};
+use crate::sampler::{self, BatchingId, EpochDigest, Order, Sampler, Strided};
 use crate::state::{Delivered, Identity, State};
 use crate::stats::Stats;
 use crate::transform::Transform;
@@ -101,9 +100,7 @@ impl Builder {
     /// that there is such a place.
     pub fn start(mut self, cursor: Cursor) -> Builder {
         self.resume = None;
-        self.config.start_epoch = cursor.epoch;
-        self.config.start_position = cursor.position;
-        self.config.start_rows = cursor.rows;
+        self.config.start = cursor;
         self
     }
 
@@ -229,7 +226,7 @@ impl Builder {
     ///
     /// # Errors
     /// `InvalidArgument` for a rank, size, shuffle, cursor, limit or timeout that cannot be, and for a form that a
-    /// column cannot have (see [`Collation::new`]); `Empty`; what the system says of a quarantine file that cannot be
+    /// column cannot have (see [`Collate`]); `Empty`; what the system says of a quarantine file that cannot be
     /// opened; `MemoryLimit`, with the arithmetic, where one batch cannot fit; `Unavailable` for an engine, mode or GPU
     /// that was asked for by name and is not to be had; `StateMismatch`, with what differs, for a state to resume from
     /// that is of another dataset or order.
@@ -237,8 +234,8 @@ impl Builder {
         let on_failed = self.on_failed.clone();
         let (pin, mut fallbacks) = (self.pin.clone(), Vec::new());
         let context = pin.map(|device| device::open_to_pin(&device, &mut fallbacks)).transpose()?.flatten();
-        let (job, batches_left) = self.check(|collation| collation)?;
-        let mut loader = run::start(Job { context, ..job }, batches_left, fallbacks)?;
+        let job = self.check(|collation| collation)?;
+        let mut loader = run::start(Job { context, ..job }, fallbacks)?;
         loader.on_failed = on_failed;
         Ok(loader)
     }
@@ -255,7 +252,7 @@ impl Builder {
     }
 
     /// Checks everything. `form` says where values are put together.
-    fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<(Job, Option<u64>)> {
+    fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<Job> {
         let Builder { dataset, sampler, config, resume, on_failed, .. } = self;
         check_errors(&config, &*dataset, on_failed.is_some())?;
         if dataset.is_empty() {
@@ -269,40 +266,16 @@ impl Builder {
             Some(state) => resumed(state, &*dataset, sampler, &config)?,
             None => sampler,
         };
-        let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
-        let start = start(&config, &*sampler)?;
-        let windows = Windows::new(&config, &dataset, &sampler, strided, start)?;
-        let collation = Arc::new(form(Collation::new(&config, &*dataset)?));
-        let planner = || {
-            let windows = Windows::new(&config, &dataset, &sampler, strided, start)?;
-            let layout = Layout { alignment: 1, read_bytes: u64::MAX, coalesce_gap: 0 };
-            let planner = Planner::new(Arc::clone(&dataset), Arc::clone(&sampler), strided, start, None, layout);
-            Ok(planner.with_windows(windows))
-        };
-        let limits = limits::check(&config, &*dataset, windows.as_ref(), &collation, planner)?;
-        let batches_left = batches_left(&config, start, &strided, &*sampler);
+        let order = Order::new(&config, dataset, sampler)?;
+        let collation = Arc::new(form(Collation::new(&config, &**order.dataset())?));
+        let limits = limits::check(&config, &order, &collation)?;
         let stats = Arc::new(Stats::new());
         let delivered = resume.and_then(|state| state.delivered);
-        let digest = digest(delivered, &strided).unwrap_or(EpochDigest::new(start));
+        let digest = digest(delivered, order.strided()).unwrap_or(EpochDigest::new(order.start()));
         let quarantine = config.quarantine.as_deref().map(Quarantine::open).transpose()?;
-        let failures = Failures::new(config.max_failures, quarantine, Arc::clone(&sampler), strided);
+        let failures = Failures::new(config.max_failures, quarantine, order.clone());
         let (context, gds) = (None, None);
-        let job = Job {
-            dataset,
-            sampler,
-            strided,
-            windows,
-            start,
-            config,
-            collation,
-            limits,
-            stats,
-            digest,
-            failures,
-            context,
-            gds,
-        };
-        Ok((job, batches_left))
+        Ok(Job { order, config, collation, limits, stats, digest, failures, context, gds })
     }
 }
 
@@ -332,13 +305,14 @@ impl DeviceBuilder {
     pub fn build(self) -> Result<DeviceLoader> {
         let DeviceBuilder { mut builder, devices, transforms } = self;
         if builder.pin.is_some() {
-            let doing = "memory was to be pinned for batches that stay on the host, and they go to a device";
-            return Err(Error::new(ErrorKind::InvalidArgument, doing)
-                .with_remedy("leave pin away: what a device copies from is pinned anyway"));
+            let what = "pin is for batches that stay on the host, and these go to a device";
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_remedy("leave pin out: the memory that a device copies from is pinned anyway"));
         }
         if devices.is_empty() {
-            let doing = "batches cannot be put on no device";
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("name one, or build without"));
+            let what = "no device is given";
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_remedy("name a device, or build a loader for the host"));
         }
         if builder.config.collate == Collate::Auto {
             // Where it takes no copy of the host's, a tensor is better than slices that nobody can follow there.
@@ -347,11 +321,11 @@ impl DeviceBuilder {
         let transforms = Transforms::new(&transforms, &mut builder.config, &*builder.dataset)?;
         let mut opened = device::open(&devices)?;
         let on_failed = builder.on_failed.clone();
-        let (mut job, batches_left) = builder.check(Collation::deferred)?;
+        let mut job = builder.check(Collation::deferred)?;
         let (batch, starved_after) = (job.limits.batch, job.config.starved_after);
         job.gds = choose_gds(&job, &mut opened, &devices)?;
         let prepare = |opened: &mut device::Opened, gds: Option<&device::Loading>| {
-            let wanted = (&*job.dataset, &*job.collation, transforms.clone());
+            let wanted = (&**job.order.dataset(), &*job.collation, transforms.clone());
             device::prepare(opened, &devices, wanted, (batch, gds), starved_after, &job.stats)
         };
         let (feeder, routes, queue_capacity) = match prepare(&mut opened, job.gds.as_ref()) {
@@ -365,7 +339,7 @@ impl DeviceBuilder {
         job.context = opened.context().cloned();
         let fallbacks = std::mem::take(&mut opened.fallbacks);
         let feeding = Feeding { feeder, routes, queue_capacity, fallbacks };
-        let mut loader = run::start_on_devices(job, batches_left, feeding)?;
+        let mut loader = run::start_on_devices(job, feeding)?;
         loader.on_failed = on_failed;
         Ok(loader)
     }
@@ -373,19 +347,12 @@ impl DeviceBuilder {
 
 /// Looks whether files are to be read straight into the device's memory.
 fn choose_gds(job: &Job, opened: &mut device::Opened, devices: &[Device]) -> Result<Option<device::Loading>> {
-    let planner = |layout| {
-        let (dataset, sampler) = (&job.dataset, &job.sampler);
-        let windows = Windows::new(&job.config, dataset, sampler, job.strided, job.start)?;
-        let planner = Planner::new(Arc::clone(dataset), Arc::clone(sampler), job.strided, job.start, None, layout);
-        Ok(planner.with_windows(windows).with_collation(Arc::clone(&job.collation)))
-    };
     let asked = device::Asked {
         config: &job.config,
-        dataset: &job.dataset,
+        order: &job.order,
         collation: &job.collation,
         batch: job.limits.batch,
         pool_bytes: job.limits.pool_bytes,
-        planner: &planner,
     };
     device::choose(opened, devices, &asked)
 }
@@ -397,39 +364,23 @@ fn check_errors(config: &Config, dataset: &dyn Dataset, on_failed: bool) -> Resu
     if let Some(MaxFailures::Fraction(share)) = config.max_failures
         && !(0.0..=1.0).contains(&share)
     {
-        return refused(format!("max_failures as a share of the samples cannot be {share}"), "give one from 0 to 1");
+        return refused(
+            format!("max_failures as a share of the samples cannot be {share}"),
+            "give a share from 0 to 1",
+        );
     }
     if config.timeout == Some(Duration::ZERO) {
         return refused("no read ends within a timeout of 0".into(), "give a longer one, or none");
     }
     if config.on_error == OnError::Replace && dataset.units().is_some() {
         let format = dataset.format();
-        let doing = format!("no single sample can be read of this {format} dataset, to take the place of another");
-        return refused(doing, "set on_error to skip: its samples are cut from units that are decoded as a whole");
+        let what = format!("a sample of this {format} dataset cannot be read alone, to take the place of another");
+        return refused(what, "set on_error to skip: its samples are cut from units that are decoded as a whole");
     }
     if on_failed && config.on_error != OnError::Warn {
-        return refused("on_failed is told of nothing unless on_error is warn".into(), "set on_error to warn");
+        return refused("on_failed is only called if on_error is warn".into(), "set on_error to warn");
     }
     Ok(())
-}
-
-fn start(config: &Config, sampler: &dyn Sampler) -> Result<Cursor> {
-    let start = Cursor { epoch: config.start_epoch, position: config.start_position, rows: config.start_rows };
-    let len = sampler.len_of(start.epoch);
-    if start.position > len {
-        let position = start.position;
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("cannot start at position {position} of an epoch of {len} samples"),
-        )
-        .with_remedy("the cursor belongs to another dataset, or the dataset has changed"));
-    }
-    if start.rows > 0 && config.batching == Batching::Samples {
-        let doing = format!("cannot start behind row {} of a window: a row is a sample", start.rows);
-        return Err(Error::new(ErrorKind::InvalidArgument, doing)
-            .with_remedy("ask for the packing or the buckets that the cursor is from"));
-    }
-    Ok(start)
 }
 
 /// The order, going on from `state`, if that belongs to it and to the dataset.
@@ -446,7 +397,7 @@ fn resumed(
     };
     let sampler = other.unwrap_or(sampler);
     state.check_order(&*sampler)?;
-    state.check_batching(&config.batching)?;
+    state.check_batching(&BatchingId::of(config))?;
     Ok(sampler)
 }
 
@@ -454,16 +405,4 @@ fn resumed(
 fn digest(delivered: Option<Delivered>, strided: &Strided) -> Option<EpochDigest> {
     let ours = |delivered: &Delivered| (delivered.rank, delivered.world_size) == (strided.rank(), strided.world_size());
     delivered.filter(ours).map(|delivered| delivered.digest)
-}
-
-/// Batches to come, where their number is known in advance.
-fn batches_left(config: &Config, start: Cursor, strided: &Strided, sampler: &dyn Sampler) -> Option<u64> {
-    let epochs = config.epochs?;
-    if config.batching != Batching::Samples && epochs > 0 {
-        return None;
-    }
-    let full = strided.batches(sampler.len());
-    // `start` has seen that it is no further than the end.
-    let first = strided.batches(sampler.len_of(start.epoch) - start.position);
-    Some(if epochs == 0 { 0 } else { first.saturating_add(full.saturating_mul(epochs - 1)) })
 }

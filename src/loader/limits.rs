@@ -1,14 +1,16 @@
 //! How much memory there may be, checked once: a sum with a term for each holder.
 
-use super::run::{ALIGNMENT_MAX, Limits};
 use crate::collate::Collation;
 use crate::config::{Batching, Config, OnError};
-use crate::dataset::{Dataset, UnitId, Units};
+use crate::dataset::{UnitId, Units};
 use crate::device::BatchBytes;
-use crate::plan::{BatchPlan, Planner, UnitLimits, UnitsWanted, units_wanted};
+use crate::plan::{UnitLimits, UnitsWanted, units_wanted};
 use crate::pool::BLOCK_ALIGNMENT;
-use crate::sampler::Windows;
+use crate::sampler::{Order, Selection};
 use crate::{Error, ErrorKind, Result};
+
+/// The largest alignment that a device asks for; where one asks for more, `build` has promised too little memory.
+pub(super) const ALIGNMENT_MAX: u64 = 4096;
 
 /// Memory for samples where the user names no limit: enough to keep a fast disk busy while a batch is used.
 const MEMORY_LIMIT: u64 = 256 << 20;
@@ -33,6 +35,29 @@ const SAMPLES_SEEN: usize = 16 << 10;
 /// Threads that decode, where the user has no wish, at most.
 const THREADS_MAX: usize = 8;
 
+/// How much memory there is, and for what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of the pool.
+    pub(super) pool_bytes: usize,
+    /// Bytes of these that are kept aside for samples that stand in for others.
+    pub(super) reserve_bytes: usize,
+    /// Batches that may be ready.
+    pub(super) queue_capacity: usize,
+    /// Where samples are cut from units: what those take beside the pool.
+    pub(super) units: Option<UnitMemory>,
+    /// The largest batch.
+    pub(super) batch: BatchBytes,
+}
+
+impl Limits {
+    /// Bytes of memory for samples, all together.
+    pub(super) fn bytes(&self) -> u64 {
+        let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
+        (self.pool_bytes + units) as u64
+    }
+}
+
 /// What decoded units may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnitMemory {
@@ -46,22 +71,10 @@ pub(super) struct UnitMemory {
     pub(super) threads: usize,
 }
 
-/// The memory sum: what one batch can take at most, and what all of them together may. `planner` tells what the first
-/// batches are.
-pub(super) fn check(
-    config: &Config,
-    dataset: &dyn Dataset,
-    windows: Option<&Windows>,
-    collation: &Collation,
-    planner: impl FnOnce() -> Result<Planner>,
-) -> Result<Limits> {
-    let (samples, payload) = match windows {
-        Some(windows) => windows.largest_batch(),
-        None => {
-            let samples = config.batch_size.min(dataset.len());
-            (samples, dataset.largest(samples))
-        }
-    };
+/// The memory sum: the most that one batch of `order` can take, and the most that all of them together may.
+pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Result<Limits> {
+    let dataset = &**order.dataset();
+    let (samples, payload) = order.largest_batch();
     // Alignment reads up to a unit before and behind each sample; 4096 is the largest unit that a device asks for.
     // What lies between two samples that are read as one comes with them.
     let around = samples.saturating_mul((2 * ALIGNMENT_MAX).saturating_add(config.coalesce_gap));
@@ -85,7 +98,7 @@ pub(super) fn check(
     let (units, limit, decoded) = match dataset.units() {
         None => (None, config.memory_limit.unwrap_or(ample.min(most)), 0),
         Some(units) => {
-            let wanted = wanted(units, planner()?);
+            let wanted = wanted(units, order);
             let memory = unit_memory(config, units, wanted, (batch_bytes, ample, most))?;
             (Some(memory.0), memory.1, (wanted.by_batch as u64).saturating_mul(units.largest_decoded()))
         }
@@ -117,13 +130,13 @@ pub(super) fn check(
     Ok(Limits { pool_bytes: limit as usize, reserve_bytes: reserve_bytes as usize, queue_capacity, units, batch })
 }
 
-/// How many units the first batches want.
-fn wanted(units: &dyn Units, mut planner: Planner) -> UnitsWanted {
-    let (mut plan, mut left) = (BatchPlan::default(), SAMPLES_SEEN);
+/// How many units the first batches want, whether or not the order ends before.
+fn wanted(units: &dyn Units, order: &Order) -> UnitsWanted {
+    let (mut walk, mut batch, mut left) = (order.endless().walk(), Selection::default(), SAMPLES_SEEN);
     let batches = std::iter::from_fn(|| {
-        let has_more = left > 0 && planner.next(&mut plan);
-        left = left.saturating_sub(plan.ids.len());
-        has_more.then(|| plan.ids.clone())
+        let has_more = left > 0 && walk.next(&mut batch);
+        left = left.saturating_sub(batch.ids.len());
+        has_more.then(|| batch.ids.clone())
     });
     units_wanted(units, batches.take(BATCHES_SEEN))
 }

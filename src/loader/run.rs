@@ -1,19 +1,19 @@
 //! The reactor's thread: opens the engine, turns the reactor until the end, and looks for a better way between epochs.
 
 use super::book::Book;
-use super::limits::UnitMemory;
+use super::limits::{ALIGNMENT_MAX, Limits, UnitMemory};
 use super::{Delivered, DeviceLoader, Loader};
 use crate::batch::Batch;
 use crate::collate::Collation;
 use crate::config::{Cause, Config, DeviceRoute, Fallback, Route};
 use crate::dataset::Dataset;
-use crate::device::{self, BatchBytes, Feeder, Loading, PinnedMemory};
+use crate::device::{self, Feeder, Loading, PinnedMemory};
 use crate::engine::{self, Engine, Opened};
-use crate::plan::{Layout, Planner};
+use crate::plan::Layout;
 use crate::pool::Pool;
 use crate::queue::{Bell, Receiver, Sender, bounded};
-use crate::reactor::{Decoder, Early, EarlyBlock, Failures, Reactor, Rules, Turn};
-use crate::sampler::{Cursor, EpochDigest, Sampler, Strided, Windows};
+use crate::reactor::{self, Decoder, Early, EarlyBlock, Failures, Reactor, Rules, Turn};
+use crate::sampler::{EpochDigest, Order};
 use crate::stage::Stage;
 use crate::stats::{Doing, Role, Stats};
 use crate::{Error, Result};
@@ -24,39 +24,9 @@ use std::thread::JoinHandle;
 use uringload_sys::Arena;
 use uringload_sys::cuda::{Context, Pinned};
 
-/// The largest alignment that a device asks for; where one asks for more, `build` has promised too little memory.
-pub(super) const ALIGNMENT_MAX: u64 = 4096;
-
-/// What was checked once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Bytes of the pool.
-    pub(super) pool_bytes: usize,
-    /// Bytes of these that are kept aside for samples that stand in for others.
-    pub(super) reserve_bytes: usize,
-    /// Batches that may be ready.
-    pub(super) queue_capacity: usize,
-    /// Where samples are cut from units: what those take beside the pool.
-    pub(super) units: Option<UnitMemory>,
-    /// The largest batch.
-    pub(super) batch: BatchBytes,
-}
-
-impl Limits {
-    /// Bytes of memory for samples, all together.
-    fn bytes(&self) -> u64 {
-        let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
-        (self.pool_bytes + units) as u64
-    }
-}
-
 /// Everything that the reactor's thread needs to know.
 pub(super) struct Job {
-    pub(super) dataset: Arc<dyn Dataset>,
-    pub(super) sampler: Arc<dyn Sampler>,
-    pub(super) strided: Strided,
-    pub(super) windows: Option<Windows>,
-    pub(super) start: Cursor,
+    pub(super) order: Order,
     pub(super) config: Config,
     pub(super) collation: Arc<Collation>,
     pub(super) limits: Limits,
@@ -90,8 +60,8 @@ struct Started {
 type Told = Result<Started>;
 
 /// Starts the thread and waits until its engine is open. `fallbacks` were taken before.
-pub(super) fn start(job: Job, batches_left: Option<u64>, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
-    let making = Making::new(&job, batches_left);
+pub(super) fn start(job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
+    let making = Making::new(&job);
     let context = job.context.clone();
     let Reading { batches, thread, ended_well, told } = read(job, None)?;
     let book = making.book();
@@ -108,8 +78,8 @@ pub(super) fn start(job: Job, batches_left: Option<u64>, mut fallbacks: Vec<Fall
 }
 
 /// As `start`, with a thread behind it that passes batches on to devices.
-pub(super) fn start_on_devices(job: Job, batches_left: Option<u64>, feeding: Feeding) -> Result<DeviceLoader> {
-    let making = Making::new(&job, batches_left);
+pub(super) fn start_on_devices(job: Job, feeding: Feeding) -> Result<DeviceLoader> {
+    let making = Making::new(&job);
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
     // Where batches stay on the host, or were read straight to the device, nobody wants blocks early.
@@ -139,28 +109,18 @@ pub(super) fn start_on_devices(job: Job, batches_left: Option<u64>, feeding: Fee
 
 /// What a loader is made of, beside its threads.
 struct Making {
-    dataset: Arc<dyn Dataset>,
-    sampler: Arc<dyn Sampler>,
-    strided: Strided,
-    start: Cursor,
-    config: Config,
+    order: Order,
     digest: EpochDigest,
     stats: Arc<Stats>,
-    batches_left: Option<u64>,
     memory_limit: u64,
 }
 
 impl Making {
-    fn new(job: &Job, batches_left: Option<u64>) -> Making {
+    fn new(job: &Job) -> Making {
         Making {
-            dataset: Arc::clone(&job.dataset),
-            sampler: Arc::clone(&job.sampler),
-            strided: job.strided,
-            start: job.start,
-            config: job.config.clone(),
+            order: job.order.clone(),
             digest: job.digest,
             stats: Arc::clone(&job.stats),
-            batches_left,
             memory_limit: job.limits.bytes(),
         }
     }
@@ -168,8 +128,7 @@ impl Making {
     /// A large dataset's fingerprint takes a while, which the reactor's thread uses to open its engine and start to
     /// read.
     fn book(&self) -> Book {
-        let (dataset, sampler) = (Arc::clone(&self.dataset), Arc::clone(&self.sampler));
-        Book::new(dataset, sampler, self.strided, self.start, self.config.clone(), self.digest)
+        Book::new(self.order.clone(), self.digest)
     }
 
     fn loader<T: Delivered>(
@@ -188,7 +147,7 @@ impl Making {
             clock: self.stats.clock(Role::Consumer, Doing::Step),
             stats: self.stats,
             book,
-            batches_left: self.batches_left,
+            remaining: self.order.remaining(),
             memory_limit: self.memory_limit,
             finished: false,
             on_failed: None,
@@ -215,7 +174,7 @@ fn read(job: Job, early: Option<Sender<EarlyBlock>>) -> Result<Reading> {
     let (tell, told) = mpsc::channel();
     let ended = Arc::clone(&ended_well);
     let thread = std::thread::Builder::new()
-        .name("uringload-reactor".into())
+        .name(reactor::THREAD.into())
         .spawn(move || run(job, sender, early, &bell, &tell, &ended))
         .map_err(|source| Error::io("cannot start the reactor's thread", source))?;
     Ok(Reading { batches, thread, ended_well, told })
@@ -224,7 +183,7 @@ fn read(job: Job, early: Option<Sender<EarlyBlock>>) -> Result<Reading> {
 fn wait(told: &mpsc::Receiver<Told>) -> Told {
     match told.recv() {
         Ok(started) => started,
-        Err(mpsc::RecvError) => Err(super::internal()),
+        Err(mpsc::RecvError) => Err(reactor::thread_ended(reactor::THREAD)),
     }
 }
 
@@ -291,18 +250,15 @@ impl Running {
         early: Option<Sender<EarlyBlock>>,
         bell: &Arc<Bell>,
     ) -> Result<(Running, Option<Pinned>)> {
-        let Job { dataset, sampler, strided, windows, start, config, collation, limits, stats, failures, .. } = job;
+        let Job { order, config, collation, limits, stats, failures, .. } = job;
+        let dataset = Arc::clone(order.dataset());
         let is_straight = job.gds.is_some();
         let Opened { engine, mut route } = match &job.gds {
             Some(gds) => gds.straight.open(&config, &stats)?,
             None => engine::open(&config, &dataset, &stats)?,
         };
-        let last_epoch = config.epochs.map(|epochs| start.epoch.saturating_add(epochs));
-        let layout = Layout::new(&route, &config);
-        let planner = Planner::new(Arc::clone(&dataset), sampler, strided, start, last_epoch, layout)
-            .with_windows(windows)
-            .with_collation(collation)
-            .with_units(limits.units.map(|units| units.limits));
+        let units = limits.units.map(|units| units.limits);
+        let planner = order.planner(Layout::new(&route, &config)).with_collation(collation).with_units(units);
         let longest = (dataset.largest(1) + 2 * ALIGNMENT_MAX) as usize;
         let longest = longest.max(limits.units.map_or(0, |units| units.stored_bytes));
         let mut pool = match job.gds {

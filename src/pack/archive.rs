@@ -197,7 +197,7 @@ pub(super) fn failed(path: &Path, source: io::Error) -> Error {
         }
         io::ErrorKind::FileTooLarge => "ask for smaller shards, or raise the limit (ulimit -f)",
         io::ErrorKind::PermissionDenied => "name a folder that this process may write to",
-        _ => "run it again when that is mended: shards that are whole are kept",
+        _ => "mend that and run it again: shards that are whole are kept",
     };
-    Error::io("cannot write", source).with_file(path).with_remedy(remedy)
+    Error::io("cannot write", source).with_path(path).with_remedy(remedy)
 }

@@ -57,7 +57,7 @@ impl Manifest {
 
     /// What the folder's manifest says; `None` where there is none.
     fn read(path: &Path) -> Result<Option<Manifest>> {
-        let failed = |source| Error::io("cannot read", source).with_file(path);
+        let failed = |source| Error::io("cannot read", source).with_path(path);
         let text = match fs::metadata(path) {
             Ok(metadata) if metadata.len() <= BYTES_MAX => fs::read(path).map_err(failed)?,
             Ok(_) => Vec::new(),
@@ -65,8 +65,8 @@ impl Manifest {
             Err(error) => return Err(failed(error)),
         };
         serde_json::from_slice(&text).map(Some).map_err(|source| {
-            Error::new(ErrorKind::Corrupt, "no manifest of a pack that is known here:")
-                .with_file(path)
+            Error::new(ErrorKind::Corrupt, "this is no manifest of a pack")
+                .with_path(path)
                 .with_source(source)
                 .with_remedy("name another folder, or empty this one")
         })
@@ -166,9 +166,9 @@ impl Destination {
         let found = Manifest::read(&path)?;
         let differences = found.map_or(vec!["source"], |found| wanted.differences(&found));
         if !differences.is_empty() {
-            let doing = format!("another {} than that of the shards in", differences.join(", "));
+            let what = format!("the shards in the folder were made with other settings: {}", differences.join(", "));
             let remedy = "name another folder, or replace them (overwrite, --overwrite)";
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_file(place).with_remedy(remedy));
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(place).with_remedy(remedy));
         }
         remove_temporaries(place, &pack.options.prefix, part)?;
         Ok(Destination { _folder: folder })
@@ -200,12 +200,12 @@ fn prepare_alone(pack: &Pack, wanted: &Manifest) -> Result<Option<Manifest>> {
 }
 
 fn busy(place: &Path) -> Error {
-    let error = Error::new(ErrorKind::InvalidArgument, "another pack is writing to").with_file(place);
+    let error = Error::new(ErrorKind::InvalidArgument, "another pack is writing to the folder").with_path(place);
     error.with_remedy("wait for it, or name another folder")
 }
 
 fn occupied(place: &Path) -> Error {
-    let error = Error::new(ErrorKind::InvalidArgument, "there are files that no pack has made, in").with_file(place);
+    let error = Error::new(ErrorKind::InvalidArgument, "the folder has files that no pack has made").with_path(place);
     error.with_remedy("name a folder that is empty or new")
 }
 
@@ -268,7 +268,7 @@ fn number(name: &str, prefix: &str) -> Option<u64> {
 }
 
 fn names_in(place: &Path) -> Result<impl Iterator<Item = PathBuf>> {
-    let failed = |source| Error::io("cannot list", source).with_file(place);
+    let failed = |source| Error::io("cannot list the folder", source).with_path(place);
     let entries: io::Result<Vec<PathBuf>> =
         fs::read_dir(place).map_err(failed)?.map(|entry| Ok(entry?.file_name().into())).collect();
     Ok(entries.map_err(failed)?.into_iter())
@@ -276,7 +276,7 @@ fn names_in(place: &Path) -> Result<impl Iterator<Item = PathBuf>> {
 
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("cannot delete", error).with_file(path)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("cannot delete", error).with_path(path)),
         _ => Ok(()),
     }
 }

@@ -83,10 +83,10 @@ impl Names {
                 _ => Column::new(field, is_files),
             };
             if let Some(other) = fields.insert(column.field.clone(), &field.name) {
-                let doing =
+                let what =
                     format!("the columns {other:?} and {:?} would both be the field {:?}", field.name, column.field);
                 let remedy = "choose columns that differ in more than upper case and special characters";
-                return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
+                return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
             }
             columns.push(column);
         }
@@ -170,9 +170,9 @@ impl Names {
         members.sort_by(|a, b| (&a.field, a.is_label).cmp(&(&b.field, b.is_label)));
         // A label that lies beside its image in a file is what somebody said; the folder's name stays in the key.
         members.dedup_by(|later, first| later.is_label && later.field == first.field);
-        let refused = |doing: String, id: SampleId| {
-            Err(Error::new(ErrorKind::InvalidArgument, doing)
-                .with_file(self.path(id))
+        let refused = |what: String, id: SampleId| {
+            Err(Error::new(ErrorKind::InvalidArgument, what)
+                .with_path(self.path(id))
                 .with_remedy("rename it, or have samples called by number (--keys numbers)"))
         };
         for member in members.iter() {
@@ -181,14 +181,14 @@ impl Names {
             let is_read =
                 matches!(split_name(&member.name), Ok((found, field)) if found == key && lower(field) == member.field);
             if !is_safe || !is_read || key.is_empty() || key.len() > KEY_BYTES_MAX {
-                let doing = format!("sample {} would be a member {name:?}, which no reader takes for it:", member.id);
-                return refused(doing, SampleId(member.id));
+                let what = format!("sample {} would be the member {name:?}, which readers take for another", member.id);
+                return refused(what, SampleId(member.id));
             }
         }
         if let Some(pair) = members.windows(2).find(|pair| pair[0].field == pair[1].field) {
             let [first, second] = [&pair[0], &pair[1]].map(|member| String::from_utf8_lossy(&member.name));
-            let doing = format!("{first:?} and {second:?} would be one field of one sample:");
-            return refused(doing, SampleId(pair[1].id));
+            let what = format!("{first:?} and {second:?} would be one field of one sample");
+            return refused(what, SampleId(pair[1].id));
         }
         Ok(())
     }

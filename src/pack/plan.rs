@@ -105,11 +105,11 @@ impl Shard {
         if self.fields.len() <= COLUMNS_MAX {
             return Ok(());
         }
-        let doing = format!(
+        let what = format!(
             "a shard would have more than {COLUMNS_MAX} different fields (what is behind the first dot of a name)"
         );
         let remedy = "rename files whose names have dots within, or have samples called by number (--keys numbers)";
-        Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy))
+        Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy))
     }
 }
 
@@ -135,7 +135,7 @@ fn estimated(dataset: &dyn Dataset, id: SampleId, members: usize, spans: &mut Ve
 
 fn twice(key: &[u8], id: u64, shard: usize) -> Error {
     let key = String::from_utf8_lossy(key);
-    let doing = format!("the key {key:?} comes twice in shard {shard}, the second time with sample {id}");
-    Error::new(ErrorKind::InvalidArgument, doing)
+    let what = format!("sample {id} has the key {key:?}, which shard {shard} has already");
+    Error::new(ErrorKind::InvalidArgument, what)
         .with_remedy("rename it, or have samples called by number (--keys numbers)")
 }

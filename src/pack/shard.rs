@@ -5,7 +5,7 @@ use super::layout::{Member, arrange};
 use super::names::Filling;
 use super::{Job, Pack};
 use crate::batch::{Batch, Data};
-use crate::dataset::{SampleId, Subset};
+use crate::dataset::{SampleId, View};
 use crate::loader::Loader;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub(super) struct Written {
 /// Why a sample cannot be had, unless samples may be left out; why the archive cannot be written.
 pub(super) fn write(pack: &Pack, job: &Job<'_>, range: Range<u64>, path: PathBuf) -> Result<Option<Written>> {
     let archive = Archive::create(path)?;
-    let dataset = Arc::new(Subset::range(Arc::clone(&pack.dataset), range.clone())?);
+    let dataset = Arc::new(View::range(Arc::clone(&pack.dataset), range.clone())?);
     let mut loader = Loader::builder(dataset).config(pack.config.clone()).build()?;
     let mut writer = Writer { pack, job, range, archive, open: Open::default(), written: Written::default() };
     for batch in &mut loader {
@@ -149,6 +149,6 @@ fn lost(id: SampleId) -> Error {
 }
 
 fn without_fields(id: SampleId) -> Error {
-    let doing = format!("sample {} has none of the fields that are wanted", id.0);
-    Error::new(ErrorKind::Corrupt, doing).with_remedy("ask for more fields, or leave such samples out (skip)")
+    let what = format!("sample {} has none of the chosen fields", id.0);
+    Error::new(ErrorKind::Corrupt, what).with_remedy("choose more fields, or leave such samples out (skip)")
 }

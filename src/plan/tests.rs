@@ -5,9 +5,9 @@ mod pieces;
 mod units;
 
 use super::*;
-use crate::config::Collate;
-use crate::dataset::{DType, Field, FileTable, RecordOptions, Records, Sample, Schema, Shape, Value};
-use crate::sampler::{Sequential, Shuffled};
+use crate::config::{Collate, Config};
+use crate::dataset::{DType, Field, FileTable, Index, RecordOptions, Records, Sample, Schema, Shape, Value};
+use crate::sampler::{Cursor, Sampler, Sequential, Shuffled};
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -16,8 +16,7 @@ const MIB: u64 = 1 << 20;
 
 /// Samples of any spans at all.
 struct Spans {
-    files: FileTable,
-    schema: Schema,
+    index: Index,
     samples: Vec<Vec<Span>>,
 }
 
@@ -28,23 +27,18 @@ impl Spans {
         let count = samples.iter().flatten().map(|span| span.file.0 + 1).max().unwrap_or(0);
         (0..count).for_each(|_| assert!(files.push(b"x", u64::MAX / 2).is_some()));
         let field = Field { name: "data".into(), dtype: DType::U8, shape: Shape::Ragged };
-        Arc::new(Spans { files, schema: Schema { fields: vec![field] }, samples })
+        let mut index = Index::new("spans", files, Schema { fields: vec![field] }, samples.len() as u64);
+        index.bytes = samples.iter().flatten().map(|span| span.len).sum();
+        index.plain_field = Some(0);
+        Arc::new(Spans { index, samples })
     }
 }
 
 impl Dataset for Spans {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
-    fn format(&self) -> &'static str {
-        "spans"
-    }
-    fn len(&self) -> u64 {
-        self.samples.len() as u64
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
+
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         out.extend(&self.samples[id.0 as usize]);
     }
@@ -53,26 +47,19 @@ impl Dataset for Spans {
         Ok(())
     }
     fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn bytes(&self) -> u64 {
-        self.samples.iter().flatten().map(|span| span.len).sum()
-    }
     fn largest(&self, _count: u64) -> u64 {
         self.bytes()
     }
     fn fingerprint(&self) -> u64 {
         0
     }
-    fn plain_field(&self) -> Option<usize> {
-        Some(0)
-    }
 }
 
 fn planner(dataset: Arc<dyn Dataset>, batch_size: u64, layout: Layout, collate: Collate) -> Planner {
     let sampler = Arc::new(Sequential::new(dataset.len()));
-    let strided = Strided::new(0, 1, batch_size, false).unwrap();
-    let config = Config { collate, ..Config::default() };
+    let config = Config { collate, batch_size, ..Config::default() };
     let collation = Arc::new(Collation::new(&config, &*dataset).unwrap());
-    Planner::new(dataset, sampler, strided, Cursor::default(), Some(1), layout).with_collation(collation)
+    Order::new(&config, dataset, sampler).unwrap().planner(layout).with_collation(collation)
 }
 
 /// How values that are to lie end to end are asked for.
@@ -291,7 +278,7 @@ fn sequential_records_are_one_extent() {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     files.push(b"x", 10 + 1000 * 100).unwrap();
-    let options = RecordOptions { record_bytes: 100, header_bytes: 10, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(100).header_bytes(10);
     let records: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).unwrap());
     for alignment in [1, 512] {
         let layout = layout(alignment, 0);
@@ -361,21 +348,18 @@ fn dense_records_of_aligned_length_lie_end_to_end() {
 #[test]
 fn plans_follow_each_other_to_the_last_epoch() {
     let dataset: Arc<dyn Dataset> = Spans::new((0..10).map(|n| vec![span(0, n * 100, 100)]).collect());
-    let sampler = Arc::new(Shuffled::new(10, 7));
-    let strided = Strided::new(0, 1, 4, true).unwrap();
-    let new = |start| {
-        let (dataset, sampler) = (Arc::clone(&dataset), Arc::clone(&sampler));
-        Planner::new(dataset, sampler, strided, start, Some(2), layout(512, 0))
-    };
+    let config = Config { batch_size: 4, drop_last: true, epochs: Some(2), ..Config::default() };
+    let order = Order::new(&config, dataset, Arc::new(Shuffled::new(10, 7))).unwrap();
+    let new = |start| order.at(start).planner(layout(512, 0));
     let mut planner = new(Cursor::default());
     let (mut plan, mut plans) = (BatchPlan::default(), Vec::new());
     while let Some(epoch) = planner.epoch() {
         assert!(planner.next(&mut plan));
-        assert_eq!(plan.cursor.epoch, epoch);
+        assert_eq!(plan.batch.cursor.epoch, epoch);
         check_slices(&plan);
-        plans.push((plan.cursor, plan.next, plan.ids.clone()));
+        plans.push((plan.batch.cursor, plan.batch.next, plan.batch.ids.clone()));
     }
-    assert!(!planner.next(&mut plan) && plan.ids.is_empty());
+    assert!(!planner.next(&mut plan) && plan.batch.ids.is_empty());
     let at = |epoch, position| Cursor::new(epoch, position);
     let cursors: Vec<_> = plans.iter().map(|(cursor, next, _)| (*cursor, *next)).collect();
     let wanted = [(at(0, 0), at(0, 4)), (at(0, 4), at(1, 0)), (at(1, 0), at(1, 4)), (at(1, 4), at(2, 0))];
@@ -384,7 +368,7 @@ fn plans_follow_each_other_to_the_last_epoch() {
         let mut resumed = new(start);
         for wanted in &plans[index..] {
             assert!(resumed.next(&mut plan));
-            assert_eq!(&(plan.cursor, plan.next, plan.ids.clone()), wanted);
+            assert_eq!(&(plan.batch.cursor, plan.batch.next, plan.batch.ids.clone()), wanted);
         }
         assert!(!resumed.next(&mut plan));
     }
@@ -392,7 +376,7 @@ fn plans_follow_each_other_to_the_last_epoch() {
     let mut resumed = new(at(0, 7));
     assert_eq!(resumed.epoch(), Some(1));
     assert!(resumed.next(&mut plan));
-    assert_eq!(plan.cursor, at(1, 0));
+    assert_eq!(plan.batch.cursor, at(1, 0));
 }
 
 #[test]

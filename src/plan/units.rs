@@ -68,9 +68,9 @@ impl Kept {
     /// Tells the batch `plan` which loads its samples are cut from, and queues those that are missing.
     pub(super) fn find(&mut self, dataset: &dyn Dataset, units: &dyn Units, plan: &mut BatchPlan) {
         let begin = self.clock;
-        for index in 0..plan.ids.len() {
+        for index in 0..plan.batch.ids.len() {
             self.of.clear();
-            units.of(plan.ids[index], &mut self.of);
+            units.of(plan.batch.ids[index], &mut self.of);
             for place in 0..self.of.len() {
                 let place = self.touch(self.of[place], units, begin, &mut plan.uses);
                 plan.units.push(place);
@@ -138,8 +138,8 @@ fn too_many(dataset: &dyn Dataset, units: &dyn Units, wanted: usize, most: usize
     Error::new(
         ErrorKind::MemoryLimit,
         format!(
-            "the samples of a batch are cut from {wanted} units of up to {mebibytes} MiB of the {} dataset, and there \
-             is memory for {most}",
+            "the samples of a batch lie in {wanted} units of up to {mebibytes} MiB of the {} dataset, and there is \
+             memory for {most}",
             dataset.format()
         ),
     )

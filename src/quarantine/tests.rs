@@ -25,7 +25,7 @@ fn line(dataset: &dyn Dataset, id: u64) -> String {
 }
 
 fn failed(id: u64) -> FailedSample {
-    let error = Error::new(ErrorKind::Truncated, "cut").with_file(format!("/data/file_{id}")).with_offset(50);
+    let error = Error::new(ErrorKind::Truncated, "cut").with_path(format!("/data/file_{id}")).with_offset(50);
     FailedSample { id: SampleId(id), position: 3, error, replaced_by: None }
 }
 
@@ -51,12 +51,12 @@ fn what_is_wrong_with_a_line_is_said_with_its_number() {
         (b"three\n", ErrorKind::Corrupt, "line 2 names no sample"),
         (b"\xff\n", ErrorKind::Corrupt, "line 2 names no sample"),
         (cut, ErrorKind::Corrupt, "line 2, the last, was cut off"),
-        (b"10\n", ErrorKind::InvalidArgument, "line 2 names sample 10 of a dataset of 10 samples"),
+        (b"10\n", ErrorKind::InvalidArgument, "line 2 names sample 10, and the dataset has 10 samples"),
     ];
     for (bad, kind, words) in cases {
         let error = read_text(&[good.as_bytes(), bad].concat()).unwrap_err();
         assert_eq!((error.kind(), error.offset()), (kind, Some(at)), "{error}");
-        assert!(error.to_string().contains(words) && error.file().is_some() && error.remedy().is_some(), "{error}");
+        assert!(error.to_string().contains(words) && error.path().is_some() && error.remedy().is_some(), "{error}");
     }
     let error = read(Path::new("/nowhere/list"), &own).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);

@@ -106,8 +106,8 @@ fn run(lanes: &mut [Lane], from: &[Bytes], limit: Duration) -> Result<RawRate> {
             return Ok(RawRate { bytes, elapsed: start.elapsed() });
         }
         if elapsed > limit + PATIENCE {
-            let doing = format!("a copy to the device was not done after {PATIENCE:?}");
-            return Err(Error::new(ErrorKind::Timeout, doing).with_remedy("see nvidia-smi and the kernel's log"));
+            let what = format!("a copy to the device was not done after {PATIENCE:?}");
+            return Err(Error::new(ErrorKind::Timeout, what).with_remedy("see nvidia-smi and the kernel's log"));
         }
         std::thread::sleep(WAIT);
     }

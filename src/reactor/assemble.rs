@@ -4,9 +4,9 @@ use super::pending::bytes_of;
 use crate::batch::{Batch, Deferred, FailedSample, Samples, index_column, key_column};
 use crate::collate::Collation;
 use crate::dataset::{Dataset, Field, Sample, SampleId, Schema, Shape, Value};
-use crate::plan::{BatchPlan, Piece};
+use crate::plan::BatchPlan;
 use crate::pool::Pool;
-use crate::sampler::Digest;
+use crate::sampler::{Digest, Piece};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use uringload_sys::Part;
@@ -48,7 +48,7 @@ impl Parsed {
     ) {
         self.clear();
         self.width = dataset.schema().fields.len();
-        for index in 0..plan.ids.len() {
+        for index in 0..plan.batch.ids.len() {
             let error = match failed.get_mut(index).and_then(Option::take) {
                 Some(error) => Some(error),
                 None => self.parse_one(dataset, collation, plan, (blocks, units), index),
@@ -82,12 +82,12 @@ impl Parsed {
             }
         }
         self.sample.values.clear();
-        let id = plan.ids[index];
+        let id = plan.batch.ids[index];
         if let Err(error) = dataset.parse(id, &self.raw, &mut self.sample) {
             return Some(error);
         }
         // Under packing the value of one field is a part of the sample's.
-        let piece = plan.pieces.get(index).and_then(|&piece| Some((collation.packed_field()?, piece)));
+        let piece = plan.batch.pieces.get(index).and_then(|&piece| Some((collation.packed_field()?, piece)));
         let is_whole = |field: usize| piece.is_none_or(|(packed, _)| packed != field);
         let sized = |(index, (field, value)): (usize, (&Field, &Value))| !is_whole(index) || has_size(value, field);
         let schema = dataset.schema();
@@ -202,20 +202,20 @@ impl Parsed {
         target: Option<Part>,
         pool: &Pool,
     ) -> (Batch, u64) {
-        let samples = plan.ids.len();
+        let samples = plan.batch.ids.len();
         let mut ids = Vec::with_capacity(samples);
         let mut padding = Vec::new();
-        let padded = plan.positions.iter().any(|position| position.padding);
+        let padded = plan.batch.positions.iter().any(|position| position.padding);
         let (mut digest, mut lost) = (Digest::default(), Digest::default());
         let mut failed = Vec::with_capacity(self.failed.len());
         let mut errors = self.failed.drain(..).peekable();
         self.good.clear();
-        for (index, &id) in plan.ids.iter().enumerate() {
-            let position = plan.positions[index];
+        for (index, &id) in plan.batch.ids.iter().enumerate() {
+            let position = plan.batch.positions[index];
             let missing = errors.next_if(|missing| missing.index == index);
             if !position.padding {
                 let digest = if missing.is_some() { &mut lost } else { &mut digest };
-                digest.add(position.position, id, plan.start_of(index));
+                digest.add(position.position, id, plan.batch.start_of(index));
             }
             let replaced_by = missing.as_ref().and_then(|missing| missing.replaced_by);
             let is_there = missing.is_none() || replaced_by.is_some();
@@ -229,7 +229,7 @@ impl Parsed {
                 padding.push(position.padding);
             }
         }
-        let (good, row_ends) = (&self.good, &plan.row_ends);
+        let (good, row_ends) = (&self.good, &plan.batch.row_ends);
         let samples = Samples { schema: dataset.schema(), values: &mut self.values, good, row_ends, blocks };
         let (mut columns, deferred, truncated) = if collation.is_deferred() {
             let (columns, pieces, truncated) = samples.into_pieces(collation);
@@ -247,7 +247,7 @@ impl Parsed {
             columns.push(index_column(&ids));
         }
         let padding = padded.then_some(padding);
-        let (cursor, next) = (plan.cursor, plan.next);
+        let (cursor, next) = (plan.batch.cursor, plan.batch.next);
         let batch = Batch { cursor, next, ids, padding, columns, failed, digest, lost, deferred };
         (batch, truncated)
     }
@@ -283,8 +283,8 @@ fn cut_out(value: &mut Value, schema: &Schema, field: usize, piece: Piece, is_pl
 impl Missing {
     fn of(&self, plan: &BatchPlan) -> FailedSample {
         FailedSample {
-            id: plan.ids[self.index],
-            position: plan.positions[self.index].position,
+            id: plan.batch.ids[self.index],
+            position: plan.batch.positions[self.index].position,
             error: self.error.clone(),
             replaced_by: self.replaced_by,
         }
@@ -306,7 +306,7 @@ pub(super) fn compact(plan: &mut BatchPlan, parts: &mut [Part], failed: &[Option
         return;
     }
     let mut at = 0;
-    for index in (0..plan.ids.len()).filter(|&index| is_good(index)) {
+    for index in (0..plan.batch.ids.len()).filter(|&index| is_good(index)) {
         for slice in plan.slice_range(index) {
             let slice = &mut plan.slices[slice];
             let (start, len) = (slice.at as usize, slice.span.len as usize);
@@ -324,7 +324,7 @@ const ELEMENT_BYTES_MAX: u64 = 8;
 
 fn lie_end_to_end(plan: &BatchPlan, is_good: impl Fn(usize) -> bool) -> bool {
     let mut end = None;
-    for index in (0..plan.ids.len()).filter(|&index| is_good(index)) {
+    for index in (0..plan.batch.ids.len()).filter(|&index| is_good(index)) {
         for slice in plan.slices_of(index).iter().filter(|slice| slice.span.len > 0) {
             let follows = match end {
                 Some(end) => slice.at == end,

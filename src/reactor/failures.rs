@@ -4,16 +4,18 @@ use crate::batch::FailedSample;
 use crate::config::MaxFailures;
 use crate::dataset::Dataset;
 use crate::quarantine::Quarantine;
-use crate::sampler::{Sampler, Strided};
+use crate::sampler::Order;
 use crate::{Error, ErrorKind, Result};
-use std::sync::Arc;
+use std::borrow::Cow;
+
+/// What to do about too many failures.
+const REMEDY: &str = "check the storage, leave these samples out, or allow more";
 
 /// The books of the samples that could not be had.
 pub struct Failures {
     limit: Option<MaxFailures>,
     quarantine: Option<Quarantine>,
-    sampler: Arc<dyn Sampler>,
-    strided: Strided,
+    order: Order,
     /// Failures so far.
     total: u64,
     /// Those of them in `epoch`.
@@ -22,18 +24,13 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// At most `limit` failures, of the samples that `strided` gives this rank of the epochs of `sampler`; each written
-    /// to `quarantine`.
-    pub fn new(
-        limit: Option<MaxFailures>,
-        quarantine: Option<Quarantine>,
-        sampler: Arc<dyn Sampler>,
-        strided: Strided,
-    ) -> Failures {
-        Failures { limit, quarantine, sampler, strided, total: 0, in_epoch: 0, epoch: 0 }
+    /// Allows `limit` failures among the samples of `order`, and writes each to `quarantine`.
+    pub fn new(limit: Option<MaxFailures>, quarantine: Option<Quarantine>, order: Order) -> Failures {
+        Failures { limit, quarantine, order, total: 0, in_epoch: 0, epoch: 0 }
     }
 
     /// Samples that could not be had so far.
+    #[cfg(test)]
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -67,15 +64,15 @@ impl Failures {
         match self.limit? {
             MaxFailures::Count(limit) => {
                 let total = self.total;
-                (total > limit).then(|| format!("{total} samples failed, max_failures allows {limit}"))
+                (total > limit).then(|| format!("{total} samples failed, and max_failures allows {limit}"))
             }
             MaxFailures::Fraction(limit) => {
-                let samples = self.strided.share(self.sampler.len_of(self.epoch));
+                let samples = self.order.share(self.epoch);
                 let (failed, epoch) = (self.in_epoch, self.epoch);
                 (failed as f64 > limit * samples as f64).then(|| {
                     format!(
-                        "{failed} of the {samples} samples of this rank failed in epoch {epoch}, max_failures allows a \
-                         share of {limit}"
+                        "{failed} of the {samples} samples of this rank failed in epoch {epoch}, and max_failures \
+                         allows a share of {limit}"
                     )
                 })
             }
@@ -83,21 +80,16 @@ impl Failures {
     }
 
     fn too_many(&self, last: &FailedSample, exceeded: &str, unwritten: Option<Error>) -> Error {
-        let list = match (&self.quarantine, unwritten) {
+        let list = match (&self.quarantine, &unwritten) {
             (Some(quarantine), None) => format!("; they are listed in {:?}", quarantine.path()),
-            (_, Some(error)) => format!("; {error}"),
+            (_, Some(error)) => format!("; {}", error.headline()),
             (None, None) => String::new(),
         };
-        let doing = format!("{exceeded}{list}; the last one was sample {} of", last.id.0);
-        let mut error = Error::new(ErrorKind::TooManyFailures, doing);
-        if let Some(file) = last.error.file() {
-            error = error.with_file(file);
-        }
-        if let Some(offset) = last.error.offset() {
-            error = error.with_offset(offset);
-        }
-        error
-            .with_source(last.error.clone())
-            .with_remedy("look after the storage, leave these samples out, or allow more")
+        let what = format!("{exceeded}{list}; the last was sample {}", last.id.0);
+        let remedy = match unwritten.as_ref().and_then(Error::remedy) {
+            None => REMEDY.into(),
+            Some(of_list) => Cow::from(format!("{REMEDY}; {of_list}")),
+        };
+        Error::new(ErrorKind::TooManyFailures, what).with_source(last.error.clone()).with_remedy(remedy)
     }
 }

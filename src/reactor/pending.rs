@@ -307,7 +307,7 @@ impl Pending {
                     return Verdict::Again(again(done.part, progress.base));
                 }
                 let at = planned.offset + progress.base;
-                let error = Error::io("cannot read", source).with_file(files.path(planned.file)).with_offset(at);
+                let error = Error::io("cannot read", source).with_path(files.path(planned.file)).with_offset(at);
                 self.fail(index, done.part, at, error)
             }
         }
@@ -450,7 +450,7 @@ impl Pending {
 
     /// Whether another sample can stand in for one of this batch: where rows are packed it would be of another length.
     pub(super) fn is_replaceable(&self) -> bool {
-        self.plan.pieces.is_empty() && self.plan.row_ends.is_empty()
+        self.plan.batch.pieces.is_empty() && self.plan.batch.row_ends.is_empty()
     }
 
     /// Index of the first sample that is missing and has no other in its place.
@@ -460,7 +460,7 @@ impl Pending {
 
     /// The missing sample at `index`, and why it is missing.
     pub(super) fn missing_at(&self, index: usize) -> (SampleId, Option<Error>) {
-        (self.plan.ids[index], self.parsed.error_at(index))
+        (self.plan.batch.ids[index], self.parsed.error_at(index))
     }
 
     /// Puts the values of the sample `by` in the place of the missing one at `index`.
@@ -483,7 +483,7 @@ impl Pending {
 
     /// The epoch of the batch.
     pub(super) fn epoch(&self) -> u64 {
-        self.plan.cursor.epoch
+        self.plan.batch.cursor.epoch
     }
 
     /// The samples that could not be had.
@@ -508,7 +508,7 @@ impl Pending {
         let (failed, replaced) = (self.parsed.failed() as u64, self.parsed.replaced() as u64);
         if let Some(error) = self.plan.refused.take() {
             self.parsed.clear();
-            stats.count.samples_failed.add(self.plan.ids.len() as u64);
+            stats.count.samples_failed.add(self.plan.batch.ids.len() as u64);
             let _ = self.target.take().map(|part| pool.lease(part));
             return Err(error);
         }
@@ -538,7 +538,7 @@ impl Pending {
         parts: &[Part],
     ) -> Result<()> {
         let start = self.blocks[block].start;
-        for index in 0..self.plan.ids.len() {
+        for index in 0..self.plan.batch.ids.len() {
             if failed.get(index).is_some_and(Option::is_some) {
                 continue;
             }
@@ -575,7 +575,7 @@ impl Pending {
             };
             self.failures.iter().find(hits).map(|failure| failure.error.clone())
         };
-        (0..self.plan.ids.len()).map(|index| self.plan.slices_of(index).iter().find_map(of)).collect()
+        (0..self.plan.batch.ids.len()).map(|index| self.plan.slices_of(index).iter().find_map(of)).collect()
     }
 }
 
@@ -631,11 +631,9 @@ fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {
     let indexed = files.size(file);
     Error::new(
         ErrorKind::Truncated,
-        format!(
-            "the file ended before byte {wanted}: it had {indexed} bytes when it was indexed, and shrank since, in"
-        ),
+        format!("the file ends before byte {wanted}: it had {indexed} bytes when it was indexed, and has shrunk since"),
     )
-    .with_file(files.path(file))
+    .with_path(files.path(file))
     .with_offset(at)
     .with_remedy("restore the file, or open the dataset again")
 }
@@ -643,15 +641,18 @@ fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::{Piece, Selection};
 
     /// A sample of another length does not fit into the gap of a packed row: what is missing there is left out.
     #[test]
     fn packed_rows_get_no_replacements() {
         let mut pending = Pending::default();
         assert!(pending.is_replaceable());
-        pending.begin(BatchPlan { pieces: vec![crate::plan::Piece { start: 0, len: 3 }], ..BatchPlan::default() }, 0);
+        let begin = |pending: &mut Pending, batch| pending.begin(BatchPlan { batch, ..BatchPlan::default() }, 0);
+        let pieces = vec![Piece { start: 0, len: 3 }];
+        begin(&mut pending, Selection { pieces, ..Selection::default() });
         assert!(!pending.is_replaceable());
-        pending.begin(BatchPlan { row_ends: vec![1], ..BatchPlan::default() }, 0);
+        begin(&mut pending, Selection { row_ends: vec![1], ..Selection::default() });
         assert!(!pending.is_replaceable());
     }
 }

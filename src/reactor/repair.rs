@@ -70,13 +70,14 @@ impl Repair {
         (planner, pool): (&mut Planner, &mut Pool),
     ) -> Result<SampleId, &'static str> {
         if attempt >= ATTEMPTS {
-            return Err("as many were tried as may be");
+            return Err("as many were tried as may be tried");
         }
-        let id = replacement(seed, original, attempt, planner.dataset().len()).ok_or("the dataset has no other")?;
+        let id =
+            replacement(seed, original, attempt, planner.dataset().len()).ok_or("the dataset has no other sample")?;
         let mut plan = std::mem::take(&mut self.spare_plan);
         planner.plan_one(id, &mut plan);
         if !self.one.take_blocks(pool, &plan, Pool::take_reserved) {
-            return Err("the memory kept aside for it is held by a read that was given up");
+            return Err("a read that was given up holds the memory for it");
         }
         self.spare_plan = self.one.begin(plan, 0).unwrap_or_default();
         self.number = self.number.wrapping_add(1) & !REPAIRS;
@@ -132,18 +133,16 @@ fn irreplaceable(
     why: &str,
     last: Option<(SampleId, Error)>,
 ) -> Error {
-    let last = last.map_or(String::new(), |(id, error)| format!("; sample {} came last and failed too: {error}", id.0));
-    let doing = format!(
-        "no other sample could take the place of sample {} ({why}, {tried} failed{last}), which is in",
-        original.0
-    );
-    let Some(error) = error else { return Error::new(ErrorKind::Internal, doing) };
-    let mut irreplaceable = Error::new(error.kind(), doing);
-    if let Some(file) = error.file() {
-        irreplaceable = irreplaceable.with_file(file);
+    let tried = match &last {
+        Some((id, error)) => format!("{tried} failed, the last of them sample {} ({})", id.0, error.headline()),
+        None => format!("{tried} failed"),
+    };
+    let what = format!("no other sample could take the place of sample {}: {why}, {tried}", original.0);
+    let Some(error) = error else { return Error::new(ErrorKind::Internal, what) };
+    let remedy = error.remedy().or(last.as_ref().and_then(|(_, error)| error.remedy())).map(str::to_owned);
+    let irreplaceable = Error::new(error.kind(), what);
+    match remedy {
+        Some(remedy) if error.remedy().is_none() => irreplaceable.with_source(error).with_remedy(remedy),
+        _ => irreplaceable.with_source(error),
     }
-    if let Some(offset) = error.offset() {
-        irreplaceable = irreplaceable.with_offset(offset);
-    }
-    irreplaceable.with_source(error)
 }

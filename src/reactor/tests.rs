@@ -7,13 +7,11 @@ use super::*;
 use crate::batch::{Column, Data, FailedSample};
 use crate::collate::Collation;
 use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
-use crate::dataset::{
-    DType, FileId, FileTable, Folder, FolderOptions, Labels, RecordOptions, Records, SampleId, Shape,
-};
+use crate::dataset::{DType, FileId, FileTable, Folder, FolderOptions, RecordOptions, Records, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
 use crate::engine::sim::{Faults, Sim, byte_at};
 use crate::queue::{Missing, Receiver, bounded};
-use crate::sampler::{Cursor, Digest, Position, Sampler, Sequential, Shuffled, Strided, replacement};
+use crate::sampler::{Cursor, Digest, Order, Position, Sampler, Sequential, Shuffled, replacement};
 use bytes::Bytes;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -30,10 +28,7 @@ struct World {
     seed: u64,
     random: Xoshiro256PlusPlus,
     dataset: Arc<dyn crate::dataset::Dataset>,
-    sampler: Arc<dyn Sampler>,
-    strided: Strided,
-    start: Cursor,
-    epochs: u64,
+    order: Order,
     layout: Layout,
     /// What is asked of the columns.
     config: Config,
@@ -160,21 +155,23 @@ impl World {
             files.push(format!("f{index}").as_bytes(), size).unwrap();
         }
         let dataset: Arc<dyn crate::dataset::Dataset> = if is_records {
-            let options = RecordOptions { record_bytes, header_bytes, ..RecordOptions::default() };
+            let options = RecordOptions::new().record_bytes(record_bytes).header_bytes(header_bytes);
             Arc::new(Records::from_files(files, &options).unwrap())
         } else {
-            let options = FolderOptions { labels: Labels::None, dtype, threads: 1 };
+            let options = FolderOptions::new().labels(false).dtype(dtype).common(|common| common.threads = 1);
             Arc::new(Folder::from_files_with(files, &options).unwrap())
         };
         let len = dataset.len();
         let world_size = 1 + pick(3);
         let batch_size = 1 + pick(20);
-        let strided = Strided::new(pick(world_size), world_size, batch_size, pick(2) == 0).unwrap();
+        let (rank, drop_last) = (pick(world_size), pick(2) == 0);
         let sampler: Arc<dyn Sampler> =
             if pick(2) == 0 { Arc::new(Shuffled::new(len, seed)) } else { Arc::new(Sequential::new(len)) };
         let coalesce_gap = [0, 0, 0, 1024, 100_000][pick(5) as usize];
         let start = Cursor::new(pick(3), [0, pick(len + 1)][pick(2) as usize]);
-        let epochs = 1 + pick(2);
+        let epochs = Some(1 + pick(2));
+        let asked = Config { rank, world_size, batch_size, drop_last, start, epochs, ..Config::default() };
+        let order = Order::new(&asked, Arc::clone(&dataset), sampler).unwrap();
         let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap };
         let config = any_columns(&mut pick, dtype, is_records);
         let collation = Collation::new(&config, &*dataset).unwrap();
@@ -217,10 +214,7 @@ impl World {
             seed,
             random,
             dataset,
-            sampler,
-            strided,
-            start,
-            epochs,
+            order,
             layout,
             config,
             collation: Arc::new(if is_deferred { collation.deferred() } else { collation }),
@@ -239,18 +233,17 @@ impl World {
     /// The batches that must come.
     fn expected(&self) -> Vec<(Cursor, Vec<Wanted>)> {
         let mut expected = Vec::new();
-        let len = self.sampler.len();
-        for epoch in self.start.epoch..self.start.epoch + self.epochs {
-            let position = if epoch == self.start.epoch { self.start.position } else { 0 };
+        let (sampler, strided, from) = (self.order.sampler(), self.order.strided(), self.order.start());
+        let len = sampler.len();
+        for epoch in from.epoch..self.order.end().unwrap() {
+            let position = if epoch == from.epoch { from.position } else { 0 };
             let start = Cursor::new(epoch, position);
-            for index in 0..self.strided.batches(len - position) {
+            for index in 0..strided.batches(len - position) {
                 let mut positions = Vec::new();
-                self.strided.batch(start, len, index, &mut positions);
-                let cursor = if index == 0 { start } else { self.strided.cursor_after(start, len, index - 1) };
-                let wanted = |&position: &Position| Wanted {
-                    id: self.sampler.at(Cursor::new(epoch, position.position)),
-                    position,
-                };
+                strided.batch(start, len, index, &mut positions);
+                let cursor = if index == 0 { start } else { strided.cursor_after(start, len, index - 1) };
+                let wanted =
+                    |&position: &Position| Wanted { id: sampler.at(Cursor::new(epoch, position.position)), position };
                 expected.push((cursor, positions.iter().map(wanted).collect()));
             }
         }
@@ -265,19 +258,10 @@ impl World {
         let expected = self.expected();
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(self.queue_capacity, Arc::clone(&bell));
-        let last = Some(self.start.epoch + self.epochs);
-        let planner = Planner::new(
-            Arc::clone(&self.dataset),
-            Arc::clone(&self.sampler),
-            self.strided,
-            self.start,
-            last,
-            self.layout,
-        )
-        .with_collation(Arc::clone(&self.collation));
+        let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
         let mut pool = Pool::new(self.pool_bytes, self.dataset.largest(1) as usize, Arc::clone(&bell)).unwrap();
         pool.reserve(self.reserve_bytes);
-        let failures = Failures::new(self.max_failures, None, Arc::clone(&self.sampler), self.strided);
+        let failures = Failures::new(self.max_failures, None, self.order.clone());
         let stats = Arc::new(Stats::new());
         let (tell_early, mut early) = bounded(3, Arc::new(Bell::new()));
         let echoes = !self.dataset.parse_reads_bytes() && !self.collation.keeps_views() && !self.seed.is_multiple_of(2);
@@ -364,7 +348,7 @@ impl World {
         match error.kind() {
             ErrorKind::TooManyFailures => {
                 assert!(reactor.failures.total() > limit, "{error}");
-                assert!(error.file().is_some() && error.offset().is_some(), "{error}");
+                assert!(error.path().is_some() && error.offset().is_some(), "{error}");
             }
             ErrorKind::Timeout => assert!(reactor.timeouts.abandoned().0 > ABANDONED_MAX, "{error}"),
             _ => panic!("{error}"),
@@ -519,7 +503,7 @@ impl World {
     fn check_failed(&self, failed: &FailedSample, sim: &Sim) {
         let FailedSample { id, error, replaced_by, .. } = failed;
         assert!(self.may_fail(*id, error, sim), "a made-up error: {error}");
-        assert!(error.file().is_some() && error.offset().is_some(), "{error}");
+        assert!(error.path().is_some() && error.offset().is_some(), "{error}");
         assert_eq!(replaced_by.is_some(), self.rules.on_error == OnError::Replace);
         let Some(by) = *replaced_by else { return };
         let mut tries = (0..16).map(|attempt| replacement(self.seed, *id, attempt, self.dataset.len()).unwrap());

@@ -140,13 +140,10 @@ impl Reactor {
             return;
         }
         let age = age + self.timeouts.after.unwrap_or_default() * waits;
-        let doing = format!(
-            "gave up after {:.3} s on a read of {} bytes that was {stage}, from",
-            age.as_secs_f64(),
-            planned.len
-        );
-        let error = Error::new(ErrorKind::Timeout, doing)
-            .with_file(self.planner.dataset().files().path(planned.file))
+        let (seconds, bytes) = (age.as_secs_f64(), planned.len);
+        let what = format!("a read of {bytes} bytes was given up after {seconds:.3} s: it was {stage}");
+        let error = Error::new(ErrorKind::Timeout, what)
+            .with_path(self.planner.dataset().files().path(planned.file))
             .with_offset(planned.offset)
             .with_remedy("see the kernel's log for the disk, or the server behind the mount; or raise the timeout");
         self.stats.count.timeouts.add(1);

@@ -85,7 +85,7 @@ pub fn epoch_digest(sampler: &dyn Sampler, epoch: u64, positions: Range<u64>) ->
 /// The finaliser of SplitMix64 over the next state: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
 /// Generators" (OOPSLA 2014).
 #[inline]
-pub(super) fn hash(value: u64) -> u64 {
+pub(crate) fn hash(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -8,6 +8,9 @@
 //! many pairs as numbers (four times, if the halves are equal), and pays for it with a mispredicted branch every other
 //! time.
 //!
+//! All shuffles are made of it: what changes where a number goes raises the versions of `shuffled`, `window` and
+//! `shards`.
+//!
 //! Sources: Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002) for cycle walking and mixed
 //! halves; Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (OOPSLA 2014) for SplitMix64.
 

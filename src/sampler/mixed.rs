@@ -5,8 +5,7 @@ mod course;
 mod tests;
 mod weights;
 
-use super::digest::hash;
-use super::{Cursor, Mixer, Sampler, for_dataset};
+use super::{Cursor, Mixer, OrderId, Parts, Sampler, for_dataset};
 use crate::config::Shuffle;
 use crate::dataset::{Concat, SampleId};
 use crate::{Error, ErrorKind, Result};
@@ -38,6 +37,7 @@ const ALL_EXHAUSTED: &str = "all_exhausted";
 const WITHOUT_REPLACEMENT: &str = "all_exhausted_without_replacement";
 const AFTER: &str = "after:";
 
+/// The names that [`FromStr`] takes. States store them.
 impl fmt::Display for Stopping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,8 +115,9 @@ impl fmt::Debug for Part {
 /// Passes through a part are epochs of its sampler: so many apart, that those of two epochs of the mixture do not meet.
 const PASS: u64 = 1 << 32;
 
-/// Longer lists of orders are shortened in descriptions, which are part of every state.
-const DESCRIBED_BYTES_MAX: usize = 160;
+/// Version of the algorithm: see [`OrderId`]. It must go up when the same orders, weights and seed are mixed in another
+/// way.
+const VERSION: u64 = 1;
 
 impl Mixed {
     /// A mixture of the datasets that end at `ends` in their concatenation ([`Concat::ends`]), each in the order of its
@@ -134,13 +135,12 @@ impl Mixed {
         stopping: Stopping,
         seed: u64,
     ) -> Result<Mixed> {
-        let refuse = |doing: String, remedy: &'static str| {
-            Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy))
-        };
+        let refuse =
+            |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
         if samplers.len() != ends.len() || weights.len() != ends.len() {
             let (orders, weights, datasets) = (samplers.len(), weights.len(), ends.len());
-            let doing = format!("a mixture of {datasets} datasets has {orders} orders and {weights} weights");
-            return refuse(doing, "give one order and one weight for each dataset");
+            let what = format!("a mixture of {datasets} datasets has {orders} orders and {weights} weights");
+            return refuse(what, "give one order and one weight for each dataset");
         }
         if stopping == Stopping::After(0) {
             return refuse("an epoch of the mixture has no samples".into(), "give a number of samples above 0");
@@ -151,16 +151,16 @@ impl Mixed {
         for (number, (sampler, &end)) in samplers.into_iter().zip(ends).enumerate() {
             let len = sampler.len();
             if end.checked_sub(first).is_none_or(|samples| len > samples) {
-                let doing = format!("dataset {number} has samples {first} to {end}, and its order has {len} positions");
-                return refuse(doing, "give where each dataset ends, ascending, and an order made for it");
+                let what = format!("dataset {number} has samples {first} to {end}, and its order has {len} positions");
+                return refuse(what, "give where each dataset ends, ascending, and an order made for it");
             }
             if sampler.mixer(Cursor::default()).is_some() {
-                let doing = format!("dataset {number} of the mixture is a mixture itself");
-                return refuse(doing, "mix all datasets at once: the weights of its parts are the products");
+                let what = format!("dataset {number} of the mixture is a mixture itself");
+                return refuse(what, "mix all datasets at once: the weights of its parts are the products");
             }
             if len == 0 && slots[number] > 0 {
-                let doing = format!("dataset {number} of the mixture has a weight and no samples");
-                return refuse(doing, "leave it out, or give it the weight 0");
+                let what = format!("dataset {number} of the mixture has a weight and no samples");
+                return refuse(what, "leave it out, or give it the weight 0");
             }
             parts.push(Part { sampler, first, len });
             first = end;
@@ -191,8 +191,8 @@ impl Mixed {
 
     /// What a mixture of these datasets would have at `cursor` that says `mixer` of it.
     fn continued(&self, mixer: &Mixer, cursor: Cursor) -> Result<Course> {
-        let refuse = |doing: String| {
-            let error = Error::new(ErrorKind::StateMismatch, doing);
+        let refuse = |what: String| {
+            let error = Error::new(ErrorKind::StateMismatch, what);
             Err(error.with_remedy("the state is of another mixture, or damaged"))
         };
         let Mixer { slots, epoch, since, given } = mixer;
@@ -259,19 +259,9 @@ impl Sampler for Mixed {
     }
 
     /// The weights are left out: they may change.
-    fn describe(&self) -> String {
-        let orders: Vec<String> = self.parts.iter().map(|part| part.sampler.describe()).collect();
-        let runs = orders.chunk_by(|a, b| a == b).map(|run| match run.len() {
-            1 => run[0].clone(),
-            len => format!("{len} times {}", run[0]),
-        });
-        let mut all = runs.collect::<Vec<_>>().join("; ");
-        if all.len() > DESCRIBED_BYTES_MAX {
-            let sum = all.bytes().fold(0, |sum, byte| hash(sum ^ u64::from(byte)));
-            let first: String = orders[0].chars().take(DESCRIBED_BYTES_MAX / 2).collect();
-            all = format!("{first}; and so on, {sum:016x}");
-        }
-        format!("mixed of {}, until {}, seed {}: {all}", self.parts.len(), self.stopping, self.seed)
+    fn id(&self) -> OrderId {
+        let parts = Parts::new(self.parts.iter().map(|part| (part.sampler.id(), part.first, part.len)));
+        OrderId::Mixed { parts, stopping: self.stopping, seed: self.seed, version: VERSION }
     }
 
     fn mixer(&self, cursor: Cursor) -> Option<Mixer> {
@@ -283,9 +273,9 @@ impl Sampler for Mixed {
         let mut course = self.continued(mixer, cursor)?;
         if mixer.slots != self.slots {
             if cursor.rows > 0 {
-                let doing = "the weights of a mixture cannot change within a window of packed or bucketed samples";
+                let what = "the weights of a mixture cannot change within a window of packed or bucketed samples";
                 let remedy = "go on with the old weights until the cursor's rows are 0, then change them";
-                return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
+                return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
             }
             let start = Start { since: cursor.position, given: course.given_at(cursor.position) };
             course = Course::new(start, &self.slots, &self.lens, self.stopping, self.seed)?;

@@ -4,16 +4,20 @@
 //! Every rank computes all of it alike, before anything is read, and takes its share.
 
 mod bucket;
+mod id;
 mod pack;
-mod windows;
+mod recipe;
 #[cfg(test)]
 mod tests;
 
 use rand_xoshiro::rand_core::Rng;
 
+pub(crate) use id::{METHODS, method_name};
+
 pub use bucket::Bucketer;
+pub use id::BatchingId;
 pub use pack::{Packer, SEQ_LEN_MAX};
-pub use windows::{RowBatch, WINDOW_MAX, Windows, row_field};
+pub(crate) use recipe::{Recipe, Window, row_field};
 
 /// A part of a sample's value, in elements of the field that rows are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +73,7 @@ impl Rows {
     }
 
     /// Drops the last row.
-    fn pop(&mut self) {
+    pub(in crate::sampler) fn pop(&mut self) {
         self.ends.pop();
         self.pieces.truncate(self.ends.last().map_or(0, |&end| end as usize));
     }

@@ -2,13 +2,18 @@
 //! a time.
 
 use super::feistel::{Keys, Network, SeedKey};
-use super::{Cursor, Sampler};
+use super::id::digest_of;
+use super::{Cursor, OrderId, Sampler};
 use crate::config::SHARD_SAMPLES;
 use crate::dataset::SampleId;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+
+/// Version of the permutation: see [`OrderId`]. It must go up when any shards, `mixed`, seed and epoch have another
+/// order.
+const VERSION: u64 = 1;
 
 /// The shards of a dataset in random order, those that follow one another there put together in groups of `mixed`, and
 /// the samples of each group permuted as one.
@@ -61,8 +66,8 @@ impl Sharded {
     pub fn new(ends: &[u64], mixed: u64, seed: u64) -> Result<Sharded> {
         if let Some(number) = (1..ends.len()).find(|&number| ends[number] < ends[number - 1]) {
             let (end, before) = (ends[number], ends[number - 1]);
-            let doing = format!("shard {number} ends at sample {end}, before its predecessor, which ends at {before}");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("give the ends of shards in order"));
+            let what = format!("shard {number} ends at sample {end}, before its predecessor, which ends at {before}");
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("give the ends of shards in order"));
         }
         Sharded::of(Lengths::Ends(ends.to_vec()), ends.len() as u64, mixed, seed)
     }
@@ -77,8 +82,8 @@ impl Sharded {
 
     fn of(lengths: Lengths, shards: u64, mixed: u64, seed: u64) -> Result<Sharded> {
         if mixed == 0 {
-            let error = Error::new(ErrorKind::InvalidArgument, "no shard is mixed with any, not even with itself");
-            return Err(error.with_remedy("give the number of shards to mix, at least 1"));
+            let error = Error::new(ErrorKind::InvalidArgument, "the number of shards to mix is 0");
+            return Err(error.with_remedy("give at least 1"));
         }
         Ok(Sharded {
             lengths,
@@ -126,12 +131,16 @@ impl Sampler for Sharded {
         SampleId(self.lengths.start(shard) + (position - epoch.start(place)))
     }
 
-    fn describe(&self) -> String {
-        let shards = match self.lengths {
-            Lengths::Ends(_) => "shards".into(),
-            Lengths::Pieces(_) => format!("pieces of {SHARD_SAMPLES}"),
-        };
-        format!("{shards} in random order, samples of {} shuffled as one, seed {}", self.mixed, self.given_seed)
+    /// Takes some nanoseconds a shard.
+    fn id(&self) -> OrderId {
+        let (mixed, seed, version) = (self.mixed, self.given_seed, VERSION);
+        match &self.lengths {
+            Lengths::Pieces(_) => OrderId::Pieces { samples: SHARD_SAMPLES, mixed, seed, version },
+            Lengths::Ends(ends) => {
+                let digest = digest_of(ends.iter().copied());
+                OrderId::Shards { shards: ends.len() as u64, ends: digest, mixed, seed, version }
+            }
+        }
     }
 }
 
@@ -424,8 +433,8 @@ mod tests {
     #[test]
     fn the_parameters_are_checked_and_told() {
         for (wrong, word) in [
-            (Sharded::new(&[1, 2], 0, 1), "mixed"),
-            (Sharded::pieces(5, 0, 1), "mixed"),
+            (Sharded::new(&[1, 2], 0, 1), "shards to mix is 0"),
+            (Sharded::pieces(5, 0, 1), "shards to mix is 0"),
             (Sharded::new(&[4, 9, 8], 1, 1), "shard 2 ends at sample 8"),
         ] {
             let error = wrong.unwrap_err();
@@ -436,5 +445,6 @@ mod tests {
         let told = [Sharded::new(&[3], 2, 7).unwrap().describe(), Sharded::pieces(3, 2, 7).unwrap().describe()];
         let tail = "in random order, samples of 2 shuffled as one, seed 7";
         assert_eq!(told, [format!("shards {tail}"), format!("pieces of 4096 {tail}")]);
+        assert_ne!(Sharded::new(&[3, 5], 2, 7).unwrap().id(), Sharded::new(&[4, 5], 2, 7).unwrap().id());
     }
 }

@@ -1,8 +1,11 @@
 //! A new order in every epoch, as a function of seed and epoch.
 
 use super::feistel::{Keys, Network, SeedKey};
-use super::{Cursor, Sampler};
+use super::{Cursor, OrderId, Sampler};
 use crate::dataset::SampleId;
+
+/// Version of the permutation: see [`OrderId`]. It must go up when any length, seed and epoch has another order.
+const VERSION: u64 = 1;
 
 /// All samples in an order that looks random, another one in each epoch.
 ///
@@ -38,8 +41,8 @@ impl Sampler for Shuffled {
         SampleId(self.network.permute_in(self.seed, cursor.epoch, cursor.position))
     }
 
-    fn describe(&self) -> String {
-        format!("shuffled, seed {}", self.given_seed)
+    fn id(&self) -> OrderId {
+        OrderId::Shuffled { seed: self.given_seed, version: VERSION }
     }
 }
 

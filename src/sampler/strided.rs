@@ -37,22 +37,21 @@ impl Strided {
     /// `InvalidArgument` if the batch size or the world size is 0, the rank is not below the world size, or the
     /// batches of all ranks together have 2^64 samples or more.
     pub fn new(rank: u64, world_size: u64, batch_size: u64, drop_last: bool) -> Result<Strided> {
-        let refuse = |doing: String, remedy: &'static str| {
-            Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy))
-        };
+        let refuse =
+            |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
         if batch_size == 0 {
             return refuse("the batch size is 0".into(), "give at least one sample a batch");
         }
         if world_size == 0 {
-            return refuse("the world size is 0".into(), "give the number of ranks, 1 if there is one process");
+            return refuse("the world size is 0".into(), "give the number of ranks: 1 for one process");
         }
         if rank >= world_size {
-            let doing = format!("rank {rank} is not below the world size {world_size}");
-            return refuse(doing, "ranks count from 0 to the world size minus 1");
+            let what = format!("rank {rank} is not below the world size {world_size}");
+            return refuse(what, "ranks count from 0 to the world size minus 1");
         }
         if batch_size.checked_mul(world_size).is_none() {
-            let doing = format!("{world_size} batches of {batch_size} samples are more than 2^64 samples");
-            return refuse(doing, "give a smaller batch size");
+            let what = format!("{world_size} batches of {batch_size} samples are more than 2^64 samples");
+            return refuse(what, "give a smaller batch size");
         }
         Ok(Strided { rank, world_size, batch_size, drop_last })
     }

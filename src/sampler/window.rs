@@ -1,10 +1,14 @@
 //! Windows of neighbouring samples, each in an order of its own: randomness that stays close on the disk.
 
 use super::feistel::{Network, SeedKey, below};
-use super::{Cursor, Sampler};
+use super::{Cursor, OrderId, Sampler};
 use crate::dataset::SampleId;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
+
+/// Version of the permutation: see [`OrderId`]. It must go up when any length, window, seed and epoch has another
+/// order.
+const VERSION: u64 = 1;
 
 /// The dataset in its order, cut into windows of neighbouring samples, and each window permuted by itself.
 ///
@@ -81,8 +85,8 @@ impl Sampler for Windowed {
         SampleId(start + Network::new(len).permute_in(keys, number, cursor.position - start))
     }
 
-    fn describe(&self) -> String {
-        format!("shuffled in windows of {}, seed {}", self.window, self.given_seed)
+    fn id(&self) -> OrderId {
+        OrderId::Windows { samples: self.window, seed: self.given_seed, version: VERSION }
     }
 }
 

@@ -1,15 +1,14 @@
 //! Threads that decode: everything comes back once, whatever becomes of it.
 
 use super::*;
-use crate::dataset::{FileTable, Sample, SampleId, Schema, Span, Units};
+use crate::dataset::{FileTable, Index, Sample, SampleId, Schema, Span, Units};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use uringload_sys::Arena;
 
 /// Unit n decodes to n bytes of what it is stored in; some do not.
 struct Odd {
-    files: FileTable,
-    schema: Schema,
+    index: Index,
     decoded: AtomicU64,
 }
 
@@ -20,24 +19,16 @@ const LIES: u32 = 13;
 
 impl Odd {
     fn new() -> Arc<Odd> {
-        let schema = Schema { fields: Vec::new() };
-        Arc::new(Odd { files: FileTable::new(), schema, decoded: AtomicU64::new(0) })
+        let index = Index::new("odd", FileTable::new(), Schema { fields: Vec::new() }, u64::from(UNITS));
+        Arc::new(Odd { index, decoded: AtomicU64::new(0) })
     }
 }
 
 impl Dataset for Odd {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
-    fn format(&self) -> &'static str {
-        "odd"
-    }
-    fn len(&self) -> u64 {
-        u64::from(UNITS)
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
+
     fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
     fn parse(&self, _id: SampleId, _raw: &[Bytes], _out: &mut Sample) -> Result<()> {
         Ok(())
@@ -46,9 +37,6 @@ impl Dataset for Odd {
         Some(self)
     }
     fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn bytes(&self) -> u64 {
-        0
-    }
     fn largest(&self, _count: u64) -> u64 {
         0
     }

@@ -20,11 +20,11 @@ impl State {
     /// That of the system; and as [`from_json`](State::from_json), with the file.
     pub fn read(path: impl AsRef<Path>) -> Result<State> {
         let path = path.as_ref();
-        let failed = |source| Error::io("cannot read the state", source).with_file(path);
+        let failed = |source| Error::io("cannot read the state", source).with_path(path);
         let mut bytes = Vec::new();
         // One byte more than is allowed tells a file that is too long from one that is just not.
         File::open(path).map_err(failed)?.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-        State::from_bytes(&bytes).map_err(|error| error.with_file(path))
+        State::from_bytes(&bytes).map_err(|error| error.with_path(path))
     }
 
     /// Writes the state so that `path` has either what it had or all of this, whenever the machine stops: into a file
@@ -35,9 +35,9 @@ impl State {
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(Error::new(ErrorKind::WrongFileType, "cannot put a state in the place of").with_file(path));
+            return Err(Error::new(ErrorKind::WrongFileType, "a state can replace only a regular file").with_path(path));
         }
-        let failed = |source| Error::io("cannot write the state", source).with_file(path);
+        let failed = |source| Error::io("cannot write the state", source).with_path(path);
         let (mut file, beside) = create_beside(path).map_err(failed)?;
         let text = self.to_json() + "\n";
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());

@@ -2,8 +2,9 @@
 //! what is wrong is named.
 
 use super::file::STATE_BYTES_MAX;
-use super::{Delivered, Identity, State, VERSION};
-use crate::sampler::{Cursor, Digest, EpochDigest, Mixer};
+use super::identities::{self, WrittenId};
+use super::{Delivered, Identity, Saved, State, VERSION};
+use crate::sampler::{BatchingId, Cursor, Digest, EpochDigest, Mixer, OrderId};
 use crate::{Error, ErrorKind, Result};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -16,8 +17,8 @@ const SAMPLES_MAX: u64 = 1 << 62;
 struct Written<'a> {
     version: u64,
     dataset: WrittenDataset<'a>,
-    order: &'a str,
-    batching: Option<&'a str>,
+    order: WrittenId<'a, OrderId>,
+    batching: WrittenId<'a, BatchingId>,
     epoch: u64,
     position: u64,
     length: u64,
@@ -59,7 +60,7 @@ struct WrittenDelivered {
 }
 
 /// 16 digits: as a number, a program whose numbers are floats would round it.
-struct Hex(u64);
+pub(super) struct Hex(pub(super) u64);
 
 impl Serialize for Hex {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -87,8 +88,8 @@ impl State {
                 files: *files,
                 bytes: *bytes,
             },
-            order: &self.order,
-            batching: self.batching.as_deref(),
+            order: WrittenId(&self.order),
+            batching: WrittenId(&self.batching),
             epoch,
             position,
             length: self.length,
@@ -114,24 +115,24 @@ impl State {
         serde_json::to_string_pretty(&written).expect("numbers and strings become JSON")
     }
 
-    /// Reads what [`to_json`](State::to_json) has made, in this version of the library or an earlier one. Fields that
-    /// it does not know are left alone.
+    /// Reads what [`to_json`](State::to_json) has made, in this version of the library or an earlier one. It ignores
+    /// fields that it does not know.
     ///
     /// # Errors
-    /// `Corrupt` for what is no JSON, is cut off, lacks a field or has a value in it that cannot be; `StateMismatch`
-    /// for a version that is not understood. Each names the place.
+    /// `Corrupt` for what is no JSON, is cut off, lacks a field or has an impossible value in one; `StateMismatch` for
+    /// a version, a kind or another name that this version of the library does not know. Each names the place.
     pub fn from_json(text: &str) -> Result<State> {
         if text.len() as u64 > STATE_BYTES_MAX {
-            return Err(corrupt(format!("more than {STATE_BYTES_MAX} bytes are no state")));
+            return Err(corrupt(format!("the state has more than {STATE_BYTES_MAX} bytes")));
         }
         if text.trim().is_empty() {
             return Err(corrupt("the state is empty".into()));
         }
         let value: Value = serde_json::from_str(text).map_err(|error| {
             if error.is_eof() {
-                corrupt(format!("the state is cut off: it ends in the middle, behind {} bytes", text.len()))
+                corrupt(format!("the state is cut off after {} bytes", text.len()))
             } else {
-                corrupt(format!("the state is no JSON: {error}"))
+                corrupt(format!("the state is not JSON: {error}"))
             }
         })?;
         let Value::Object(map) = &value else {
@@ -139,17 +140,22 @@ impl State {
         };
         let fields = Fields { map, inside: "" };
         let version = fields.number("version")?;
-        if version != VERSION {
-            return Err(Error::new(
-                ErrorKind::StateMismatch,
-                format!("the state has version {version}; this version of uringload understands version {VERSION}"),
-            )
-            .with_remedy("use the version of uringload that saved it, or a later one"));
-        }
+        let (order, batching) = match version {
+            1 => sentences(&fields)?,
+            VERSION => {
+                let order = identities::order(&fields.object("order")?)?;
+                (order, identities::batching(&fields.object("batching")?)?)
+            }
+            _ => {
+                return Err(newer(format!(
+                    "the state has version {version}; this version of uringload understands versions 1 to {VERSION}"
+                )));
+            }
+        };
         let state = State {
             dataset: dataset(&fields.object("dataset")?)?,
-            order: fields.text("order")?.to_owned(),
-            batching: fields.optional("batching").map(|_| fields.text("batching")).transpose()?.map(str::to_owned),
+            order,
+            batching,
             cursor: Cursor {
                 epoch: fields.number("epoch")?,
                 position: fields.number("position")?,
@@ -167,9 +173,19 @@ impl State {
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<State> {
         match std::str::from_utf8(bytes) {
             Ok(text) => State::from_json(text),
-            Err(error) => Err(corrupt("the state is no text".into()).with_offset(error.valid_up_to() as u64)),
+            Err(error) => Err(corrupt("the state is not text".into()).with_offset(error.valid_up_to() as u64)),
         }
     }
+}
+
+/// Order and batching of a state of version 1.
+fn sentences(fields: &Fields<'_>) -> Result<(Saved<OrderId>, Saved<BatchingId>)> {
+    let order = Saved::V1(fields.text("order")?.to_owned());
+    let batching = match fields.optional("batching") {
+        Some(_) => Saved::V1(fields.text("batching")?.to_owned()),
+        None => Saved::Id(BatchingId::Samples),
+    };
+    Ok((order, batching))
 }
 
 fn dataset(fields: &Fields<'_>) -> Result<Identity> {
@@ -207,10 +223,10 @@ fn delivered(fields: &Fields<'_>) -> Result<Delivered> {
 
 /// Values that fit their fields and not each other.
 fn check(state: &State) -> Result<()> {
-    let refuse = |what: String| Err(corrupt(format!("the state cannot be: {what}")));
+    let refuse = |what: String| Err(corrupt(format!("the state contradicts itself: {what}")));
     let State { dataset, cursor: Cursor { epoch, position, rows }, length, .. } = state;
     if dataset.samples == 0 || *length == 0 {
-        return refuse("a dataset without samples has no place to stand at".into());
+        return refuse("its dataset has no samples".into());
     }
     if dataset.files > u64::from(u32::MAX) {
         return refuse(format!("dataset.files is {}, more than a dataset can have", dataset.files));
@@ -218,7 +234,7 @@ fn check(state: &State) -> Result<()> {
     if position > length {
         return refuse(format!("position is {position}, behind the end of an epoch of {length}"));
     }
-    if *rows > 0 && state.batching.is_none() {
+    if *rows > 0 && state.batching == Saved::Id(BatchingId::Samples) {
         return refuse(format!("rows is {rows}, and batching says that each sample is a row"));
     }
     if let Some(Mixer { slots, given, .. }) = &state.mixer {
@@ -245,14 +261,14 @@ fn check(state: &State) -> Result<()> {
 }
 
 /// An object of the state, and its name for messages.
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
     inside: &'static str,
 }
 
 impl<'a> Fields<'a> {
     /// A field that may be absent or null.
-    fn optional(&self, name: &str) -> Option<&'a Value> {
+    pub(super) fn optional(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
@@ -268,12 +284,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn text(&self, name: &str) -> Result<&'a str> {
+    pub(super) fn text(&self, name: &str) -> Result<&'a str> {
         let value = self.field(name)?;
         value.as_str().ok_or_else(|| self.wrong(name, value, "text"))
     }
 
-    fn number(&self, name: &str) -> Result<u64> {
+    pub(super) fn number(&self, name: &str) -> Result<u64> {
         let value = self.field(name)?;
         value.as_u64().ok_or_else(|| self.wrong(name, value, "a whole number from 0 to 2^64 - 1"))
     }
@@ -285,11 +301,21 @@ impl<'a> Fields<'a> {
         numbers.ok_or_else(|| self.wrong(name, value, "a list of whole numbers from 0 on"))
     }
 
-    fn hex(&self, name: &str) -> Result<u64> {
+    pub(super) fn hex(&self, name: &str) -> Result<u64> {
         let value = self.field(name)?;
         let digits = |text: &&str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = value.as_str().filter(digits).and_then(|text| u64::from_str_radix(text, 16).ok());
         number.ok_or_else(|| self.wrong(name, value, "16 hexadecimal digits in quotes"))
+    }
+
+    /// The error for a name that a later version may have added.
+    pub(super) fn unknown(&self, name: &str, value: &str, known: &[&str]) -> Error {
+        newer(format!(
+            "{:?} of the state is {}, which this version of uringload does not know (it knows {})",
+            self.path(name),
+            kind(&value.into()),
+            known.join(", ")
+        ))
     }
 
     fn wrong(&self, name: &str, value: &Value, wanted: &str) -> Error {
@@ -312,6 +338,11 @@ fn kind(value: &Value) -> String {
     }
 }
 
+fn newer(doing: String) -> Error {
+    let remedy = "use the version of uringload that saved it, or a later one";
+    Error::new(ErrorKind::StateMismatch, doing).with_remedy(remedy)
+}
+
 fn corrupt(doing: String) -> Error {
-    Error::new(ErrorKind::Corrupt, doing).with_remedy("take another checkpoint, or begin the epoch anew")
+    Error::new(ErrorKind::Corrupt, doing).with_remedy("use another checkpoint, or start the epoch again")
 }

@@ -94,12 +94,12 @@ impl Images {
         let name = &field.name;
         self.check_size(name, height, width)?;
         if !(0.0..=1.0).contains(&self.flip) {
-            let doing = format!("images of column {name:?} cannot be mirrored with a probability of {}", self.flip);
-            return Err(refused(doing, "give a flip from 0 to 1"));
+            let what = format!("images of column {name:?} cannot be mirrored with a probability of {}", self.flip);
+            return Err(refused(what, "give a flip from 0 to 1"));
         }
         if !matches!(self.dtype, DType::U8 | DType::F32 | DType::F16 | DType::BF16) {
-            let doing = format!("images of column {name:?} cannot become {}", self.dtype);
-            return Err(refused(doing, "ask for f32, f16, bf16 or u8"));
+            let what = format!("images of column {name:?} cannot become {}", self.dtype);
+            return Err(refused(what, "ask for f32, f16, bf16 or u8"));
         }
         self.check_scale(name, channels)?;
         let (height, width) = self.size.unwrap_or((height, width));
@@ -154,18 +154,18 @@ impl Images {
     fn check_size(&self, name: &str, height: u32, width: u32) -> Result<()> {
         let (out_h, out_w) = self.size.unwrap_or((height, width));
         if !(1..=SIDE_MAX).contains(&out_h) || !(1..=SIDE_MAX).contains(&out_w) {
-            let doing = format!("images of column {name:?} cannot be made {out_h} x {out_w} pixels large");
-            return Err(refused(doing, format!("give a height and a width from 1 to {SIDE_MAX}")));
+            let what = format!("images of column {name:?} cannot be made {out_h} x {out_w} pixels large");
+            return Err(refused(what, format!("give a height and a width from 1 to {SIDE_MAX}")));
         }
         if self.crop != Crop::None && self.size.is_none() {
-            let doing = format!("no size is given that images of column {name:?} are cut to");
-            return Err(refused(doing, "give size, a height and a width"));
+            let what = format!("no size is given that images of column {name:?} are cut to");
+            return Err(refused(what, "give size, a height and a width"));
         }
         match self.crop {
             Crop::Center | Crop::Random if out_h > height || out_w > width => {
-                let doing =
+                let what =
                     format!("no {out_h} x {out_w} can be cut from images of column {name:?}, {height} x {width}");
-                Err(refused(doing, "give a smaller size, or crop none or resized"))
+                Err(refused(what, "give a smaller size, or crop none or resized"))
             }
             Crop::RandomResized { scale: (least, most), ratio: (narrow, wide) } => {
                 let is_range = |low: f32, high: f32| low > 0.0 && low <= high && high.is_finite();
@@ -173,8 +173,8 @@ impl Images {
                     return Ok(());
                 }
                 let parts = format!("a scale of {least} to {most} and a ratio of {narrow} to {wide}");
-                let doing = format!("images of column {name:?} cannot be cut by {parts}");
-                Err(refused(doing, "give ranges above 0, the lower bound first"))
+                let what = format!("images of column {name:?} cannot be cut by {parts}");
+                Err(refused(what, "give ranges above 0, the lower bound first"))
             }
             _ => Ok(()),
         }
@@ -185,19 +185,20 @@ impl Images {
         let one_each = |numbers: &[f32]| numbers.len() <= 1 || numbers.len() == channels as usize;
         if !one_each(&self.mean) || !one_each(&self.std) {
             let (means, stds) = (self.mean.len(), self.std.len());
-            let doing = format!("{means} means and {stds} deviations for {channels} channels of column {name:?}");
-            return Err(refused(doing, "give one, or one for each channel"));
+            let what =
+                format!("{means} means and {stds} deviations are given for {channels} channels of column {name:?}");
+            return Err(refused(what, "give one, or one for each channel"));
         }
         if self.dtype == DType::U8 && !(self.mean.is_empty() && self.std.is_empty()) {
-            let doing = format!("images of column {name:?} cannot be normalized as u8, which holds 0 to 255");
-            return Err(refused(doing, "ask for f32, f16 or bf16, or give neither mean nor std"));
+            let what = format!("images of column {name:?} cannot be normalized as u8, which holds 0 to 255");
+            return Err(refused(what, "ask for f32, f16 or bf16, or give neither mean nor std"));
         }
         let (scale, bias) = self.scale_bias(channels);
         let positive = self.std.iter().all(|&std| std > 0.0);
         if !positive || !scale.iter().chain(&bias).all(|number| number.is_finite()) {
             let (mean, std) = (&self.mean, &self.std);
-            let doing = format!("images of column {name:?} cannot be normalized by mean {mean:?} and std {std:?}");
-            return Err(refused(doing, "give finite means, and deviations above 0"));
+            let what = format!("images of column {name:?} cannot be normalized by mean {mean:?} and std {std:?}");
+            return Err(refused(what, "give finite means, and deviations above 0"));
         }
         Ok(())
     }
@@ -211,15 +212,15 @@ impl Images {
 /// than of parameters. `MemoryLimit` where there is no memory.
 pub fn images_on_host(layout: &ImageLayout, params: &[ImageParams], samples: &[&[u8]]) -> Result<Vec<u8>> {
     if params.len() != samples.len() {
-        let doing = format!("{} images with the parameters of {}", samples.len(), params.len());
-        return Err(refused(doing, "give parameters for each image"));
+        let what = format!("there are {} images and the parameters of {}", samples.len(), params.len());
+        return Err(refused(what, "give parameters for each image"));
     }
     for (index, (params, sample)) in params.iter().zip(samples).enumerate() {
         let (height, width) = (u64::from(params.height), u64::from(params.width));
         if u128::from(height * width) * u128::from(layout.channels) != sample.len() as u128 {
             let shape = format!("{height} x {width} x {}", layout.channels);
-            let doing = format!("image {index} of the batch has {} bytes and not {shape}", sample.len());
-            return Err(refused(doing, "give each image the parameters that were made for its height and width"));
+            let what = format!("image {index} of the batch has {} bytes and not {shape}", sample.len());
+            return Err(refused(what, "give each image the parameters that were made for its height and width"));
         }
     }
     let mut to = zeroed(samples.len(), layout.bytes())?;
@@ -247,8 +248,8 @@ fn source_shape(field: &Field) -> Result<(u32, u32, u32)> {
             Shape::Fixed(shape) => format!("of shape {shape:?}"),
             Shape::Ragged => "of any length".to_owned(),
         };
-        let doing = format!("column {:?} has no images: its values are {} {shape}", field.name, field.dtype);
-        refused(doing, format!("images are u8 of shape [height, width] or [height, width, 1 to {CHANNELS_MAX}]"))
+        let what = format!("column {:?} has no images: its values are {} {shape}", field.name, field.dtype);
+        refused(what, format!("images are u8 of shape [height, width] or [height, width, 1 to {CHANNELS_MAX}]"))
     })
 }
 

@@ -37,14 +37,14 @@ impl Tokens {
             (DType::U16 | DType::U32, Shape::Ragged) => None,
             (DType::U16 | DType::U32, Shape::Fixed(shape)) if shape.len() == 1 => Some(shape[0]),
             (dtype, shape) => {
-                let doing = format!("column {name:?} has no tokens: its values are {dtype}, {shape:?}");
-                return Err(refused(doing, "tokens are vectors of u16 or u32"));
+                let what = format!("column {name:?} has no tokens: its values are {dtype}, {shape:?}");
+                return Err(refused(what, "tokens are vectors of u16 or u32"));
             }
         };
         let length = self.seq_len.or(length);
         if length.is_some_and(|length| !(1..=SEQ_LEN_MAX).contains(&length)) {
-            let doing = format!("tokens of column {name:?} cannot become rows of {} elements", length.unwrap_or(0));
-            return Err(refused(doing, format!("give a seq_len from 1 to {SEQ_LEN_MAX}")));
+            let what = format!("tokens of column {name:?} cannot become rows of {} elements", length.unwrap_or(0));
+            return Err(refused(what, format!("give a seq_len from 1 to {SEQ_LEN_MAX}")));
         }
         let shape = length.map_or(Shape::Ragged, |length| Shape::Fixed(vec![length]));
         Ok(Output { dtype: DType::I64, shape })
@@ -63,7 +63,7 @@ impl Tokens {
 /// `InvalidArgument` where tokens are neither `U16` nor `U32`; `MemoryLimit` where there is no memory.
 pub fn tokens_on_host(tokens: &Tokens, dtype: DType, samples: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
     if !matches!(dtype, DType::U16 | DType::U32) {
-        return Err(refused(format!("{dtype} are no tokens"), "tokens are u16 or u32"));
+        return Err(refused(format!("tokens cannot be {dtype}"), "tokens are u16 or u32"));
     }
     let longest = samples.iter().map(|sample| sample.len() as u64 / dtype.size()).max().unwrap_or(0);
     let elements = usize::try_from(tokens.row_elements(longest)).unwrap_or(usize::MAX);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes sys/kernels/kernels.ptx of the kernels' sources, with the compiler library of CUDA 12.0 from PyPI.
+"""Compiles the kernels to sys/kernels/kernels.ptx, with the compiler library of CUDA 12.0 from PyPI.
 
     python3 -m venv .venv && .venv/bin/pip install -r sys/kernels/requirements.txt
     .venv/bin/python sys/kernels/build.py
 
-`--check` makes it again and fails where it differs, then assembles it for three generations of devices and fails where
-registers are spilled to memory. Neither a GPU nor a toolkit is needed.
+`--check` compiles again and fails if the result differs. Then it assembles for three generations of devices and fails
+if registers are spilled to memory. Neither a GPU nor a toolkit is needed.
 
-The PTX is for compute capability 7.0 and up, and of the version that drivers of CUDA 12.0 take. It starts with two
-hashes, which a test compares (sys/tests/kernels.rs), so that neither it nor a source is changed alone.
+The PTX is for compute capability 7.0 and up, in the version that drivers for CUDA 12.0 accept. It starts with two
+hashes, which a test compares (sys/tests/kernels.rs), so that neither it nor a source can change alone.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def sources():
 
 
 def source_hash():
-    """SHA-256 over name, a line break, length, a line break and content of each source."""
+    """SHA-256 over the name, a newline, the length, a newline and the content of each source."""
     digest = hashlib.sha256()
     for name, content in sources():
         digest.update(f"{name}\n{len(content)}\n".encode() + content)
@@ -91,7 +91,7 @@ def made():
 
 
 def assemble(architecture):
-    """What ptxas says about each kernel; fails where it refuses or spills."""
+    """Prints what ptxas says about each kernel; fails if it rejects one or spills registers."""
     ptxas = wheel("cuda_nvcc", "bin/ptxas")
     with tempfile.TemporaryDirectory() as folder:
         command = [ptxas, f"-arch={architecture}", "-v", "-warn-spills", "-o", f"{folder}/kernels.cubin", PTX]
@@ -102,7 +102,7 @@ def assemble(architecture):
                        r"(\d+) bytes spill loads.*?Used (\d+) registers", done.stderr, re.DOTALL)
     kernels = PTX.read_text().count(".visible .entry")
     if len(found) != kernels:
-        sys.exit(f"{architecture}: ptxas tells of {len(found)} kernels, and there are {kernels}:\n{done.stderr}")
+        sys.exit(f"{architecture}: ptxas reports {len(found)} kernels, and there are {kernels}:\n{done.stderr}")
     print(f"{architecture}: registers: " + ", ".join(f"{name} {registers}" for name, *_, registers in found))
     wrong = [name for name, *memory, _ in found if any(int(bytes) for bytes in memory)]
     if wrong:
@@ -111,16 +111,16 @@ def assemble(architecture):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare and assemble, and write nothing")
+    parser.add_argument("--check", action="store_true", help="compare and assemble, but write nothing")
     check = parser.parse_args().check
     ptx = made()
     if not check:
         PTX.write_text(ptx)
     elif PTX.read_text() != ptx:
-        sys.exit(f"{PTX.name} is not what its sources make: run sys/kernels/build.py and commit it")
+        sys.exit(f"{PTX.name} does not match its sources: run sys/kernels/build.py and commit it")
     for architecture in ARCHITECTURES:
         assemble(architecture)
-    print(f"{PTX.name}: {len(ptx)} bytes, {ptx.count('.visible .entry')} kernels, as its sources make it")
+    print(f"{PTX.name}: {len(ptx)} bytes, {ptx.count('.visible .entry')} kernels, matches its sources")
 
 
 if __name__ == "__main__":

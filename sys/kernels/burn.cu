@@ -1,7 +1,7 @@
-// A compute step: work for the multiprocessors that needs next to no memory.
+// A compute step: work for the multiprocessors that needs almost no memory.
 #include "common.cuh"
 
-// Grid: over numbers; as many threads as the device can hold keep it busy.
+// Grid: over numbers. As many threads as the device can hold keep it busy.
 KERNEL ur_burn(u64 floats, u64 count, u32 rounds) {
     for (u64 at = flat_block() * blockDim.x + threadIdx.x; at < count; at += flat_blocks() * blockDim.x) {
         float *number = reinterpret_cast<float *>(floats) + at, value = *number;

@@ -1,21 +1,21 @@
-// Bytes that are moved and filled: gather, fill and pad are one loop, which writes what a source has and a pattern
-// behind it.
+// Moving and filling bytes: gather, fill and pad are one loop, which writes the bytes of a source and a pattern behind
+// them.
 #include "common.cuh"
 
-// How a vector of the destination is had.
+// How to get a vector of the destination.
 enum Way {
-    // By one load.
+    // With one load.
     ALIGNED,
-    // From two loads, which are of the source as a whole.
+    // From two loads, which both lie inside the source.
     SHIFTED,
-    // By bytes, or from the pattern.
+    // Byte by byte, or from the pattern.
     EDGE,
 };
 
 INLINE uint4 halves(u64 low, u64 high) { return make_uint4(u32(low), u32(low >> 32), u32(high), u32(high >> 32)); }
 
-// The 16 bytes from byte `off` (0 to 15) of two vectors on. The words are chosen one after the other, because an array
-// with an index would be kept in memory.
+// The 16 bytes that start `off` bytes (0 to 15) into two vectors. The words are selected one after the other, because
+// an array with an index would be kept in memory.
 INLINE uint4 shifted(uint4 a, uint4 b, u32 off) {
     bool two = off & 8, one = off & 4;
     u32 w0 = two ? a.z : a.x, w1 = two ? a.w : a.y, w2 = two ? b.x : a.z;
@@ -26,8 +26,8 @@ INLINE uint4 shifted(uint4 a, uint4 b, u32 off) {
                       __funnelshift_r(v3, v4, bits));
 }
 
-// `bytes` bytes at `to`: the `len` bytes at `from`, as many as fit, then `pattern`, whose byte k % 8 is that of byte k.
-// Vectors are those of the destination's aligned addresses, the first of which is at byte `head`.
+// `bytes` bytes at `to`: as many of the `len` bytes at `from` as fit, then `pattern`, whose byte k % 8 fills byte k.
+// Vectors lie at the aligned addresses of the destination, the first of which is at byte `head`.
 struct Span {
     u64 to, bytes, from, len, pattern, head;
 
@@ -36,7 +36,7 @@ struct Span {
 
     INLINE u8 byte(u64 at) const { return at < len ? load<u8>(from + at) : u8(pattern >> (at % 8 * 8)); }
 
-    // The vector from byte `at` on, where the source ends or where none is left of it.
+    // The vector at byte `at`, in which the source ends or behind which it has ended.
     INLINE uint4 edge_vector(u64 at) const {
         u64 low = 0, high = 0;
         if (at >= len) {
@@ -52,7 +52,7 @@ struct Span {
         return halves(low, high);
     }
 
-    // Writes the vectors from `first` to `end`. All loads of a thread come before what waits for the first of them.
+    // Writes the vectors from `first` to `end`. A thread issues all its loads before it waits for the first of them.
     template <Way WAY>
     INLINE void write_vectors(u64 first, u64 end) const {
         enum : u32 { COUNT = WAY == EDGE ? 1 : IN_FLIGHT };
@@ -76,7 +76,7 @@ struct Span {
         }
     }
 
-    // Writes every `chunks`-th chunk from `chunk` on; the bytes before and behind the vectors belong to chunk 0.
+    // Writes every `chunks`-th chunk from `chunk` on. The bytes before and behind the vectors belong to chunk 0.
     INLINE void write(u64 chunk, u64 chunks) const {
         u64 vectors = (bytes - head) / VECTOR_BYTES;
         if (chunk == 0) {
@@ -84,7 +84,7 @@ struct Span {
             for (u64 at = threadIdx.x; at < head; at += blockDim.x) store(to + at, byte(at));
             for (u64 at = tail + threadIdx.x; at < bytes; at += blockDim.x) store(to + at, byte(at));
         }
-        // The vectors that loads within the source suffice for.
+        // The vectors for which loads inside the source suffice.
         u32 off = u32((from + head) % VECTOR_BYTES);
         u64 low = head < off, needed = off ? 2 * VECTOR_BYTES - off : VECTOR_BYTES, kept = smaller(len, bytes);
         u64 high = kept >= head + needed ? (kept - head - needed) / VECTOR_BYTES + 1 : 0;
@@ -103,7 +103,7 @@ struct Span {
     }
 };
 
-// The element of `size` bytes (1, 2, 4 or 8) over and over.
+// The element of `size` bytes (1, 2, 4 or 8), repeated.
 INLINE u64 repeated(u64 pattern, u32 size) {
     if (size == 1) pattern = (pattern & 0xff) * 0x0101;
     if (size <= 2) pattern = (pattern & 0xffff) * 0x10001;
@@ -111,10 +111,12 @@ INLINE u64 repeated(u64 pattern, u32 size) {
     return pattern;
 }
 
-// Grid: y over pieces, x over chunks of 16 KiB of a piece.
-KERNEL ur_gather(u64 to, u64 pieces, u32 n) {
+// Grid: y over pieces, x over chunks of 16 KiB of a piece. The host checked that all pieces lie inside the `bytes`
+// bytes at `to`, but the table may have changed since: a piece that does not is left out.
+KERNEL ur_gather(u64 to, u64 bytes, u64 pieces, u32 n) {
     for (u64 index = blockIdx.y; index < n; index += gridDim.y) {
         Piece piece = record<Piece>(pieces, index);
+        if (piece.to > bytes || piece.len > bytes - piece.to) continue;
         Span(to + piece.to, piece.len, piece.from, piece.len, 0).write(blockIdx.x, gridDim.x);
     }
 }

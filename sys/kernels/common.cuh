@@ -1,12 +1,15 @@
-// What the kernels share: the records of their tables, and how work is dealt out to a grid.
+// What the kernels share: the records of their tables, and how a grid divides the work.
 //
-// All of them loop over the grid that they are given, so that any grid of up to two dimensions is right, and blocks
-// have up to BLOCK_THREADS threads in one dimension. Which grid is fast each kernel says. They are compiled for compute
-// capability 7.0 without a header of CUDA (build.py), and as plain C++ to be tested without a GPU (emulate.h).
+// Every kernel loops over the grid that it is given, so any grid of up to two dimensions is right. Blocks have up to
+// BLOCK_THREADS threads in one dimension. Each kernel says which grid is fast. They are compiled for compute capability
+// 7.0 without any CUDA header (build.py), and as plain C++ to be tested without a GPU (emulate.h).
 //
-// What they compute is defined by their twins in src/transform/twin.rs, to the bit: therefore floats are computed by
-// intrinsics, which are not contracted. No byte is read that is not of a source: an aligned word that sticks out is
-// read by bytes.
+// They write nowhere but in their destinations, whatever their tables hold: the SAFETY note of `Kernels::launch`, in
+// sys/src/cuda/kernels.rs, rests on it.
+//
+// Their twins in src/transform/twin.rs define what they compute, to the bit. So floats are computed by intrinsics,
+// which the compiler does not contract. Only bytes of a source are read: an aligned word that sticks out is read byte
+// by byte.
 #pragma once
 
 typedef unsigned char u8;
@@ -26,7 +29,7 @@ typedef long long i64;
 // Vectors that a thread has in flight, which hides the latency of memory.
 #define IN_FLIGHT 4
 
-// Addresses are of the device; `to` is a byte offset in the destination, lengths are bytes.
+// `from` is a device address, `to` is an offset in the destination, and lengths are in bytes.
 struct Piece {
     u64 from;
     u64 to;
@@ -38,7 +41,7 @@ struct Row {
     u64 len;
 };
 
-// Pixels are [height, width, channels] bytes; the box is in pixels of the source.
+// Pixels are [height, width, channels] bytes. The box is in pixels of the source.
 struct Image {
     u64 from;
     u32 height, width;
@@ -53,14 +56,14 @@ INLINE T record(u64 table, u64 index) {
     return reinterpret_cast<const T *>(table)[index];
 }
 
-// Of a source, which no kernel writes. By intrinsics, because of an address that is a number the compiler does not know
-// that it is one of global memory, and would have the device find out at each access.
+// Reads from a source, which no kernel writes. It is an intrinsic because the compiler does not know that an address
+// which is a number lies in global memory, and would have the device find out at each access.
 template <typename T>
 INLINE T load(u64 address) {
     return __ldg(reinterpret_cast<const T *>(address));
 }
 
-// To a destination.
+// Writes to a destination.
 template <typename T>
 INLINE void store(u64 address, T value) {
     __stwb(reinterpret_cast<T *>(address), value);
@@ -71,12 +74,12 @@ INLINE T smaller(T a, T b) {
     return a < b ? a : b;
 }
 
-// The block's number in a grid whose second dimension has no meaning, and how many there are.
+// The block's number in a grid whose second dimension means nothing, and the number of blocks.
 INLINE u64 flat_block() { return u64(blockIdx.y) * gridDim.x + blockIdx.x; }
 INLINE u64 flat_blocks() { return u64(gridDim.y) * gridDim.x; }
 
 #ifdef __CUDACC_RTC__
-// The bits of the half-precision number nearest to `value`, the even one of two that are as near.
+// The bits of the half-precision number nearest to `value`; of two that are equally near, the even one.
 INLINE u32 half_bits(float value) {
     u16 bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));

@@ -1,7 +1,8 @@
-// Runs the kernels on the processor for tests/kernels_emulated.rs: cases come on stdin, what they leave goes to stdout.
+// Runs the kernels on the processor for tests/kernels_emulated.rs. It reads cases from stdin and writes the
+// destinations to stdout.
 //
-// Each source and destination is an allocation of its own, of exactly its bytes, so that the sanitizers that this is
-// compiled with see every access beside one, and every one that is not aligned. Numbers are little endian.
+// Each source and destination is an allocation of exactly its bytes, so that the sanitizers that this is compiled with
+// see every access outside it and every misaligned one. Numbers are little-endian.
 #include "emulate.h"
 
 #include "burn.cu"
@@ -32,7 +33,7 @@ static T read_number() {
     return number;
 }
 
-// Bytes at an address that is `off` behind a multiple of 64.
+// Bytes at an address `off` behind a multiple of 64.
 struct Memory {
     static const size_t MARGIN = 64;
     size_t bytes, off;
@@ -67,7 +68,7 @@ static void run(u32 kernel, Dim grid, u32 block) {
     u32 records = read_number<u32>(), record_bytes = read_number<u32>();
     std::vector<u64> table(size_t(records) * record_bytes / 8);
     read_bytes(table.data(), table.size() * 8);
-    // The first number of a record is that of its source.
+    // The first number of a record is the index of its source.
     for (size_t at = 0; at < table.size(); at += record_bytes / 8) table[at] = from.at(table[at])->address();
     std::vector<u64> n(read_number<u32>());
     read_bytes(n.data(), n.size() * 8);
@@ -81,7 +82,7 @@ static void run(u32 kernel, Dim grid, u32 block) {
     };
     launch(grid, block, [&] {
         switch (kernel) {
-            case 0: return ur_gather(first, rows, records);
+            case 0: return ur_gather(first, to[0]->bytes, rows, records);
             case 1: return ur_fill(first, n.at(0), n.at(1), n.at(2));
             case 2: return ur_pad(first, rows, records, n.at(0), n.at(1), n.at(2));
             case 3: return ur_tokens_u16(first, second, rows, records, n.at(0), n.at(1), n.at(2));

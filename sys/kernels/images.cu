@@ -1,13 +1,13 @@
-// Pixels to tensors: cut, resized, mirrored and scaled in one pass. Destinations are aligned to their element.
+// Pixels to tensors: cropped, resized, mirrored and scaled in one pass. Destinations are aligned to their element.
 //
-// Two ways. By vectors where no pixel is resampled and the vectors of every row lie at aligned addresses: a thread
-// reads the pixels of 16 bytes of output of each channel, which lie next to those of its neighbours, and writes whole
-// vectors. By pixels everywhere else: neighbouring threads write neighbouring elements.
+// There are two ways. If no pixel is resampled and the vectors of every row lie at aligned addresses, a thread reads
+// the pixels for 16 bytes of output of each channel, next to those of its neighbours, and writes whole vectors.
+// Otherwise it goes pixel by pixel, and neighbouring threads write neighbouring elements.
 #include "common.cuh"
 
 enum Type { U8, F32, F16, BF16 };
 
-// An element and how vectors are made of it.
+// An element of the output, and how to make vectors of it.
 template <Type TYPE>
 struct Element {
     enum : u32 { BYTES = TYPE == U8 ? 1 : TYPE == F32 ? 4 : 2, PER_VECTOR = VECTOR_BYTES / BYTES };
@@ -16,7 +16,7 @@ struct Element {
         if (TYPE == U8) return smaller(__float2uint_rn(value), 255u);
         if (TYPE == F16) return half_bits(value);
         u32 bits = __float_as_uint(value);
-        // Devices of 7.0 have no instruction for it. Scale and bias are finite, so this is no NaN.
+        // Devices of 7.0 have no instruction for it. Scale and bias are finite, so this is not a NaN.
         if (TYPE == BF16) return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
         return bits;
     }
@@ -37,7 +37,7 @@ struct Element {
     }
 };
 
-// What the images of a batch have in common.
+// What the images of a batch share.
 struct Layout {
     u64 to;
     u32 height, width, channels_last;
@@ -46,7 +46,7 @@ struct Layout {
     INLINE float scaled(float value, u32 channel) const { return __fmaf_rn(value, scale[channel], bias[channel]); }
 };
 
-// The two pixels of an axis that an output pixel lies between, and how far it lies from the first to the second.
+// The two pixels of an axis that an output pixel lies between, and its distance from the first one, from 0 to 1.
 struct Taps {
     i64 first, second;
     float fraction;
@@ -79,7 +79,7 @@ struct Axis {
         return {clamped(at), clamped(at + 1), __fsub_rn(inside, first)};
     }
 
-    // Whether the box has a pixel of the image for each of the output.
+    // Whether the box has exactly one pixel of the image for each pixel of the output.
     INLINE bool is_plain(float extent, u32 count) const {
         return extent == __uint2float_rn(count) && part == 0.0f && whole >= 0 && whole + count <= last + 1;
     }
@@ -89,13 +89,13 @@ INLINE float between(float first, float second, float fraction) {
     return __fmaf_rn(fraction, __fsub_rn(second, first), first);
 }
 
-// The number 0 to 255 in byte `index` of a word. It comes to lie in the mantissa of 2^23, which is then taken away: two
-// quick operations in the place of a slow conversion.
+// The number 0 to 255 in byte `index` of a word. It goes into the mantissa of 2^23, which is then subtracted: two fast
+// operations instead of a slow conversion.
 INLINE float byte_value(u32 word, u32 index) {
     return __fsub_rn(__uint_as_float(__byte_perm(word, 0x4b000000, 0x7650 | index)), 8388608.0f);
 }
 
-// The aligned word at `address`; what of it lies outside of the bytes from `low` to `high` is not read.
+// The aligned word at `address`. Bytes of it outside of `low` to `high` are not read.
 INLINE u32 guarded_word(u64 address, u64 low, u64 high) {
     if (address >= low && address + 4 <= high) return load<u32>(address);
     u32 word = 0;
@@ -107,7 +107,7 @@ INLINE u32 guarded_word(u64 address, u64 low, u64 high) {
     return word;
 }
 
-// WORDS words from any address on, all of whose bytes lie between `low` and `high`.
+// WORDS words from any address on. All of their bytes lie between `low` and `high`.
 template <u32 WORDS>
 INLINE void load_words(u32 (&words)[WORDS], u64 address, u64 low, u64 high) {
     u32 bits = u32(address % 4 * 8);
@@ -121,7 +121,7 @@ INLINE void load_words(u32 (&words)[WORDS], u64 address, u64 low, u64 high) {
     for (u32 index = 0; index < WORDS; index++) words[index] = __funnelshift_r(raw[index], raw[index + 1], bits);
 }
 
-// How many times `by` goes into `at`, and what is left; in 32 bits where they suffice, which is several times as quick.
+// The quotient and the remainder of `at` by `by`, in 32 bits if they suffice, which is several times as fast.
 INLINE u64 divided(u64 at, u32 by, u32 &rest) {
     u64 times = at >> 32 ? at / by : u32(at) / by;
     rest = u32(at - times * by);
@@ -135,7 +135,7 @@ struct Job {
     const Layout &layout;
     Image image;
     Axis rows, columns;
-    // Of the output image.
+    // Address of the output image.
     u64 to;
 
     INLINE Job(const Layout &layout, const Image &image, u64 index)
@@ -153,7 +153,7 @@ struct Job {
         return image.from + (u64(row) * image.width + u64(column)) * CHANNELS;
     }
 
-    // Every `step`-th vector of pixels from `at` on.
+    // Writes every `step`-th vector of pixels from `at` on.
     INLINE void write_vectors(u64 at, u64 step) const {
         u32 per_row = layout.width / PIXELS;
         u64 end = source(image.height, 0);
@@ -172,7 +172,7 @@ struct Job {
         }
     }
 
-    // The pixels' value of that channel, mirrored where the image is.
+    // The value of one channel of a pixel, mirrored if the image is.
     INLINE float value(const u32 (&words)[PIXELS * CHANNELS / 4], u32 pixel, u32 channel) const {
         u32 plain = pixel * CHANNELS + channel, mirrored = (PIXELS - 1 - pixel) * CHANNELS + channel;
         float a = byte_value(words[plain / 4], plain % 4), b = byte_value(words[mirrored / 4], mirrored % 4);
@@ -203,7 +203,7 @@ struct Job {
         }
     }
 
-    // Every `step`-th pixel from `at` on. Where none is resampled, only one of four is read.
+    // Writes every `step`-th pixel from `at` on. If none is resampled, it reads only one of four.
     INLINE void write_each_pixel(u64 at, u64 step, bool plain) const {
         u64 pixels = u64(layout.height) * layout.width;
         u64 pixel_bytes = layout.channels_last ? u64(CHANNELS * BYTES) : u64(BYTES);
@@ -256,7 +256,7 @@ INLINE void write_images(const Layout &layout, u64 images, u32 n, u32 channels) 
     }
 }
 
-// Grid of all: y over images, x over a block's vectors (or pixels, where they are resampled) of an image.
+// Grid of all: y over images, x over the vectors (or, if resampled, the pixels) of an image, a block's worth at a time.
 #define IMAGES(NAME, TYPE)                                                                                            \
     KERNEL NAME(u64 to, u64 images, u32 n, u32 channels, u32 height, u32 width, u32 channels_last, float scale0,      \
                 float scale1, float scale2, float scale3, float bias0, float bias1, float bias2, float bias3) {       \

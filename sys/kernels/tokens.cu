@@ -1,10 +1,10 @@
-// Tokens of 2 or 4 bytes to ids and labels of 8. Destinations are aligned to 8.
+// Tokens of 2 or 4 bytes to ids and labels of 8 bytes. Destinations are aligned to 8.
 #include "common.cuh"
 
-// One row of ids or of labels: element j is token j + `ahead`, or `behind` where there is none.
+// One row of ids or of labels: element j is token j + `ahead`, or `behind` if there is none.
 template <typename Token, bool ALIGNED>
 struct TokenRow {
-    // Fewer in flight than of bytes: what is written, which nobody waits for, is four times what is read and more.
+    // Fewer in flight than for bytes: a row writes at least four times what it reads, and nobody waits for writes.
     enum : u32 { VECTORS = ALIGNED ? IN_FLIGHT / 2 : 1 };
     u64 to, from, tokens, ahead;
     i64 behind;
@@ -20,7 +20,7 @@ struct TokenRow {
         return token;
     }
 
-    // Writes the elements of one chunk; the ones before and behind whole vectors belong to chunk 0.
+    // Writes the elements of one chunk. The ones before and behind whole vectors belong to chunk 0.
     INLINE void write(u64 chunk, u64 seq_len) const {
         u64 head = smaller(to / 8 % 2, seq_len), pairs = (seq_len - head) / 2;
         if (chunk == 0) {
@@ -34,7 +34,8 @@ struct TokenRow {
 #pragma unroll
             for (u32 k = 0; k < VECTORS; k++) {
                 u64 at = head + (first + k * blockDim.x) * 2;
-                // Behind the chunk's end there may be a token, or none: both are elements, which nobody writes.
+                // Behind the chunk's end there may or may not be a token. Either way it is an element that nobody
+                // writes.
                 values[k] = make_longlong2(element(at), element(at + 1));
             }
 #pragma unroll
@@ -46,13 +47,13 @@ struct TokenRow {
     }
 };
 
-// Every chunk of a row of ids and of labels that is this block's.
+// Writes the chunks of a row of ids and of labels that belong to this block.
 template <typename Token, bool ALIGNED>
 INLINE void write_row(u64 ids, u64 labels, Row row, u64 seq_len, i64 pad_id, i64 ignore) {
     u64 tokens = row.len / sizeof(Token);
     TokenRow<Token, ALIGNED> id_row = {ids, row.from, tokens, 0, pad_id};
     TokenRow<Token, ALIGNED> label_row = {labels, row.from, tokens, 1, ignore};
-    // Labels directly behind ids: by then the tokens are in the cache.
+    // Labels right after ids, while the tokens are in the cache.
     for (u64 chunk = blockIdx.x; chunk * (CHUNK_VECTORS * 2) < seq_len; chunk += gridDim.x) {
         id_row.write(chunk, seq_len);
         if (labels) label_row.write(chunk, seq_len);

@@ -1,11 +1,11 @@
-//! One contiguous anonymous mapping, lent out in [`Part`]s.
+//! One contiguous anonymous mapping, lent out as [`Part`]s.
 //!
-//! A `Part` is the only owner of its bytes: `split_to` and `unsplit` move bytes between parts and never make two owners
-//! of one byte (the idea of `BytesMut::split` and `unsplit`). So whoever holds a part may write it, or hand it to the
-//! kernel by value, and no lock or borrow is needed to prove that nobody else does.
+//! A `Part` is the only owner of its bytes. `split_to` and `unsplit` move bytes between parts and never give one byte
+//! two owners, as `BytesMut::split` and `unsplit` do. So whoever holds a part may write to it, or hand it to the kernel
+//! by value, and needs no lock or borrow to prove that nobody else does.
 //!
-//! Address space is reserved at once, memory is taken range by range with [`Arena::populate`]: populating costs about
-//! 0.18 ms a MiB (zeroing), and a loader whose consumer keeps up never needs the whole of its limit.
+//! Address space is reserved at once, and memory is taken range by range with [`Arena::populate`]. Populating costs
+//! about 0.18 ms a MiB, for zeroing, and a loader whose consumer keeps up never needs all of its limit.
 
 use std::fmt;
 use std::io;
@@ -13,17 +13,18 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Everything in the arena starts at a multiple of this: the size of a transparent huge page on x86-64 and arm64 (4 KiB
-/// pages).
+/// Everything in the arena starts at a multiple of this: the size of a transparent huge page on x86-64, and on arm64
+/// with pages of 4 KiB.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Bytes in a page of the base size.
+/// Size of a base page in bytes.
 pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// What backs the arena's memory.
+/// What kind of memory backs an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Backing {
     /// `MAP_HUGETLB` pages, reserved by the administrator through `vm.nr_hugepages`.
     HugeTlb,
@@ -31,8 +32,20 @@ pub enum Backing {
     Transparent,
     /// Pages of the base size: `MADV_HUGEPAGE` was refused.
     Base,
-    /// Memory elsewhere: the arena is [a shadow](Arena::shadow) of it.
+    /// Memory elsewhere, which the arena is [a shadow](Arena::shadow) of.
     Elsewhere,
+}
+
+impl Backing {
+    /// The backing in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backing::HugeTlb => "reserved huge pages",
+            Backing::Transparent => "transparent huge pages",
+            Backing::Base => "pages of the base size",
+            Backing::Elsewhere => "memory elsewhere",
+        }
+    }
 }
 
 /// A mapping whose bytes are handed out once, as one [`Part`].
@@ -42,10 +55,10 @@ pub struct Arena {
 
 impl Arena {
     /// Reserves `len` bytes (rounded up to 2 MiB) of zeroed, private, anonymous memory that a forked child does not
-    /// inherit, and returns the arena with the one part that owns all of it.
+    /// inherit. Returns the arena and the one part that owns all of it.
     ///
     /// # Errors
-    /// What `mmap(2)` says; `ENOMEM` where the address space or the overcommit limit does not allow `len`.
+    /// What `mmap(2)` reports; `ENOMEM` if the address space or the overcommit limit has no room for `len`.
     pub fn reserve(len: usize) -> io::Result<(Arena, Part)> {
         let len = len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = Arc::new(Map::new(len)?);
@@ -53,12 +66,12 @@ impl Arena {
         Ok((Arena { map }, whole))
     }
 
-    /// Reserves `len` bytes (rounded up to 2 MiB) of address space that stands for as much memory elsewhere, such as a
-    /// device's: byte for byte. So the owner of a part owns those bytes there, by the same rules. The space itself
-    /// never gets memory and reads as zeros; who writes to it writes to nobody.
+    /// Reserves `len` bytes (rounded up to 2 MiB) of address space that stands, byte for byte, for memory elsewhere,
+    /// such as a device's. Whoever owns a part owns those bytes there, by the same rules. The space itself gets no
+    /// memory and reads as zeros; what is written to it reaches nobody.
     ///
     /// # Errors
-    /// What `mmap(2)` says.
+    /// What `mmap(2)` reports.
     pub fn shadow(len: usize) -> io::Result<(Arena, Part)> {
         let len = len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let (base, _) = map_transparent(len)?;
@@ -67,7 +80,7 @@ impl Arena {
         Ok((Arena { map }, whole))
     }
 
-    /// Address of the first byte, for arithmetic with those of slices of its parts.
+    /// Address of the first byte, for arithmetic with the addresses of slices of its parts.
     pub fn address(&self) -> usize {
         self.map.base.addr().get()
     }
@@ -77,22 +90,23 @@ impl Arena {
         self.map.len
     }
 
-    /// Never true: an arena has at least one huge page.
+    /// Always false: an arena has at least one huge page.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// What backs the memory.
+    /// What kind of memory backs it.
     pub fn backing(&self) -> Backing {
         self.map.backing
     }
 
-    /// Takes memory for all pages of a range now (`MADV_POPULATE_WRITE`), so that neither a read nor a registration
-    /// meets a page fault later. Changes no byte. On a kernel before 5.14 it does nothing, and pages come as they are
+    /// Takes memory for all pages of a range now (`MADV_POPULATE_WRITE`), so that no read and no registration meets a
+    /// page fault later. It changes no byte. Before Linux 5.14 it does nothing, and pages get memory as they are
     /// touched. A shadow gets none.
     ///
     /// # Errors
-    /// `ENOMEM` where the kernel or a cgroup has no more memory to give; `EINVAL` for a range outside the arena.
+    /// `ENOMEM` if the kernel or a control group has no more memory to give; `InvalidInput` for a range outside the
+    /// arena.
     pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
         if range.start > range.end || range.end > self.map.len {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -103,8 +117,8 @@ impl Arena {
         let page = rustix::param::page_size();
         let start = range.start / page * page;
         let base = self.map.base.as_ptr().wrapping_add(start);
-        // SAFETY: `start..range.end` lies inside the mapping that `self.map` keeps (checked above). Populating faults
-        // pages in and changes no byte, so parts that others own in the range keep what they hold.
+        // SAFETY: `start..range.end` lies inside the mapping, which `self.map` keeps (checked above). Populating faults
+        // pages in and changes no byte, so parts that others own in the range keep their content.
         let done =
             unsafe { rustix::mm::madvise(base.cast(), range.end - start, rustix::mm::Advice::LinuxPopulateWrite) };
         match done {
@@ -113,7 +127,7 @@ impl Arena {
         }
     }
 
-    /// Whether `part` is a piece of this arena.
+    /// Whether `part` is a part of this arena.
     pub fn owns(&self, part: &Part) -> bool {
         Arc::ptr_eq(&self.map, &part.map)
     }
@@ -123,12 +137,12 @@ impl Arena {
         Arc::ptr_eq(&self.map, &other.map)
     }
 
-    /// The mapping's first address: for registration with the ring, inside this crate only.
+    /// Address of the mapping, to register it with a ring or a driver inside this crate.
     pub(crate) fn base(&self) -> *mut u8 {
         self.map.base.as_ptr()
     }
 
-    /// A second handle on the mapping, which keeps it mapped: for the ring that registered it.
+    /// A second handle, which keeps the mapping: for a ring or a driver that registered it.
     pub(crate) fn handle(&self) -> Arena {
         Arena { map: Arc::clone(&self.map) }
     }
@@ -158,20 +172,20 @@ impl Part {
         self.len
     }
 
-    /// Whether the part owns no byte.
+    /// Whether the part owns no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The offset behind the part's last byte.
+    /// Offset of the byte behind the last one.
     pub fn end(&self) -> usize {
         self.offset + self.len
     }
 
-    /// Cuts the part in two: returns the first `at` bytes and keeps the rest.
+    /// Splits the part: returns the first `at` bytes and keeps the rest.
     ///
     /// # Panics
-    /// If `at` is more than the part's length.
+    /// If `at` is more than its length.
     #[must_use]
     pub fn split_to(&mut self, at: usize) -> Part {
         assert!(at <= self.len, "split_to({at}) of a part of {} bytes", self.len);
@@ -181,10 +195,10 @@ impl Part {
         front
     }
 
-    /// Cuts the part in two: keeps the first `at` bytes and returns the rest.
+    /// Splits the part: keeps the first `at` bytes and returns the rest.
     ///
     /// # Panics
-    /// If `at` is more than the part's length.
+    /// If `at` is more than its length.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Part {
         let front = self.split_to(at);
@@ -194,7 +208,7 @@ impl Part {
     /// Joins the part that starts where this one ends.
     ///
     /// # Errors
-    /// Gives `next` back if it does not start there or belongs to another arena.
+    /// Returns `next` if it does not start there or belongs to another arena.
     pub fn unsplit(&mut self, next: Part) -> Result<(), Part> {
         if !Arc::ptr_eq(&self.map, &next.map) || next.offset != self.end() {
             return Err(next);
@@ -203,14 +217,14 @@ impl Part {
         Ok(())
     }
 
-    /// The first address, for the kernel to write to while this crate holds the part by value.
+    /// Address of the first byte, for a kernel or a device that writes to it while this crate holds the part by value.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        // SAFETY: `offset + len <= map.len` holds for every part (`reserve` made the first, `split_to` and `unsplit`
-        // keep it), so the address is inside the mapping or one past its end.
+        // SAFETY: `offset + len <= map.len` holds for every part, because `reserve` and `shadow` make the first one so,
+        // and `split_to` and `unsplit` keep it so. The address is inside the mapping or one past its end.
         unsafe { self.map.base.as_ptr().add(self.offset) }
     }
 
-    /// The arena that this is a part of.
+    /// Whether this is a part of `arena`.
     pub(crate) fn is_of(&self, arena: &Arena) -> bool {
         arena.owns(self)
     }
@@ -218,16 +232,17 @@ impl Part {
 
 impl AsRef<[u8]> for Part {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the range is mapped for as long as `self.map` lives and always initialised (anonymous mappings read
-        // as zero). No other part owns a byte of it, so the only writers are `&mut self` and the kernel, and the kernel
-        // writes only while a ring owns the part by value.
+        // SAFETY: the range is mapped for as long as `self.map` lives, and always initialised: anonymous mappings read
+        // as zeros. No other part owns a byte of it, so its only writers are `&mut self` and whoever this crate gives
+        // the address to. Those write only while the crate holds the part by value: a ring while a read is in flight,
+        // and the device to the word that `cuda::Copies` keeps to itself.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 }
 
 impl AsMut<[u8]> for Part {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_ref`; `&mut self` makes this the only reference.
+        // SAFETY: as in `as_ref`, and `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len) }
     }
 }
@@ -238,17 +253,17 @@ impl fmt::Debug for Part {
     }
 }
 
-/// The mapping itself; unmapped when the arena and the last part are gone.
+/// The mapping, which is unmapped when the arena and the last part are gone.
 struct Map {
     base: NonNull<u8>,
     len: usize,
     backing: Backing,
 }
 
-// SAFETY: `Map` is an address range and nothing else: it never reads or writes its bytes. Access goes through `Part`,
-// whose exclusive ownership of its range (see there) makes moving it to, or reading it from, another thread sound.
+// SAFETY: `Map` is an address range and nothing more: it never reads or writes the bytes. Only a `Part` does, and
+// because a `Part` owns its range alone, it can be moved to another thread or read from one.
 unsafe impl Send for Map {}
-// SAFETY: as for Send; `&Map` gives out a copy of the address and the length only.
+// SAFETY: as for Send; `&Map` gives out copies of the address and the length only.
 unsafe impl Sync for Map {}
 
 impl Map {
@@ -257,8 +272,8 @@ impl Map {
             Some(base) => (base, Backing::HugeTlb),
             None => map_transparent(len)?,
         };
-        // Bytes in flight must not be copied on write in a forked child: the kernel would write to one copy and the
-        // parent read the other. SAFETY: the range is the mapping made above.
+        // A forked child must not share these pages: bytes in flight would be copied on write, and the kernel would
+        // write to one copy while the parent reads the other. SAFETY: the range is the mapping made above.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxDontFork)? };
         Ok(Map { base, len, backing })
     }
@@ -266,17 +281,17 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: `base..base + len` was mapped by `Map::new`, and no part or arena is left that could reach it. An
-        // error leaves the range mapped, which leaks and harms nobody.
+        // SAFETY: whoever made `self` mapped `base..base + len`, and no part or arena that could reach it is left. An
+        // error leaves the range mapped, which is a leak and does no harm.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
 fn map_huge_tlb(len: usize) -> Option<NonNull<u8>> {
     use rustix::mm::{MapFlags, ProtFlags};
-    // Without NORESERVE the pages are set aside by this call or it fails: no SIGBUS at first touch.
+    // Without `NORESERVE` this call sets the pages aside or fails, so that no touch ends in a SIGBUS.
     let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing memory.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses touches no existing memory.
     let base =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
     NonNull::new(base.ok()?.cast())
@@ -284,10 +299,10 @@ fn map_huge_tlb(len: usize) -> Option<NonNull<u8>> {
 
 fn map_transparent(len: usize) -> io::Result<(NonNull<u8>, Backing)> {
     use rustix::mm::{MapFlags, ProtFlags};
-    // One huge page more than asked for, so that a 2 MiB boundary lies inside; the ends are given back.
+    // One huge page more than asked for, so that a boundary of 2 MiB lies inside. The ends are given back.
     let wide = len.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing memory.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses touches no existing memory.
     let start =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), wide, ProtFlags::READ | ProtFlags::WRITE, flags)? }
             .cast::<u8>();

@@ -6,15 +6,15 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// Devices are stacked at most this deep (a file system on LVM on RAID on partitions of disks is three).
+/// Devices are stacked at most this deep. A file system on LVM on RAID on partitions of disks is three.
 const DEPTH_MAX: usize = 8;
 
 /// A block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
-    /// Name in `/sys/block`, such as "nvme0n1"; a partition's is that of its disk.
+    /// Name in `/sys/block`, such as "nvme0n1". A partition has the name of its disk.
     pub name: String,
-    /// What it is made of.
+    /// What kind of device it is.
     pub kind: BlockKind,
     /// Limits of its own queue.
     pub queue: QueueLimits,
@@ -22,37 +22,51 @@ pub struct BlockDevice {
     pub members: Vec<BlockDevice>,
 }
 
-/// What a block device is made of.
+/// What kind of device it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BlockKind {
-    /// A device with a driver: NVMe, SCSI, virtio.
+    /// A device with a driver of its own: NVMe, SCSI, virtio.
     Disk,
     /// Device mapper: LVM, dm-crypt, multipath.
     Mapper,
     /// Software RAID.
     Raid,
-    /// A file as a device.
+    /// A file that serves as a device.
     Loop,
     /// Compressed or plain memory: zram, brd.
     Memory,
 }
 
-/// Limits of a device's request queue. Numbers that the kernel does not tell are 0.
+impl BlockKind {
+    /// The kind in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            BlockKind::Disk => "disk",
+            BlockKind::Mapper => "device mapper",
+            BlockKind::Raid => "RAID",
+            BlockKind::Loop => "loop device",
+            BlockKind::Memory => "memory device",
+        }
+    }
+}
+
+/// Limits of a device's request queue. Numbers that the kernel does not report are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Requests that each hardware queue holds (`nr_requests`). A submission sleeps when they are used up.
+    /// Requests that each hardware queue holds (`nr_requests`). A submission sleeps while none is free.
     pub requests: u32,
-    /// Hardware queues.
+    /// Number of hardware queues.
     pub hardware_queues: u32,
-    /// The longest request that the kernel makes, in bytes (`max_sectors_kb`); a longer read takes several.
+    /// The longest request that the kernel makes, in bytes (`max_sectors_kb`). A longer read takes several.
     pub request_bytes: u64,
     /// The longest request that the device takes, in bytes (`max_hw_sectors_kb`).
     pub hardware_request_bytes: u64,
     /// The most pieces of memory in a request (`max_segments`).
     pub segments: u32,
-    /// Bytes of a logical block: what `O_DIRECT` is aligned to at least.
+    /// Size of a logical block in bytes, which `O_DIRECT` must be aligned to at least.
     pub logical_block: u32,
-    /// Bytes of a physical block: smaller reads may cost as much as this.
+    /// Size of a physical block in bytes. A smaller read may cost as much as one of this size.
     pub physical_block: u32,
     /// Whether seeks cost time.
     pub rotational: bool,
@@ -63,22 +77,23 @@ pub struct QueueLimits {
 }
 
 impl BlockDevice {
-    /// The device that the file lies on, or `None` where there is none: tmpfs, overlays, FUSE, network file systems.
+    /// The device that the file lies on. `None` for a file on no device: tmpfs, overlays, FUSE, network file systems.
     pub fn of(file: BorrowedFd<'_>) -> Option<BlockDevice> {
         let device = Identity::of(file).ok()?.device;
-        // Major number 0: the file system made the number up. Btrfs does so although it has a device.
+        // With major number 0 the file system made the number up. Btrfs does so although it lies on a device.
         let (major, minor) = if device.0 == 0 { mount_source(file)? } else { device };
         BlockDevice::at(Path::new(&format!("/sys/dev/block/{major}:{minor}")), DEPTH_MAX)
     }
 
-    /// The fewest requests that a hardware queue of a disk below holds: what bounds reads in flight. 0 if unknown.
+    /// The fewest requests that a hardware queue of any disk below holds, which bounds the reads in flight. 0 if
+    /// unknown.
     ///
-    /// A mapper and a RAID tell a number too, but pass requests on without holding them.
+    /// Mappers and RAIDs report a number too, but pass requests on without holding them.
     pub fn requests(&self) -> u32 {
         self.least(|queue| u64::from(queue.requests)) as u32
     }
 
-    /// The shortest of the longest requests on the way down to the disks, in bytes. 0 if unknown.
+    /// The shortest request limit on the way down to the disks, in bytes. 0 if unknown.
     pub fn request_bytes(&self) -> u64 {
         let below = self.least(|queue| queue.request_bytes);
         [self.queue.request_bytes, below].into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(0)
@@ -137,13 +152,13 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// The word in brackets, or the only one: "none [mq-deadline] kyber".
+/// The word in brackets, or the only one, in text such as "none [mq-deadline] kyber".
 pub(crate) fn chosen(choices: &str) -> &str {
     let bracketed = choices.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     bracketed.map_or(choices.trim(), |(word, _)| word)
 }
 
-/// Number of the device that is mounted where the file lies, if what is mounted is a device.
+/// Number of the device that is mounted where the file lies, if it is a device that is mounted there.
 fn mount_source(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
@@ -156,8 +171,8 @@ fn mount_source(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     is_device.then(|| (rustix::fs::major(node.st_rdev), rustix::fs::minor(node.st_rdev)))
 }
 
-/// The source in the line of `mountinfo` (see proc(5)) that starts with the mount's number: after the hyphen that ends
-/// the optional fields come type and source.
+/// The source in the line of `mountinfo` (see proc(5)) that starts with the mount's number. A hyphen ends the optional
+/// fields; type and source follow it.
 fn source_of(mounts: &str, mount: u64) -> Option<&str> {
     let line = mounts.lines().find(|line| line.split(' ').next() == Some(&mount.to_string()))?;
     line.split_once(" - ")?.1.split(' ').nth(1)
@@ -169,7 +184,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn the_device_of_this_crate_is_known_as_far_as_sysfs_tells() {
+    fn the_device_of_this_crate_is_found() {
         let file = fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
         let device = Identity::of(file.as_fd()).unwrap().device;
         let Some(found) = BlockDevice::of(file.as_fd()) else {
@@ -188,7 +203,7 @@ mod tests {
         assert_eq!(BlockDevice::of(file.as_fd()), None);
     }
 
-    /// A sysfs in small: a partition of a mapper of two disks.
+    /// A small sysfs: a partition of a mapper of two disks.
     #[test]
     fn stacked_devices_are_as_narrow_as_their_narrowest_disk() {
         let root = tempfile::tempdir().unwrap();

@@ -1,25 +1,26 @@
-//! Copies many pieces into one block, faster than one `memcpy` after the other.
+//! Copying many pieces into one block, faster than one `memcpy` after the other.
 //!
-//! Two things cost a plain copy half of the memory's rate. It reads each line of the target before it overwrites it:
-//! stores that go past the cache do not. And it waits for memory at the start of each piece, because the processor
-//! looks ahead only within a page: so the start of the next piece is fetched while this one is copied.
+//! Two things cost a plain copy half of the memory's rate. It reads each line of the target before it overwrites it,
+//! which stores that bypass the cache do not. And it waits for memory at the start of each piece, because the processor
+//! prefetches only within a page. So the start of the next piece is fetched while this one is copied.
 
-/// Shorter pieces are copied through the cache: their ends, which are not whole lines, would outweigh what is gained.
+/// Shorter pieces go through the cache: their ends are not whole lines, and would cost more than the rest gains.
 const STREAM_BYTES_MIN: usize = 2048;
 
-/// How much of the next piece is fetched ahead. A page: from there on the processor sees by itself where it goes.
+/// How much of the next piece is fetched ahead: a page, after which the processor sees by itself where the piece goes
+/// on.
 const AHEAD_BYTES: usize = 4096;
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
-/// Copies each piece to its place in `to`: `(at, piece)` becomes `to[at..][..piece.len()]`. Places may be in any order
-/// and do not overlap.
+/// Copies each piece to its place in `to`: `(at, piece)` goes to `to[at..][..piece.len()]`. The places can be in any
+/// order and do not overlap.
 ///
 /// # Panics
-/// If a piece does not lie within `to`.
+/// If a piece does not fit inside `to`.
 pub fn gather<'a>(to: &mut [u8], pieces: impl IntoIterator<Item = (usize, &'a [u8])>) {
-    // Made here and dropped here, whatever a piece or the iterator does, so that nobody sees `to` before it is written.
+    // Its drop runs whatever a piece or the iterator does, so that nobody sees `to` before the stores have reached it.
     let _written = Fence;
     let mut pieces = pieces.into_iter().peekable();
     while let Some((at, from)) = pieces.next() {
@@ -28,15 +29,14 @@ pub fn gather<'a>(to: &mut [u8], pieces: impl IntoIterator<Item = (usize, &'a [u
     }
 }
 
-/// Copies `from` to `to`, which is as long, and fetches `ahead` meanwhile.
+/// Copies `from` to `to`, which has the same length, and fetches `ahead` meanwhile.
 fn copy(from: &[u8], to: &mut [u8], ahead: &[u8]) {
     if from.len() < STREAM_BYTES_MIN {
         ahead.iter().step_by(LINE_BYTES).for_each(fetch);
         to.copy_from_slice(from);
         return;
     }
-    // SAFETY: any bytes are a `Line`, and a `Line` is any bytes: it has neither padding nor a value that is not
-    // allowed.
+    // SAFETY: any bytes are a valid `Line` and any `Line` is valid bytes: it has no padding and no invalid value.
     let (head, lines, tail) = unsafe { to.align_to_mut::<Line>() };
     let (from_head, from) = from.split_at(head.len());
     let (from_lines, from_tail) = from.split_at(lines.len() * LINE_BYTES);
@@ -48,7 +48,7 @@ fn copy(from: &[u8], to: &mut [u8], ahead: &[u8]) {
     tail.copy_from_slice(from_tail);
 }
 
-/// A line of the cache, as the processor writes it to memory.
+/// A cache line, as the processor writes it to memory.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([Quarter; 4]);
@@ -67,7 +67,7 @@ impl Line {
     }
 }
 
-/// Makes what was written past the cache visible before anything that is written later, by drop.
+/// When dropped, orders what was written past the cache before anything that is written later.
 struct Fence;
 
 /// Every x86-64 processor has SSE2.
@@ -78,23 +78,23 @@ mod processor {
 
     impl Quarter {
         pub(super) fn store(&mut self, from: &[u8; 16]) {
-            // SAFETY: `from` is 16 bytes that may be read, and this load asks for no alignment.
+            // SAFETY: `from` is 16 readable bytes, and this load needs no alignment.
             let bytes = unsafe { _mm_loadu_si128(from.as_ptr().cast()) };
-            // SAFETY: `self` is 16 bytes that may be written, aligned to 16 by its type. That the store is not ordered
-            // among others is what `Fence` is for, whose drop no caller of `gather` can leave out.
+            // SAFETY: `self` is 16 writable bytes, which its type aligns to 16. The store is not ordered among others,
+            // which is what `Fence` is for: no caller of `gather` can skip its drop.
             unsafe { _mm_stream_si128(self.0.as_mut_ptr().cast(), bytes) };
         }
     }
 
     impl Drop for Fence {
         fn drop(&mut self) {
-            // SAFETY: needs SSE, which every x86-64 processor has, and touches no memory.
+            // SAFETY: it needs SSE, which every x86-64 processor has, and touches no memory.
             unsafe { _mm_sfence() };
         }
     }
 
     pub(super) fn fetch(byte: &u8) {
-        // SAFETY: a hint, which neither faults nor changes a byte.
+        // SAFETY: a hint, which neither faults nor changes memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
     }
 }
@@ -123,7 +123,7 @@ use processor::fetch;
 mod tests {
     use super::*;
 
-    /// Every length around the borders, from and to every alignment, byte by byte, with the neighbours untouched.
+    /// Every length around the boundaries, from and to every alignment, byte by byte, with the neighbours untouched.
     #[test]
     fn pieces_come_to_their_places_and_nowhere_else() {
         let from: Vec<u8> = (0..20_000_u32).map(|index| (index * 31 / 7) as u8).collect();

@@ -1,21 +1,25 @@
-//! The CUDA driver, loaded at run time: nothing of CUDA is needed to build, and a machine without a driver gets a
+//! The CUDA driver, loaded at run time. Building needs nothing of CUDA, and a machine without a driver gets a
 //! [`ProbeError`] that says what to do.
 //!
-//! - [`Driver::open`]: the library, every symbol that is called, `cuInit`, a device; nothing of CUDA is called before.
-//! - [`Context`]: a device's primary context, which it shares with PyTorch and the runtime API.
-//! - [`DeviceMemory`], [`Pinned`]: memory of the device, and an arena that its copy engine reaches.
-//! - [`Stream`], [`StreamRef`], [`SharedStream`], [`Event`]: queues of work, one's own, a caller's or either, and
-//!   places in them.
-//! - [`Bounce`]: pinned memory that a thread copies from and waits.
-//! - [`Copies`]: copies to the device under way, each the owner of the bytes that it reads.
-//! - [`Kernels`]: what runs on the device.
+//! - [`Driver`] loads the library with every function that is called; a [`Context`] is a device's primary context,
+//!   which it shares with PyTorch and the runtime API.
+//! - [`DeviceMemory`] is memory on the device, and a [`Span`] is a range of it. [`Pinned`] makes an arena reachable for
+//!   the copy engine.
+//! - [`Stream`]s are queues of work and [`Event`]s are places in them. A [`StreamRef`] is a stream that the caller
+//!   owns; a [`SharedStream`] is either.
+//! - [`Copies`] are copies to the device, each of which owns the bytes that it reads. [`Bounce`] is pinned memory that
+//!   one thread fills, copies and waits for.
+//! - [`Kernels`] launches what runs on the device, over tables that [`Copies::start`] has [`Uploaded`].
 //!
-//! Own bindings instead of `cudarc`: that looks for `libcuda.so` first, which may be a toolkit's stub, panics where a
-//! symbol is missing, and holds the library in a global, so that no second one (a test's) can be loaded by its path.
+//! The bindings are our own. `cudarc` looks for `libcuda.so` first, which may be a toolkit's stub; it panics if a
+//! symbol is missing; and it keeps the library in a global, so that a test cannot load another one by its path.
 //!
-//! Device memory is not memory of this process: a wrong address in a kernel is an error of the device and no undefined
-//! behaviour here, except for host memory that is mapped there. So what hands host memory to the device owns it, and
-//! what launches a kernel checks each address against the memory that it was given.
+//! # Soundness
+//!
+//! Device memory is not memory of this process. A wrong address in a kernel is an error of the device and not undefined
+//! behaviour here, except where it leads to host memory that is mapped on the device. So whatever hands host memory to
+//! the device owns it until the device is done, a launch checks each address against the memory that it was given, and
+//! a kernel writes nowhere else.
 
 mod bounce;
 mod context;
@@ -27,6 +31,8 @@ mod memory;
 mod modules;
 mod pinned;
 mod probe;
+mod rows;
+mod span;
 mod stream;
 mod table;
 
@@ -35,9 +41,11 @@ pub use context::{Context, DeviceInfo};
 pub use copies::{Copies, Notice, Uploaded};
 pub use error::CudaError;
 pub use event::{Event, Timing};
-pub use kernels::{Fill, Image, Images, Kernels, Piece, PixelType, Row, Span, TokenType, Tokens};
+pub use kernels::Kernels;
 pub use memory::DeviceMemory;
 pub use modules::Kernel;
 pub use pinned::Pinned;
 pub use probe::{Driver, OLDEST_VERSION, ProbeError};
+pub use rows::{Fill, Image, Images, Piece, PixelType, Row, TokenType, Tokens};
+pub use span::Span;
 pub use stream::{SharedStream, Stream, StreamRef};

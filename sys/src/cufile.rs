@@ -1,13 +1,13 @@
-//! GPUDirect Storage: NVIDIA's libcufile, loaded at run time, behind types that keep what it touches alive.
+//! GPUDirect Storage: NVIDIA's libcufile, loaded at run time, behind types that keep alive what it touches.
 //!
-//! [`Cufile::open`] does everything that can hang on a thread of its own and comes back within its bound. Then a
+//! [`Cufile::open`] does everything that can hang on a thread of its own, and returns within its bound. After that a
 //! [`FileHandle`] is a file that cuFile knows, a [`RegisteredBuffer`] is memory that it may write to, and
-//! [`Cufile::read`] moves bytes from the one into the other. [`guards`] are what has to be looked at before: on a
-//! system that lacks its share cuFile hangs, crashes, or copies through the host without a word.
+//! [`Cufile::read`] moves bytes from one to the other. Look at [`guards`] first: on a system that lacks something,
+//! cuFile hangs, crashes, or silently copies through the host.
 //!
-//! The functions are those that have been in every cuFile since 1.0. Neither the batch API is used (in compatibility
-//! mode it ignores the offset into the buffer) nor the stream API (its arguments must outlive a stream that others
-//! own).
+//! Only functions that every cuFile since 1.0 has are used. The batch API is not, because in compatibility mode it
+//! ignores the offset into the buffer. Nor is the stream API, whose arguments must outlive a stream that somebody else
+//! owns.
 
 mod abi;
 mod buffer;
@@ -37,33 +37,51 @@ use std::time::Duration;
 use stdin::StandardInput;
 use table::Table;
 
-/// How cuFile is opened.
+/// How to open cuFile.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
-    /// The library to load, and no other; `None`: the one that the loader finds, or the first at `places`.
+    /// The library to load. `None` tries the one that the loader finds, then `places`.
     pub library: Option<PathBuf>,
-    /// Libraries, or folders of them, to look at where the loader finds none: the `lib64` of a CUDA toolkit, the
-    /// `nvidia/cu13/lib` or `nvidia/cufile/lib` of Python's site-packages.
+    /// Libraries, or folders that hold one, to try if the loader finds none: `lib64` of a CUDA toolkit, or
+    /// `nvidia/cu13/lib` or `nvidia/cufile/lib` in Python's site-packages.
     pub places: Vec<PathBuf>,
-    /// How it is configured.
+    /// How to configure it.
     pub configuration: Configuration,
     /// How long opening it may take.
     pub bound: Duration,
 }
 
-/// How long closing the driver may take before it is left to itself.
+impl Options {
+    /// Opens the library that the loader finds, within `bound`.
+    pub fn new(configuration: Configuration, bound: Duration) -> Options {
+        Options { library: None, places: Vec::new(), configuration, bound }
+    }
+
+    /// Sets the library to load.
+    pub fn library(self, library: Option<PathBuf>) -> Options {
+        Options { library, ..self }
+    }
+
+    /// Sets where to look if the loader finds none.
+    pub fn places(self, places: Vec<PathBuf>) -> Options {
+        Options { places, ..self }
+    }
+}
+
+/// How long closing the driver may take before it is left alone.
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
 
-/// Whether somebody opens cuFile in this process: the environment and standard input are the process's, and a library
-/// that hangs once hangs again.
+/// Whether somebody in this process is opening cuFile. A global, because environment and standard input belong to the
+/// process, and because a library that hangs once hangs again.
 static OPENING: AtomicBool = AtomicBool::new(false);
 
-/// The turn to open; the next one's when it drops.
+/// The turn to open. Dropping it lets the next one have it.
 struct Turn;
 
 impl Turn {
     fn take() -> Option<Turn> {
-        // Not `then_some`, which would make one in any case, and drop it: that would end the turn of another.
+        // Not `then_some`, which would always make a `Turn` and drop it, and so end the turn of another.
         (!OPENING.swap(true, Ordering::AcqRel)).then(|| Turn)
     }
 }
@@ -74,7 +92,7 @@ impl Drop for Turn {
     }
 }
 
-/// An open cuFile. Clones share it; the driver is closed when the last clone, handle and buffer is gone.
+/// An open cuFile. Clones share it. The driver is closed when the last clone, handle and buffer is dropped.
 #[derive(Clone)]
 pub struct Cufile {
     driver: Arc<Driver>,
@@ -83,98 +101,98 @@ pub struct Cufile {
 impl Cufile {
     /// Loads the library and opens its driver, on a thread of its own, within the bound.
     ///
-    /// `attach` is called on that thread first: it makes the CUDA context current that the buffers belong to.
+    /// `attach` runs first on that thread, to make current the CUDA context that the buffers belong to. As for a
+    /// driver, name no library that you would not link.
     ///
     /// # Errors
-    /// See [`OpenError`]. After `TimedOut` the thread and the library are left to themselves, and every later call is
-    /// `Busy` until they come back.
+    /// See [`OpenError`]. After `TimedOut` the thread and the library are left alone, and every later call is `Busy`
+    /// until they return.
     pub fn open(
         options: Options,
         attach: impl FnOnce() -> Result<(), String> + Send + 'static,
     ) -> Result<Cufile, OpenError> {
         let turn = Turn::take().ok_or(OpenError::Busy)?;
         let bound = options.bound;
-        // Without room in it: what is sent is either taken by who waits, or comes back to who sends.
+        // Without a buffer, so that what is sent either reaches the receiver or comes back to the sender.
         let (done, opened) = mpsc::sync_channel(0);
         let (log_known, log) = mpsc::channel();
         let started = thread::Builder::new().name("uringload-cufile".into()).spawn(move || {
-            // In this order, so that after a panic the turn is over when the other end hears of it.
+            // In this order, so that after a panic the turn has ended by the time the receiver notices.
             let (done, turn) = (done, turn);
             let result = open_here(&options, attach, &log_known);
-            // Where nobody waits any more, a driver that is open after all is closed as it drops, and then it is the
-            // turn of the next.
+            // If nobody waits any more, the driver that did open is closed as it drops, and then the turn ends.
             let _ = done.send((result, turn));
         });
         started.map_err(|error| OpenError::Thread(error.to_string()))?;
         match opened.recv_timeout(bound) {
             Ok((result, _turn)) => result.map(|driver| Cufile { driver: Arc::new(driver) }),
             Err(mpsc::RecvTimeoutError::Timeout) => Err(OpenError::TimedOut { after: bound, log: log.try_recv().ok() }),
-            // It has panicked, in `attach` or here.
+            // It panicked, here or in `attach`.
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(OpenError::Thread("it ended without an answer".into())),
         }
     }
 
-    /// What the driver said about itself when it was open.
+    /// What the driver said about itself when it was opened.
     pub fn properties(&self) -> &Properties {
         &self.driver.properties
     }
 
-    /// The library's version; `None` before CUDA 12.
+    /// Version of the library; `None` before CUDA 12.
     pub fn version(&self) -> Option<Version> {
         self.driver.version
     }
 
-    /// Whether somebody else in this process had opened the driver before, with a configuration of their own.
+    /// Whether somebody else in this process opened the driver first, with a configuration of their own.
     pub fn is_shared(&self) -> bool {
         !self.driver.is_ours
     }
 
-    /// Whether standard input was closed, and `/dev/null` was opened in its place before cuFile could take descriptor
-    /// 0.
+    /// Whether standard input was closed. If so, `/dev/null` was opened in its place before cuFile could take
+    /// descriptor 0.
     pub fn standard_input_was_closed(&self) -> bool {
         self.driver.standard_input.was_closed
     }
 
-    /// Bytes of BAR1 of the GPU with this index, which bound what can be registered; `None` where cuFile cannot tell.
+    /// Bytes of BAR1 of the GPU with this index, which bound what can be registered; `None` if cuFile cannot tell.
     pub fn bar_bytes(&self, gpu: u32) -> Option<u64> {
         let get = self.driver.table.get_bar_size?;
         let gpu = gpu.try_into().ok()?;
         let mut kib = 0usize;
-        // SAFETY: the function is the header's, and writes one size_t to the address of a local one.
+        // SAFETY: the type is that of the header, and the function writes one `size_t` to the address of a local one.
         let status = unsafe { get(gpu, &raw mut kib) };
         CufileError::check(status).ok()?;
         (kib as u64).checked_mul(1024)
     }
 
-    /// Makes a file known to cuFile, which keeps its descriptor until the handle is dropped. Takes milliseconds for the
-    /// first file of a file system: right for shards, wrong for millions of files.
+    /// Registers a file, whose descriptor stays open until the handle is dropped. It takes milliseconds for the first
+    /// file of a file system, which is fine for shards and not for millions of files.
     ///
     /// # Errors
-    /// `DIO_NOT_SET` for a descriptor without `O_DIRECT`; else what `cuFileHandleRegister` says.
+    /// `DIO_NOT_SET` for a descriptor without `O_DIRECT`; otherwise what `cuFileHandleRegister` reports.
     pub fn register_file(&self, file: OwnedFd) -> Result<FileHandle, CufileError> {
         FileHandle::new(self.driver.clone(), file)
     }
 
-    /// Makes memory known to cuFile for as long as the buffer lives. Meant for memory that is used again and again.
+    /// Registers memory for as long as the buffer lives. It pays for memory that is used again and again.
     ///
     /// # Errors
-    /// What `cuFileBufRegister` says, with the memory itself: where [`is_limit`](CufileError::is_limit), a smaller
-    /// range may be had. `INVALID_VALUE` for an empty range.
+    /// What `cuFileBufRegister` reports, together with the memory. If [`is_limit`](CufileError::is_limit) holds, a
+    /// smaller range may succeed. `INVALID_VALUE` for an empty range.
     pub fn register_buffer<R: DeviceRange>(&self, range: R) -> Result<RegisteredBuffer<R>, (CufileError, R)> {
         RegisteredBuffer::new(self.driver.clone(), range)
     }
 
-    /// Reads `len` bytes at `file_offset` of the file to `buffer_offset` of the buffer, and waits until they are there.
-    /// Says how many were read: fewer at the end of the file, and whenever cuFile likes.
+    /// Reads `len` bytes at `file_offset` of the file to `buffer_offset` of the buffer, and waits for them. Returns how
+    /// many were read: fewer at the end of the file, and whenever cuFile chooses.
     ///
-    /// The direct way needs offsets and length in multiples of 4096; others go through memory inside cuFile. No order
-    /// with CUDA streams: whatever last used this part of the buffer must have ended.
+    /// The direct path needs offsets and length to be multiples of 4096; other reads go through memory inside cuFile.
+    /// Reads are not ordered with CUDA streams: whatever last used this part of the buffer must have ended.
     ///
-    /// A read may hang for good, and nothing can end it. So a thread that must not hang gives handle and buffer to
-    /// another thread, shared, which then keeps both alive however long it takes.
+    /// A read can hang for good, and nothing can end it. A thread that must not hang shares handle and buffer with
+    /// another thread, which reads and keeps both alive however long it takes.
     ///
     /// # Errors
-    /// See [`ReadError`]. What the buffer then holds within the range is unknown.
+    /// See [`ReadError`]. The content of the range in the buffer is then unknown.
     pub fn read<R: DeviceRange>(
         &self,
         file: &FileHandle,
@@ -191,15 +209,15 @@ impl Cufile {
             return Err(ReadError::Range);
         };
         let base = buffer.address() as *mut c_void;
-        // SAFETY: the handle is registered until `file` drops and the memory until `buffer` does, and both are borrowed
-        // for the whole call. The range lies in the buffer, as was checked above; nothing in Rust refers to its bytes,
-        // and it stays allocated, by the contract of `DeviceRange`. All arguments have the header's types.
+        // SAFETY: the handle is registered until `file` drops and the memory until `buffer` does, and the call borrows
+        // both. The range lies inside the buffer, as checked above. By the contract of `DeviceRange` it stays
+        // allocated, and nothing in Rust refers to its bytes. All arguments have the types of the header.
         let read = unsafe { (self.driver.table.read)(file.raw(), base, bytes, at, into) };
-        // Before anything else can change it; of meaning for -1 only.
+        // Taken before anything else can change it. It means something for -1 only.
         let errno = std::io::Error::last_os_error();
         match u64::try_from(read) {
             Ok(read) if read <= len => Ok(read),
-            // More than there was room for: whatever happened, it is no read.
+            // More than there was room for: whatever happened, it was not this read.
             Ok(_) => Err(ReadError::Cufile(CufileError::INTERNAL_ERROR)),
             Err(_) if read == -1 => Err(ReadError::Io(errno)),
             Err(_) => Err(ReadError::Cufile(CufileError::from_code(
@@ -216,13 +234,13 @@ impl std::fmt::Debug for Cufile {
     }
 }
 
-/// What all handles and buffers of an opening share.
+/// What all handles and buffers of one opening share.
 struct Driver {
     table: Table,
     properties: Properties,
     version: Option<Version>,
     standard_input: StandardInput,
-    /// Whether it was opened by us, and is closed by us.
+    /// Whether we opened it, and so close it.
     is_ours: bool,
 }
 
@@ -234,8 +252,8 @@ impl Drop for Driver {
         let close = self.table.driver_close;
         let (done, closed) = mpsc::channel();
         let started = thread::Builder::new().name("uringload-cufile".into()).spawn(move || {
-            // SAFETY: no handle and no buffer of this driver is left, because each shares the driver, so no call into
-            // it is under way. The library is never unloaded.
+            // SAFETY: each handle and buffer shares the driver, so none is left, and no call into it is under way. The
+            // library is never unloaded.
             let status = unsafe { close() };
             // Why it would not close helps nobody any more.
             let _ = done.send(CufileError::check(status));
@@ -256,18 +274,18 @@ fn open_here(
     let standard_input = StandardInput::protect().map_err(OpenError::Configuration)?;
     let in_force = InForce::new(&options.configuration).map_err(OpenError::Configuration)?;
     if let Some(log) = in_force.log() {
-        // The other end is gone where nobody waits any more.
+        // The receiver is gone if nobody waits any more.
         let _ = log_known.send(log.to_path_buf());
     }
     let table = Table::load(options.library.as_deref(), &options.places)?;
     let version = Version::of(&table);
     let used_before = table.use_count.is_some_and(|count| {
-        // SAFETY: the function is the header's and takes nothing.
+        // SAFETY: the type is that of the header, and the function takes nothing.
         let uses = unsafe { count() };
         uses > 0
     });
-    // SAFETY: the function is the header's and takes nothing. Its configuration is in force, a CUDA context is current
-    // if the caller's `attach` made it so, and standard input is open.
+    // SAFETY: the type is that of the header, and the function takes nothing. Its configuration is in force, `attach`
+    // has made a CUDA context current if the caller wants one, and standard input is open.
     let status = unsafe { (table.driver_open)() };
     standard_input.restore();
     let is_ours = match CufileError::check(status) {

@@ -5,17 +5,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A descriptor that is readable from [`signal`](EventFd::signal) until [`drain`](EventFd::drain): see `eventfd(2)`.
+/// A descriptor that is readable from [`signal`](EventFd::signal) until [`drain`](EventFd::drain); see `eventfd(2)`.
 #[derive(Debug)]
 pub struct EventFd {
     fd: OwnedFd,
 }
 
 impl EventFd {
-    /// A new one, not readable, non-blocking and closed on exec.
+    /// A new one: not readable, non-blocking, closed on exec.
     ///
     /// # Errors
-    /// `EMFILE` or `ENFILE` where the process or the system has no descriptor left.
+    /// `EMFILE` or `ENFILE` if the process or the system has no descriptor left.
     pub fn new() -> io::Result<EventFd> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(EventFd { fd })
@@ -23,14 +23,14 @@ impl EventFd {
 
     /// Makes it readable.
     pub fn signal(&self) {
-        // EAGAIN says that the counter is at its maximum: it is readable already. Nothing else can fail on a descriptor
-        // that this type owns.
+        // `EAGAIN` means that the counter is at its maximum, so it is readable already. Nothing else can fail on a
+        // descriptor that this type owns.
         while rustix::io::write(&self.fd, &1u64.to_ne_bytes()) == Err(rustix::io::Errno::INTR) {}
     }
 
     /// Makes it not readable.
     pub fn drain(&self) {
-        // EAGAIN says that it was not readable.
+        // `EAGAIN` means that it was not readable.
         let mut count = [0u8; 8];
         while rustix::io::read(&self.fd, &mut count) == Err(rustix::io::Errno::INTR) {}
     }
@@ -42,13 +42,13 @@ impl AsFd for EventFd {
     }
 }
 
-/// Waits until `fd` is readable, for at most `wait`; says whether it is. See `poll(2)`.
+/// Waits up to `wait` until `fd` is readable, and returns whether it is; see `poll(2)`.
 ///
 /// # Errors
-/// What `ppoll(2)` says; `EINTR` when a signal came first.
+/// What `ppoll(2)` reports; `EINTR` if a signal came first.
 pub fn wait_readable(fd: impl AsFd, wait: Duration) -> io::Result<bool> {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    // A wait that no timespec can hold is longer than any machine runs: the longest one stands for it.
+    // A wait too long for a timespec outlasts any machine: the longest one stands in for it.
     let wait = Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
     Ok(poll(&mut fds, Some(&wait))? == 1)
 }

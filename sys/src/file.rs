@@ -15,23 +15,40 @@ pub use cache::{CacheStat, advise_random, cachestat, drop_caches, evict};
 pub use extents::{EXTENTS_MAX, Extent, extents};
 pub use mapping::Mapping;
 
-/// How a file is opened for reading. Every open is read-only, and no open makes a terminal the controlling one.
+/// How to open a file for reading. Every open is read-only, and none makes a terminal the controlling one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenFlags {
-    /// `O_DIRECT`: past the page cache. Offset, length and memory of reads must then be aligned.
+    /// `O_DIRECT`: bypass the page cache. Offset, length and memory of each read must then be aligned.
     pub direct: bool,
-    /// `O_NOATIME`: do not write the access time. Only the owner of a file, or `CAP_FOWNER`, may ask for it: `EPERM`.
+    /// `O_NOATIME`: do not update the access time. Only a file's owner and `CAP_FOWNER` may ask for it; others get
+    /// `EPERM`.
     pub noatime: bool,
-    /// `O_NONBLOCK`: do not wait for a writer where the path turns out to be a FIFO.
+    /// `O_NONBLOCK`: do not wait for a writer if the path turns out to be a FIFO.
     ///
-    /// Through a ring this has a price where the file system cannot tell that a read would block (network file systems,
+    /// Through a ring this has a price if the file system cannot tell that a read would block (network file systems,
     /// FUSE, overlays): the flag makes io_uring believe that it can, and the read then blocks the submitting thread.
     /// [`open`] needs no such choice: it never waits, and clears the flag.
     pub nonblock: bool,
 }
 
 impl OpenFlags {
-    /// For the ring's file table, in which `O_CLOEXEC` is `EINVAL`: a slot of it is no descriptor of the process.
+    /// Sets or clears `O_DIRECT`.
+    pub fn direct(self, direct: bool) -> OpenFlags {
+        OpenFlags { direct, ..self }
+    }
+
+    /// Sets or clears `O_NOATIME`.
+    pub fn noatime(self, noatime: bool) -> OpenFlags {
+        OpenFlags { noatime, ..self }
+    }
+
+    /// Sets or clears `O_NONBLOCK`.
+    pub fn nonblock(self, nonblock: bool) -> OpenFlags {
+        OpenFlags { nonblock, ..self }
+    }
+
+    /// For the ring's file table, where `O_CLOEXEC` is `EINVAL`: a slot is not a descriptor of the process.
     pub(crate) fn for_slot(self) -> OFlags {
         let mut flags = OFlags::RDONLY | OFlags::NOCTTY;
         flags.set(OFlags::DIRECT, self.direct);
@@ -43,20 +60,21 @@ impl OpenFlags {
 
 /// An open regular file.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Opened {
-    /// The descriptor; closed in a child that runs another program.
+    /// The descriptor, which is closed when a child runs another program.
     pub file: OwnedFd,
-    /// How it was opened in the end: without `noatime` where that is not allowed.
+    /// How it was opened in the end: without `noatime` if that was not allowed.
     pub flags: OpenFlags,
     /// Which file it is, and its size.
     pub identity: Identity,
 }
 
-/// Opens the regular file at `path`, relative to the folder `at`. `noatime` is given up where it is not allowed.
+/// Opens the regular file at `path`, relative to the folder `at`. Drops `noatime` if that is not allowed.
 ///
 /// # Errors
-/// What `openat(2)` says; `EINVAL` with `direct` means that the file system has no `O_DIRECT`. `EISDIR` for a folder,
-/// `InvalidInput` for a FIFO, socket or device, without waiting for its other end.
+/// What `openat(2)` reports; `EINVAL` with `direct` means that the file system has no `O_DIRECT`. `EISDIR` for a
+/// folder. `InvalidInput` for a FIFO, socket or device, without waiting for its other end.
 pub fn open(at: BorrowedFd<'_>, path: &[u8], mut flags: OpenFlags) -> io::Result<Opened> {
     let open = |flags: OpenFlags| {
         let flags = flags.for_slot() | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -81,10 +99,10 @@ pub fn open(at: BorrowedFd<'_>, path: &[u8], mut flags: OpenFlags) -> io::Result
     Ok(Opened { file, flags, identity })
 }
 
-/// Opens a folder, for use as the start of relative paths only.
+/// Opens a folder, only to start relative paths from.
 ///
 /// # Errors
-/// What `open(2)` says; `ENOTDIR` for anything else than a folder.
+/// What `open(2)` reports; `ENOTDIR` for anything but a folder.
 pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
@@ -93,42 +111,43 @@ pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
 /// Reads up to `into.len()` bytes at `offset`; fewer at the end of the file.
 ///
 /// # Errors
-/// What `pread(2)` says, `EINTR` included; `EINVAL` for an offset that no file can have.
+/// What `pread(2)` reports, `EINTR` included; `EINVAL` for an offset that no file can have.
 pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(rustix::io::pread(file, into, offset)?)
 }
 
-/// What makes a file this file, and not another one under the same name.
+/// What tells this file from another one under the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Major and minor number of the device; the major number is 0 where a file system has no device of its own.
+    /// Major and minor number of the device. The major number is 0 if the file system has no device of its own.
     pub device: (u32, u32),
     /// Inode number.
     pub inode: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Time of the last change of the content: seconds since 1970 and nanoseconds.
+    /// When the content last changed: seconds since 1970, and nanoseconds.
     pub modified: (i64, u32),
 }
 
 impl Identity {
-    /// Of an open file.
+    /// The identity of an open file.
     ///
     /// # Errors
-    /// What `statx(2)` says.
+    /// What `statx(2)` reports.
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Identity> {
         Ok(stat(file)?.0)
     }
 
-    /// Of what is at `path` now, relative to the folder `at`; a server behind a mount is not asked anew.
+    /// The identity of what is now at `path`, relative to the folder `at`. It does not ask a server behind a mount
+    /// again.
     ///
     /// # Errors
-    /// What `statx(2)` says.
+    /// What `statx(2)` reports.
     pub fn at(at: BorrowedFd<'_>, path: &[u8]) -> io::Result<Identity> {
         Ok(stat_at(at, path, AtFlags::STATX_DONT_SYNC)?.0)
     }
 
-    /// Whether both are of one file, whatever has changed in it.
+    /// Whether both belong to one file, whatever has changed in it.
     pub fn is_same_file(&self, other: &Identity) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
@@ -151,19 +170,20 @@ fn stat_at(at: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> io::Result<(Ident
 
 /// What `O_DIRECT` reads of a file must be aligned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DirectAlignment {
-    /// Of the memory's address, in bytes.
+    /// Alignment of the memory's address, in bytes.
     pub memory: u32,
-    /// Of offset and length, in bytes.
+    /// Alignment of offset and length, in bytes.
     pub offset: u32,
 }
 
 /// What `O_DIRECT` reads of the file must be aligned to, as `statx(2)` reports it since Linux 6.1.
 ///
-/// `None` where it reports nothing, or zeros: an `O_DIRECT` open may succeed there all the same, but reads then go
-/// through the page cache (ext4 with journalled data, btrfs) or block their submission (FUSE).
+/// `None` if it reports nothing or zeros. An `O_DIRECT` open may still succeed there, but its reads go through the page
+/// cache (ext4 with journalled data, btrfs) or block their submission (FUSE).
 pub fn direct_alignment(file: BorrowedFd<'_>) -> Option<DirectAlignment> {
-    // Linux 6.14: reads may be aligned less strictly than writes.
+    // Since Linux 6.14 reads may be aligned less strictly than writes.
     const STATX_DIO_READ_ALIGN: u32 = 0x20000;
     let read_align = StatxFlags::from_bits_retain(STATX_DIO_READ_ALIGN);
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN | read_align).ok()?;
@@ -176,18 +196,18 @@ pub fn direct_alignment(file: BorrowedFd<'_>) -> Option<DirectAlignment> {
     Some(DirectAlignment { memory: stat.stx_dio_mem_align, offset })
 }
 
-/// The name of the file system that the file lies on, such as "ext4"; its magic number in hexadecimal if this crate
-/// does not know it.
+/// Name of the file system that the file lies on, such as "ext4"; its magic number in hexadecimal if this crate does
+/// not know it.
 ///
 /// # Errors
-/// What `fstatfs(2)` says.
+/// What `fstatfs(2)` reports.
 pub fn file_system(file: BorrowedFd<'_>) -> io::Result<Cow<'static, str>> {
     let magic = rustix::fs::fstatfs(file)?.f_type as u32;
     let known = FILE_SYSTEMS.iter().find(|(known, _)| *known == magic);
     Ok(known.map_or_else(|| Cow::Owned(format!("{magic:#x}")), |(_, name)| Cow::Borrowed(*name)))
 }
 
-/// Magic numbers from `linux/magic.h` and the file systems' own sources.
+/// Magic numbers, from `linux/magic.h` and the file systems' own sources.
 const FILE_SYSTEMS: [(u32, &str); 22] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),

@@ -1,17 +1,51 @@
-//! What uringload calls: the kernel, and the driver of a GPU. Every `unsafe` of the library and the binary lives in
-//! this crate, behind types that cannot be misused from safe code.
+//! The unsafe half of uringload: what talks to the Linux kernel and to GPU drivers, behind types that safe code cannot
+//! misuse.
 //!
-//! - [`arena`]: one mapping lent out as [`Part`]s, each the only owner of its bytes.
-//! - [`cuda`]: the driver of a GPU, loaded at run time.
-//! - [`dlpack`]: tensors lent to others.
-//! - [`copy`]: many pieces into one block.
-//! - [`cufile`]: GPUDirect Storage, where it is there.
-//! - [`event`]: a descriptor for poll loops.
-//! - [`ring`]: an io_uring that owns every part in flight.
-//! - [`mod@file`]: opening files and asking the kernel about them.
-//! - [`block`]: the device behind a file.
-//! - [`pci`]: how far a GPU is from a disk.
-//! - [`system`]: what this process may do and what it has used.
+//! Every `unsafe` of the library and its command line is in this crate, one operation at a time, each with a proof. The
+//! crate moves bytes and asks questions. It decides nothing: what to read, when to retry and what to do without is the
+//! caller's business.
+//!
+//! ```no_run
+//! use std::fs::File;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use uringload_sys::{Arena, Ring, RingOptions, Target};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! // One mapping, and the one part that owns all of its bytes. A part can be split and joined, never doubled.
+//! let (arena, mut memory) = Arena::reserve(8 << 20)?;
+//! arena.populate(0..arena.len())?;
+//!
+//! // The best ring that this kernel offers, and the parts of the setup that it refused.
+//! let (mut ring, refused) = Ring::open(&RingOptions::default().entries(64))?;
+//! ring.register(&arena, 0..arena.len())?;
+//!
+//! // A read takes its memory by value, so nobody can look at it while the kernel writes it.
+//! let file = Target::File(Arc::new(File::open("shard-0.tar")?.into()));
+//! ring.read(&file, 0, memory.split_to(1 << 20), 7, false);
+//!
+//! // A turn submits what is queued and collects what is done. The memory comes back with the result.
+//! let mut done = Vec::new();
+//! ring.turn(Some(Duration::from_secs(1)), 1, &mut done)?;
+//! for completion in done {
+//!     let (bytes, part) = (completion.result?, completion.part);
+//!     println!("read {} returned {bytes} bytes in {part:?}", completion.tag);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | own memory and read into it | [`arena`] and its [`Part`]s; [`ring`], an io_uring that owns every part in flight |
+//! | open files and ask about them | [`mod@file`]; [`block`], the device behind one; [`pci`], its way to a GPU |
+//! | move bytes | [`copy`], many pieces into one block; [`dlpack`], tensors lent to NumPy, PyTorch and others |
+//! | drive a GPU | [`cuda`], its driver; [`cufile`], GPUDirect Storage. Both are loaded at run time |
+//! | wait and look around | [`event`], a descriptor for poll loops; [`system`], what this process may do and has used |
+//!
+//! What keeps it sound: memory that the kernel or a device may write to is owned by value until they are done, and
+//! leaked if they never say so. What it trusts: that a driver library does what its header says, whether the system's
+//! loader finds it or the caller names it, as with any library that a program links.
 //!
 //! Linux only.
 

@@ -1,34 +1,36 @@
-//! How far two devices are from each other on the PCI bus, as sysfs tells.
+//! The distance between two devices on the PCI bus, as sysfs describes it.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// What a copy from one device to another passes, from the nearest to the farthest.
+/// What a copy from one device to another passes through, from the nearest to the farthest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Distance {
-    /// Both are behind one port of the processor: a switch joins them.
+    /// Both are behind one port of the processor, joined by a switch.
     SamePort,
     /// Both are behind one host bridge of the processor.
     SameBridge,
-    /// Both are next to one node of memory.
+    /// Both are next to one memory node.
     SameNode,
-    /// They are next to different nodes: everything passes between processors.
+    /// They are next to different memory nodes, so everything passes between processors.
     OtherNode,
 }
 
 impl fmt::Display for Distance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Distance::SamePort => "behind one port of the processor",
-            Distance::SameBridge => "behind one host bridge",
-            Distance::SameNode => "on one node of memory",
-            Distance::OtherNode => "on another node of memory",
+            Distance::SamePort => "behind the same port of the processor",
+            Distance::SameBridge => "behind the same host bridge",
+            Distance::SameNode => "on the same memory node",
+            Distance::OtherNode => "on different memory nodes",
         })
     }
 }
 
-/// The distance from a PCI device ("0000:3b:00.0") to a disk ("nvme0n1"); `None` where sysfs does not know one of them,
-/// the disk is on no PCI bus, or the machine tells no node of one that is behind another bridge.
+/// The distance from a PCI device ("0000:3b:00.0") to a disk ("nvme0n1"). `None` if sysfs does not know one of them, if
+/// the disk is not on a PCI bus, or if they are behind different bridges and the machine does not report the node of
+/// both.
 pub fn distance(pci: &str, disk: &str) -> Option<Distance> {
     let device = Path::new("/sys/bus/pci/devices").join(pci);
     let device = device.canonicalize().ok()?;
@@ -36,7 +38,7 @@ pub fn distance(pci: &str, disk: &str) -> Option<Distance> {
     between(&functions(&device), &functions(&disk), &node_of)
 }
 
-/// The PCI functions on the way to a device, the host bridge first: "pci0000:00", "0000:00:1d.0", "0000:3c:00.0".
+/// The PCI functions on the way to a device, host bridge first: "pci0000:00", "0000:00:1d.0", "0000:3c:00.0".
 fn functions(path: &Path) -> Vec<PathBuf> {
     let is_of_bus = |name: &str| name.starts_with("pci") || (name.len() >= 12 && name.as_bytes()[4] == b':');
     let mut at = PathBuf::new();
@@ -72,29 +74,29 @@ fn node_of(function: &Path) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Of two paths below /sys/devices; the node of a device is that of its bus.
-    fn told(a: &str, b: &str) -> Option<Distance> {
+    /// The distance of two paths below /sys/devices, where the number of a bus is its node.
+    fn distance_of(a: &str, b: &str) -> Option<Distance> {
         let node = |path: &Path| path.to_str()?.strip_prefix("/sys/devices/pci0000:")?[..2].parse().ok();
         let functions = |path: &str| functions(&Path::new("/sys/devices").join(path));
         between(&functions(a), &functions(b), &node)
     }
 
     #[test]
-    fn paths_tell_what_lies_between() {
+    fn distances_follow_from_paths() {
         const GPU: &str = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0";
         let disk = "pci0000:00/0000:00:01.0/0000:01:04.0/0000:03:00.0/nvme/nvme0/nvme0n1";
-        assert_eq!(told(GPU, disk), Some(Distance::SamePort));
+        assert_eq!(distance_of(GPU, disk), Some(Distance::SamePort));
         let disk = "pci0000:00/0000:00:1d.0/0000:05:00.0/nvme/nvme0/nvme0n1";
-        assert_eq!(told(GPU, disk), Some(Distance::SameBridge));
-        assert_eq!(told(GPU, "pci0000:10/0000:10:01.0/0000:11:00.0/nvme/n/m"), Some(Distance::OtherNode));
-        assert_eq!(told(GPU, "pci0000:00x/0000:10:01.0"), Some(Distance::SameNode));
-        assert_eq!(told(GPU, "pci0000:ff/0000:ff:01.0"), None, "no node");
-        assert_eq!(told(GPU, "virtual/block/dm-0"), None);
+        assert_eq!(distance_of(GPU, disk), Some(Distance::SameBridge));
+        assert_eq!(distance_of(GPU, "pci0000:10/0000:10:01.0/0000:11:00.0/nvme/n/m"), Some(Distance::OtherNode));
+        assert_eq!(distance_of(GPU, "pci0000:00x/0000:10:01.0"), Some(Distance::SameNode));
+        assert_eq!(distance_of(GPU, "pci0000:ff/0000:ff:01.0"), None, "no node");
+        assert_eq!(distance_of(GPU, "virtual/block/dm-0"), None);
         assert!(Distance::SamePort < Distance::OtherNode);
     }
 
     #[test]
-    fn what_is_not_there_has_no_distance() {
+    fn absent_devices_have_no_distance() {
         assert_eq!(distance("ffff:ff:1f.7", "nvme0n1"), None);
     }
 }

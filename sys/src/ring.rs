@@ -1,8 +1,8 @@
 //! An io_uring that owns every [`Part`] in flight by value.
 //!
-//! A part moves into the ring with the read and moves out with its [`Completion`], so nobody can look at bytes that the
-//! kernel is writing, and dropping the ring waits for the kernel before it lets go of the memory. Nothing here retries,
-//! reorders or counts bytes: that is the caller's.
+//! A part moves into the ring with its read and comes back with the [`Completion`]. So nobody can look at bytes that
+//! the kernel is writing, and dropping the ring waits for the kernel before it lets go of the memory. The ring does not
+//! retry, reorder or count bytes: that is up to the caller.
 
 mod bell;
 mod queues;
@@ -29,38 +29,42 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use tables::{Buffers, Slot};
 
-pub use setup::{Step, probe};
+pub use setup::{Feature, Step, probe};
 
-/// The kernel transfers at most this many bytes in one read (`MAX_RW_COUNT`); a longer part gets a short read.
+/// The kernel transfers at most this many bytes in one read (`MAX_RW_COUNT`). A longer part gets a short read.
 pub const READ_BYTES_MAX: usize = 0x7fff_f000;
 
-/// The longest range that the kernel takes as one registered buffer, in bytes.
+/// The longest range that can be one registered buffer, in bytes.
 pub const PIECE_BYTES_MAX: usize = 1 << 30;
 
-/// The most buffers that one ring registers (`IORING_MAX_REG_BUFFERS`).
+/// The most buffers that one ring can register (`IORING_MAX_REG_BUFFERS`).
 pub const PIECES_MAX: usize = 1 << 14;
 
-/// How long dropping a ring waits for reads that the kernel does not give back; memory that it may still write to is
-/// leaked after that.
+/// How long dropping a ring waits for reads that the kernel does not return. After that, memory that it may still write
+/// to is leaked.
 pub const DRAIN_BOUND: Duration = Duration::from_secs(5);
 
-/// How long a turn waits for a completion to free memory after the kernel had none for a submission.
+/// How long a turn waits for a completion to free memory, if the kernel had none for a submission.
 const RETRY_WAIT: Duration = Duration::from_millis(1);
 
 /// How long a drain waits before it cancels again what is still in flight.
 const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
-/// What a ring is to have.
+/// What a ring should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RingOptions {
-    /// Operations in flight at most, from 1; an open with its read is two. The kernel clamps it to 32768 less a few.
+    /// The most operations in flight, at least 1; an open with its read counts as two. The kernel's limit is 32768 less
+    /// a few.
     pub entries: u32,
-    /// Slots of the file table, 0 for none.
+    /// Slots in the file table; 0 for none.
     pub files: u32,
-    /// Bounds on kernel worker threads for work that blocks: on regular files, on anything else. 0 leaves the kernel's.
+    /// Bounds on kernel worker threads for work that blocks: on regular files, and on anything else. 0 keeps the
+    /// kernel's.
     pub max_workers: [u32; 2],
-    /// How long a turn goes on collecting, if it waits for more than one completion, before it is content with any. So
-    /// this also bounds how late such a turn sees a wake-up. Linux 6.12; before, a turn always returns at the first.
+    /// How long a turn that waits for more than one completion goes on collecting before it accepts any number. This
+    /// also bounds how late such a turn sees a wake-up. Before Linux 6.12 a turn always returns at the first
+    /// completion.
     pub batch_wait: Duration,
 }
 
@@ -70,8 +74,31 @@ impl Default for RingOptions {
     }
 }
 
-/// What is read from.
+impl RingOptions {
+    /// Sets how many operations can be in flight.
+    pub fn entries(self, entries: u32) -> RingOptions {
+        RingOptions { entries, ..self }
+    }
+
+    /// Sets how many slots the file table has.
+    pub fn files(self, files: u32) -> RingOptions {
+        RingOptions { files, ..self }
+    }
+
+    /// Sets the bounds on kernel worker threads.
+    pub fn max_workers(self, max_workers: [u32; 2]) -> RingOptions {
+        RingOptions { max_workers, ..self }
+    }
+
+    /// Sets how long a turn goes on collecting.
+    pub fn batch_wait(self, batch_wait: Duration) -> RingOptions {
+        RingOptions { batch_wait, ..self }
+    }
+}
+
+/// What to read from.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Target {
     /// A slot of the ring's file table, filled by an open.
     Slot(u32),
@@ -79,20 +106,28 @@ pub enum Target {
     File(Arc<OwnedFd>),
 }
 
-/// What a file is opened into.
+/// What to open, and into which slot.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Open<'a> {
-    /// Slot of the file table, below [`Ring::files`]. What lies in it is closed.
+    /// Slot of the file table, below [`Ring::files`]. The file that is in it is closed.
     pub slot: u32,
-    /// The folder that `path` is relative to; the ring keeps it open while the open is in flight.
+    /// The folder that `path` is relative to. The ring keeps it open while the open is in flight.
     pub folder: &'a Arc<OwnedFd>,
-    /// Path, without NUL bytes.
+    /// The path, without NUL bytes.
     pub path: &'a [u8],
     /// How to open it.
     pub flags: OpenFlags,
 }
 
-/// The kind of an operation.
+impl<'a> Open<'a> {
+    /// Opens `path` in `folder` into `slot`.
+    pub fn new(slot: u32, folder: &'a Arc<OwnedFd>, path: &'a [u8], flags: OpenFlags) -> Open<'a> {
+        Open { slot, folder, path, flags }
+    }
+}
+
+/// The kind of an operation. A caller must handle each of them, so this enum is exhaustive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A file was opened into a slot.
@@ -101,10 +136,10 @@ pub enum Operation {
     Read,
 }
 
-/// An operation that is done, well or badly.
+/// An operation that is done, whether it succeeded or failed.
 #[derive(Debug)]
 pub struct Completion {
-    /// What the caller gave.
+    /// The tag that the caller gave it.
     pub tag: u64,
     /// What was done.
     pub kind: Operation,
@@ -112,11 +147,11 @@ pub struct Completion {
     pub result: io::Result<u32>,
     /// The memory of a read, back from the kernel.
     pub part: Option<Part>,
-    /// From the call that queued the operation until it was reaped; a read linked to an open includes the open.
+    /// Time from the call that queued it until it was reaped. A read linked to an open includes the open.
     pub latency: Duration,
 }
 
-/// An io_uring. It lives and dies on the thread that opened it, for the kernel lets only that thread use it.
+/// An io_uring. It lives and dies on the thread that opened it, because the kernel lets only that thread use it.
 ///
 /// ```compile_fail,E0277
 /// fn another_thread<T: Send>() {}
@@ -129,26 +164,27 @@ pub struct Ring {
     buffers: Buffers,
     bell: Arc<Bell>,
     bell_armed: bool,
-    /// Whether a cancellation is under way: there is an entry for one.
+    /// Whether a cancellation is under way: there is one entry for it.
     cancelling: bool,
     /// User data of what is to be cancelled, one a turn.
     cancels: Vec<u64>,
-    /// Operations refused before they reached the kernel, to be reported by the next turn.
+    /// Operations that were refused before they reached the kernel, for the next turn to report.
     refused: Vec<Completion>,
     batch_wait: Duration,
     drain_bound: Duration,
-    /// The process that opened the ring: a forked child inherits this value, but not the ring's memory.
+    /// The process that opened the ring. A forked child inherits this value, but not the ring's memory.
     process: u32,
-    /// Neither `Send` nor `Sync`, whatever the fields are.
+    /// Makes it neither `Send` nor `Sync`, whatever the fields are.
     thread_bound: PhantomData<*const ()>,
 }
 
 impl Ring {
-    /// Opens a ring for this thread, with the best setup that the kernel takes; says which wishes it refused.
+    /// Opens a ring for this thread, with the best setup that the kernel accepts. Also returns the steps that it
+    /// refused.
     ///
     /// # Errors
-    /// What `io_uring_setup(2)` says: `EPERM` where a seccomp filter or `kernel.io_uring_disabled` forbids it, `ENOSYS`
-    /// where the kernel has none or lacks the operations that reads need, `ENOMEM` beyond `RLIMIT_MEMLOCK`.
+    /// What `io_uring_setup(2)` reports: `EPERM` if a seccomp filter or `kernel.io_uring_disabled` forbids it, `ENOSYS`
+    /// if the kernel has no io_uring or lacks operations that reads need, `ENOMEM` beyond `RLIMIT_MEMLOCK`.
     pub fn open(options: &RingOptions) -> io::Result<(Ring, Vec<Step>)> {
         let setup::Made { queues, entries, files, steps } = setup::make(options)?;
         let ring = Ring {
@@ -169,17 +205,17 @@ impl Ring {
         Ok((ring, steps))
     }
 
-    /// Slots of the file table; 0 where it was not wanted or could not be had.
+    /// Slots in the file table; 0 if none were asked for or the kernel refused them.
     pub fn files(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// Ranges registered so far.
+    /// Number of ranges registered so far.
     pub fn pieces(&self) -> usize {
         self.buffers.ends.len()
     }
 
-    /// Operations in flight at most.
+    /// The most operations that can be in flight.
     pub fn capacity(&self) -> usize {
         self.records.free() + self.records.used()
     }
@@ -189,18 +225,19 @@ impl Ring {
         self.records.free().saturating_sub(self.refused.len())
     }
 
-    /// Operations that were queued and not yet reported.
+    /// Operations that are queued and not yet reported.
     pub fn in_flight(&self) -> usize {
         self.records.used() + self.refused.len()
     }
 
-    /// Registers `range` of `arena`: reads into a part that lies wholly in one registered range skip the pinning of
-    /// pages. The first range of a ring starts anywhere, each further one where the last one ended. Populate it before.
+    /// Registers `range` of `arena`. A read into a part that lies wholly in one registered range skips the pinning of
+    /// pages. The first range of a ring can start anywhere, and each further one starts where the last one ended.
+    /// Populate it first.
     ///
     /// # Errors
-    /// `InvalidInput` for another arena, a range out of order, empty, outside the arena or above [`PIECE_BYTES_MAX`];
-    /// else what the kernel says: `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EOPNOTSUPP` or `EFAULT` where the memory cannot be
-    /// pinned. The ring goes on without this range.
+    /// `InvalidInput` for another arena, or a range out of order, empty, outside the arena or longer than
+    /// [`PIECE_BYTES_MAX`]. Otherwise what the kernel reports: `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EOPNOTSUPP` or
+    /// `EFAULT` if the memory cannot be pinned. The ring works on without this range.
     pub fn register(&mut self, arena: &Arena, range: Range<usize>) -> io::Result<()> {
         if !self.buffers.may_add(arena, &range) {
             return Err(io::Error::new(
@@ -216,17 +253,17 @@ impl Ring {
         let index = self.buffers.ends.len() as u32;
         let piece =
             libc::iovec { iov_base: arena.base().wrapping_add(range.start).cast(), iov_len: range.end - range.start };
-        // SAFETY: the range was checked to lie inside the arena, and `self.buffers.arena`, set above, keeps the arena
-        // mapped until `drop` has unregistered the buffers or has leaked that handle.
+        // SAFETY: `may_add` checked that the range lies inside the arena. `self.buffers.arena`, set above, keeps the
+        // arena mapped until `close` has unregistered the buffers, or `leak` has leaked that handle.
         unsafe { self.queues.submitter.register_buffers_update(index, &[piece], None)? };
         self.buffers.add(range);
         Ok(())
     }
 
-    /// Queues the opening of a file into a slot. `force_async` leaves it to a kernel worker from the start.
+    /// Queues opening a file into a slot. `force_async` hands it to a kernel worker from the start.
     ///
-    /// A slot that is being opened or read is refused with `EBUSY`, for a read that a worker takes up late would find
-    /// the new file in its place. A slot whose open failed is empty.
+    /// A slot that is being opened or read is refused with `EBUSY`: a worker that starts a read late would find the new
+    /// file in it. A slot whose open failed is empty.
     ///
     /// # Panics
     /// If there is no [`room`](Ring::room).
@@ -239,8 +276,8 @@ impl Ring {
         self.queue(if force_async { entry.flags(Flags::ASYNC) } else { entry });
     }
 
-    /// Queues a read of `part.len()` bytes at `offset` into `part`. A slot that is not open is refused with `EBADF`, an
-    /// offset that no file can have with `EINVAL`.
+    /// Queues a read of `part.len()` bytes at `offset` into `part`. A slot that is not open is refused with `EBADF`,
+    /// and an offset that no file can have with `EINVAL`.
     ///
     /// # Panics
     /// If there is no [`room`](Ring::room).
@@ -258,8 +295,8 @@ impl Ring {
         self.queue(if force_async { entry.flags(Flags::ASYNC) } else { entry });
     }
 
-    /// Queues the opening of a file into a slot and a read from it that starts when the open has succeeded: two
-    /// operations and two completions with the same tag, `Open` first. Refusals as in `open_file` and `read`.
+    /// Queues opening a file into a slot and a read from it that starts once the open has succeeded. These are two
+    /// operations and two completions with the same tag, `Open` first. They are refused as `open_file` and `read` are.
     ///
     /// # Panics
     /// If there is no [`room`](Ring::room) for two.
@@ -271,7 +308,7 @@ impl Ring {
             return self.refuse(tag, Operation::Read, Some(part), libc::ECANCELED);
         }
         let target = Target::Slot(open.slot);
-        // A soft link, so that a failed open cancels the read: a hard link would let it read the slot's last file.
+        // A soft link, so that a failed open cancels the read. A hard link would let it read the slot's previous file.
         let first = self.open_entry(open, tag).flags(Flags::IO_LINK);
         let second = self.read_entry(&target, offset, part, tag, true);
         let flags = if force_async { Flags::ASYNC } else { Flags::empty() };
@@ -279,11 +316,12 @@ impl Ring {
         self.queue(second.flags(flags));
     }
 
-    /// Hands what was queued to the kernel, waits up to `wait` (`None`: not at all) until about `want` operations are
-    /// done or a [`waker`](Ring::waker) is used, and appends everything that is done to `done`. A wait may end early.
+    /// Submits what is queued, waits until about `want` operations are done, and appends everything that is done to
+    /// `done`. The wait ends after `wait` (`None` does not wait), when a [`waker`](Ring::waker) is used, and sometimes
+    /// early.
     ///
     /// # Errors
-    /// Only where the ring as a whole has failed.
+    /// Only if the ring as a whole has failed.
     pub fn turn(&mut self, wait: Option<Duration>, want: usize, done: &mut Vec<Completion>) -> io::Result<()> {
         let wait = wait.filter(|_| self.refused.is_empty() && self.cancels.is_empty());
         done.append(&mut self.refused);
@@ -307,22 +345,23 @@ impl Ring {
         Waker::from(Arc::clone(&self.bell))
     }
 
-    /// Asks the kernel, with the next turns, to cancel what is in flight with this tag: an open and the read linked to
-    /// it are asked for one after the other. Each still gets its completion: `ECANCELED` or `EINTR`, or its result
-    /// where it was too late. A read that a disk or a file system is working on is not interrupted, and completes
-    /// whenever that ends.
+    /// Asks the kernel, in the next turns, to cancel what is in flight with this tag. An open and the read linked to it
+    /// are cancelled one after the other. Each still gets its completion: `ECANCELED`, `EINTR`, or its result if the
+    /// cancellation came too late. A read that a disk or a file system is working on is not interrupted, and completes
+    /// when that ends.
     pub fn cancel(&mut self, tag: u64) {
         self.cancels.extend(self.records.with_tag(tag));
     }
 
-    /// How long dropping the ring waits for reads that the kernel does not give back, from now on: less than
-    /// [`DRAIN_BOUND`] where some are known not to end.
+    /// Sets how long dropping the ring waits for reads that the kernel does not return: less than [`DRAIN_BOUND`] if
+    /// some are known never to end.
     pub fn bound_drain(&mut self, bound: Duration) {
         self.drain_bound = bound;
     }
 
-    /// Asks the kernel, with the next `turn`, to cancel what is in flight. Every operation still gets its completion:
-    /// `ECANCELED`, or its result where it was too late. A read that a disk is working on is not interrupted.
+    /// Asks the kernel, in the next `turn`, to cancel everything in flight. Each operation still gets its completion:
+    /// `ECANCELED`, or its result if the cancellation came too late. A read that a disk is working on is not
+    /// interrupted.
     pub fn cancel_all(&mut self) {
         if !self.cancelling {
             self.cancelling = true;
@@ -387,13 +426,13 @@ impl Ring {
         entry.user_data(index)
     }
 
-    /// Puts an entry into the submission queue, which has an entry for every record and for the ring's own two.
+    /// Puts an entry into the submission queue, which has room for every record and for the ring's own two entries.
     fn queue(&mut self, entry: Entry) {
         let index = entry.get_user_data();
-        // SAFETY: what an entry points to (a part, a path) is owned by the record that its user data names, and the
-        // wake-up and a cancellation (of one record's operation, by its number, or of all) point to nothing. Records
-        // are emptied by `reap` alone, when the kernel has given the operation back; `drop` leaks them if it does not.
-        // Descriptors are kept open by the same record, or by `self.bell`.
+        // SAFETY: what an entry points to, a part or a path, is owned by the record that its user data names. A wake-up
+        // points to nothing, and neither does a cancellation, which names one record's operation by number, or all of
+        // them. Only `reap` empties a record, once the kernel has returned the operation, and `drop` leaks those that
+        // it does not return. Descriptors are kept open by the same record, or by `self.bell`.
         let pushed = unsafe { self.queues.sq.push(&entry) };
         assert!(pushed.is_ok(), "the submission queue has an entry for every record");
         self.records.queued.push_back(index);
@@ -405,8 +444,8 @@ impl Ring {
         self.records.submitted(self.queues.sq.len());
         match entered.map_err(|error| error.raw_os_error()) {
             Err(Some(libc::EAGAIN | libc::EBUSY)) => {
-                // The kernel has no memory for a request, or completions to hand over first. Wait a little for what is
-                // in flight to make room; the next turn submits the rest.
+                // The kernel has no memory for a request, or wants its completions taken first. Wait a little for what
+                // is in flight to make room; the next turn submits the rest.
                 let _ = self.queues.wait(RETRY_WAIT);
                 Ok(())
             }
@@ -427,7 +466,7 @@ impl Ring {
                 }
                 records::CANCEL => self.cancelling = false,
                 index => {
-                    // Its record is free from here on: what uses it next is not to be cancelled.
+                    // Its record is free from here on: the operation that uses it next must not be cancelled.
                     self.cancels.retain(|&cancel| cancel != index);
                     let (slot, completion) = self.records.finish(index, entry.result(), now);
                     if let Some(slot) = slot {
@@ -440,7 +479,7 @@ impl Ring {
         self.queues.cq.sync();
     }
 
-    /// Cancels what is in flight and waits for all of it, up to `bound`; returns whether nothing is left.
+    /// Cancels what is in flight and waits up to `bound` for all of it. Returns whether nothing is left.
     fn drain(&mut self, bound: Duration) -> bool {
         let end = Instant::now() + bound;
         let mut done = Vec::with_capacity(self.records.used());
@@ -451,7 +490,7 @@ impl Ring {
             if left.is_zero() {
                 return false;
             }
-            // Again after each wait: what a cancelled operation was linked to, or what was submitted late, is new.
+            // Again after each wait: the rest of a cancelled link and what was submitted late are new to the kernel.
             self.cancel_all();
             if self.turn(Some(left.min(DRAIN_WAIT)), usize::MAX, &mut done).is_err() {
                 return false;
@@ -461,21 +500,22 @@ impl Ring {
         true
     }
 
-    /// Ends the ring. Nothing of it may be used afterwards: this is its destructor, with a bound for tests to choose.
+    /// Ends the ring. This is its destructor, with a bound that tests choose: nothing of the ring may be used
+    /// afterwards.
     fn close(&mut self, bound: Duration) {
         if !self.drain(bound) {
             self.leak();
         } else if self.buffers.arena.is_some() {
-            // Closing a ring frees its buffers some time later; this gives back the locked-memory budget now.
+            // Closing a ring frees its buffers some time later. This returns the budget of locked memory now.
             let _ = self.queues.submitter.unregister_buffers();
         }
-        // SAFETY: `close` runs once, as the end of `drop` or of a test that does not drop the ring; nothing uses
+        // SAFETY: `close` runs once, at the end of `drop` or of a test that does not drop the ring. Nothing uses
         // `queues` after it.
         unsafe { ManuallyDrop::drop(&mut self.queues) };
     }
 
-    /// Keeps what the kernel may still write to mapped, and unused, for ever: the parts of what is in flight, each of
-    /// which keeps the whole mapping, and the arena that is registered.
+    /// Keeps what the kernel may still write to mapped and unused for good: the parts in flight, each of which keeps
+    /// the whole mapping, and the registered arena.
     fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.records));
         std::mem::forget(self.buffers.arena.take());
@@ -487,7 +527,8 @@ impl Drop for Ring {
         if self.process == std::process::id() {
             self.close(self.drain_bound);
         } else {
-            // In a forked child the ring's memory is not mapped, and what is in flight is the parent's: touch nothing.
+            // In a forked child the ring's memory is not mapped, and what is in flight belongs to the parent: touch
+            // nothing.
             self.leak();
         }
     }

@@ -1,4 +1,4 @@
-//! What this process may do on this machine, and what it has used so far.
+//! What this process may do on this machine, and what it has used.
 
 use crate::block::chosen;
 use rustix::process::Resource;
@@ -8,15 +8,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// `CAP_IPC_LOCK`: with it, `RLIMIT_MEMLOCK` does not bound registered buffers.
+/// `CAP_IPC_LOCK`. With it `RLIMIT_MEMLOCK` does not bound registered buffers.
 pub const CAP_IPC_LOCK: u32 = 14;
 
-/// A soft and a hard limit; `None` is no limit.
+/// A soft and a hard limit; `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limit {
-    /// In force.
+    /// The limit in force.
     pub soft: Option<u64>,
-    /// Up to which a process may raise the soft limit.
+    /// How far a process may raise the soft limit.
     pub hard: Option<u64>,
 }
 
@@ -26,19 +27,19 @@ impl From<rustix::process::Rlimit> for Limit {
     }
 }
 
-/// The node of memory that a PCI device ("0000:3b:00.0") is next to; `None` where the machine has one node only, or the
-/// device is not known.
+/// The memory node that a PCI device ("0000:3b:00.0") is next to. `None` if the machine has one node only or does not
+/// know the device.
 pub fn numa_node_of_pci(address: &str) -> Option<u32> {
     let node = fs::read_to_string(Path::new("/sys/bus/pci/devices").join(address).join("numa_node")).ok()?;
     node.trim().parse().ok()
 }
 
-/// Bytes that this user's processes without [`CAP_IPC_LOCK`] may lock (`RLIMIT_MEMLOCK`), registered buffers included.
+/// Bytes that this user's processes may lock without [`CAP_IPC_LOCK`] (`RLIMIT_MEMLOCK`), registered buffers included.
 pub fn locked_memory_limit() -> Limit {
     rustix::process::getrlimit(Resource::Memlock).into()
 }
 
-/// Descriptors that this process may have open (`RLIMIT_NOFILE`); also the longest file table of a ring.
+/// Descriptors that this process may have open (`RLIMIT_NOFILE`), which also bounds the file table of a ring.
 pub fn open_files_limit() -> Limit {
     rustix::process::getrlimit(Resource::Nofile).into()
 }
@@ -65,7 +66,7 @@ fn set_limit(resource: Resource, soft: Option<u64>) -> io::Result<()> {
     Ok(rustix::process::setrlimit(resource, limit)?)
 }
 
-/// Whether this process has the capability of this number in effect; `None` where `/proc` does not tell.
+/// Whether this process has the capability of this number in effect; `None` if `/proc` does not say.
 pub fn has_capability(number: u32) -> Option<bool> {
     let effective = u64::from_str_radix(&status("CapEff")?, 16).ok()?;
     Some(effective.checked_shr(number).unwrap_or(0) & 1 == 1)
@@ -73,16 +74,28 @@ pub fn has_capability(number: u32) -> Option<bool> {
 
 /// What seccomp does to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Seccomp {
-    /// Nothing.
+    /// It is off.
     Off,
-    /// Only `read`, `write` and `exit` are left.
+    /// Only `read`, `write` and `exit` are allowed.
     Strict,
-    /// A filter decides on each system call: the default in containers.
+    /// A filter decides about each system call, which is the default in containers.
     Filter,
 }
 
-/// What seccomp does to this process; `None` where `/proc` does not tell.
+impl Seccomp {
+    /// The state in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Seccomp::Off => "no seccomp",
+            Seccomp::Strict => "seccomp in strict mode",
+            Seccomp::Filter => "a seccomp filter, as in containers",
+        }
+    }
+}
+
+/// What seccomp does to this process; `None` if `/proc` does not say.
 pub fn seccomp() -> Option<Seccomp> {
     match status("Seccomp")?.as_str() {
         "0" => Some(Seccomp::Off),
@@ -92,8 +105,8 @@ pub fn seccomp() -> Option<Seccomp> {
     }
 }
 
-/// The sysctl `kernel.io_uring_disabled`: 0 allows io_uring, 1 allows it to the group in `kernel.io_uring_group` and to
-/// root, 2 forbids it. `None` before Linux 6.6, and without io_uring.
+/// The sysctl `kernel.io_uring_disabled`: 0 allows io_uring, 1 allows it to root and to the group in
+/// `kernel.io_uring_group`, 2 forbids it. `None` before Linux 6.6 and without io_uring.
 pub fn io_uring_disabled() -> Option<u32> {
     read_number("/proc/sys/kernel/io_uring_disabled").and_then(|value| value.try_into().ok())
 }
@@ -103,20 +116,21 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-/// Huge pages of this machine.
+/// The huge pages of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HugePages {
-    /// Reserved by `vm.nr_hugepages`.
+    /// Number of pages that `vm.nr_hugepages` reserves.
     pub total: u64,
     /// Of these, free.
     pub free: u64,
-    /// Bytes of each.
+    /// Size of each in bytes.
     pub page_bytes: u64,
-    /// Transparent huge pages: "always", "madvise" or "never"; empty where the kernel has none.
+    /// Transparent huge pages: "always", "madvise" or "never"; empty if the kernel has none.
     pub transparent: String,
 }
 
-/// Huge pages of this machine, as far as `/proc` and `/sys` tell.
+/// The huge pages of this machine, as far as `/proc` and `/sys` describe them.
 pub fn huge_pages() -> HugePages {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let number = |name| field(&meminfo, name).and_then(leading_number).unwrap_or(0);
@@ -129,20 +143,20 @@ pub fn huge_pages() -> HugePages {
     }
 }
 
-/// Bytes that can be taken without swapping (`MemAvailable`), page cache included.
+/// Bytes that are available without swapping (`MemAvailable`), page cache included.
 pub fn memory_available() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     Some(leading_number(field(&meminfo, "MemAvailable")?)? * 1024)
 }
 
-/// The least memory limit, in bytes, of the control groups (version 2 or 1) that this process is in.
+/// The lowest memory limit, in bytes, of the control groups (version 2 or 1) that this process is in.
 pub fn memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     memory_limit_of(&groups, Path::new("/sys/fs/cgroup"))
 }
 
 fn memory_limit_of(groups: &str, root: &Path) -> Option<u64> {
-    // Version 1 says "no limit" with the largest number of pages.
+    // Version 1 writes "no limit" as the largest number of pages.
     const UNLIMITED: u64 = 1 << 62;
     let mut least = None;
     for line in groups.lines() {
@@ -153,8 +167,8 @@ fn memory_limit_of(groups: &str, root: &Path) -> Option<u64> {
             _ if controllers.split(',').any(|one| one == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
             _ => continue,
         };
-        // A group's parents bound it too. Where a container shows its own group as the root, the path may be the
-        // host's and not exist: the root is looked at in any case.
+        // A group's parents bound it too. A container may show its own group as the root, in which case the path is the
+        // host's and need not exist here: the root always counts.
         let group = PathBuf::from(group.trim_start_matches('/'));
         for ancestor in group.ancestors() {
             let limit = read_number(mount.join(ancestor).join(name)).filter(|&limit| limit < UNLIMITED);
@@ -164,19 +178,19 @@ fn memory_limit_of(groups: &str, root: &Path) -> Option<u64> {
     least
 }
 
-/// Kernel worker threads (`iou-wrk`) that work for rings of this process now: reads or opens that block.
+/// Number of kernel worker threads (`iou-wrk`) that serve rings of this process: they run reads and opens that block.
 pub fn ring_workers() -> usize {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return 0 };
     let name = |thread: io::Result<fs::DirEntry>| fs::read_to_string(thread.ok()?.path().join("comm")).ok();
     threads.filter_map(name).filter(|name| name.starts_with("iou-wrk")).count()
 }
 
-/// CPU time of the whole process so far, in user space and in the kernel, the kernel's ring workers included.
+/// CPU time that this process has used, in user space and in the kernel, including the kernel's ring workers.
 pub fn cpu_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
-/// CPU time of the calling thread so far.
+/// CPU time that the calling thread has used.
 pub fn thread_cpu_time() -> Duration {
     clock(ClockId::ThreadCPUTime)
 }
@@ -186,23 +200,23 @@ fn clock(id: ClockId) -> Duration {
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
-/// The most memory that this process had resident so far, in bytes (`VmHWM`).
+/// The most memory that this process has had resident, in bytes (`VmHWM`).
 ///
-/// Not `ru_maxrss`, which a process inherits from the one that it was before `exec`.
+/// `ru_maxrss` would not do: a process inherits it from whatever it was before `exec`.
 pub fn peak_memory() -> Option<u64> {
     Some(leading_number(&status("VmHWM")?)? * 1024)
 }
 
-/// Makes [`peak_memory`] start over from what is resident now.
+/// Starts [`peak_memory`] over from what is resident now.
 ///
 /// # Errors
-/// What writing to `/proc/self/clear_refs` says: not every container allows it.
+/// What writing to `/proc/self/clear_refs` reports: not every container allows it.
 pub fn reset_peak_memory() -> io::Result<()> {
     fs::write("/proc/self/clear_refs", "5\n")
 }
 
 fn status(name: &str) -> Option<String> {
-    // Not `self`, which is the whole process: capabilities and seccomp are a thread's own, and so are its resources.
+    // Not `self`, which is the whole process: capabilities and seccomp belong to each thread.
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     field(&status, name).map(str::to_owned)
 }
@@ -280,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_linux_tells() {
+    fn every_linux_reports_these() {
         assert!(kernel_release().starts_with(|first: char| first.is_ascii_digit()));
         assert!(memory_available().is_none_or(|bytes| bytes > 1 << 20));
         assert!(huge_pages().free <= huge_pages().total && !huge_pages().transparent.contains('['));

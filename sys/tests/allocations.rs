@@ -14,17 +14,17 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged, and the counter is a thread-local without a destructor,
+// SAFETY: every call goes to the system's allocator unchanged. The counter is a thread-local without a destructor,
 // which allocates nothing.
 unsafe impl GlobalAlloc for Counting {
-    // SAFETY: as the trait asks of its caller.
+    // SAFETY: as the trait requires of its caller.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
-    // SAFETY: as the trait asks of its caller.
+    // SAFETY: as the trait requires of its caller.
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
         unsafe { System.dealloc(pointer, layout) }
@@ -38,9 +38,9 @@ const DEPTH: usize = 8;
 
 #[test]
 fn operations_allocate_nothing_in_steady_state() {
-    let mut ring = match Ring::open(&RingOptions { entries: 64, files: DEPTH as u32, ..RingOptions::default() }) {
+    let mut ring = match Ring::open(&RingOptions::default().entries(64).files(DEPTH as u32)) {
         Ok((ring, _)) => ring,
-        Err(error) => return eprintln!("skipped: io_uring is not to be had here: {error}"),
+        Err(error) => return eprintln!("skipped: io_uring is not available here: {error}"),
     };
     let folder = tempfile::tempdir().unwrap();
     let name = "n".repeat(200);
@@ -58,7 +58,7 @@ fn operations_allocate_nothing_in_steady_state() {
     let mut round = |names: [&str; 2]| {
         for slot in 0..DEPTH as u32 {
             let path = names[slot as usize % 2].as_bytes();
-            let open = Open { slot, folder: &folder, path, flags: OpenFlags::default() };
+            let open = Open::new(slot, &folder, path, OpenFlags::default());
             ring.open_and_read(open, 0, parts.pop().unwrap(), u64::from(slot), false);
             ring.read(&plain, 50_000, parts.pop().unwrap(), 100, slot % 4 == 0);
         }

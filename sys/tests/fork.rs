@@ -1,4 +1,4 @@
-//! A child of a fork inherits a ring that it cannot use; dropping it there harms neither process.
+//! A forked child inherits a ring that it cannot use. Dropping it there harms neither process.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use uringload_sys::{Arena, Ring, RingOptions, Target};
 fn a_forked_child_drops_the_ring_and_the_parent_goes_on() {
     let mut ring = match Ring::open(&RingOptions::default()) {
         Ok((ring, _)) => ring,
-        Err(error) => return eprintln!("skipped: io_uring is not to be had here: {error}"),
+        Err(error) => return eprintln!("skipped: io_uring is not available here: {error}"),
     };
     let (arena, mut memory) = Arena::reserve(1).unwrap();
     arena.populate(0..arena.len()).unwrap();
@@ -21,7 +21,7 @@ fn a_forked_child_drops_the_ring_and_the_parent_goes_on() {
     ring.read(&file, 0, memory.split_to(4096), 1, true);
     ring.turn(None, 1, &mut Vec::new()).unwrap();
 
-    // SAFETY: the child only drops a value and leaves by `_exit`; glibc keeps its allocator usable after a fork.
+    // SAFETY: the child only drops values and leaves by `_exit`, and glibc keeps its allocator usable after a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop((ring, memory, arena));

@@ -1,4 +1,4 @@
-//! The PTX of the kernels is of their source: it carries the hashes that `sys/kernels/build.py` made it with.
+//! The PTX belongs to the sources: it carries the hashes with which `sys/kernels/build.py` made it.
 
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -8,11 +8,11 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
 }
 
-/// The number in the PTX's comment `// name: ...`.
-fn told<'a>(ptx: &'a str, name: &str) -> &'a str {
+/// The hash in the PTX's comment `// name: ...`.
+fn hash_of<'a>(ptx: &'a str, name: &str) -> &'a str {
     let lines = ptx.lines().take_while(|line| line.starts_with("// "));
     let found = lines.filter_map(|line| line.strip_prefix("// ")?.strip_prefix(name)?.strip_prefix(": ")).next();
-    found.unwrap_or_else(|| panic!("the PTX tells no hash of {name}"))
+    found.unwrap_or_else(|| panic!("the PTX has no hash of its {name}"))
 }
 
 fn hex(digest: Sha256) -> String {
@@ -36,13 +36,13 @@ fn ptx_and_source_agree() {
         digest.update(content);
     }
     let remedy = "run sys/kernels/build.py and commit what it writes";
-    assert_eq!(told(&ptx, "sources"), hex(digest), "a source changed without the PTX: {remedy}");
+    assert_eq!(hash_of(&ptx, "sources"), hex(digest), "a source has changed and the PTX has not: {remedy}");
     let body = ptx.lines().take(2).map(|line| line.len() + 1).sum();
     let digest = Sha256::new().chain_update(&ptx[body..]);
-    assert_eq!(told(&ptx, "body"), hex(digest), "the PTX was changed by hand: {remedy}");
+    assert_eq!(hash_of(&ptx, "body"), hex(digest), "the PTX was changed by hand: {remedy}");
 }
 
-/// What a launcher asks for by name, and what the oldest driver that is meant to take it does take.
+/// The PTX has every kernel that a launch asks for by name, and is accepted by the oldest driver that is supported.
 #[test]
 fn ptx_is_what_a_driver_of_cuda_12_0_takes() {
     let ptx = fs::read_to_string(folder().join("kernels.ptx")).expect("the PTX is there");
@@ -55,6 +55,6 @@ fn ptx_is_what_a_driver_of_cuda_12_0_takes() {
     let images = ["ur_images_bf16", "ur_images_f16", "ur_images_f32", "ur_images_u8"];
     let rest = [&["ur_burn", "ur_fill", "ur_gather"][..], &images, &["ur_pad", "ur_tokens_u16", "ur_tokens_u32"]];
     assert_eq!(entries, rest.concat());
-    // A device needs no more than what it gets: nothing is linked and nothing is printed.
+    // It needs nothing else on the device: nothing is linked and nothing is printed.
     assert!(!ptx.contains(".extern") && !ptx.contains("vprintf"));
 }

@@ -137,6 +137,6 @@ pub fn conforms(
     if io != IoChoice::Auto {
         assert_eq!(route.direct_io, io == IoChoice::Direct, "{engine:?} {io:?}: {route:?}");
     }
-    assert_eq!(loader.len(), Some(0), "no batch is left");
+    assert_eq!(loader.remaining(), Some(0), "no batch is left");
     true
 }

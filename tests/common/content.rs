@@ -65,6 +65,14 @@ pub fn write_file(path: &Path, size: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a file of these bytes, or gives them to the one that is there. That one is not truncated first: ext4 writes
+/// such a file to the disk at once, which takes long where a test does it thousands of times.
+pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = File::options().create(true).write(true).truncate(false).open(path)?;
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)
+}
+
 /// Makes a file of `size` bytes that has its content in `ranges` of (offset, length) and is a hole elsewhere.
 pub fn write_sparse(path: &Path, size: u64, ranges: &[(u64, usize)]) -> io::Result<()> {
     let file = File::create(path)?;

@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use uringload::Error;
-use uringload::dataset::{Dataset, Sample, SampleId, Span, UnitId, Units, Value};
+use uringload::dataset::{Dataset, IndexReport, Sample, SampleId, Span, UnitId, Units, Value};
 
 /// The values of a sample by the names of their columns, numbers as 8 bytes.
 pub type Row = BTreeMap<String, Vec<u8>>;
+
+/// Where the indexes of the files came from.
+pub fn report(dataset: &dyn Dataset) -> &IndexReport {
+    dataset.index().report.as_ref().expect("a format with indexes")
+}
 
 /// Reads and parses one sample; units that it is cut from are decoded for it alone.
 pub fn sample(dataset: &dyn Dataset, id: u64) -> Result<Row, Error> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use uringload::config::{Collate, Config, Device};
 use uringload::dataset::{DType, Dataset};
 use uringload::device::DeviceBatch;
-use uringload::sys::cuda::{Context, Copies, DeviceMemory, Kernels, Piece, Span, Stream, StreamRef};
+use uringload::sys::cuda::{Context, Copies, DeviceMemory, Event, Kernels, Piece, Span, Stream, StreamRef, Timing};
 use uringload::{ErrorKind, Loader};
 
 /// Nothing here takes as long.
@@ -47,7 +47,7 @@ fn data_of(config: Config) -> Data {
 fn stream(context: &Context) -> (&'static Stream, StreamRef) {
     let stream: &'static Stream = Box::leak(Box::new(Stream::new(context).expect("a stream")));
     // SAFETY: the stream was leaked, so it outlives everything.
-    let reference = unsafe { stream.as_ref() };
+    let reference = unsafe { stream.stream_ref() };
     (stream, reference)
 }
 
@@ -206,8 +206,10 @@ fn pinned_memory_of_the_host_waits_for_the_stream_that_reads_it() {
     let mut loader = builder.pin(Device::cuda(0)).build().expect("a loader");
     assert!(loader.route().pinned, "{:?}", loader.route());
     let pinned = loader.pinned().expect("pinned memory").clone();
+    // Not the stream's idleness: behind the step it has work of the loader's, which need not be over.
+    let step = Event::new(&context, Timing::Off).expect("an event");
     for (index, batch) in loader.by_ref().enumerate() {
-        assert!(stream.is_idle().expect("the driver tells"), "batch {index} was read before the step was done");
+        assert!(step.is_done().expect("the driver tells"), "batch {index} was read before the step was done");
         let bytes = values(&batch.expect("a batch").columns[0].data);
         assert!(bytes == data.expected[index], "batch {index}");
         let mut kept = pinned.keep(vec![bytes], reference).expect("no error");
@@ -215,6 +217,7 @@ fn pinned_memory_of_the_host_waits_for_the_stream_that_reads_it() {
         copies.start(kept.swap_remove(0), &to).expect("a copy");
         copies.stream().synchronize().expect("a copy");
         kernels.burn(stream, &floats, 20 * STEP_ROUNDS).expect("a step");
+        step.record(stream).expect("the driver records");
         // The last holder.
         copies.finished().expect("the driver tells");
         assert_eq!(copies.under_way(), 0);

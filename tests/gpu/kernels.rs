@@ -121,7 +121,7 @@ fn tokens_become_ids_and_labels() {
         let seed = seed.wrapping_add(number);
         let mut random = Random::new(seed);
         let stored = random.one_of(&[TokenType::U16, TokenType::U32]);
-        let size = size_of_tokens(stored);
+        let size = stored.size() as usize;
         let lengths: Vec<_> = (0..random.below(8)).map(|_| random.length() / size * size).collect();
         let longest = (lengths.iter().max().unwrap_or(&0) / size) as u64;
         let seq_len = match random.below(4) {
@@ -130,16 +130,9 @@ fn tokens_become_ids_and_labels() {
             _ => longest + random.below(5),
         };
         let pad_id = random.number() as i64;
-        let wanted = Tokens { stored, seq_len, pad_id, ignore: -100 };
+        let wanted = Tokens::new(stored, seq_len).pad_id(pad_id);
         let has_labels = random.below(3) > 0;
         tokens(&mut bench, &mut random, &lengths, (wanted, has_labels), &format!("seed {seed}"));
-    }
-}
-
-fn size_of_tokens(stored: TokenType) -> usize {
-    match stored {
-        TokenType::U16 => 2,
-        TokenType::U32 => 4,
     }
 }
 
@@ -150,7 +143,7 @@ fn tokens(
     (wanted, has_labels): (Tokens, bool),
     about: &str,
 ) {
-    let Tokens { stored, seq_len, pad_id, ignore } = wanted;
+    let Tokens { stored, seq_len, pad_id, ignore, .. } = wanted;
     let mut case = bench.case();
     let (places, table) = rows(&mut case, random, lengths);
     let bytes = seq_len as usize * lengths.len() * 8;
@@ -212,9 +205,9 @@ fn no_number_of_rows_and_no_length_is_too_large() {
     let fill = Fill { pattern: random.number(), size: 4 };
     pad(&mut bench, &mut random, &lengths[1], (100, fill), &about);
     pad(&mut bench, &mut random, &[20_000_000, 4, 30_000_000], (30_000_000, fill), &about);
-    let wanted = Tokens { stored: TokenType::U16, seq_len: 9, pad_id: -1, ignore: -100 };
+    let wanted = Tokens::new(TokenType::U16, 9).pad_id(-1);
     tokens(&mut bench, &mut random, &lengths[2], (wanted, true), &about);
-    let wanted = Tokens { stored: TokenType::U32, seq_len: 3_000_001, pad_id: 0, ignore: -100 };
+    let wanted = Tokens::new(TokenType::U32, 3_000_001);
     tokens(&mut bench, &mut random, &[12_000_000, 400], (wanted, true), &about);
 }
 

@@ -60,15 +60,9 @@ fn check(bench: &mut Bench, random: &mut Random, layout: &ImageLayout, params: &
         let images = params.iter().copied().zip(places.iter().map(|place| &sources[place.clone()]));
         twin::images(&mut bytes[to.clone()], images, layout);
     };
-    let images = Images {
-        pixel,
-        channels: layout.channels,
-        height: layout.height,
-        width: layout.width,
-        channels_last: layout.channels_last,
-        scale: layout.scale,
-        bias: layout.bias,
-    };
+    let images = Images::new(pixel, layout.channels, (layout.height, layout.width))
+        .channels_last(layout.channels_last)
+        .scaled(layout.scale, layout.bias);
     bench.check(format!("{about}: {layout:?} {params:?}"), case, expected, |launch| {
         let (table, to) = ((launch.table, table.clone()), launch.span(&to));
         launch.kernels.images(launch.stream, table, launch.all, &to, &images)

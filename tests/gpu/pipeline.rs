@@ -37,7 +37,7 @@ pub fn archive(root: &Path) -> Arc<dyn Dataset> {
         archive.0.resize(archive.0.len() + 1024, 0);
         std::fs::write(root.join(format!("{shard}.tar")), archive.0).expect("an archive");
     }
-    let options = TarOptions { no_sidecars: true, ..TarOptions::default() };
+    let options = TarOptions::new().common(|common| common.sidecars = false);
     Arc::new(Tar::open(&[root], &options).expect("archives"))
 }
 
@@ -45,7 +45,7 @@ pub fn archive(root: &Path) -> Arc<dyn Dataset> {
 fn compare(dataset: &Arc<dyn Dataset>, config: &Config) -> u64 {
     let mut host = Loader::builder(Arc::clone(dataset)).config(config.clone()).build().expect("a loader");
     let mut device = on_gpu(dataset, config);
-    assert_eq!(device.len(), host.len());
+    assert_eq!(device.remaining(), host.remaining());
     let mut batches = 0;
     for batch in host.by_ref() {
         let got = device.next().expect("as many batches").expect("a batch");
@@ -100,7 +100,7 @@ fn order_digest_and_bytes_are_those_of_the_host() {
     let roots = [new_folder(), new_folder(), new_folder(), new_folder()];
     let long = roots[3].path().join("long");
     write_file(&long, 5 * 30_000_000).expect("a file");
-    let options = RecordOptions { record_bytes: 30_000_000, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(30_000_000);
     let datasets: [(&str, Arc<dyn Dataset>); 4] = [
         ("folder", folder(roots[0].path(), DType::U8)),
         ("records", records(roots[1].path(), DType::U8, &[150_528])),

@@ -25,12 +25,18 @@ impl Source {
         self.text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
     }
 
-    /// Whether the byte at `offset` lies in test code: a file of tests, or behind a `#[cfg(test)]`, whose item ends the
-    /// file by this project's custom (tests come last).
+    /// Whether the byte at `offset` lies in test code: in a file of tests, or in an item behind `#[cfg(test)]`.
     pub fn is_test(&self, offset: usize) -> bool {
         let name = self.path.file_name().is_some_and(|name| name == "tests.rs");
         let folder = self.path.components().any(|part| part.as_os_str() == "tests");
-        name || folder || self.code.find("#[cfg(test)]").is_some_and(|start| start <= offset)
+        let mut starts = self.code.match_indices("#[cfg(test)]").map(|(start, _)| start);
+        name || folder || starts.any(|start| (start..=self.end_of_item(start)).contains(&offset))
+    }
+
+    /// Where the item that starts at `start` ends: at its closing brace, or at the `;` of one without a block.
+    fn end_of_item(&self, start: usize) -> usize {
+        let end = self.block(start).map(|(_, close)| close);
+        end.or_else(|| self.code[start..].find(';').map(|at| start + at)).unwrap_or(self.code.len())
     }
 
     /// Where each whole word `word` starts in the code.

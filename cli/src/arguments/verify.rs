@@ -5,6 +5,7 @@ use super::{Format, Means};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
+use uringload::dataset::Options;
 
 /// Options of `verify`.
 #[derive(Debug, Args)]
@@ -32,20 +33,20 @@ pub struct Verify {
 const VERIFY_HELP: &str = "\
 What is checked: heads, tables and indexes of all files (archives are looked through afresh, and an index beside them
 that is not theirs is a finding); every sample, read once, by what its format has for each; hashes of whole files (mds)
-and check sums of members (npz). Nothing is written. A line is `FILE: byte N: WHAT (REMEDY)`, and the samples that fail
-for it.
+and check sums of members (npz). Nothing is written. A finding is a line `FILE:OFFSET: WHAT: CAUSE`, and below it
+`note: SAMPLES` that fail for it and `help: REMEDY`.
 
 JSON: format (null where nothing could be opened), files, samples, samples_lost, bytes (of samples), checks and
 check_bytes (sums and hashes beside those of each sample), not_checked (algorithm, count, first: what cannot be computed
-here), left_out (what, count, first), findings (file, offset, kind, what, remedy; for samples also sample: the number of
-the first, key, samples: how many fail alike), complete (false after Ctrl-C, after --max-findings, and where nothing
-could be opened).
+here), left_out (what, count, first), findings (file, offset, kind, what, cause, remedy; for samples also sample: the
+number of the first, key, samples: how many fail alike), complete (false after Ctrl-C, after --max-findings, and where
+nothing could be opened).
 
 Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
 
 impl Format {
     /// The same, for who wants to know all that is wrong: what is bad keeps nothing else from being opened.
-    pub fn for_verify(&self) -> Format {
-        Format { keep_damaged: true, allow_bad_shards: true, is_verified: true, ..self.clone() }
+    pub fn for_verify(&self) -> Options {
+        self.0.clone().prefer("keep_damaged", true).prefer("allow_bad_shards", true).verifying(true)
     }
 }

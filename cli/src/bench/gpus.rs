@@ -51,7 +51,9 @@ impl Gpus {
         let limit = duration.map_or(BUS_LIMIT, |duration| duration.min(BUS_LIMIT));
         let measured = bus::measure(&self.contexts, limit);
         measured
-            .inspect_err(|error| eprintln_quietly(&format!("uringload: no plain copies to compare with: {error}")))
+            .inspect_err(|error| {
+                eprintln_quietly(&format!("uringload: no plain copies to compare with: {}", error.headline()));
+            })
             .ok()
     }
 }

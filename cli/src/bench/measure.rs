@@ -154,13 +154,13 @@ fn follow<T: Delivered, U: User<T>>(
     let cpu = system::cpu_time();
     let asked = Instant::now();
     let builder = Loader::builder(Arc::clone(run.dataset)).config(run.config.clone()).sampler(Arc::clone(&run.sampler));
-    let warn = |failed: &FailedSample| eprintln_quietly(&format!("uringload: left out: {}", failed.error));
+    let warn = |failed: &FailedSample| eprintln_quietly(&format!("uringload: left out: {}", failed.error.headline()));
     let builder = if run.config.on_error == OnError::Warn { builder.on_failed(warn) } else { builder };
     let mut loader = build(resume(builder, run.state.as_ref()))?;
     let start = Instant::now();
     let stats = loader.stats();
     let watch = Watch::start(&run.gpus.addresses());
-    let mut progress = Progress::new(name, loader.len());
+    let mut progress = Progress::new(name, loader.remaining());
     let consumer = Consumer::new(interrupt, run.duration.map(|duration| start + duration));
     let (end, last) = take_all(&consumer, &mut user, &mut loader, &mut progress);
     let wall = last.unwrap_or(start) - start;

@@ -5,11 +5,11 @@ use super::super::units;
 use super::{Finding, POOL_BYTES, State};
 use std::path::Path;
 use uringload::config::{Cause, Fallback};
-use uringload::sys::Arena;
-use uringload::sys::block::BlockDevice;
 use uringload::sys::cuda::{Context, Copies, CudaError, Driver, Kernel, Kernels, Notice, Pinned};
-use uringload::sys::pci::{self, Distance};
 use uringload::sys::system;
+use uringload_sys::Arena;
+use uringload_sys::block::BlockDevice;
+use uringload_sys::pci::{self, Distance};
 
 /// Looks at the driver and at each of its devices. `disk` is what the dataset lies on, where that is known.
 pub fn look(library: Option<&Path>, disk: Option<&BlockDevice>) -> Vec<Finding> {
@@ -94,7 +94,7 @@ fn notices(context: &Context) -> Finding {
     const WHAT: &str = "copies";
     match Copies::new(context).map(|copies| copies.notice()) {
         Ok(Notice::Flag) => Finding::new(WHAT, State::Good, "told by flags", "no call of the driver for each"),
-        Ok(Notice::Events) => {
+        Ok(_) => {
             let step = Fallback::new(Cause::CopyFlags, "events", None);
             let means = "the driver is asked for each, which costs some CPU";
             Finding::new(WHAT, State::Info, "told by events", means).remedy(step.remedy)

@@ -1,12 +1,11 @@
 //! What a person sees while a dataset is verified: findings on stdout, as they come, and a line of progress on stderr.
 
-use super::super::failure::Failure;
+use super::super::failure::{Failure, help};
 use super::super::interrupt::Interrupt;
 use super::super::units;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use uringload::verify::{Finding, Progress, Samples, Stage, Watch};
@@ -55,7 +54,7 @@ impl Watch for Console<'_> {
             Some(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(as_json(finding)),
             None => {
                 // Not through the line of progress.
-                if let Err(error) = self.bar.suspend(|| print(&as_line(finding))) {
+                if let Err(error) = self.bar.suspend(|| print(&as_text(finding))) {
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
             }
@@ -90,44 +89,21 @@ pub fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// `FILE: byte N: WHAT (REMEDY); samples`.
-fn as_line(Finding { error, samples }: &Finding) -> String {
-    let mut line = String::new();
-    if let Some(file) = error.file() {
-        line += &format!("{}: ", readable(file));
-    }
-    if let Some(offset) = error.offset() {
-        line += &format!("byte {offset}: ");
-    }
-    line += &error.what();
-    if let Some(remedy) = error.remedy() {
-        line += &format!(" ({remedy})");
-    }
+/// `FILE:OFFSET: WHAT: CAUSE`, and below it the samples and the remedy.
+fn as_text(Finding { error, samples }: &Finding) -> String {
+    let mut text = error.headline().to_string();
     if let Some(Samples { first, key, count }) = samples {
         let key = String::from_utf8_lossy(key);
-        line += &match count {
-            1 => format!("; sample {} ({key:?})", first.0),
-            _ => format!("; {} samples, the first {} ({key:?})", units::count(*count), first.0),
+        text += &match count {
+            1 => format!("\n  note: sample {} ({key:?})", first.0),
+            _ => format!("\n  note: {} samples, the first {} ({key:?})", units::count(*count), first.0),
         };
     }
-    line.push('\n');
-    line
-}
-
-/// A path as it is, unless it would be more than a line.
-fn readable(path: &Path) -> String {
-    let plain = path.display().to_string();
-    if plain.contains(char::is_control) { format!("{path:?}") } else { plain }
+    text + &help(error) + "\n"
 }
 
 fn as_json(Finding { error, samples }: &Finding) -> Value {
-    let mut value = json!({
-        "file": error.file().map(|file| file.to_string_lossy()),
-        "offset": error.offset(),
-        "kind": format!("{:?}", error.kind()),
-        "what": error.what(),
-        "remedy": error.remedy(),
-    });
+    let mut value = json!(error);
     if let Some(Samples { first, key, count }) = samples {
         value["sample"] = first.0.into();
         value["key"] = String::from_utf8_lossy(key).into();

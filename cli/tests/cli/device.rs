@@ -24,8 +24,8 @@ fn result(arguments: &str) -> serde_json::Value {
 fn a_gpu_that_is_asked_for_is_had_or_the_bench_fails() {
     let (_folder, dir) = data();
     let (out, err) = expect(&mut uringload(&format!("bench {dir} --device cuda:0 {ABSENT}")), 1);
-    assert!(out.is_empty() && err.lines().count() == 1, "{err}");
-    for words in ["cuda:0 was asked for", "no CUDA driver", "nonexistent", "install the NVIDIA driver", "auto"] {
+    assert!(out.is_empty() && err.lines().count() == 2, "{err}");
+    for words in ["cuda:0 is not available", "no CUDA driver", "nonexistent", "install the NVIDIA driver", "auto"] {
         assert!(err.contains(words), "{words} in {err}");
     }
     let (_, err) = expect(&mut uringload(&format!("bench {dir} --device cuda:0 --cuda-library libc.so.6")), 1);

@@ -40,7 +40,7 @@ fn rows_are_listed() {
 fn what_cannot_be_had_is_said() {
     let refused = [
         (format!("{} --tensor blosc", data("refused-latest.h5")), 1, "filter 32001 (blosc)"),
-        (format!("{} --tensor absent", data("small-latest.h5")), 2, "there is no dataset \"absent\""),
+        (format!("{} --tensor absent", data("small-latest.h5")), 2, "the file has no dataset \"absent\""),
         (format!("{} --format folder --tensor x", data("small-latest.h5")), 2, "hdf5"),
         (format!("{} --format hdf5", data("../arrays/golden.npy")), 1, "no HDF5 superblock"),
     ];

@@ -125,14 +125,14 @@ fn a_sample_that_cannot_be_read_gets_a_line_too() {
     let (out, _) = expect(&mut command, 1);
     let lines: Vec<serde_json::Value> = out.lines().map(json).collect();
     let bad = lines.iter().find(|line| line["key"] == "b").expect("the bad sample is listed");
-    assert!(bad["error"].as_str().is_some_and(|error| error.contains("Permission denied")), "{bad}");
+    assert!(bad["error"]["cause"].as_str().is_some_and(|cause| cause.contains("Permission denied")), "{bad}");
     assert!(bad["columns"].is_null());
     let good: Vec<_> = lines.iter().filter(|line| line["columns"]["data"]["bytes"] == 10).collect();
     assert_eq!((lines.len(), good.len()), (3, 2));
 
     let Some(mut raise) = as_nobody(&format!("bench {dir}"), "bench without permission") else { return };
     let (_, err) = expect(&mut raise, 1);
-    assert!(err.contains("/b\"") && err.contains("Permission denied"), "{err}");
+    assert!(err.contains("/b:0: ") && err.contains("Permission denied"), "{err}");
     let Some(mut skip) = as_nobody(&format!("bench {dir} --on-error skip --json -"), "bench") else { return };
     let result = json(&expect(&mut skip, 0).0);
     assert_eq!((&result["samples"], &result["samples_skipped"]), (&2.into(), &1.into()));

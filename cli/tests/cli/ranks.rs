@@ -28,7 +28,7 @@ fn ranks_are_those_that_the_launcher_says() {
         for command in ["list", "bench"] {
             let mut command = uringload(&format!("{command} {dir}"));
             let (out, err) = expect(command.envs(variables.iter().copied()), 2);
-            assert!(out.is_empty() && err.contains(told) && err.lines().count() == 1, "{told:?} is not in {err}");
+            assert!(out.is_empty() && err.contains(told) && err.lines().count() == 2, "{told:?} is not in {err}");
         }
     }
     let mut bench = uringload(&format!("bench {dir} --no-raw --json -"));

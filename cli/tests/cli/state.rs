@@ -34,6 +34,7 @@ fn a_state_that_does_not_belong_is_refused() {
         (format!("bench {other} --shuffle --resume {state}"), "20 files in the state, 21 here"),
         (format!("state show {state} {other}"), "20 samples in the state, 21 here"),
         (format!("list {dir} --shuffle --seed 1 --resume {state}"), "\"shuffled, seed 0\" in the state"),
+        (format!("list {dir} --shuffle --seed 1 --resume {state}"), "(seed 0 in the state, 1 here)"),
         (format!("list {dir} --resume {state}"), "\"in the order of the dataset\" here"),
         (format!("list {dir} --resume {dir}/.states/half"), "cut off"),
         (format!("list {dir} --resume {dir}/.states/missing"), "missing"),
@@ -41,8 +42,28 @@ fn a_state_that_does_not_belong_is_refused() {
         (format!("list {dir} --save-state {dir}/missing/state"), "cannot write the state"),
     ] {
         let (_, err) = expect(&mut uringload(&arguments), 1);
-        assert!(err.contains(told) && err.lines().count() == 1, "{arguments}: {told:?} is not in {err}");
+        assert!(err.contains(told), "{arguments}: {told:?} is not in {err}");
+        assert!(err.lines().skip(1).all(|line| line.starts_with("  help: ")), "{arguments}: {err}");
     }
+}
+
+/// A state of version 1 has sentences; of version 2, identities.
+#[test]
+fn states_of_both_versions_are_shown_in_words() {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden");
+    for (name, rows) in [
+        ("state-v1-rows", "packed, first fit, rows of 2048, windows of 8192, 12 rows into a window"),
+        ("state-v2-rows", "packed, first fit, rows of 2048, windows of 8192, seed 42, 12 rows into a window"),
+        ("state-v2-from-v1", "packed, first fit, rows of 2048, windows of 8192, 12 rows into a window"),
+    ] {
+        let (shown, _) = expect(&mut uringload(&format!("state show {golden}/{name}.json")), 0);
+        for told in ["order         shuffled, seed 42\n", &format!("rows          {rows}\n")] {
+            assert!(shown.contains(told), "{told:?} is not in {shown}");
+        }
+    }
+    let (out, _) = expect(&mut uringload(&format!("state seek {golden}/state-v1-folder.json --position 3")), 0);
+    let moved = json(&out);
+    assert_eq!((&moved["version"], &moved["order"]["kind"]), (&2.into(), &"v1".into()));
 }
 
 #[test]

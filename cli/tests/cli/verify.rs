@@ -190,9 +190,12 @@ fn every_bad_shard_and_hash_of_mds_is_told() {
         (&"whirlpool".into(), &3.into())
     );
     let (out, _) = expect(&mut uringload(&format!("verify {}", root.path().display())), 1);
-    let line = out.lines().find(|line| line.contains("value.mds: byte 38: ")).unwrap();
-    assert!(line.ends_with("; sample 16 (\"value.mds#1\")"), "{line}");
-    assert!(out.contains("/gone.mds: ") && out.contains("(bring the shard back, or make the index anew)"), "{out}");
+    let mut lines = out.lines().skip_while(|line| !line.contains("value.mds:38: "));
+    assert_eq!(lines.nth(1), Some("  note: sample 16 (\"value.mds#1\")"), "{out}");
+    assert!(
+        out.contains("/gone.mds: ") && out.contains("\n  help: restore the shard, or make the index again\n"),
+        "{out}"
+    );
     assert!(out.contains("3 not checked (whirlpool); 6 findings"), "{out}");
     let told = verified("--max-findings 2", root.path(), 1);
     assert!(findings(&told).len() == 2 && told["complete"] == false, "{told}");

@@ -156,18 +156,20 @@ impl Table {
             let value_shape = match (self.samples, array.shape.split_first()) {
                 (ArraySamples::Rows, Some((&len, row))) => {
                     if rows.replace(len).is_some_and(|rows| rows != len) {
-                        return Err(unfit(format!("array {name:?} has {len} rows and others have not, in"))
-                            .with_remedy("name the arrays that have the same number of rows"));
+                        return Err(unfit(format!(
+                            "array {name:?} has {len} rows and other arrays have another number"
+                        ))
+                        .with_remedy("name arrays with the same number of rows"));
                     }
                     // Such rows would cost nothing, and a header of 100 bytes could have 2^62 of them.
                     if len > 0 && row.contains(&0) {
-                        return Err(unfit(format!("the rows of array {name:?} have no elements in")));
+                        return Err(unfit(format!("the rows of array {name:?} have no elements")));
                     }
                     row
                 }
                 (ArraySamples::Rows, None) => {
-                    return Err(unfit(format!("array {name:?} is a single number and has no rows, in"))
-                        .with_remedy("take files as samples, or name another array"));
+                    return Err(unfit(format!("array {name:?} is a single number and has no rows"))
+                        .with_remedy("make each file a sample, or name another array"));
                 }
                 _ => &array.shape[..],
             };
@@ -197,9 +199,9 @@ impl Table {
             let dtype = self.columns[0].dtype;
             if array.dtype != dtype {
                 let first = &self.names[0];
-                let doing =
-                    format!("array {name:?} is of {}, and {first:?} of {dtype}; a column has one type:", array.dtype);
-                return Err(unfit(doing).with_remedy("name arrays of one type, or take files as samples"));
+                let what =
+                    format!("array {name:?} holds {} and {first:?} {dtype}, but a column has one type", array.dtype);
+                return Err(unfit(what).with_remedy("name arrays of one type, or make each file a sample"));
             }
             self.push(file, 0, &array, &array.shape, true)?;
             self.names.push(name.into());
@@ -222,11 +224,11 @@ impl Table {
             }
         }
         if self.columns.is_empty() {
-            return Err(unfit("there is no array in").with_remedy("leave the file out"));
+            return Err(unfit("the file has no array").with_remedy("leave the file out"));
         }
         if self.columns.len() > COLUMNS_MAX {
-            let doing = format!("a sample would have {} columns ({COLUMNS_MAX} are allowed):", self.columns.len());
-            return Err(unfit(doing).with_remedy("name the arrays that are wanted, or take arrays as samples"));
+            let what = format!("a sample would have {} columns; the limit is {COLUMNS_MAX}", self.columns.len());
+            return Err(unfit(what).with_remedy("name the arrays to read, or make each array a sample"));
         }
         Ok(())
     }
@@ -247,26 +249,29 @@ impl Table {
                 listing.found.into_iter().map(|found| (found.name.clone(), found)).collect();
             let ordered = self.columns.iter().filter_map(|column| named.remove(&column.name)).collect();
             if let Some(name) = named.into_keys().min() {
-                let doing = format!("array {name:?} is not in the files before it, but in");
-                return Err(unfit(doing).with_remedy("name the arrays that are wanted"));
+                let what = format!("array {name:?} is not in the files before this one");
+                return Err(unfit(what).with_remedy("name the arrays to read"));
             }
             ordered
         };
         let other = found.iter().zip(&self.columns).find(|(found, column)| found.array.dtype != column.dtype);
         if let Some((Found { name, array }, column)) = other {
-            let doing = format!("array {name:?} is of {} and not, as before, of {} in", array.dtype, column.dtype);
-            return Err(unfit(doing).with_remedy("write all files with one type, or name another array"));
+            let what =
+                format!("array {name:?} holds {}, and {} in the files before this one", array.dtype, column.dtype);
+            return Err(unfit(what).with_remedy("write all files with one type, or name another array"));
         }
         Ok(found)
     }
 
     /// Adds a value, or a run of rows, of the shape `shape`; `counts` unless it is a run without a row.
     fn push(&mut self, file: u32, column: usize, array: &Array, shape: &[u64], counts: bool) -> Result<()> {
-        let number = self.shapes.number(shape).ok_or_else(|| unfit("more than 2^32 different shapes, the last in"))?;
+        let number =
+            self.shapes.number(shape).ok_or_else(|| unfit("the arrays have more than 2^32 different shapes"))?;
         let at = match array.deflated {
             None => At::File(array.offset),
             Some(deflated) => {
-                let unit = u32::try_from(self.units.len()).map_err(|_| unfit("more than 2^32 deflated arrays, in"))?;
+                let unit =
+                    u32::try_from(self.units.len()).map_err(|_| unfit("there are more than 2^32 deflated arrays"))?;
                 let (bytes, stored) = self.largest_unit;
                 self.largest_unit = (bytes.max(deflated.bytes), stored.max(deflated.stored));
                 self.units.push(Unit { file: FileId(file), deflated, place: self.places.len() });
@@ -287,7 +292,7 @@ impl Table {
 
     fn end_file(&mut self, samples: u64) -> Result<()> {
         let end = self.ends.last().copied().unwrap_or(0).checked_add(samples);
-        self.ends.push(end.ok_or_else(|| unfit("more than 2^64 samples, the last of them in"))?);
+        self.ends.push(end.ok_or_else(|| unfit("the files have more than 2^64 samples"))?);
         Ok(())
     }
 
@@ -461,12 +466,12 @@ fn is_in_file(place: &Place) -> bool {
 }
 
 /// Arrays that cannot be samples of one dataset. The file is named by the caller.
-fn unfit(doing: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidArgument, doing)
+fn unfit(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, what)
 }
 
 fn lacks(name: &str, listing: &Listing) -> Error {
     let found = listing.found.iter().map(|found| &found.name);
     let names: Vec<&str> = found.chain(&listing.others).take(NAMES_TOLD).map(String::as_str).collect();
-    unfit(format!("there is no array {name:?} in")).with_remedy(format!("there is: {}", names.join(", ")))
+    unfit(format!("the file has no array {name:?}")).with_remedy(format!("choose one of {}", names.join(", ")))
 }

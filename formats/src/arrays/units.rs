@@ -46,21 +46,21 @@ impl Units for Arrays {
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let unit = self.unit(unit);
         let broken = |what: &str| {
-            let doing = format!("member \"{}{SUFFIX}\" {what} in", self.table.unit_name(unit).escape_debug());
-            let error = Error::new(ErrorKind::Corrupt, doing).with_file(self.files().path(unit.file));
+            let what = format!("member \"{}{SUFFIX}\" {what}", self.table.unit_name(unit).escape_debug());
+            let error = Error::new(ErrorKind::Corrupt, what).with_path(self.files().path(unit.file));
             error.with_offset(unit.deflated.start).with_remedy("fetch or write the file again")
         };
         let stored = stored.first().ok_or_else(|| broken("was not read"))?;
         let inflated = Compression::Deflate.decode(stored, out);
         let len = inflated.map_err(|error| broken("cannot be inflated").with_source(error))?;
         if len as u64 != unit.deflated.bytes {
-            return Err(broken(&format!("inflates to {len} bytes, and by the directory to {}", unit.deflated.bytes)));
+            return Err(broken(&format!("inflates to {len} bytes, and the directory says {}", unit.deflated.bytes)));
         }
         let mut crc = flate2::Crc::new();
         crc.update(out.get(..len).unwrap_or_default());
         if crc.sum() != unit.deflated.crc {
             let (found, wanted) = (crc.sum(), unit.deflated.crc);
-            return Err(broken(&format!("has the checksum {found:08x}, and by the directory {wanted:08x},")));
+            return Err(broken(&format!("has the checksum {found:08x}, and the directory says {wanted:08x}")));
         }
         Ok(len)
     }

@@ -82,7 +82,7 @@ pub(super) fn decode(cell: &Cell<'_>, stored: &[Bytes], most: u64, mut writer: C
     let buffers: Vec<Bytes> = stored.iter().enumerate().map(plain).collect::<Result<_>>()?;
     let fewest = cell.parents + cell.storage.buffers();
     if buffers.len() < fewest {
-        return Err(corrupt("there are too few buffers"));
+        return Err(corrupt("buffers are missing"));
     }
     let (valid, buffers) = buffers.split_at(cell.parents + 1);
     let valid = Valid::new(valid, rows)?;
@@ -136,7 +136,7 @@ pub(super) fn decode(cell: &Cell<'_>, stored: &[Bytes], most: u64, mut writer: C
             }
         }
         Storage::Dictionary { index_bytes, .. } => {
-            let Some(dictionary) = cell.dictionary else { return Err(corrupt("there is no dictionary of it")) };
+            let Some(dictionary) = cell.dictionary else { return Err(corrupt("its dictionary is missing")) };
             numbers(&buffers[0], to_usize(*index_bytes)?, rows, &valid, dictionary, &mut writer)?;
         }
     }
@@ -148,8 +148,8 @@ pub(super) fn decode_alone(cell: &Cell<'_>, stored: &[Bytes], width: Option<u64>
     let kind = width.map_or(Room::Ragged(room), Room::Fixed);
     let most = bound(cell.rows, [(true, kind)].into_iter()).filter(|&most| most <= DICTIONARY_BYTES_MAX);
     let Some(most) = most else {
-        let doing = format!("a dictionary of more than {DICTIONARY_BYTES_MAX} bytes");
-        return Err(Error::new(ErrorKind::Unavailable, doing).with_remedy("write the column without a dictionary"));
+        let what = format!("the dictionary has more than {DICTIONARY_BYTES_MAX} bytes");
+        return Err(Error::new(ErrorKind::Unavailable, what).with_remedy("write the column without a dictionary"));
     };
     let mut out = vec![0; to_usize(most)?];
     let mut writer = Writer::new(&mut out, cell.rows, 1)?;
@@ -189,7 +189,7 @@ const NOT_COMPRESSED: [u8; 8] = [0xff; 8];
 fn plain(stored: &Bytes, codec: Option<Codec>, most: u64) -> Result<Bytes> {
     let Some(codec) = codec.filter(|_| !stored.is_empty()) else { return Ok(stored.clone()) };
     let Some(len) = plain_len(stored, stored.len() as u64) else {
-        return Err(corrupt("a compressed buffer does not tell its length"));
+        return Err(corrupt("a compressed buffer does not say its length"));
     };
     let is_stored = stored[..8] == NOT_COMPRESSED;
     let stored = stored.slice(8..);
@@ -197,7 +197,9 @@ fn plain(stored: &Bytes, codec: Option<Codec>, most: u64) -> Result<Bytes> {
         return Ok(stored);
     }
     if len > most {
-        return Err(corrupt(&format!("a buffer is to decompress to {len} bytes, of which {most} are of use")));
+        return Err(corrupt(&format!(
+            "a buffer says that it decompresses to {len} bytes, and at most {most} are expected"
+        )));
     }
     let mut bytes = Vec::new();
     let read = match codec {
@@ -310,7 +312,7 @@ impl Offsets<'_> {
         let (start, end) = (self.at(row), self.at(row + 1));
         match (start, end) {
             (Some(start), Some(end)) if start <= end && end <= len => Ok((start, end)),
-            _ => Err(corrupt(&format!("row {row} has no sound place"))),
+            _ => Err(corrupt(&format!("the offsets of row {row} are wrong"))),
         }
     }
 
@@ -336,7 +338,7 @@ fn viewed<'a>(views: &'a [u8], buffers: &'a [Bytes], row: usize) -> Result<&'a [
     }
     let (buffer, offset) = (to_usize(u32_at(view, 8).into())?, to_usize(u32_at(view, 12).into())?);
     let found = buffers.get(buffer).and_then(|bytes| bytes.get(offset..offset.checked_add(len)?));
-    found.ok_or_else(|| corrupt(&format!("row {row} leads to no string")))
+    found.ok_or_else(|| corrupt(&format!("the view of row {row} points to no string")))
 }
 
 fn numbers(
@@ -357,7 +359,8 @@ fn numbers(
         number[..width].copy_from_slice(index);
         // A number below 0 is one of the largest here, and of no value.
         let found = dictionary.value(u64::from_le_bytes(number));
-        let (value, state) = found.ok_or_else(|| corrupt(&format!("row {row} is of no value in the dictionary")))?;
+        let (value, state) =
+            found.ok_or_else(|| corrupt(&format!("row {row} points behind the end of the dictionary")))?;
         if state == State::Valid {
             writer.elements(&value)?;
         }
@@ -366,8 +369,8 @@ fn numbers(
     Ok(())
 }
 
-fn corrupt(doing: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, doing.to_owned())
+fn corrupt(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, what.to_owned())
 }
 
 fn too_short() -> Error {
@@ -375,5 +378,5 @@ fn too_short() -> Error {
 }
 
 fn to_usize(number: u64) -> Result<usize> {
-    usize::try_from(number).map_err(|_| corrupt(&format!("{number} is too much for this machine")))
+    usize::try_from(number).map_err(|_| corrupt(&format!("the number {number} is too large for this machine")))
 }

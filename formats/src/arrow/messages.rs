@@ -89,7 +89,7 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
     if head.starts_with(&CONTINUATION) {
         return read_stream(source, file, options);
     }
-    Err(source.corrupt(0, "neither a file nor a stream of Arrow:"))
+    Err(source.corrupt(0, "this is neither a file nor a stream of Arrow"))
 }
 
 /// A file lists its batches in a footer.
@@ -102,17 +102,17 @@ fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result
     }
     let tail = source.bytes(end - TAIL_BYTES, TAIL_BYTES as usize, "the footer")?;
     if &tail[4..] != magic {
-        return Err(source.truncated("the record batches: there is no footer behind them"));
+        return Err(source.truncated("the record batches, before the footer"));
     }
     let len = u64::from(u32_at(&tail, 0));
     if len > end - least {
-        let doing = format!("the footer is to have {len} bytes, and there are {} in", end - least);
-        return Err(source.corrupt(end - TAIL_BYTES, doing));
+        let what = format!("the footer says that it has {len} bytes, and the file has {}", end - least);
+        return Err(source.corrupt(end - TAIL_BYTES, what));
     }
     let start = end - TAIL_BYTES - len;
     // Not more than the file has.
     let bytes = source.bytes(start, len as usize, "the footer")?;
-    let broken = || source.corrupt(start, "the footer is broken in");
+    let broken = || source.corrupt(start, "the footer is broken");
     let footer = Table::root(&bytes).ok_or_else(broken)?;
     let schema = footer.table(FOOTER_SCHEMA).ok_or_else(broken)?;
     let mut reader = Reader::new(source, file, schema, options, false)?;
@@ -124,7 +124,7 @@ fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result
             let metadata_len = metadata_len as u32;
             let listed = u64::from(metadata_len).checked_add(offset);
             if listed != Some(message.body_at) || i64::try_from(message.body_len) != Ok(body_len) {
-                return Err(source.corrupt(offset, "the footer and a message contradict each other in"));
+                return Err(source.corrupt(offset, "a message is not what the footer says"));
             }
             reader.add(&message)?;
         }
@@ -135,7 +135,7 @@ fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result
 /// A stream is read to its end, which it tells.
 fn read_stream(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
     let end = source.size();
-    let broken = |at: u64| source.corrupt(at, "there is no schema at the beginning of");
+    let broken = |at: u64| source.corrupt(at, "the stream does not begin with a schema");
     let first = message(source, 0, end)?.ok_or_else(|| broken(0))?;
     let table = Table::root(&first.metadata).ok_or_else(|| broken(0))?;
     let schema = (table.u8(MESSAGE_HEADER_TYPE) == Some(HEADER_SCHEMA)).then(|| table.table(MESSAGE_HEADER)).flatten();
@@ -175,7 +175,7 @@ fn message(source: &Source, at: u64, end: u64) -> Result<Option<Message>> {
         return Err(source.truncated("a message"));
     }
     let metadata = source.bytes(metadata_at, len as usize, "a message")?;
-    let table = Table::root(&metadata).ok_or_else(|| source.corrupt(at, "a message is broken in"))?;
+    let table = Table::root(&metadata).ok_or_else(|| source.corrupt(at, "a message is broken"))?;
     let body_len = u64::try_from(table.i64(MESSAGE_BODY_LEN).unwrap_or(0)).ok();
     let Some(body_len) = body_len.filter(|&len| body_at.checked_add(len).is_some_and(|reached| reached <= end)) else {
         return Err(source.truncated("the body of a message"));
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         options: &ColumnarOptions,
         is_stream: bool,
     ) -> Result<Reader<'a>> {
-        let placed = |error: Error| error.with_file(source.path());
+        let placed = |error: Error| error.with_path(source.path());
         let Layout { nodes, names, columns } = read_schema(schema).map_err(placed)?;
         let chosen = choose(&names, &options.columns).map_err(placed)?;
         // What was chosen can be had.
@@ -210,15 +210,15 @@ impl<'a> Reader<'a> {
     }
 
     fn add(&mut self, message: &Message) -> Result<()> {
-        let broken = || self.source.corrupt(message.at, "a message is broken in");
+        let broken = || self.source.corrupt(message.at, "a message is broken");
         let table = Table::root(&message.metadata).ok_or_else(broken)?;
         let header = table.table(MESSAGE_HEADER).ok_or_else(broken)?;
         match table.u8(MESSAGE_HEADER_TYPE) {
             Some(HEADER_BATCH) => self.add_batch(message, header),
             Some(HEADER_DICTIONARY) => self.add_dictionary(message, header),
-            Some(HEADER_SCHEMA) => Err(self.source.corrupt(message.at, "there is a second schema in")),
+            Some(HEADER_SCHEMA) => Err(self.source.corrupt(message.at, "there is a second schema")),
             // Tensors, which are no part of a table.
-            _ => Err(self.source.corrupt(message.at, "there is a message of no table in")),
+            _ => Err(self.source.corrupt(message.at, "there is a message that is no part of a table")),
         }
     }
 
@@ -230,9 +230,9 @@ impl<'a> Reader<'a> {
         let is_delta = header.bool(DICTIONARY_IS_DELTA);
         let known = self.dictionaries.get(&id);
         if !self.listing.is_stream && known.is_some() && !is_delta {
-            return Err(self.source.corrupt(message.at, "a dictionary comes twice in"));
+            return Err(self.source.corrupt(message.at, "a dictionary comes twice"));
         }
-        let broken = || self.source.corrupt(message.at, "a dictionary is broken in");
+        let broken = || self.source.corrupt(message.at, "a dictionary is broken");
         let data = header.table(DICTIONARY_DATA).ok_or_else(broken)?;
         let is_view = **values == Storage::View;
         let node = Node { buffers: values.buffers(), is_view };
@@ -260,7 +260,7 @@ impl<'a> Reader<'a> {
     }
 
     fn add_batch(&mut self, message: &Message, header: Table<'_>) -> Result<()> {
-        let broken = || self.source.corrupt(message.at, "a record batch is broken in");
+        let broken = || self.source.corrupt(message.at, "a record batch is broken");
         let found = Found::of(header, message, &self.nodes).ok_or_else(broken)?;
         let number = self.batches;
         self.batches = self.batches.checked_add(1).ok_or_else(broken)?;
@@ -304,7 +304,7 @@ impl<'a> Reader<'a> {
                 let mut head = [0; 8];
                 self.source.read(place.offset, &mut head, "a compressed buffer")?;
                 let len = plain_len(&head, place.len);
-                len.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a compressed buffer does not tell its length"))
+                len.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a compressed buffer does not say its length"))
             }
             Storage::View => {
                 let place = own(1);
@@ -313,12 +313,12 @@ impl<'a> Reader<'a> {
                 viewed_bytes(&views.into(), found.codec, found.rows)
             }
             Storage::List { element, .. } => {
-                let too_many = || Error::new(ErrorKind::Corrupt, "too many elements");
+                let too_many = || Error::new(ErrorKind::Corrupt, "there are too many elements");
                 part.elements.checked_mul(element.width()).ok_or_else(too_many)
             }
             Storage::Dictionary { .. } => {
                 let longest = part.dictionary.as_ref().map_or(0, |dictionary| dictionary.longest);
-                let too_many = || Error::new(ErrorKind::Corrupt, "too many values");
+                let too_many = || Error::new(ErrorKind::Corrupt, "there are too many values");
                 found.rows.checked_mul(longest).ok_or_else(too_many)
             }
             // As many bytes as rows.
@@ -328,10 +328,10 @@ impl<'a> Reader<'a> {
 }
 
 fn placed(error: Error, message: &Message, source: &Source) -> Error {
-    match error.file() {
+    match error.path() {
         Some(_) => error,
-        None => Error::new(error.kind(), "cannot have a message of")
-            .with_file(source.path())
+        None => Error::new(error.kind(), "cannot read a message")
+            .with_path(source.path())
             .with_offset(message.at)
             .with_source(error),
     }

@@ -98,7 +98,7 @@ const FIELD_CHILDREN: u16 = 5;
 /// `Unavailable` for big endian numbers; `Corrupt` for what is no schema.
 pub(super) fn read(schema: Table<'_>) -> Result<Layout> {
     if schema.i16(SCHEMA_ENDIANNESS).unwrap_or(0) != 0 {
-        return Err(Error::new(ErrorKind::Unavailable, "numbers are big endian in").with_remedy("write the file again"));
+        return Err(Error::new(ErrorKind::Unavailable, "numbers are big endian").with_remedy("write the file again"));
     }
     let mut layout = Layout::default();
     for field in schema.tables(SCHEMA_FIELDS).ok_or_else(broken)? {
@@ -108,7 +108,7 @@ pub(super) fn read(schema: Table<'_>) -> Result<Layout> {
 }
 
 fn broken() -> Error {
-    Error::new(ErrorKind::Corrupt, "the schema is broken in")
+    Error::new(ErrorKind::Corrupt, "the schema is broken")
 }
 
 impl Layout {
@@ -136,8 +136,9 @@ impl Layout {
                 self.names.push((name.clone(), Ok(())));
                 self.columns.push(Some((Column { name, kind }, Leaf { storage, node, parents: parents.to_vec() })));
             }
-            Err(doing) => {
-                let error = Error::new(ErrorKind::Unavailable, format!("column {name:?} is {doing}, in"));
+            Err(what) => {
+                let error =
+                    Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read"));
                 self.names.push((name, Err(error)));
                 self.columns.push(None);
             }
@@ -212,7 +213,7 @@ fn column_of(field: Table<'_>) -> Result<(Kind, Storage), String> {
     }
     let index_bytes = dictionary.table(1).map_or(4, |index| bytes_of_bits(index.i32(0).unwrap_or(32)));
     if ![1, 2, 4, 8].contains(&index_bytes) {
-        return Err("a dictionary with numbers of no known size".into());
+        return Err("a dictionary whose indices have an unknown size".into());
     }
     let id = dictionary.i64(0).unwrap_or(0);
     let kind = Kind { described: format!("dictionary of {}", kind.described), ..kind };
@@ -256,11 +257,11 @@ fn values_of(field: Table<'_>) -> Result<(Kind, Storage), String> {
         },
         types::BOOL => Ok((Kind::scalar(DType::Bool, "bool"), Storage::Bits)),
         types::BINARY => Ok((Kind::bytes("binary"), Storage::Binary { is_wide: false })),
-        types::UTF8 => Ok((Kind::bytes("utf8"), Storage::Binary { is_wide: false })),
+        types::UTF8 => Ok((Kind::text("utf8"), Storage::Binary { is_wide: false })),
         types::LARGE_BINARY => Ok((Kind::bytes("large binary"), Storage::Binary { is_wide: true })),
-        types::LARGE_UTF8 => Ok((Kind::bytes("large utf8"), Storage::Binary { is_wide: true })),
+        types::LARGE_UTF8 => Ok((Kind::text("large utf8"), Storage::Binary { is_wide: true })),
         types::BINARY_VIEW => Ok((Kind::bytes("binary view"), Storage::View)),
-        types::UTF8_VIEW => Ok((Kind::bytes("utf8 view"), Storage::View)),
+        types::UTF8_VIEW => Ok((Kind::text("utf8 view"), Storage::View)),
         types::DECIMAL => {
             let (precision, scale, bits) = (number(0, 0), number(1, 0), number(2, 128));
             let name = format!("decimal({precision}, {scale})");
@@ -284,28 +285,28 @@ fn values_of(field: Table<'_>) -> Result<(Kind, Storage), String> {
         },
         types::FIXED_SIZE_BINARY => match u64::try_from(number(0, 0)).ok().filter(|&len| len > 0) {
             Some(len) => bytes(len, format!("binary of {len} bytes")),
-            None => Err("binary of no bytes".into()),
+            None => Err("binary of 0 bytes".into()),
         },
         types::LIST => list(field, |element| Storage::List { is_wide: false, element }),
         types::LARGE_LIST => list(field, |element| Storage::List { is_wide: true, element }),
         types::FIXED_SIZE_LIST => {
-            let count = u64::try_from(number(0, 0)).map_err(|_| "a list of fewer than no elements".to_owned())?;
+            let count = u64::try_from(number(0, 0)).map_err(|_| "a list of negative length".to_owned())?;
             let (kind, storage) = list(field, |element| Storage::FixedList { count, element })?;
             Ok((Kind { shape: Shape::Fixed(vec![count]), ..kind }, storage))
         }
-        types::NULL => Err("nothing but null".into()),
+        types::NULL => Err("always null".into()),
         types::STRUCT => Err("a struct".into()),
         types::UNION => Err("a union".into()),
         types::MAP => Err("a map".into()),
-        types::RUN_END_ENCODED => Err("encoded by runs".into()),
+        types::RUN_END_ENCODED => Err("run-end encoded".into()),
         types::LIST_VIEW | types::LARGE_LIST_VIEW => Err("a list of views".into()),
-        other => Err(format!("of type {other}, which is not known")),
+        other => Err(format!("of the unknown type {other}")),
     }
 }
 
 fn list(field: Table<'_>, storage: impl FnOnce(Element) -> Storage) -> Result<(Kind, Storage), String> {
     let children = field.tables(FIELD_CHILDREN).unwrap_or_default();
-    let [child] = children[..] else { return Err("a list of no one thing".into()) };
+    let [child] = children[..] else { return Err("a list without one element type".into()) };
     if child.table(FIELD_DICTIONARY).is_some() {
         return Err("a list of a dictionary's values".into());
     }

@@ -3,7 +3,7 @@
 use super::HEAD_BYTES;
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, u64_at};
-use crate::{DType, Field, Schema, Shape};
+use crate::{DType, Encoding, Field, Schema, Shape};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// The fields of a file, in order.
@@ -56,8 +56,9 @@ impl Descriptors {
     pub(super) fn read(file: &Source, count: u16) -> Result<Descriptors> {
         let end = HEAD_BYTES + u64::from(count) * DESCRIPTOR_BYTES as u64;
         if end > file.size() {
-            let doing = format!("the descriptions of {count} fields do not fit into the {} bytes of", file.size());
-            return Err(Error::new(ErrorKind::Truncated, doing).with_file(file.path()).with_offset(2));
+            let what =
+                format!("the descriptions of {count} fields do not fit into the {} bytes of the file", file.size());
+            return Err(Error::new(ErrorKind::Truncated, what).with_path(file.path()).with_offset(2));
         }
         let (mut all, mut at, mut images, mut alignment) = (Vec::new(), 0, 0, 1);
         for number in 0..u64::from(count) {
@@ -68,13 +69,13 @@ impl Descriptors {
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = String::from_utf8_lossy(name).into_owned();
             if all.iter().any(|field: &Descriptor| field.name == name) {
-                return Err(file.corrupt(place, format!("there are two fields {name:?} in")));
+                return Err(file.corrupt(place, format!("two fields are called {name:?}")));
             }
             let kind = kind(bytes[0], arguments).map_err(|(kind, what)| {
-                Error::new(kind, format!("field {name:?} {what}, in"))
-                    .with_file(file.path())
+                Error::new(kind, format!("field {name:?} {what}"))
+                    .with_path(file.path())
                     .with_offset(place)
-                    .with_remedy("write the file again with fields of FFCV's own")
+                    .with_remedy("write the file again with fields that FFCV has itself")
             })?;
             // As NumPy lays out a structure with align=True: fields that are structures themselves are packed.
             let (size, aligned) = kind.layout();
@@ -125,12 +126,21 @@ impl Descriptors {
         None
     }
 
-    pub(super) fn encodings(&self, uniform: &[Option<(u16, u16)>]) -> Vec<String> {
+    /// The only field that is not a number, unless it is JSON, whose last byte is no part of the value.
+    pub(super) fn only_plain(&self) -> Option<usize> {
+        let mut pointers = self.all.iter().enumerate().filter(|(_, field)| field.kind.is_pointer());
+        let (number, _) = pointers.next().filter(|(_, field)| field.kind != Kind::Json)?;
+        // No field before it has more than one column.
+        pointers.next().is_none().then_some(number)
+    }
+
+    pub(super) fn encodings(&self, uniform: &[Option<(u16, u16)>]) -> Vec<Encoding> {
         let mut encodings = Vec::with_capacity(self.all.len());
         for (field, uniform) in self.all.iter().zip(uniform) {
-            encodings.push(field.kind.name().to_owned());
+            let name = field.kind.name();
+            encodings.push(if field.kind == Kind::Json { Encoding::text(name) } else { Encoding::raw(name) });
             if field.kind == Kind::Image && uniform.is_none() {
-                encodings.extend(IMAGE_NUMBERS.map(|what| format!("{what} of {}", field.kind.name())));
+                encodings.extend(IMAGE_NUMBERS.map(|what| Encoding::raw(format!("{what} of {name}"))));
             }
         }
         encodings
@@ -193,8 +203,8 @@ fn kind(number: u8, arguments: &[u8]) -> Result<Kind, (ErrorKind, String)> {
         // A tensor of torch is written as its NumPy array.
         4 | 6 => array(arguments),
         5 => Ok(Kind::Json),
-        255 => Err((ErrorKind::Unavailable, "is of a class of the writer's own".into())),
-        other => Err((ErrorKind::Corrupt, format!("is of a type that is not known ({other})"))),
+        255 => Err((ErrorKind::Unavailable, "has a class that the writer defined".into())),
+        other => Err((ErrorKind::Corrupt, format!("has the unknown type {other}"))),
     }
 }
 
@@ -210,7 +220,7 @@ fn array(arguments: &[u8]) -> Result<Kind, (ErrorKind, String)> {
     let text = text.ok_or_else(|| corrupt("has a type that is longer than its arguments"))?;
     // `dtype.descr`, of which a plain type is a structure of one nameless field.
     let fields: Vec<(String, String)> =
-        serde_json::from_slice(text).map_err(|_| corrupt("has a type that is no NumPy type"))?;
+        serde_json::from_slice(text).map_err(|_| corrupt("has a type that NumPy does not have"))?;
     let [(_, name)] = &fields[..] else {
         return Err((ErrorKind::Unavailable, "has elements that are structures".into()));
     };
@@ -218,7 +228,7 @@ fn array(arguments: &[u8]) -> Result<Kind, (ErrorKind, String)> {
     let bytes = shape.iter().try_fold(dtype.size(), |bytes, &length| bytes.checked_mul(length));
     match bytes {
         Some(bytes) if bytes > 0 => Ok(Kind::Array { dtype, shape, bytes }),
-        _ => Err(corrupt("has a shape that nothing has")),
+        _ => Err(corrupt("has an impossible shape")),
     }
 }
 

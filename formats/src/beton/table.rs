@@ -44,8 +44,9 @@ impl Table {
         let bytes = head.samples.checked_mul(fields.record_bytes);
         let end = bytes.and_then(|bytes| bytes.checked_add(fields.end)).filter(|&end| end <= head.allocations_at);
         let Some(end) = end else {
-            let doing = format!("a table of {} samples does not fit into the {} bytes of", head.samples, file.size());
-            return Err(Error::new(ErrorKind::Truncated, doing).with_file(file.path()).with_offset(8));
+            let what =
+                format!("a table of {} samples does not fit into the {} bytes of the file", head.samples, file.size());
+            return Err(Error::new(ErrorKind::Truncated, what).with_path(file.path()).with_offset(8));
         };
         // `None` only beyond 2^63, where there is no file.
         let pages_at = end.checked_next_multiple_of(head.page_bytes).unwrap_or(u64::MAX);
@@ -55,8 +56,8 @@ impl Table {
         // A sparse file may be longer than memory is large.
         let mut records = Vec::new();
         records.try_reserve_exact((end - fields.end) as usize).map_err(|source| {
-            Error::new(ErrorKind::MemoryLimit, "no memory for the table of samples of")
-                .with_file(file.path())
+            Error::new(ErrorKind::MemoryLimit, "there is no memory for the table of samples")
+                .with_path(file.path())
                 .with_source(source)
         })?;
         records.resize((end - fields.end) as usize, 0);
@@ -129,8 +130,8 @@ impl Table {
         for number in 0..self.len {
             let at = self.at(field, number);
             let wrong = |what: String| {
-                let doing = format!("field {:?} of sample {number} {what}, in", field.name);
-                file.corrupt(records_at + at as u64, doing)
+                let what = format!("field {:?} of sample {number} {what}", field.name);
+                file.corrupt(records_at + at as u64, what)
             };
             let is_jpeg = field.kind == Kind::Image && self.records[at] == JPEG;
             if field.kind == Kind::Image && !is_jpeg && self.records[at] != RAW {
@@ -144,7 +145,7 @@ impl Table {
                 _ if len == 0 && !is_jpeg && pages.hold(offset, 0) => 0,
                 None => return Err(wrong(format!("lies at {offset}, where nothing was allocated for it"))),
                 Some(found) if is_jpeg || found.len == len => found.len,
-                Some(found) => return Err(wrong(format!("has {len} bytes, of which {} were allocated", found.len))),
+                Some(found) => return Err(wrong(format!("has {len} bytes, and {} were allocated", found.len))),
             };
             if field.kind == Kind::Image {
                 has_jpeg |= is_jpeg;
@@ -191,12 +192,12 @@ fn read_allocations(file: &Source, head: &Head, pages: &Pages, most: u64) -> Res
     let bytes = file.size() - head.allocations_at;
     let count = bytes / ALLOCATION_BYTES as u64;
     if !bytes.is_multiple_of(ALLOCATION_BYTES as u64) {
-        let doing = format!("the table of allocations ends in {} bytes of", bytes % ALLOCATION_BYTES as u64);
-        return Err(Error::new(ErrorKind::Truncated, doing).with_file(file.path()).with_offset(file.size()));
+        let what = format!("the table of allocations ends in {} bytes of an entry", bytes % ALLOCATION_BYTES as u64);
+        return Err(Error::new(ErrorKind::Truncated, what).with_path(file.path()).with_offset(file.size()));
     }
     if count > most {
-        let doing = format!("{count} allocations for {most} values in");
-        return Err(file.corrupt(head.allocations_at, doing));
+        let what = format!("there are {count} allocations for {most} values");
+        return Err(file.corrupt(head.allocations_at, what));
     }
     let mut allocations = Vec::new();
     let mut piece = vec![0; PIECE_BYTES.min(bytes as usize)];
@@ -207,8 +208,8 @@ fn read_allocations(file: &Source, head: &Head, pages: &Pages, most: u64) -> Res
         for (number, entry) in piece[..len].chunks_exact(ALLOCATION_BYTES).enumerate() {
             let (sample, offset, len) = (u64_at(entry, 0), u64_at(entry, 8), u64_at(entry, 16));
             if sample >= head.samples || !pages.hold(offset, len) {
-                let doing = format!("{len} bytes at {offset} for sample {sample} were allocated outside of a page of");
-                return Err(file.corrupt(at + (number * ALLOCATION_BYTES) as u64, doing));
+                let what = format!("{len} bytes at {offset} for sample {sample} were allocated outside of a page");
+                return Err(file.corrupt(at + (number * ALLOCATION_BYTES) as u64, what));
             }
             if len > 0 {
                 allocations.push(Allocation { offset, sample, len });
@@ -219,8 +220,8 @@ fn read_allocations(file: &Source, head: &Head, pages: &Pages, most: u64) -> Res
     allocations.sort_unstable_by_key(|allocation| allocation.offset);
     for pair in allocations.windows(2) {
         if pair[0].offset + pair[0].len > pair[1].offset {
-            let doing = format!("samples {} and {} share bytes of", pair[0].sample, pair[1].sample);
-            return Err(file.corrupt(pair[1].offset, doing));
+            let what = format!("samples {} and {} share bytes", pair[0].sample, pair[1].sample);
+            return Err(file.corrupt(pair[1].offset, what));
         }
     }
     Ok(allocations)

@@ -163,11 +163,11 @@ impl ColumnWriter<'_> {
     /// `Corrupt` for a row too many, one that has not as many bytes as each has, and a null where none can be.
     pub(crate) fn end_row(&mut self, state: State) -> Result<()> {
         if self.row == self.rows {
-            return Err(corrupt(format!("there are more than the {} rows that were promised", self.rows)));
+            return Err(corrupt(format!("there are more rows than the {} of the metadata", self.rows)));
         }
         if state != State::Valid {
             let Some(states) = self.states else {
-                return Err(corrupt(format!("row {} is null, which none can be", self.row)));
+                return Err(corrupt(format!("row {} is null in a column without nulls", self.row)));
             };
             self.out[states + self.row] = match state {
                 State::Valid => VALID,
@@ -185,7 +185,7 @@ impl ColumnWriter<'_> {
                 *self.at = expected;
             }
             if *self.at != expected {
-                return Err(corrupt(format!("row {} has not the {width} bytes that each has", self.row - 1)));
+                return Err(corrupt(format!("row {} does not have the {width} bytes of all rows", self.row - 1)));
             }
         }
         if let Some(offsets) = self.offsets {
@@ -202,13 +202,13 @@ impl ColumnWriter<'_> {
     /// As [`elements`](ColumnWriter::elements) and [`end_row`](ColumnWriter::end_row).
     pub(crate) fn whole_rows(&mut self, bytes: &[u8], rows: usize) -> Result<()> {
         if rows > self.rows_left() {
-            return Err(corrupt(format!("there are more than the {} rows that were promised", self.rows)));
+            return Err(corrupt(format!("there are more rows than the {} of the metadata", self.rows)));
         }
         self.elements(bytes)?;
         self.row += rows;
         match self.width {
             Some(width) if *self.at == self.elements + self.row * width => Ok(()),
-            _ => Err(corrupt(format!("rows before {} have not the bytes that each has", self.row))),
+            _ => Err(corrupt(format!("the rows before {} do not have as many bytes as all rows have", self.row))),
         }
     }
 
@@ -219,7 +219,7 @@ impl ColumnWriter<'_> {
     pub(crate) fn finish(self) -> Result<()> {
         match self.row == self.rows {
             true => Ok(()),
-            false => Err(corrupt(format!("there are {} rows, and {} were promised", self.row, self.rows))),
+            false => Err(corrupt(format!("there are {} rows, and the metadata says {}", self.row, self.rows))),
         }
     }
 }
@@ -261,13 +261,13 @@ pub(crate) fn value(unit: &Bytes, column: usize, row: u64, width: Option<u64>) -
     (start <= end && end <= unit.len()).then(|| (unit.slice(start..end), state))
 }
 
-fn corrupt(doing: String) -> Error {
-    Error::new(ErrorKind::Corrupt, doing)
+fn corrupt(what: String) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
 }
 
 /// What is decoded has no room: the index was told less.
 fn full() -> Error {
-    Error::new(ErrorKind::Corrupt, "there is more than the metadata says")
+    Error::new(ErrorKind::Corrupt, "there are more bytes than the metadata says")
         .with_remedy("the file contradicts itself: write it again with a current version of its writer")
 }
 
@@ -330,7 +330,7 @@ mod tests {
         assert!(column.end_row(State::Valid).is_err());
         let mut column = Writer { written: 0, ..writer };
         let column = column.column(false, None).unwrap();
-        assert!(column.finish().unwrap_err().to_string().contains("there are 0 rows, and 2 were promised"));
+        assert!(column.finish().unwrap_err().to_string().contains("there are 0 rows, and the metadata says 2"));
     }
 
     #[test]

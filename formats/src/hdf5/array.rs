@@ -25,7 +25,7 @@ impl<'a> Elements<'_, 'a> {
         match client {
             0 if bytes == meta.address_bytes => Ok(Elements { meta, is_filtered: false, bytes }),
             1 if lengths.contains(&bytes) => Ok(Elements { meta, is_filtered: true, bytes }),
-            _ => Err(block.corrupt(format!("an array of chunks of type {client} with {bytes} bytes each in"))),
+            _ => Err(block.corrupt(format!("an array of chunks has entries of type {client} with {bytes} bytes"))),
         }
     }
 
@@ -91,7 +91,7 @@ pub(super) fn fixed<'a>(
     let count = meta.length(&mut head)?;
     let Some(data) = meta.address(&mut head)? else { return Ok(()) };
     let Some(bytes) = elements.len(count).filter(|_| page_bits < 32) else {
-        return Err(head.corrupt(format!("a fixed array of {count} chunks in")));
+        return Err(head.corrupt(format!("a fixed array cannot have {count} chunks")));
     };
     let page = 1 << page_bits;
     let before = 6 + meta.address_bytes as u64;
@@ -142,7 +142,7 @@ pub(super) fn extensible<'a>(
     let Some(index) = meta.address(&mut head)? else { return Ok(()) };
     let sound = block_elements.is_power_of_two() && pointers.is_power_of_two();
     if !sound || !(1..=64).contains(&bits) || page_bits >= 32 || bits < block_elements.ilog2() {
-        return Err(head.corrupt("an extensible array of impossible sizes in"));
+        return Err(head.corrupt("an extensible array has impossible sizes"));
     }
     let array = Extensible { elements, offset_bytes: bits.div_ceil(8) as usize, block_elements, page: 1 << page_bits };
     // Super blocks are counted from 0; the index block has the blocks of the first ones itself.

@@ -48,9 +48,11 @@ pub(super) fn walk<'a>(
             let Target::Object(address) = target else { continue };
             if seen.insert(address) {
                 if depth >= DEPTH_MAX || seen.len() > OBJECTS_MAX {
-                    let doing = format!("more than {DEPTH_MAX} groups in groups, or {OBJECTS_MAX} objects, in");
-                    let error = meta.source.unavailable(meta.base.saturating_add(address), doing);
-                    return Err(error.with_remedy("name the datasets that are wanted"));
+                    let what = format!(
+                        "groups are nested more than {DEPTH_MAX} deep, or have more than {OBJECTS_MAX} objects"
+                    );
+                    let error = meta.source.unavailable(meta.base.saturating_add(address), what);
+                    return Err(error.with_remedy("name the datasets to read"));
                 }
                 let path = if path.is_empty() { name } else { format!("{path}/{name}") };
                 waiting.push((path, address, depth + 1));
@@ -73,16 +75,16 @@ pub(super) fn find<'a>(meta: &Meta<'a>, root: u64, path: &str) -> Result<Vec<Mes
         let links = links(meta, path, &of_object)?.unwrap_or_default();
         let Some(link) = links.iter().find(|link| link.name == step) else {
             let names: Vec<&str> = links.iter().take(8).map(|link| link.name.as_str()).collect();
-            let error = Error::new(ErrorKind::InvalidArgument, format!("there is no dataset {path:?} in"));
-            let remedy = format!("where {step:?} is looked for, there is: {}", names.join(", "));
-            return Err(error.with_file(meta.source.path()).with_remedy(remedy));
+            let error = Error::new(ErrorKind::InvalidArgument, format!("the file has no dataset {path:?}"));
+            let remedy = format!("{step:?} is not among {}", names.join(", "));
+            return Err(error.with_path(meta.source.path()).with_remedy(remedy));
         };
         match &link.target {
             Target::Object(next) => address = *next,
             Target::Soft(to) => {
                 followed += 1;
                 if followed > DEPTH_MAX || steps.len() > DEPTH_MAX {
-                    return Err(meta.source.corrupt(meta.base, format!("the links of {path:?} point in circles in")));
+                    return Err(meta.source.corrupt(meta.base, format!("the links of {path:?} form a loop")));
                 }
                 if to.starts_with('/') {
                     address = root;
@@ -90,9 +92,9 @@ pub(super) fn find<'a>(meta: &Meta<'a>, root: u64, path: &str) -> Result<Vec<Mes
                 steps.extend(parts(to).rev());
             }
             Target::Elsewhere(place) => {
-                let doing = format!("{path:?} is a link to {place} in");
-                let error = meta.source.unavailable(meta.base, doing);
-                return Err(error.with_remedy("give that file itself"));
+                let what = format!("{path:?} is a link to {place}");
+                let error = meta.source.unavailable(meta.base, what);
+                return Err(error.with_remedy("open that file itself"));
             }
         }
     }
@@ -116,8 +118,8 @@ fn links<'a>(meta: &Meta<'a>, path: &str, of_object: &[Message<'a>]) -> Result<O
         is_group = true;
     }
     if let Some(link) = links.iter().find(|link| link.name.is_empty() || link.name.len() > NAME_BYTES_MAX) {
-        let doing = format!("a name of {} bytes in group {path:?} of", link.name.len());
-        return Err(meta.source.corrupt(meta.base, doing));
+        let what = format!("group {path:?} has a name of {} bytes", link.name.len());
+        return Err(meta.source.corrupt(meta.base, what));
     }
     Ok(is_group.then_some(links))
 }
@@ -126,16 +128,16 @@ fn links<'a>(meta: &Meta<'a>, path: &str, of_object: &[Message<'a>]) -> Result<O
 fn link<'a>(meta: &Meta<'a>, mut body: Block<'a>) -> Result<Link> {
     let version = body.u8()?;
     if version != 1 {
-        return Err(body.unavailable(format!("a link of version {version} is not known in")));
+        return Err(body.unavailable(format!("a link has the unknown version {version}")));
     }
     let flags = body.u8()?;
     let kind = if flags & 0x08 != 0 { body.u8()? } else { 0 };
     body.skip(if flags & 0x04 != 0 { 8 } else { 0 } + if flags & 0x10 != 0 { 1 } else { 0 })?;
     let len = body.number(1 << (flags & 0x03))?;
-    let len = usize::try_from(len).map_err(|_| body.corrupt("a link without an end in"))?;
+    let len = usize::try_from(len).map_err(|_| body.corrupt("a link has no end"))?;
     let name = body.text(len)?;
     let target = match kind {
-        0 => Target::Object(meta.address(&mut body)?.ok_or_else(|| body.corrupt("a link leads nowhere in"))?),
+        0 => Target::Object(meta.address(&mut body)?.ok_or_else(|| body.corrupt("a link leads nowhere"))?),
         1 => {
             let len = body.u16()?;
             Target::Soft(body.text(len.into())?)
@@ -146,7 +148,7 @@ fn link<'a>(meta: &Meta<'a>, mut body: Block<'a>) -> Result<Link> {
             body.skip(1)?;
             Target::Elsewhere(format!("the file {:?}", body.text(usize::from(len).saturating_sub(1))?))
         }
-        _ => Target::Elsewhere(format!("what its writer alone knows (type {kind})")),
+        _ => Target::Elsewhere(format!("something that only its writer knows (type {kind})")),
     };
     Ok(Link { name, target })
 }
@@ -169,19 +171,19 @@ fn dense_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) 
 /// Links of a group of the earlier format: names in a heap, entries in the leaves of a B-tree.
 fn old_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) -> Result<()> {
     let (tree, heap) = (meta.address(&mut body)?, meta.address(&mut body)?);
-    let (Some(tree), Some(heap)) = (tree, heap) else { return Err(body.corrupt("a group without a table in")) };
+    let (Some(tree), Some(heap)) = (tree, heap) else { return Err(body.corrupt("a group has no table")) };
     let head = 8 + 2 * meta.length_bytes + meta.address_bytes;
     let mut head = meta.signed(heap, head as u64, b"HEAP", 0, "the names of a group")?;
     head.skip(3)?;
     let len = meta.length(&mut head)?;
     head.skip(meta.length_bytes)?;
-    let data = meta.address(&mut head)?.ok_or_else(|| head.corrupt("the names of a group are nowhere in"))?;
+    let data = meta.address(&mut head)?.ok_or_else(|| head.corrupt("the names of a group are missing"))?;
     let names = meta.read(data, len, "the names of a group")?;
     let name = |at: u64| {
         let from = usize::try_from(at).ok().and_then(|at| names.all().get(at..));
-        let from = from.ok_or_else(|| names.corrupt("a name behind the end of those of a group in"))?;
+        let from = from.ok_or_else(|| names.corrupt("a name lies behind the end of the names of a group"))?;
         let len = from.iter().take(NAME_BYTES_MAX).position(|&byte| byte == 0);
-        let len = len.ok_or_else(|| names.corrupt("a name without an end among those of a group in"))?;
+        let len = len.ok_or_else(|| names.corrupt("a name of a group has no end"))?;
         Ok(String::from_utf8_lossy(&from[..len]).into_owned())
     };
     let mut waiting = vec![(tree, None)];
@@ -190,7 +192,7 @@ fn old_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) ->
         let mut node = meta.signed(address, 8, b"TREE", 0, "the B-tree of a group")?;
         let (own_level, used) = (node.u8()?, node.u16()?);
         if level.is_some_and(|level| level != own_level) {
-            return Err(node.corrupt("the B-tree of a group does not end in"));
+            return Err(node.corrupt("the B-tree of a group is a loop"));
         }
         let pair = meta.length_bytes + meta.address_bytes;
         let head = 8 + 2 * meta.address_bytes;
@@ -199,7 +201,7 @@ fn old_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) ->
         for _ in 0..used {
             node.skip(meta.length_bytes)?;
             let child = meta.address(&mut node)?;
-            let child = child.ok_or_else(|| node.corrupt("a child of the B-tree of a group is nowhere in"))?;
+            let child = child.ok_or_else(|| node.corrupt("a child in the B-tree of a group is missing"))?;
             match own_level.checked_sub(1) {
                 Some(below) => waiting.push((child, Some(below))),
                 None => entries(meta, child, &name, links)?,
@@ -231,7 +233,7 @@ fn entries<'a>(
         let target = match (kind, address) {
             (2, _) => Target::Soft(name(soft.into())?),
             (_, Some(address)) => Target::Object(address),
-            (_, None) => return Err(node.corrupt("a link leads nowhere in")),
+            (_, None) => return Err(node.corrupt("a link leads nowhere")),
         };
         links.push(Link { name: name(at)?, target });
     }

@@ -40,7 +40,7 @@ pub(super) fn messages<'a>(meta: &Meta<'a>, address: u64) -> Result<Vec<Message<
     let mut reader = match begin.take(4)? {
         b"OHDR" => Reader { meta, new: true, has_order: false, messages: Vec::new(), continued: Vec::new() },
         [1, ..] => Reader { meta, new: false, has_order: false, messages: Vec::new(), continued: Vec::new() },
-        _ => return Err(meta.read(address, 4, WHAT)?.corrupt("an object header does not begin as one in")),
+        _ => return Err(meta.read(address, 4, WHAT)?.corrupt("an object header does not begin as one")),
     };
     if reader.new {
         reader.first_of_new(address)?;
@@ -75,14 +75,14 @@ pub(super) fn resolved<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Mess
         (1, _) => body.skip(6)?,
         (2, _) | (3, 2) => {}
         (3, _) => {
-            let error = body.unavailable("messages of object headers are shared through a heap in");
-            return Err(error.with_remedy("write the file again by h5repack"));
+            let error = body.unavailable("messages of object headers are shared through a heap");
+            return Err(error.with_remedy("write the file again with h5repack"));
         }
-        _ => return Err(body.corrupt(format!("a shared message of version {version} in"))),
+        _ => return Err(body.corrupt(format!("a shared message has the unknown version {version}"))),
     }
-    let address = meta.address(&mut body)?.ok_or_else(|| body.corrupt("a shared message is nowhere in"))?;
+    let address = meta.address(&mut body)?.ok_or_else(|| body.corrupt("a shared message is missing"))?;
     let found = messages(meta, address)?.into_iter().find(|found| found.kind == kind && found.flags & SHARED == 0);
-    found.ok_or_else(|| body.corrupt("a shared message is not where it should be in"))
+    found.ok_or_else(|| body.corrupt("a shared message is not where it should be"))
 }
 
 struct Reader<'m, 'a> {
@@ -132,12 +132,13 @@ impl<'a> Reader<'_, 'a> {
                 CONTINUATION => {
                     let address = self.meta.address(&mut body)?;
                     let len = self.meta.length(&mut body)?;
-                    let address = address.ok_or_else(|| body.corrupt("an object header goes on nowhere in"))?;
+                    let address =
+                        address.ok_or_else(|| body.corrupt("the continuation of an object header is missing"))?;
                     self.continued.push((address, len));
                 }
                 0 => {}
                 _ if kind > KIND_MAX && flags & FAIL_IF_UNKNOWN != 0 => {
-                    return Err(body.unavailable(format!("a message of kind {kind} must be understood in")));
+                    return Err(body.unavailable(format!("a message of the unknown kind {kind} must not be skipped")));
                 }
                 _ => self.messages.push(Message { kind, flags, body }),
             }

@@ -31,8 +31,8 @@ impl<'m, 'a> Heap<'m, 'a> {
         let mut head = meta.signed(address, len as u64, b"FRHP", 0, WHAT)?;
         head.skip(2)?;
         if head.u16()? != 0 {
-            let error = head.unavailable("the links of a group are compressed in");
-            return Err(error.with_remedy("write the file again by h5repack"));
+            let error = head.unavailable("the links of a group are compressed");
+            return Err(error.with_remedy("write the file again with h5repack"));
         }
         head.check()?;
         let flags = head.u8()?;
@@ -51,7 +51,7 @@ impl<'m, 'a> Heap<'m, 'a> {
             && (1..=64).contains(&bits)
             && root_rows <= 64;
         if !sound {
-            return Err(head.corrupt("a fractal heap of impossible sizes in"));
+            return Err(head.corrupt("a fractal heap has impossible sizes"));
         }
         // What holds the longest object, or any place in the largest direct block, whichever is less.
         let len_bytes = (managed_max.max(1).ilog2() / 8 + 1).min(direct_max.ilog2().div_ceil(8)) as usize;
@@ -74,7 +74,7 @@ impl<'m, 'a> Heap<'m, 'a> {
     pub(super) fn object(&mut self, id: &mut Block<'a>) -> Result<Block<'a>> {
         let kind = id.u8()?;
         match kind >> 4 & 0x03 {
-            _ if kind >> 6 != 0 => return Err(id.corrupt("an object of a fractal heap of another version in")),
+            _ if kind >> 6 != 0 => return Err(id.corrupt("an object of a fractal heap has another version")),
             0 => {}
             // The object is in its ID, behind its length less one.
             2 => {
@@ -82,12 +82,12 @@ impl<'m, 'a> Heap<'m, 'a> {
                 return id.part(len, "an object of a fractal heap");
             }
             _ => {
-                let error = id.unavailable("a link is too long for its heap in");
-                return Err(error.with_remedy("write the file again by h5repack"));
+                let error = id.unavailable("a link is too long for its heap");
+                return Err(error.with_remedy("write the file again with h5repack"));
             }
         }
         let (offset, len) = (id.number(self.offset_bytes)?, id.number(self.len_bytes)?);
-        let Some(root) = self.root else { return Err(id.corrupt("an object of an empty fractal heap in")) };
+        let Some(root) = self.root else { return Err(id.corrupt("an object lies in an empty fractal heap")) };
         let (address, begins, bytes) = match self.root_rows {
             0 => (root, 0, self.first_bytes),
             rows => self.locate(root, rows, 0, offset)?,
@@ -96,7 +96,7 @@ impl<'m, 'a> Heap<'m, 'a> {
         let within =
             offset.checked_sub(begins).filter(|within| within.checked_add(len).is_some_and(|end| end <= bytes));
         let Some(within) = within else {
-            return Err(id.corrupt("an object ends behind its block of a fractal heap in"));
+            return Err(id.corrupt("an object ends behind its block of a fractal heap"));
         };
         self.meta.read(address.saturating_add(within), len, "an object of a fractal heap")
     }
@@ -113,7 +113,7 @@ impl<'m, 'a> Heap<'m, 'a> {
             block.check()?;
             block.skip(before - 5)?;
             let Some(within) = offset.checked_sub(begins) else {
-                return Err(block.corrupt("an object before its block of a fractal heap in"));
+                return Err(block.corrupt("an object begins before its block of a fractal heap"));
             };
             let row = if within < first_row { 0 } else { (within / first_row).ilog2() + 1 };
             // Does not overflow: the row begins at or before `within`.
@@ -124,11 +124,11 @@ impl<'m, 'a> Heap<'m, 'a> {
             let column = (within - row_begins) / bytes;
             let entry = u64::from(row) * self.width + column;
             if entry >= entries {
-                return Err(block.corrupt("an object behind the end of a fractal heap in"));
+                return Err(block.corrupt("an object lies behind the end of a fractal heap"));
             }
             block.skip(entry as usize * self.meta.address_bytes)?;
             let child = self.meta.address(&mut block)?;
-            let child = child.ok_or_else(|| block.corrupt("an object in a block that a fractal heap has not in"))?;
+            let child = child.ok_or_else(|| block.corrupt("an object lies in a missing block of a fractal heap"))?;
             begins += row_begins + column * bytes;
             if entry < direct {
                 return Ok((child, begins, bytes));
@@ -137,7 +137,7 @@ impl<'m, 'a> Heap<'m, 'a> {
             // Fewer than before: a block of this row is larger than the first row, or the block would be direct.
             let fewer = (bytes / first_row).max(1).ilog2() + 1;
             if fewer >= rows {
-                return Err(block.corrupt("a fractal heap that does not end in"));
+                return Err(block.corrupt("the blocks of a fractal heap form a loop"));
             }
             rows = fewer;
         }
@@ -150,7 +150,7 @@ impl<'m, 'a> Heap<'m, 'a> {
         }
         let mut block = self.meta.signed(address, bytes, b"FHDB", 0, "a direct block of a fractal heap")?;
         if self.meta.address(&mut block)? != Some(self.address) {
-            return Err(block.corrupt("a direct block of another fractal heap in"));
+            return Err(block.corrupt("a direct block belongs to another fractal heap"));
         }
         if self.has_checksums {
             block.skip(self.offset_bytes)?;

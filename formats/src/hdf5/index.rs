@@ -94,18 +94,18 @@ impl Found<'_, '_> {
         let (len, mask) = stored.unwrap_or((self.grid.chunk_bytes, 0));
         let offset = self.meta.base.saturating_add(address);
         if offset.checked_add(len).is_none_or(|end| end > source.size()) {
-            let doing = format!("chunk {place:?} of {len} bytes ends behind the end of");
-            return Err(Error::new(ErrorKind::Truncated, doing)
-                .with_file(source.path())
+            let what = format!("chunk {place:?} of {len} bytes ends behind the end of the file");
+            return Err(Error::new(ErrorKind::Truncated, what)
+                .with_path(source.path())
                 .with_offset(offset)
                 .with_remedy("fetch or write the file again"));
         }
         if !self.grid.is_filtered && len != self.grid.chunk_bytes {
-            let doing = format!("chunk {place:?} has {len} bytes instead of {} in", self.grid.chunk_bytes);
-            return Err(source.corrupt(offset, doing));
+            let what = format!("chunk {place:?} has {len} bytes instead of {}", self.grid.chunk_bytes);
+            return Err(source.corrupt(offset, what));
         }
         let Ok(len) = u32::try_from(len) else {
-            let error = source.unavailable(offset, format!("chunk {place:?} is of 4 GiB or more in"));
+            let error = source.unavailable(offset, format!("chunk {place:?} has 4 GiB or more"));
             return Err(error.with_remedy("write smaller chunks"));
         };
         self.chunks.push(Chunk { number, offset, len, mask });
@@ -136,7 +136,7 @@ pub(super) fn chunks<'a>(meta: &Meta<'a>, index: &Index, grid: &Grid) -> Result<
     let Found { mut chunks, .. } = found;
     chunks.sort_unstable_by_key(|chunk| chunk.number);
     if let Some(twice) = chunks.windows(2).find(|pair| pair[0].number == pair[1].number) {
-        return Err(meta.source.corrupt(twice[1].offset, "a chunk is stored twice in"));
+        return Err(meta.source.corrupt(twice[1].offset, "a chunk is stored twice"));
     }
     chunks.shrink_to_fit();
     Ok(chunks)
@@ -168,7 +168,7 @@ fn old_tree(found: &mut Found<'_, '_>, root: u64) -> Result<()> {
         let mut head = meta.signed(address, 8, b"TREE", 1, WHAT)?;
         let (own_level, used) = (head.u8()?, usize::from(head.u16()?));
         if level.is_some_and(|level| level != own_level) {
-            return Err(head.corrupt("the B-tree of chunks does not end in"));
+            return Err(head.corrupt("the B-tree of chunks is a loop"));
         }
         let before = 8 + 2 * meta.address_bytes;
         let rank = found.grid.file_rank;
@@ -181,14 +181,14 @@ fn old_tree(found: &mut Found<'_, '_>, root: u64) -> Result<()> {
             for dimension in 0..rank {
                 let (at, chunk) = (node.u64()?, found.grid.chunk[dimension]);
                 if at % chunk != 0 {
-                    return Err(node.corrupt(format!("a chunk begins at element {at}, in chunks of {chunk}, in")));
+                    return Err(node.corrupt(format!("a chunk begins at element {at}, among chunks of {chunk}")));
                 }
                 place.push(at / chunk);
             }
             place.resize(found.grid.counts.len(), 0);
             node.skip(8)?;
             let child = meta.address(&mut node)?;
-            let child = child.ok_or_else(|| node.corrupt("a child of the B-tree of chunks is nowhere in"))?;
+            let child = child.ok_or_else(|| node.corrupt("a child in the B-tree of chunks is missing"))?;
             match own_level.checked_sub(1) {
                 Some(below) => waiting.push((child, Some(below))),
                 None => found.add(&place, child, Some((len.into(), mask)))?,
@@ -206,7 +206,7 @@ fn tree(found: &mut Found<'_, '_>, address: u64) -> Result<()> {
         let stored = match kind {
             tree::FILTERED_CHUNKS => {
                 let width = record.left().checked_sub(4 + 8 * rank);
-                let width = width.ok_or_else(|| record.corrupt("records of chunks are too short in"))?;
+                let width = width.ok_or_else(|| record.corrupt("records of chunks are too short"))?;
                 Some((record.number(width)?, record.u32()?))
             }
             _ => None,

@@ -33,11 +33,11 @@ impl<'a> Meta<'a> {
     /// The `len` bytes at an address, which are `what` ("a node of a B-tree").
     pub(super) fn read(&self, address: u64, len: u64, what: &'static str) -> Result<Block<'a>> {
         let Some(start) = self.base.checked_add(address).filter(|&start| start <= self.source.size()) else {
-            let doing = format!("{what} lies at address {address}, behind the end of");
-            return Err(self.source.corrupt(self.source.size(), doing));
+            let what = format!("{what} lies at address {address}, behind the end of the file");
+            return Err(self.source.corrupt(self.source.size(), what));
         };
         let Some(left) = self.left.get().checked_sub(len.max(READ_BYTES_MIN)) else {
-            return Err(self.source.corrupt(start, "the structures of the file point in circles in"));
+            return Err(self.source.corrupt(start, "the structures of the file form a loop"));
         };
         self.left.set(left);
         let len = usize::try_from(len).map_err(|_| self.source.truncated(what))?;
@@ -57,7 +57,7 @@ impl<'a> Meta<'a> {
         block.sign(sign)?;
         match block.u8()? {
             found if found == version => Ok(block),
-            found => Err(block.unavailable(format!("{what} of version {found} is not known in"))),
+            found => Err(block.unavailable(format!("{what} has the unknown version {found}"))),
         }
     }
 
@@ -96,7 +96,7 @@ impl<'a> Block<'a> {
 
     pub(super) fn take(&mut self, len: usize) -> Result<&[u8]> {
         if len > self.left() {
-            return Err(self.corrupt(format!("{} ends too early in", self.what)));
+            return Err(self.corrupt(format!("{} ends too early", self.what)));
         }
         self.at += len;
         Ok(&self.bytes[self.at - len..self.at])
@@ -120,7 +120,7 @@ impl<'a> Block<'a> {
     /// A number of up to 8 bytes, little endian, which is what all of them are.
     pub(super) fn number(&mut self, bytes: usize) -> Result<u64> {
         if bytes > 8 {
-            return Err(self.corrupt(format!("{} has a number of {bytes} bytes in", self.what)));
+            return Err(self.corrupt(format!("{} has a number of {bytes} bytes", self.what)));
         }
         let mut number = [0; 8];
         number[..bytes].copy_from_slice(self.take(bytes)?);
@@ -164,7 +164,7 @@ impl<'a> Block<'a> {
             found if found == sign => Ok(()),
             _ => {
                 self.at -= 4;
-                Err(self.corrupt(format!("{what} does not begin as one in")))
+                Err(self.corrupt(format!("{what} does not begin as one")))
             }
         }
     }
@@ -172,7 +172,7 @@ impl<'a> Block<'a> {
     /// Compares the checksum that the block ends with, and cuts it off.
     pub(super) fn check(&mut self) -> Result<()> {
         let Some(len) = self.bytes.len().checked_sub(4) else {
-            return Err(self.corrupt(format!("{} ends too early in", self.what)));
+            return Err(self.corrupt(format!("{} ends too early", self.what)));
         };
         let (content, stored) = self.bytes.split_at(len);
         if ARE_CHECKED && stored != lookup3(content).to_le_bytes() {
@@ -183,18 +183,18 @@ impl<'a> Block<'a> {
     }
 
     pub(super) fn wrong_checksum(&self) -> Error {
-        let doing = format!("the checksum of {} is wrong in", self.what);
-        self.source.corrupt(self.start, doing).with_remedy("fetch or write the file again")
+        let what = format!("the checksum of {} is wrong", self.what);
+        self.source.corrupt(self.start, what).with_remedy("fetch or write the file again")
     }
 
     /// What lies at the next byte breaks the format.
-    pub(super) fn corrupt(&self, doing: impl Into<String>) -> Error {
-        self.source.corrupt(self.offset(), doing.into())
+    pub(super) fn corrupt(&self, what: impl Into<String>) -> Error {
+        self.source.corrupt(self.offset(), what.into())
     }
 
     /// What lies at the next byte is sound as far as is known, and cannot be delivered.
-    pub(super) fn unavailable(&self, doing: impl Into<String>) -> Error {
-        self.source.unavailable(self.offset(), doing.into())
+    pub(super) fn unavailable(&self, what: impl Into<String>) -> Error {
+        self.source.unavailable(self.offset(), what.into())
     }
 }
 

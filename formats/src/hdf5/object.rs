@@ -82,10 +82,10 @@ fn dataspace_of<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Extent> {
                 return Ok(Extent { shape: Vec::new(), limits: Vec::new(), file_rank: 0 });
             }
         }
-        _ => return Err(body.unavailable(format!("a dataspace of version {version} is not known in"))),
+        _ => return Err(body.unavailable(format!("a dataspace has the unknown version {version}"))),
     }
     if rank > RANK_MAX {
-        return Err(body.corrupt(format!("a dataset of {rank} dimensions in")));
+        return Err(body.corrupt(format!("a dataset has {rank} dimensions")));
     }
     let shape = (0..rank).map(|_| meta.length(&mut body)).collect::<Result<Vec<_>>>()?;
     let unlimited = u64::MAX >> (64 - 8 * meta.length_bytes);
@@ -96,7 +96,7 @@ fn dataspace_of<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Extent> {
             .collect::<Result<Vec<_>>>()?,
     };
     if shape.iter().zip(&limits).any(|(&len, limit)| limit.is_some_and(|limit| limit < len)) {
-        return Err(body.corrupt("a dataset that is larger than it may grow in"));
+        return Err(body.corrupt("a dataset is larger than it may grow"));
     }
     Ok(Extent { shape, limits, file_rank: rank.into() })
 }
@@ -112,13 +112,13 @@ pub(super) fn describe<'a>(meta: &Meta<'a>, name: &str, messages: Vec<Message<'a
             let remedy = format!("dataset {name:?}: {remedy}");
             error.with_remedy(remedy)
         }
-        None => error.with_remedy(format!("it is dataset {name:?}; name others that are wanted")),
+        None => error.with_remedy(format!("this is dataset {name:?}: name other datasets to read")),
     };
     describe_all(meta, name, messages).map_err(of_dataset)
 }
 
 fn describe_all<'a>(meta: &Meta<'a>, name: &str, messages: Vec<Message<'a>>) -> Result<Object> {
-    let not_one = || meta.source.unavailable(meta.base, format!("{name:?} is not a dataset in"));
+    let not_one = || meta.source.unavailable(meta.base, format!("{name:?} is not a dataset"));
     let Some(mut extent) = extent(meta, &messages)? else { return Err(not_one()) };
     let (mut datatype, mut layout, mut filters, mut fill) = (None, None, Filters::default(), None);
     for message in messages {
@@ -133,19 +133,19 @@ fn describe_all<'a>(meta: &Meta<'a>, name: &str, messages: Vec<Message<'a>>) -> 
                 fill = Some(body.part(len as usize, "a fill value")?);
             }
             EXTERNAL_FILES => {
-                let doing = format!("the elements of dataset {name:?} are in external files, not in");
-                return Err(message.body.unavailable(doing).with_remedy("write the file again by h5repack"));
+                let what = format!("the elements of dataset {name:?} are in external files");
+                return Err(message.body.unavailable(what).with_remedy("write the file again with h5repack"));
             }
             _ => {}
         }
     }
     let (Some(mut datatype), Some(layout)) = (datatype, layout) else { return Err(not_one()) };
     let (dtype, inner) = type_of(&mut datatype, 0)?;
-    let bytes = array_bytes(dtype, &inner).ok_or_else(|| datatype.corrupt("elements larger than any file in"))?;
+    let bytes = array_bytes(dtype, &inner).ok_or_else(|| datatype.corrupt("an element is larger than any file"))?;
     let layout = layout_of(meta, layout, name, extent.shape.len(), bytes, &inner)?;
     extent.limits.extend(inner.iter().copied().map(Some));
     extent.shape.extend(inner);
-    array_bytes(dtype, &extent.shape).ok_or_else(|| datatype.corrupt("a dataset larger than any file in"))?;
+    array_bytes(dtype, &extent.shape).ok_or_else(|| datatype.corrupt("a dataset is larger than any file"))?;
     let mut value = [0; 8];
     if let Some(mut fill) = fill {
         let len = (dtype.size() as usize).min(fill.left());
@@ -160,15 +160,14 @@ fn type_of(body: &mut Block<'_>, depth: usize) -> Result<(DType, Vec<u64>)> {
     let (version, class) = (class >> 4, class & 0x0f);
     let flags = body.number(3)?;
     let bytes = body.u32()?;
-    let refuse = |body: &Block<'_>, what: &str| {
-        Err(body.unavailable(format!("elements are {what}, for which there is no column, in")))
-    };
+    let refuse =
+        |body: &Block<'_>, what: &str| Err(body.unavailable(format!("elements are {what}, which no column can hold")));
     if depth > TYPE_DEPTH_MAX {
-        return Err(body.corrupt("a type of types without an end in"));
+        return Err(body.corrupt("types are nested too deep"));
     }
     match class {
         0 | 1 if flags & 0x01 != 0 && bytes > 1 => {
-            let error = body.unavailable("elements are big endian in");
+            let error = body.unavailable("elements are big endian");
             Err(error.with_remedy("write them little endian: numpy's astype(array.dtype.newbyteorder(\"<\"))"))
         }
         0 => {
@@ -220,7 +219,7 @@ fn type_of(body: &mut Block<'_>, depth: usize) -> Result<(DType, Vec<u64>)> {
             shape.extend(inner);
             match array_bytes(dtype, &shape) {
                 Some(all) if all == u64::from(bytes) && shape.len() <= RANK_MAX.into() => Ok((dtype, shape)),
-                _ => Err(body.corrupt(format!("an array {shape:?} of {bytes} bytes in"))),
+                _ => Err(body.corrupt(format!("an array {shape:?} cannot have {bytes} bytes"))),
             }
         }
         2 => refuse(body, "times"),
@@ -239,7 +238,7 @@ fn type_of(body: &mut Block<'_>, depth: usize) -> Result<(DType, Vec<u64>)> {
 fn enumeration(body: &mut Block<'_>, version: u8, members: u64, depth: usize) -> Result<(DType, Vec<u64>)> {
     let (dtype, inner) = type_of(body, depth + 1)?;
     if !inner.is_empty() {
-        return Err(body.corrupt("an enumeration of arrays in"));
+        return Err(body.corrupt("an enumeration has arrays"));
     }
     if members != 2 || dtype.size() != 1 {
         return Ok((dtype, inner));
@@ -248,7 +247,7 @@ fn enumeration(body: &mut Block<'_>, version: u8, members: u64, depth: usize) ->
     for _ in 0..members {
         let rest = &body.all()[body.all().len() - body.left()..];
         let len = rest.iter().position(|&byte| byte == 0);
-        let len = len.ok_or_else(|| body.corrupt("a name of an enumeration does not end in"))?;
+        let len = len.ok_or_else(|| body.corrupt("a name of an enumeration has no end"))?;
         names.push(body.text(len)?);
         // With its NUL, and before version 3 filled up to whole eights.
         body.skip(if version < 3 { (len + 1).next_multiple_of(8) - len } else { 1 })?;
@@ -265,7 +264,7 @@ fn fill_of(mut body: Block<'_>) -> Result<Option<Block<'_>>> {
             body.u8()? != 0 || version == 1
         }
         3 => body.u8()? & 0x20 != 0,
-        _ => return Err(body.unavailable(format!("a fill value of version {version} is not known in"))),
+        _ => return Err(body.unavailable(format!("a fill value has the unknown version {version}"))),
     };
     if !is_defined {
         return Ok(None);
@@ -281,7 +280,7 @@ fn fill_of(mut body: Block<'_>) -> Result<Option<Block<'_>>> {
 fn filters_of(mut body: Block<'_>) -> Result<Filters> {
     let (version, count) = (body.u8()?, body.u8()?);
     if !(1..=2).contains(&version) {
-        return Err(body.unavailable(format!("filters of version {version} are not known in")));
+        return Err(body.unavailable(format!("filters have the unknown version {version}")));
     }
     body.skip(if version == 1 { 6 } else { 0 })?;
     let mut filters = Vec::new();
@@ -297,8 +296,7 @@ fn filters_of(mut body: Block<'_>) -> Result<Filters> {
             Some(filter) => filters.push(filter),
             None => {
                 let name = if name.is_empty() { Filter::name_of(id) } else { &name };
-                let error =
-                    body.unavailable(format!("chunks went through filter {id} ({name}), which is not known, in"));
+                let error = body.unavailable(format!("chunks went through the unknown filter {id} ({name})"));
                 let remedy = "write the file again with gzip, lzf, lz4 or zstd: h5repack -f GZIP=4";
                 return Err(error.with_remedy(remedy));
             }
@@ -317,8 +315,8 @@ fn layout_of<'a>(
 ) -> Result<Layout> {
     let version = body.u8()?;
     if !(3..=5).contains(&version) {
-        let error = body.unavailable(format!("the layout of dataset {name:?} has version {version} in"));
-        return Err(error.with_remedy("write the file again by h5repack"));
+        let error = body.unavailable(format!("the layout of dataset {name:?} has the unknown version {version}"));
+        return Err(error.with_remedy("write the file again with h5repack"));
     }
     match body.u8()? {
         0 => {
@@ -335,7 +333,7 @@ fn layout_of<'a>(
             let dimensions = usize::from(body.u8()?);
             // The last dimension is that of an element's bytes.
             if rank == 0 || dimensions != rank + 1 {
-                return Err(body.corrupt(format!("chunks of {dimensions} dimensions in a dataset of {rank} in")));
+                return Err(body.corrupt(format!("chunks have {dimensions} dimensions, and their dataset has {rank}")));
             }
             let (index, sizes) = if version == 3 {
                 let address = meta.address(&mut body)?;
@@ -347,16 +345,18 @@ fn layout_of<'a>(
             };
             let (&last, chunk) = sizes.split_last().unwrap_or((&0, &[]));
             if last != element_bytes || chunk.contains(&0) {
-                return Err(body.corrupt(format!("chunks of {sizes:?} with elements of {element_bytes} bytes in")));
+                return Err(body.corrupt(format!(
+                    "chunks cannot have the sizes {sizes:?} with elements of {element_bytes} bytes"
+                )));
             }
             let chunk = chunk.iter().chain(inner).copied().collect();
             Ok(Layout::Chunks { chunk, index, plain_edges: flags & 0x01 != 0 })
         }
         3 => {
-            let error = body.unavailable(format!("dataset {name:?} is virtual: its elements are not in"));
-            Err(error.with_remedy("give the files that it is made of, or write it out"))
+            let error = body.unavailable(format!("dataset {name:?} is virtual: its elements are in other files"));
+            Err(error.with_remedy("open the files that it is made of, or write it out as one"))
         }
-        class => Err(body.corrupt(format!("a layout of class {class} in"))),
+        class => Err(body.corrupt(format!("a layout has the unknown class {class}"))),
     }
 }
 
@@ -374,7 +374,7 @@ fn index_of<'a>(meta: &Meta<'a>, body: &mut Block<'a>, flags: u8) -> Result<Inde
         3 => body.skip(1)?,
         4 => body.skip(5)?,
         5 => body.skip(6)?,
-        _ => return Err(body.unavailable(format!("an index of chunks of type {kind} is not known in"))),
+        _ => return Err(body.unavailable(format!("an index of chunks has the unknown type {kind}"))),
     }
     let Some(address) = meta.address(body)? else { return Ok(Index::Nothing) };
     Ok(match kind {

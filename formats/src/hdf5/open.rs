@@ -55,13 +55,13 @@ pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, Vec<S
     found.iter().filter_map(|(rows, ..)| *rows).for_each(|rows| *lengths.entry(rows).or_default() += 1);
     // Of numbers that are equally frequent, the last is the largest.
     let Some((&rows, &count)) = lengths.iter().max_by_key(|&(_, &count)| count) else {
-        let error = Error::new(ErrorKind::Empty, "there is no dataset with rows in").with_file(source.path());
-        return Err(error.with_remedy("look at the file with h5ls -r"));
+        let error = Error::new(ErrorKind::Empty, "the file has no dataset with rows").with_path(source.path());
+        return Err(error.with_remedy("list its datasets with h5ls -r"));
     };
     if count > COLUMNS_MAX {
-        let doing = format!("{count} datasets have {rows} rows each ({COLUMNS_MAX} are taken without a name) in");
-        let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(source.path());
-        return Err(error.with_remedy("name those that are wanted; a dataset for each sample cannot be read as rows"));
+        let what = format!("{count} datasets have {rows} rows; without names at most {COLUMNS_MAX} are read");
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(source.path());
+        return Err(error.with_remedy("name the datasets to read; one dataset for each sample cannot be read as rows"));
     }
     let (taken, left_out): (Vec<_>, Vec<_>) = found.into_iter().partition(|(of, ..)| *of == Some(rows));
     let names = taken.iter().take(NAMES_TOLD).map(|(_, name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
@@ -69,7 +69,7 @@ pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, Vec<S
     let opened = opened.map_err(|error| match error.kind() {
         ErrorKind::Unavailable => {
             let remedy = error.remedy().map_or_else(String::new, |remedy| format!("{remedy}; "));
-            error.with_remedy(format!("{remedy}or name the datasets that are wanted: there is {names}"))
+            error.with_remedy(format!("{remedy}or name the datasets to read, out of {names}"))
         }
         _ => error,
     })?;
@@ -80,14 +80,14 @@ fn columns<'a>(meta: &Meta<'a>, found: Vec<(String, Vec<Message<'a>>)>) -> Resul
     let mut opened = Opened { rows: 0, columns: Vec::with_capacity(found.len()) };
     for (name, messages) in found {
         let object = describe(meta, &name, messages)?;
-        let invalid = |doing: String| Error::new(ErrorKind::InvalidArgument, doing).with_file(meta.source.path());
+        let invalid = |what: String| Error::new(ErrorKind::InvalidArgument, what).with_path(meta.source.path());
         let Some((&rows, shape)) = object.extent.shape.split_first().filter(|_| object.extent.file_rank > 0) else {
-            return Err(invalid(format!("dataset {name:?} is a scalar: it has no rows, in")));
+            return Err(invalid(format!("dataset {name:?} is a scalar: it has no rows")));
         };
         if let Some(first) = opened.columns.first().filter(|_| rows != opened.rows) {
             let (first, of_first) = (&first.field.name, opened.rows);
-            let error = invalid(format!("dataset {name:?} has {rows} rows and {first:?} has {of_first}, in"));
-            return Err(error.with_remedy("name datasets that have equally many"));
+            let error = invalid(format!("dataset {name:?} has {rows} rows, and {first:?} has {of_first}"));
+            return Err(error.with_remedy("name datasets with the same number of rows"));
         }
         opened.rows = rows;
         let field = Field { name: name.clone(), dtype: object.dtype, shape: Shape::Fixed(shape.to_vec()) };
@@ -109,20 +109,20 @@ fn part(meta: &Meta<'_>, name: &str, object: Object) -> Result<(Part, String)> {
     match layout {
         Layout::At(offset, len) => {
             if len < bytes {
-                return Err(source.corrupt(offset, format!("dataset {name:?} takes {bytes} bytes and has {len}, in")));
+                return Err(source.corrupt(offset, format!("dataset {name:?} takes {bytes} bytes, and has {len}")));
             }
             if offset.checked_add(bytes).is_none_or(|end| end > source.size()) {
-                let doing = format!("dataset {name:?} of {bytes} bytes ends behind the end of");
-                return Err(Error::new(ErrorKind::Truncated, doing)
-                    .with_file(source.path())
+                let what = format!("dataset {name:?} of {bytes} bytes ends behind the end of the file");
+                return Err(Error::new(ErrorKind::Truncated, what)
+                    .with_path(source.path())
                     .with_offset(offset)
                     .with_remedy("fetch or write the file again"));
             }
             Ok((Part::Rows(offset), "contiguous".into()))
         }
         Layout::Nowhere => {
-            let error = source.unavailable(meta.base, format!("dataset {name:?} was created and never written in"));
-            Err(error.with_remedy("write it, or name others"))
+            let error = source.unavailable(meta.base, format!("dataset {name:?} was created and never written"));
+            Err(error.with_remedy("write it, or name other datasets"))
         }
         Layout::Chunks { chunk, index, plain_edges } => {
             let names = filters.names();
@@ -131,12 +131,12 @@ fn part(meta: &Meta<'_>, name: &str, object: Object) -> Result<(Part, String)> {
                 names => format!("chunks of {chunk:?}, {names}"),
             };
             let grid = Grid::new(chunk, &extent, dtype.size(), !filters.0.is_empty());
-            let grid =
-                grid.ok_or_else(|| source.corrupt(meta.base, format!("chunks of {name:?} larger than any in")))?;
+            let grid = grid
+                .ok_or_else(|| source.corrupt(meta.base, format!("chunks of {name:?} are larger than any can be")))?;
             let bands = grid.counts[0];
             if bands > source.size().max(BANDS_MIN) {
-                let doing = format!("dataset {name:?} has {bands} rows of chunks, more than bytes are in");
-                return Err(source.unavailable(meta.base, doing).with_remedy("write what it has into a smaller one"));
+                let what = format!("dataset {name:?} has {bands} rows of chunks, more than the file has bytes");
+                return Err(source.unavailable(meta.base, what).with_remedy("write its rows into a smaller dataset"));
             }
             let chunks = chunks(meta, &index, &grid)?;
             let element_bytes = dtype.size();

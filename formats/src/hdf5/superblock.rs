@@ -42,8 +42,8 @@ pub(super) fn is_there(path: &Path) -> bool {
 /// Reads the superblock: the file with its widths, and the address of the root group.
 pub(super) fn read(source: &Source) -> Result<(Meta<'_>, u64)> {
     let Some(at) = find(source.size(), |at, into| source.read(at, into, WHAT))? else {
-        let error = source.corrupt(0, "there is no HDF5 superblock in");
-        return Err(error.with_remedy("is this an HDF5 file?"));
+        let error = source.corrupt(0, "there is no HDF5 superblock");
+        return Err(error.with_remedy("check that this is an HDF5 file"));
     };
     let head = source.bytes(at, 16, WHAT)?;
     let version = head[8];
@@ -51,12 +51,12 @@ pub(super) fn read(source: &Source) -> Result<(Meta<'_>, u64)> {
         0 | 1 => [head[13], head[14]],
         2 | 3 => [head[9], head[10]],
         _ => {
-            let error = source.unavailable(at + 8, format!("a superblock of version {version} is not known in"));
-            return Err(error.with_remedy("write the file with libver=\"v110\", or by h5repack --high=2"));
+            let error = source.unavailable(at + 8, format!("the superblock has the unknown version {version}"));
+            return Err(error.with_remedy("write the file with libver=\"v110\", or with h5repack --high=2"));
         }
     };
     if !widths.iter().all(|width| [2, 4, 8].contains(width)) {
-        return Err(source.corrupt(at + 9, format!("addresses and lengths of {widths:?} bytes in")));
+        return Err(source.corrupt(at + 9, format!("addresses and lengths cannot have {widths:?} bytes")));
     }
     let meta = Meta::new(source, at, widths[0].into(), widths[1].into());
     let (stored_base, end, extension, root) =
@@ -65,9 +65,9 @@ pub(super) fn read(source: &Source) -> Result<(Meta<'_>, u64)> {
     let end = end.saturating_sub(stored_base).saturating_add(at);
     if end > source.size() {
         let size = source.size();
-        let doing = format!("the file has {size} bytes, and {end} where it was closed:");
-        return Err(uringload_core::Error::new(ErrorKind::Truncated, doing)
-            .with_file(source.path())
+        let what = format!("the file has {size} bytes, and had {end} when it was closed");
+        return Err(uringload_core::Error::new(ErrorKind::Truncated, what)
+            .with_path(source.path())
             .with_offset(size)
             .with_remedy("copy the file again; if it was being written, wait for the end"));
     }
@@ -76,8 +76,8 @@ pub(super) fn read(source: &Source) -> Result<(Meta<'_>, u64)> {
             match message.kind {
                 DRIVER => return Err(split(&meta)),
                 CACHE_IMAGE => {
-                    let error = message.body.unavailable("the file keeps its metadata in a cache image:");
-                    return Err(error.with_remedy("open it for writing once, or write it again by h5repack"));
+                    let error = message.body.unavailable("the file keeps its metadata in a cache image");
+                    return Err(error.with_remedy("open it for writing once, or write it again with h5repack"));
                 }
                 _ => {}
             }
@@ -100,7 +100,7 @@ fn read_old(meta: &Meta<'_>, version: u8) -> Result<Found> {
     }
     // The root's entry in no table: the offset of its name, which it has not, and its address.
     block.skip(meta.address_bytes)?;
-    let root = meta.address(&mut block)?.ok_or_else(|| block.corrupt("there is no root group in"))?;
+    let root = meta.address(&mut block)?.ok_or_else(|| block.corrupt("there is no root group"))?;
     Ok((base, end, None, root))
 }
 
@@ -111,19 +111,19 @@ fn read_new(meta: &Meta<'_>, version: u8) -> Result<Found> {
     let flags = block.u8()?;
     // Bits 0 and 2: opened for writing, and by a single writer beside readers.
     if version == 3 && flags & 0b101 != 0 {
-        let error = block.unavailable("the file is marked as being written:");
+        let error = block.unavailable("the file is marked as being written");
         return Err(error.with_remedy("wait for the writer to close it; if there is none, run h5clear --status"));
     }
     let base = block.number(meta.address_bytes)?;
     let extension = meta.address(&mut block)?;
     let end = block.number(meta.address_bytes)?;
-    let root = meta.address(&mut block)?.ok_or_else(|| block.corrupt("there is no root group in"))?;
+    let root = meta.address(&mut block)?.ok_or_else(|| block.corrupt("there is no root group"))?;
     Ok((base, end, extension, root))
 }
 
 fn split(meta: &Meta<'_>) -> uringload_core::Error {
-    let error = meta.source.unavailable(meta.base, "a file driver has split what belongs to");
-    error.with_remedy("write it again as one file by h5repack")
+    let error = meta.source.unavailable(meta.base, "a file driver has split the file");
+    error.with_remedy("write it again as one file with h5repack")
 }
 
 #[cfg(test)]

@@ -51,21 +51,23 @@ pub(super) fn records<'a>(
     head.check()?;
     let kind = head.u8()?;
     if !kinds.contains(&Kind(kind)) {
-        return Err(head.corrupt(format!("a B-tree of type {kind} in the place of another in")));
+        return Err(head.corrupt(format!("a B-tree has the type {kind} and should have another")));
     }
     let (node_bytes, record_bytes, depth) = (u64::from(head.u32()?), head.u16()?, head.u16()?);
     head.skip(2)?;
     let root = meta.address(&mut head)?;
     let count = head.u16()?;
     if record_bytes == 0 || depth > DEPTH_MAX {
-        return Err(head.corrupt(format!("a B-tree of depth {depth} with records of {record_bytes} bytes in")));
+        return Err(
+            head.corrupt(format!("a B-tree cannot have the depth {depth} with records of {record_bytes} bytes"))
+        );
     }
     let mut tree =
         Tree { meta, kind, node_bytes, record_bytes: record_bytes.into(), levels: Vec::new(), count_bytes: 1 };
     for level in 0..=depth {
         let records = tree.most_records(level.into());
         let Some(records) = records.filter(|&records| records > 0) else {
-            return Err(head.corrupt(format!("nodes of {node_bytes} bytes do not hold a record of a B-tree in")));
+            return Err(head.corrupt(format!("nodes of {node_bytes} bytes cannot hold a record of a B-tree")));
         };
         let below = tree.levels.last().map_or(0, |below| below.all);
         let all = (records + 1).saturating_mul(below).saturating_add(records);
@@ -108,14 +110,14 @@ impl<'a> Tree<'_, 'a> {
         let sign = if level == 0 { b"BTLF" } else { b"BTIN" };
         if count > self.levels[level].records {
             let block = self.meta.read(address, 0, "a node of a B-tree")?;
-            return Err(block.corrupt(format!("a node of a B-tree with {count} records in")));
+            return Err(block.corrupt(format!("a node of a B-tree cannot have {count} records")));
         }
         let pointers = if level == 0 { 0 } else { (count + 1) * self.pointer_bytes(level) };
         let len = NODE_BYTES_AROUND + count * self.record_bytes as u64 + pointers;
         let mut block = self.meta.signed(address, len, sign, 0, "a node of a B-tree")?;
         block.check()?;
         if block.u8()? != self.kind {
-            return Err(block.corrupt("a node of another B-tree in"));
+            return Err(block.corrupt("a node belongs to another B-tree"));
         }
         let mut records = block.part(count as usize * self.record_bytes, "a record of a B-tree")?;
         for number in 0..=count {
@@ -123,7 +125,7 @@ impl<'a> Tree<'_, 'a> {
                 let child = self.meta.address(&mut block)?;
                 let of_child = block.number(self.count_bytes)?;
                 block.skip(self.levels[level - 1].all_bytes)?;
-                let child = child.ok_or_else(|| block.corrupt("a child of a B-tree is nowhere in"))?;
+                let child = child.ok_or_else(|| block.corrupt("a child of a B-tree is missing"))?;
                 self.node(child, of_child, level - 1, show)?;
             }
             if number < count {

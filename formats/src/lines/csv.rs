@@ -68,8 +68,8 @@ impl Rows {
                 }
                 // Neither can be of a row that the index was made of.
                 _ => {
-                    let doing = "a row does not end where the index says, in".to_owned();
-                    return Err(Wrong { doing, at: start, remedy: "did the file change? open it again" });
+                    let what = "a row does not end where the index says".to_owned();
+                    return Err(Wrong { what, at: start, remedy: "the file may have changed: open it again" });
                 }
             }
         }
@@ -113,8 +113,12 @@ pub(super) fn values(
     })?;
     if count != table.wanted.len() {
         let first = if table.has_header { "the header" } else { "the first row" };
-        let doing = format!("a row has {count} fields, where {first} has {}, in", table.wanted.len());
-        return Err(Wrong { doing, at: 0, remedy: "write the row again; is a field with a delimiter not quoted?" });
+        let what = format!("a row has {count} fields, and {first} has {}", table.wanted.len());
+        return Err(Wrong {
+            what,
+            at: 0,
+            remedy: "write the row again, with quotes around fields that contain the delimiter",
+        });
     }
     Ok(())
 }
@@ -140,7 +144,7 @@ fn value(row: &Bytes, column: &Column, field: FieldText<'_>, room: &mut Room) ->
     };
     parsed.ok_or_else(|| {
         let (name, dtype) = (&column.name, column.field().dtype);
-        let doing = format!("field {name:?} is {:?} and no {dtype}, in", shortened(trimmed()));
-        Wrong { doing, at, remedy: "leave its type away: without one it is text" }
+        let what = format!("field {name:?} is {:?}, which is no {dtype}", shortened(trimmed()));
+        Wrong { what, at, remedy: "leave out the type of the column: without one it is text" }
     })
 }

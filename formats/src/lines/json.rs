@@ -45,8 +45,8 @@ pub(super) fn find<'n>(
         // Its place is told as that in the file.
         let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
         let at = error.column().saturating_sub(1).min(line.len());
-        let remedy = "write the line again; without --columns lines are delivered as they are";
-        Wrong { doing: format!("a line is no object of JSON ({reason}) in"), at, remedy }
+        let remedy = "write the line again, or choose no columns: then lines are delivered as they are";
+        Wrong { what: format!("a line is no JSON object ({reason})"), at, remedy }
     })
 }
 
@@ -60,13 +60,13 @@ pub(super) fn values(
     find(line, columns.iter().map(|column| &*column.name), &mut scratch.places)?;
     for (column, place) in columns.iter().zip(&scratch.places) {
         let Some(place) = place.clone() else {
-            let doing = format!("a line has no field {:?} in", column.name);
-            return Err(Wrong { doing, at: 0, remedy: "ask for fields that all lines have" });
+            let what = format!("a line has no field {:?}", column.name);
+            return Err(Wrong { what, at: 0, remedy: "choose fields that all lines have" });
         };
         let at = place.start;
         out.push(value(line, place, column.kind, &mut scratch.room).map_err(|wrong| {
-            let doing = format!("field {:?} {wrong} in", column.name);
-            Wrong { doing, at, remedy: "ask for a type that all lines have; as u8 any field is text" }
+            let what = format!("field {:?} {wrong}", column.name);
+            Wrong { what, at, remedy: "choose a type that fits all lines; as u8 any field is text" }
         })?);
     }
     Ok(())
@@ -87,10 +87,10 @@ fn value(line: &Bytes, place: Range<usize>, kind: Kind, room: &mut Room) -> Resu
         (Kind::Any, _) | (Kind::Json, b'{' | b'[' | b'n') => Ok(Value::Bytes(line.slice(place))),
         (Kind::Bool, b't' | b'f') => Ok(truth(first == b't')),
         (Kind::Number(dtype), _) if is_number => {
-            number(text, dtype, room).ok_or_else(|| format!("is {} and no {dtype}", shortened(text)))
+            number(text, dtype, room).ok_or_else(|| format!("is {}, which is no {dtype}", shortened(text)))
         }
         (Kind::Numbers(dtype), b'[') => room.value(|out| numbers(text, dtype, out)).map(Value::Bytes),
-        _ => Err(format!("is {} and not, as asked for or as in the first line, {}", described(first), wanted(kind))),
+        _ => Err(format!("is {}, and should be {}", described(first), wanted(kind))),
     }
 }
 
@@ -119,7 +119,7 @@ fn wanted(kind: Kind) -> String {
 fn unescape(text: &str, out: &mut BytesMut) -> Result<(), String> {
     let parsed = serde_json::Deserializer::from_str(text).deserialize_str(Unescaped(out));
     // Half of a surrogate pair is no text, though JSON can escape it.
-    parsed.map_err(|_| "is a string that is no Unicode".to_owned())
+    parsed.map_err(|_| "is a string that is not Unicode".to_owned())
 }
 
 fn numbers(text: &str, dtype: DType, out: &mut BytesMut) -> Result<(), String> {
@@ -215,7 +215,7 @@ impl<'de> Visitor<'de> for Numbers<'_> {
         let mut index = 0;
         while let Some(element) = array.next_element::<&RawValue>()? {
             if wrong.is_none() && !put_number(element.get(), self.dtype, self.out) {
-                wrong = Some(format!("has {} at {index} and no {}", shortened(element.get()), self.dtype));
+                wrong = Some(format!("has {} at index {index}, which is no {}", shortened(element.get()), self.dtype));
             }
             index += 1;
         }

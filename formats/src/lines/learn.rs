@@ -46,24 +46,24 @@ impl Indexes<'_> {
         for (file, number) in lines.take(LEARNED_MAX as usize) {
             let Some((offset, line)) = self.read(file, number)? else { continue };
             let corrupt = |wrong: Wrong| {
-                let error = Error::new(ErrorKind::Corrupt, wrong.doing).with_file(self.files.path(file));
+                let error = Error::new(ErrorKind::Corrupt, wrong.what).with_path(self.files.path(file));
                 error.with_offset(offset + wrong.at as u64).with_remedy(wrong.remedy)
             };
-            if let Err(wrong) = json::find(&line, options.columns.iter().map(String::as_str), &mut places) {
+            if let Err(wrong) = json::find(&line, options.columns.names(), &mut places) {
                 fault.get_or_insert_with(|| corrupt(wrong));
                 continue;
             }
-            let column = |(name, place): (&String, &Option<Range<usize>>)| {
-                let asked = dtype_of(options, name);
+            let column = |((name, asked), place): (&(String, Option<DType>), &Option<Range<usize>>)| {
+                let asked = *asked;
                 let raw = place.clone().and_then(|place| std::str::from_utf8(&line[place]).ok());
                 if raw.is_none() && asked.is_none() {
-                    let doing = format!("the first line has no field {name:?} that tells its type in");
-                    let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(self.files.path(file));
-                    return Err(error.with_offset(offset).with_remedy("ask for a type beside the name"));
+                    let what = format!("the first line has no field {name:?}, which would show its type");
+                    let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files.path(file));
+                    return Err(error.with_offset(offset).with_remedy("give a type with the name"));
                 }
                 Ok(Column { name: name.clone(), kind: json::kind_of(raw.unwrap_or_default(), asked) })
             };
-            return options.columns.iter().zip(&places).map(column).collect();
+            return options.columns.0.iter().zip(&places).map(column).collect();
         }
         // Without a line there is nothing to learn, and nothing to open either.
         fault.map_or(Ok(Vec::new()), Err)
@@ -71,7 +71,7 @@ impl Indexes<'_> {
 
     /// The columns of tables.
     pub(super) fn table(&self, options: &LineOptions, delimiter: u8) -> Result<Table> {
-        let has_header = !options.no_header;
+        let has_header = options.header;
         let Some(first) = self.all().find(|file| self.indexes[file.0 as usize].len() > 0) else {
             return Ok(Table { columns: Vec::new(), wanted: Vec::new(), has_header });
         };
@@ -82,33 +82,37 @@ impl Indexes<'_> {
                 others if others.is_empty() || others == names => Ok(()),
                 _ => Err(Error::new(
                     ErrorKind::InvalidArgument,
-                    "the header has other columns than that of the first file, in",
+                    "the header has other columns than that of the first file",
                 )
-                .with_file(self.files.path(file))
-                .with_remedy("read tables of different columns as different datasets; if there is no header, say so")),
+                .with_path(self.files.path(file))
+                .with_remedy(
+                    "open tables with different columns as different datasets; if the files have no header, say so",
+                )),
             })?;
         }
         let names = match has_header {
             true => self.text(first, names)?,
             false => (0..names.len()).map(|number| number.to_string()).collect(),
         };
-        let asked = if options.columns.is_empty() { &names } else { &options.columns };
-        let typed = options.dtypes.iter().map(|(name, _)| name);
-        if let Some(absent) = asked.iter().chain(typed).find(|name| !names.contains(name)) {
-            let doing = format!("no column is called {absent:?} in");
-            let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(self.files.path(first));
-            return Err(error.with_remedy(format!("the columns are: {}", names.join(", "))));
+        let asked = match &options.columns.0 {
+            none if none.is_empty() => names.iter().map(|name| (name.clone(), None)).collect(),
+            asked => asked.clone(),
+        };
+        if let Some((absent, _)) = asked.iter().find(|(name, _)| !names.contains(name)) {
+            let what = format!("the file has no column {absent:?}");
+            let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files.path(first));
+            return Err(error.with_remedy(format!("choose from the columns {}", names.join(", "))));
         }
-        let column = |name: &String| {
-            let kind = match dtype_of(options, name) {
+        let wanted = names.iter().map(|name| asked.iter().position(|(asked, _)| asked == name)).collect();
+        let column = |(name, dtype): (String, Option<DType>)| {
+            let kind = match dtype {
                 None | Some(DType::U8) => Kind::Text,
                 Some(DType::Bool) => Kind::Bool,
                 Some(dtype) => Kind::Number(dtype),
             };
-            Column { name: name.clone(), kind }
+            Column { name, kind }
         };
-        let wanted = names.iter().map(|name| asked.iter().position(|asked| asked == name)).collect();
-        Ok(Table { columns: asked.iter().map(column).collect(), wanted, has_header })
+        Ok(Table { columns: asked.into_iter().map(column).collect(), wanted, has_header })
     }
 
     /// The fields of the first row of a file; none if it has no row.
@@ -120,7 +124,7 @@ impl Indexes<'_> {
             Ok(())
         });
         read.map_err(|wrong| {
-            let error = Error::new(ErrorKind::Corrupt, wrong.doing).with_file(self.files.path(file));
+            let error = Error::new(ErrorKind::Corrupt, wrong.what).with_path(self.files.path(file));
             error.with_offset(offset).with_remedy(wrong.remedy)
         })?;
         Ok(names)
@@ -128,42 +132,38 @@ impl Indexes<'_> {
 
     /// Names of columns as text, each of another column.
     fn text(&self, file: FileId, names: Vec<Vec<u8>>) -> Result<Vec<String>> {
-        let refuse = |doing: String| {
-            let error = Error::new(ErrorKind::InvalidArgument, doing).with_file(self.files.path(file));
-            Err(error.with_remedy("write another header; if the first row is none, say so"))
+        let refuse = |what: String| {
+            let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files.path(file));
+            Err(error.with_remedy("write another header; if the first row is no header, say so"))
         };
         let mut text: Vec<String> = Vec::with_capacity(names.len());
         let mut seen = HashSet::with_capacity(names.len());
         for name in names {
             match String::from_utf8(name) {
                 Ok(name) if seen.insert(name.clone()) => text.push(name),
-                Ok(name) => return refuse(format!("two columns are called {name:?} in the header of")),
+                Ok(name) => return refuse(format!("two columns are called {name:?} in the header")),
                 Err(name) => {
                     let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
-                    return refuse(format!("the column {name:?} has a name that is not UTF-8 in the header of"));
+                    return refuse(format!("the name of column {name:?} in the header is not UTF-8"));
                 }
             }
         }
         Ok(text)
     }
 
-    /// Samples in the files up to and with each, and the bytes of all.
-    pub(super) fn count(&self, content: &Content) -> Result<(Vec<u64>, u64)> {
-        let (mut ends, mut end, mut bytes) = (Vec::with_capacity(self.indexes.len()), 0_u64, 0_u64);
-        for (file, index) in self.all().zip(self.indexes) {
-            let header_rows = content.header_rows().min(index.len());
-            end = end.checked_add(index.len() - header_rows).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidArgument, "more than 2^64 lines up to").with_file(self.files.path(file))
-            })?;
-            ends.push(end);
-            let all = index.columns().iter().fold(0, |sum, column| u64::saturating_add(sum, column.bytes));
-            let header = (0..header_rows).filter_map(|row| line(index, row)).map(|(_, len)| len).sum();
-            bytes = bytes.saturating_add(all.saturating_sub(header));
-        }
-        Ok((ends, bytes))
+    /// How many lines of each file are samples.
+    pub(super) fn samples(&self, content: &Content) -> impl Iterator<Item = u64> {
+        let header_rows = content.header_rows();
+        self.indexes.iter().map(move |index| index.len().saturating_sub(header_rows))
     }
-}
 
-fn dtype_of(options: &LineOptions, name: &str) -> Option<DType> {
-    options.dtypes.iter().find(|(known, _)| known == name).map(|&(_, dtype)| dtype)
+    /// Bytes of all samples.
+    pub(super) fn bytes(&self, content: &Content) -> u64 {
+        let of_file = |index: &Sidecar| {
+            let all = index.columns().iter().fold(0, |sum, column| u64::saturating_add(sum, column.bytes));
+            let header_rows = content.header_rows().min(index.len());
+            all.saturating_sub((0..header_rows).filter_map(|row| line(index, row)).map(|(_, len)| len).sum())
+        };
+        self.indexes.iter().fold(0, |sum, index| sum.saturating_add(of_file(index)))
+    }
 }

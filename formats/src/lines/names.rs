@@ -1,25 +1,24 @@
 //! Which files have lines: what their names tell.
 
-use super::{LineFormat, LineOptions};
+use super::{Delimiter, LineFormat, LineOptions};
 use crate::headers::{example, has_extension};
-use crate::paths::Index;
+use crate::paths::FoundFiles;
 use crate::sidecar;
 use crate::{FileId, FileTable};
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Extensions by format.
-const EXTENSIONS: [(LineFormat, &[&str]); 3] =
+pub(super) const EXTENSIONS: [(LineFormat, &[&str]); 3] =
     [(LineFormat::Jsonl, &["jsonl", "ndjson"]), (LineFormat::Csv, &["csv", "tsv"]), (LineFormat::Text, &["txt"])];
 
 /// What is compressed as a whole has no lines that could be read one by one. With the tool that helps.
 const COMPRESSED: [(&str, &str); 4] = [("gz", "gzip -d"), ("zst", "zstd -d"), ("bz2", "bzip2 -d"), ("xz", "xz -d")];
 
 impl LineFormat {
-    /// The format that a path shows by its name: a file or a pattern, or a folder with nothing but files of one such
-    /// format in it. Text shows itself by a file alone: a folder of text files is as often one of documents, and each
-    /// of them a sample.
-    pub fn detect(path: &Path) -> Option<LineFormat> {
+    /// The format that a path shows by its name: a file, a pattern, or a folder with only files of one such format.
+    /// Only a file shows text: in a folder of text files, each file is as often a document and a sample.
+    pub(super) fn detect(path: &Path) -> Option<LineFormat> {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         if path.is_file() {
             return LineFormat::of(name);
@@ -55,7 +54,7 @@ fn is_index(name: &[u8]) -> bool {
 ///
 /// # Errors
 /// `Unavailable` for a compressed one, `Empty` where there is none.
-pub(super) fn only_lines(index: Index, options: &LineOptions) -> Result<Index> {
+pub(super) fn only_lines(index: FoundFiles, options: &LineOptions) -> Result<FoundFiles> {
     let place = index.files.roots().first().map_or_else(Default::default, |root| root.path.clone());
     let all = index.has_single_files;
     let fits = |name: &[u8]| !is_index(name) && (all || LineFormat::of(name) == Some(options.format));
@@ -63,35 +62,36 @@ pub(super) fn only_lines(index: Index, options: &LineOptions) -> Result<Index> {
     // Fits: a table has fewer than 2^32 files.
     for file in (0..index.files.len() as u32).map(FileId) {
         if let Some((extension, tool)) = compression(index.files.name(file)) {
-            let doing = format!("lines that are compressed ({extension}) cannot be read one by one:");
-            let error = Error::new(ErrorKind::Unavailable, doing).with_file(index.files.path(file));
+            let what = format!("the lines are compressed ({extension}) and cannot be read one by one");
+            let error = Error::new(ErrorKind::Unavailable, what).with_path(index.files.path(file));
             return Err(error.with_remedy(format!("decompress it first: {tool} FILE")));
         }
     }
     if index.files.is_empty() {
         let extensions =
             EXTENSIONS.iter().find(|(format, _)| *format == options.format).map_or(&[][..], |found| found.1);
-        let doing = format!("no file has a name that ends in .{} in", extensions.join(" or ."));
-        let error = Error::new(ErrorKind::Empty, doing).with_file(place);
-        return Err(error.with_remedy("name the files themselves, or another format"));
+        let what = format!("no file has a name that ends in .{}", extensions.join(" or ."));
+        let error = Error::new(ErrorKind::Empty, what).with_path(place);
+        return Err(error.with_remedy("name the files themselves, or choose another format"));
     }
     Ok(index)
 }
 
-/// What stands between the fields of all files: a tab where their names end in .tsv, a comma elsewhere.
+/// The delimiter of all files: a tab if their names end in .tsv, else a comma.
 ///
 /// # Errors
-/// `InvalidArgument` where files have different ones.
-pub(super) fn delimiter_of(files: &FileTable) -> Result<u8> {
-    let of = |file: FileId| if has_extension(files.name(file), "tsv") { b'\t' } else { b',' };
+/// `InvalidArgument` if files have different ones.
+pub(super) fn delimiter_of(files: &FileTable) -> Result<Delimiter> {
+    let of = |file: FileId| if has_extension(files.name(file), "tsv") { Delimiter::Tab } else { Delimiter::Comma };
     let first = of(FileId(0));
     // Fits: a table has fewer than 2^32 files.
     match (1..files.len() as u32).map(FileId).find(|&file| of(file) != first) {
         None => Ok(first),
-        Some(other) => {
-            Err(Error::new(ErrorKind::InvalidArgument, "fields are between commas in some files and tabs in")
-                .with_file(files.path(other))
-                .with_remedy("open .csv and .tsv files as different datasets, or name the delimiter of all"))
-        }
+        Some(other) => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "this file has another delimiter than the first: some have commas, some tabs",
+        )
+        .with_path(files.path(other))
+        .with_remedy("open .csv and .tsv files as different datasets, or give the delimiter of all files")),
     }
 }

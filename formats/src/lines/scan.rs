@@ -51,8 +51,8 @@ pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Res
         let len = READ_BYTES.min(size - offset) as usize;
         let have = file.read_at_least(&mut buffer[..len], offset, len)?;
         if have < len {
-            let doing = "the file became shorter while it was looked through:";
-            return Err(Error::new(ErrorKind::Truncated, doing).with_offset(offset + have as u64));
+            let what = "the file became shorter while it was indexed";
+            return Err(Error::new(ErrorKind::Truncated, what).with_offset(offset + have as u64));
         }
         scanner.feed(&buffer[..len], sink)?;
         offset += len as u64;
@@ -197,9 +197,9 @@ impl Scanner {
         if let Quote::Inside(opened) = self.quote {
             return Err(never_closed(opened));
         }
-        let doing = format!("a line has more than {} bytes:", self.limit);
-        let error = Error::new(ErrorKind::Corrupt, doing).with_offset(self.start);
-        Err(error.with_remedy("is it a file of lines? name its format"))
+        let what = format!("a line has more than {} bytes", self.limit);
+        let error = Error::new(ErrorKind::Corrupt, what).with_offset(self.start);
+        Err(error.with_remedy("check that it is a file of lines, or choose another format"))
     }
 
     /// Where the line begins in the piece, or the piece itself.
@@ -215,9 +215,9 @@ impl Scanner {
 }
 
 fn never_closed(opened: u64) -> Error {
-    Error::new(ErrorKind::Corrupt, "a quote is never closed:")
-        .with_offset(opened)
-        .with_remedy("was the file cut short? another --delimiter, or the format text, may be what it is")
+    Error::new(ErrorKind::Corrupt, "a quote is never closed").with_offset(opened).with_remedy(
+        "the file may have been cut short, have another delimiter (--delimiter), or be plain text (--format text)",
+    )
 }
 
 #[cfg(test)]

@@ -45,8 +45,8 @@ impl Column {
 /// What is wrong with a line.
 #[derive(Debug)]
 pub(super) struct Wrong {
-    /// In words that end where a file is named.
-    pub(super) doing: String,
+    /// As a statement.
+    pub(super) what: String,
     /// At which of its bytes.
     pub(super) at: usize,
     pub(super) remedy: &'static str,

@@ -1,9 +1,9 @@
 //! `index.json`: which chunks there are, and of which leaves an item is made.
 
 use super::leaves::Leaves;
-use super::{SkipReason, Skips};
 use crate::Compression;
 use crate::shards::{Listed, Listing, Zipped, folder_of, read_json};
+use crate::skipped::{SkipReason, Skips};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::path::Path;
@@ -75,19 +75,19 @@ pub(super) fn read(
     let Index { chunks, config } = read_json(path)?;
     let root = folder_of(path);
     let (tokens, level) = check(&config, path)?;
-    let own = Leaves::new(&config.data_format.unwrap_or_default(), config.data_spec.as_deref(), tokens)
-        .map_err(|error| error.with_file(path))?;
+    let own = Leaves::new(&config.data_format.unwrap_or_default(), config.data_spec.as_deref(), tokens, block_size)
+        .map_err(|error| error.with_path(path))?;
     match leaves {
         None => *leaves = Some(own),
         Some(first) if *first == own => {}
         Some(_) => {
-            let error = Error::new(ErrorKind::Corrupt, "the leaves are not those of the first index:");
-            return Err(error.with_file(path).with_remedy("read datasets of different leaves one by one"));
+            let error = Error::new(ErrorKind::Corrupt, "the leaves are not those of the first index");
+            return Err(error.with_path(path).with_remedy("open datasets with different leaves one by one"));
         }
     }
     if block_size.is_some() && !tokens {
-        let error = Error::new(ErrorKind::InvalidArgument, "a block size is for tokens, and there are none in");
-        return Err(error.with_file(path).with_remedy("leave the block size away"));
+        let error = Error::new(ErrorKind::InvalidArgument, "a block size is given, and the dataset has no tokens");
+        return Err(error.with_path(path).with_remedy("leave out block_size"));
     }
     let inside = level.map(|level| Inside { level, full_bytes: config.chunk_bytes.as_u64() });
     let mut shards = Vec::with_capacity(chunks.len());
@@ -101,8 +101,8 @@ pub(super) fn read(
                 tokens / block_size
             }
             (Some(_), None) => {
-                let doing = format!("the number of tokens (dim) of {:?} is missing in", chunk.filename);
-                return Err(Error::new(ErrorKind::Corrupt, doing).with_file(path));
+                let what = format!("the number of tokens (dim) of {:?} is missing", chunk.filename);
+                return Err(Error::new(ErrorKind::Corrupt, what).with_path(path));
             }
         };
         let compression = config.compression.as_deref().filter(|_| level == Some(Level::Chunk));
@@ -134,22 +134,22 @@ fn listed(root: &Path, chunk: Chunk, samples: u64, compression: Option<&str>) ->
 /// read.
 fn check(config: &Config, path: &Path) -> Result<(bool, Option<Level>)> {
     let cannot = |what: String, remedy: &'static str| {
-        Error::new(ErrorKind::Unavailable, what).with_file(path).with_remedy(remedy)
+        Error::new(ErrorKind::Unavailable, what).with_path(path).with_remedy(remedy)
     };
     if config.encryption.is_some() {
-        return Err(cannot("encrypted chunks cannot be read, in".into(), "decrypt the dataset with litdata"));
+        return Err(cannot("encrypted chunks cannot be read".into(), "decrypt the dataset with litdata"));
     }
     let tokens = match config.item_loader.as_deref() {
         None | Some("PyTreeLoader") => false,
         Some("TokensLoader") => true,
         Some(other) => {
-            let what = format!("items of {other} cannot be read, in");
+            let what = format!("items of {other} cannot be read");
             return Err(cannot(what, "write the dataset again with PyTreeLoader or TokensLoader"));
         }
     };
     let Some(compression) = &config.compression else { return Ok((tokens, None)) };
     if compression.split(':').next() != Some("zstd") {
-        let what = format!("chunks compressed by {compression:?} cannot be read, in");
+        let what = format!("chunks compressed with {compression:?} cannot be read");
         return Err(cannot(what, "write the dataset again with zstd or without compression"));
     }
     let level = config.compression_level.as_deref().unwrap_or_default();
@@ -158,11 +158,11 @@ fn check(config: &Config, path: &Path) -> Result<(bool, Option<Level>)> {
         ("batch", false) => Ok((tokens, Some(Level::Batch))),
         ("sample", false) => Ok((tokens, Some(Level::Sample))),
         (_, true) => Err(cannot(
-            format!("tokens compressed by {level:?} cannot be read, in"),
+            format!("tokens compressed by {level:?} cannot be read"),
             "write the dataset again with the compression_level \"chunk\"",
         )),
         (_, false) => Err(cannot(
-            format!("chunks of the compression_level {level:?} cannot be read, in"),
+            format!("chunks with the compression_level {level:?} cannot be read"),
             "write the dataset again with the compression_level \"chunk\", \"batch\" or \"sample\"",
         )),
     }

@@ -28,26 +28,26 @@ pub(super) fn read_frames(file: &OpenFile<'_>, items: u64) -> Result<Frames> {
     file.read(&mut head, 0)?;
     let version = u16::from_le_bytes([head[8], head[9]]);
     if version != 1 {
-        let doing = format!("version {version} of framed chunks, of which 1 is known, in");
-        return Err(Error::new(ErrorKind::Unavailable, doing)
-            .with_file(&file.path)
+        let what = format!("framed chunks have version {version}, and only version 1 can be read");
+        return Err(Error::new(ErrorKind::Unavailable, what)
+            .with_path(&file.path)
             .with_offset(8)
             .with_remedy("write the dataset again"));
     }
     file.check_count(items, 12)?;
     let (count, rows, frame_count) = (items, u32_at(&head, 16), u32_at(&head, 20));
     if rows == 0 || frame_count != count.div_ceil(rows) {
-        return Err(file.corrupt(format!("{frame_count} frames of {rows} items for {count} items, in"), 16));
+        return Err(file.corrupt(format!("{frame_count} frames of {rows} items cannot hold {count} items"), 16));
     }
     let offsets = file.read_ascending(PREFIX_BYTES, count, 0, u32::MAX.into())?;
     if offsets[0] != 0 {
-        return Err(file.corrupt(format!("the first item begins at {}, not at 0, in", offsets[0]), PREFIX_BYTES));
+        return Err(file.corrupt(format!("the first item begins at {}, not at 0", offsets[0]), PREFIX_BYTES));
     }
     let table = PREFIX_BYTES + 4 * (count + 1);
     let frames_at = table + ENTRY_BYTES * frame_count;
     if frames_at > file.size {
-        let doing = format!("a directory of {frame_count} frames does not fit into the {} bytes of", file.size);
-        return Err(Error::new(ErrorKind::Truncated, doing).with_file(&file.path).with_offset(file.size));
+        let what = format!("a directory of {frame_count} frames does not fit into the {} bytes of the file", file.size);
+        return Err(Error::new(ErrorKind::Truncated, what).with_path(&file.path).with_offset(file.size));
     }
     // Not more than the file, which has the directory.
     let mut frames = Frames { rows, offsets, frames: Box::default() };
@@ -61,7 +61,7 @@ pub(super) fn read_frames(file: &OpenFile<'_>, items: u64) -> Result<Frames> {
         let at = u32_at(&entry, 8) | u32_at(&entry, 12) << 32;
         let (stored, decoded) = (u32_at(&entry, 16), u32_at(&entry, 20));
         let range = frames.decoded(number as usize);
-        let wrong = |what: String| Err(file.corrupt(format!("frame {number} has {what}, in"), place));
+        let wrong = |what: String| Err(file.corrupt(format!("frame {number} has {what}"), place));
         if (first, len) != (number * rows, rows.min(count - number * rows)) {
             return wrong(format!("{len} items from item {first} on"));
         }
@@ -120,7 +120,7 @@ fn content_bytes(file: &OpenFile<'_>, start: u64, end: u64) -> Result<u64> {
         Ok(Some(bytes)) => Ok(bytes.min(Whole::most_decoded_of_zstd(end - start))),
         // An item without a byte is stored as none.
         _ if start == end => Ok(0),
-        Ok(None) | Err(_) => Err(file.corrupt("an item is no stream of zstd that tells its length, in", start)),
+        Ok(None) | Err(_) => Err(file.corrupt("an item is no zstd frame that says its length", start)),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The leaves of an item: from the name of a serializer to a field of the schema, and from the bytes of an item to a
 //! value for each.
 
+use super::{check_arrow, check_blocks};
 use crate::fingerprint::Fingerprint;
-use crate::shards::OpenFile;
-use crate::{DType, Field, Schema, Shape, Value};
+use crate::shards::{Layout, OpenFile, Table, Wrong, encoding_of};
+use crate::{DType, Encoding, Field, Schema, Shape, Value};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -12,10 +13,12 @@ use uringload_core::{Error, ErrorKind, Result};
 
 /// All leaves, in the order in which an item has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Leaves {
+pub(crate) struct Leaves {
     leaves: Vec<Leaf>,
     /// Whether an item is the bytes of its only leaf, without a size.
     tokens: bool,
+    /// Tokens of a sample; without it, every item is a sample.
+    block_size: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,13 +53,15 @@ enum Order {
     NumPy,
 }
 
-/// What is wrong with an item, and at which of its bytes.
-pub(super) type Wrong = (String, u64);
-
 impl Leaves {
-    pub(super) fn new(serializers: &[String], spec: Option<&str>, tokens: bool) -> Result<Leaves> {
+    pub(super) fn new(
+        serializers: &[String],
+        spec: Option<&str>,
+        tokens: bool,
+        block_size: Option<u64>,
+    ) -> Result<Leaves> {
         if serializers.is_empty() {
-            return Err(Error::new(ErrorKind::Corrupt, "there are no leaves (data_format) in"));
+            return Err(Error::new(ErrorKind::Corrupt, "the index has no leaves (data_format)"));
         }
         let names = names(serializers.len(), spec, tokens)?;
         let leaf = |(name, serializer): (String, &String)| {
@@ -64,27 +69,39 @@ impl Leaves {
         };
         let leaves: Vec<Leaf> = names.into_iter().zip(serializers).map(leaf).collect::<Result<_>>()?;
         if tokens && !matches!(leaves[..], [Leaf { kind: Kind::Vector(_), .. }]) {
-            let doing = format!("tokens are one leaf without a header, not {serializers:?}, in");
-            return Err(Error::new(ErrorKind::Corrupt, doing));
+            let what = format!("tokens are one leaf without a header, not {serializers:?}");
+            return Err(Error::new(ErrorKind::Corrupt, what));
         }
-        Ok(Leaves { leaves, tokens })
-    }
-
-    /// Whether an item is tokens and nothing else.
-    pub(super) fn is_tokens(&self) -> bool {
-        self.tokens
+        Ok(Leaves { leaves, tokens, block_size })
     }
 
     /// Bytes of a token.
-    pub(super) fn token_bytes(&self) -> u64 {
+    fn token_bytes(&self) -> u64 {
         match self.leaves[..] {
             [Leaf { kind: Kind::Vector(dtype), .. }] => dtype.size(),
             _ => 1,
         }
     }
 
+    /// Tokens and bytes of a block, where blocks are samples.
+    pub(super) fn block(&self) -> Option<(u64, u64)> {
+        self.block_size.map(|tokens| (tokens, self.token_bytes().saturating_mul(tokens)))
+    }
+
+    /// Checks that items may have the lengths that `offsets` give them.
+    pub(super) fn check_items(&self, file: &OpenFile<'_>, offsets: &[u32]) -> Result<()> {
+        for (number, pair) in offsets.windows(2).enumerate() {
+            let len = u64::from(pair[1] - pair[0]);
+            if !self.may_have(len) {
+                let doing = format!("item {number} has {len} bytes, which its leaves cannot have, in");
+                return Err(file.corrupt(doing, pair[0].into()));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether an item may have so many bytes.
-    pub(super) fn may_have(&self, len: u64) -> bool {
+    fn may_have(&self, len: u64) -> bool {
         if self.tokens {
             return len.is_multiple_of(self.token_bytes());
         }
@@ -97,14 +114,16 @@ impl Leaves {
     fn head_bytes(&self) -> u64 {
         if self.tokens { 0 } else { 4 * self.leaves.len() as u64 }
     }
+}
 
-    /// Whether some arrays leave their type and their number of dimensions to the items.
-    pub(super) fn has_open_arrays(&self) -> bool {
+impl Layout for Leaves {
+    const FORMAT: &'static str = "litdata";
+
+    fn is_open(&self) -> bool {
         self.leaves.iter().any(|leaf| matches!(leaf.kind, Kind::Array { .. }))
     }
 
-    /// Has the item at `place` tell types and numbers of dimensions.
-    pub(super) fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()> {
+    fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()> {
         let mut sizes = vec![0; self.head_bytes() as usize];
         file.read(&mut sizes, place.start)?;
         let mut at = self.head_bytes();
@@ -116,7 +135,7 @@ impl Leaves {
                     [..len.min((place.end - place.start).saturating_sub(at)).min(FIXED_HEADER_BYTES as u64) as usize];
                 file.read(header, place.start + at)?;
                 let (found, rank) = type_and_rank(header, *order).map_err(|wrong| {
-                    file.corrupt(format!("leaf {:?} of an item: {wrong}, in", leaf.name), place.start + at)
+                    file.corrupt(format!("leaf {:?} of an item: {wrong}", leaf.name), place.start + at)
                 })?;
                 (*dtype, *dims) = (found, rank);
             }
@@ -125,11 +144,10 @@ impl Leaves {
         Ok(())
     }
 
-    /// The columns; those of tokens have `block_size` elements, where there is one.
-    pub(super) fn schema(&self, block_size: Option<u64>) -> Schema {
+    fn schema(&self) -> Schema {
         let mut fields = Vec::with_capacity(self.leaves.len());
         for Leaf { name, kind, .. } in &self.leaves {
-            let (dtype, shape) = match (*kind, block_size) {
+            let (dtype, shape) = match (*kind, self.block_size) {
                 (Kind::Bytes, _) => (DType::U8, Shape::Ragged),
                 (Kind::Scalar(dtype), _) => (dtype, Shape::Fixed(Vec::new())),
                 (Kind::Vector(dtype), Some(block_size)) => (dtype, Shape::Fixed(vec![block_size])),
@@ -143,27 +161,31 @@ impl Leaves {
         Schema { fields }
     }
 
-    pub(super) fn encodings(&self) -> Vec<String> {
+    fn encodings(&self) -> Vec<Encoding> {
         let mut encodings = Vec::with_capacity(self.leaves.len());
         for Leaf { serializer, kind, .. } in &self.leaves {
-            encodings.push(serializer.clone());
+            encodings.push(encoding_of(serializer));
             if kind.shape().is_some() {
-                encodings.push(format!("shape of {serializer}"));
+                encodings.push(Encoding::raw(format!("shape of {serializer}")));
             }
         }
         encodings
     }
 
-    pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
+    fn fingerprint(&self, fingerprint: &mut Fingerprint) {
         fingerprint.number(self.leaves.len() as u64);
         for Leaf { name, serializer, .. } in &self.leaves {
             fingerprint.bytes(name.as_bytes());
             fingerprint.bytes(serializer.as_bytes());
         }
+        fingerprint.number(self.block_size.unwrap_or(0));
     }
 
-    /// Elements of field number `field` of an item of `len` bytes: known where its leaf is the only one of any size.
-    pub(super) fn length(&self, field: usize, len: u64) -> Option<u64> {
+    fn is_plain(&self) -> bool {
+        self.tokens
+    }
+
+    fn length(&self, field: usize, len: u64) -> Option<u64> {
         let fixed: u64 = self.leaves.iter().filter_map(|leaf| leaf.kind.bytes()).sum();
         if self.leaves.iter().filter(|leaf| leaf.kind.bytes().is_none()).count() != 1 {
             return None;
@@ -177,20 +199,19 @@ impl Leaves {
         }
     }
 
-    /// Appends the values of an item that is not tokens.
-    pub(super) fn split(&self, item: &Bytes, values: &mut Vec<Value>) -> Result<(), Wrong> {
+    fn split(&self, item: &Bytes, values: &mut Vec<Value>) -> Result<(), Wrong> {
         let head = 4 * self.leaves.len();
         if item.len() < head {
-            return Err((format!("an item of {} bytes has no room for the sizes of its leaves, in", item.len()), 0));
+            return Err((format!("an item of {} bytes has no room for the sizes of its leaves", item.len()), 0));
         }
         let mut at = head;
         for (leaf, size) in self.leaves.iter().zip(item[..head].chunks_exact(4)) {
             let len = number(size, Order::NumPy) as usize;
             let end = at.checked_add(len).filter(|&end| end <= item.len()).ok_or_else(|| {
-                let doing = format!("leaf {:?} of {len} bytes ends behind its item of {}, in", leaf.name, item.len());
-                (doing, at as u64)
+                let what = format!("leaf {:?} of {len} bytes ends behind its item of {}", leaf.name, item.len());
+                (what, at as u64)
             })?;
-            let wrong = |what: String| (format!("leaf {:?}: {what}, in", leaf.name), at as u64);
+            let wrong = |what: String| (format!("leaf {:?}: {what}", leaf.name), at as u64);
             let value = item.slice(at..end);
             match leaf.kind {
                 Kind::Bytes => values.push(Value::Bytes(value)),
@@ -219,9 +240,26 @@ impl Leaves {
             at = end;
         }
         if at != item.len() {
-            return Err((format!("the leaves have {at} bytes of the {} of an item, in", item.len()), at as u64));
+            return Err((format!("the leaves have {at} bytes of the {} of an item", item.len()), at as u64));
         }
         Ok(())
+    }
+    fn read_table(&self, file: &OpenFile<'_>, items: u64, samples: u64) -> Result<Table> {
+        let offsets = file.read_offsets(items)?;
+        let (first, last) = (u64::from(offsets[0]), u64::from(offsets[offsets.len() - 1]));
+        if first != 4 * (offsets.len() as u64 + 1) {
+            return Err(file.corrupt(format!("the first item begins at {first}, not right behind the table, in"), 4));
+        }
+        if last != file.size {
+            check_arrow(file, items > 0 && last == first, last)?;
+        }
+        if let Some((block_size, bytes)) = self.block() {
+            let count = (last - first) / bytes;
+            check_blocks(file, samples, block_size, count, first)?;
+            return Ok(Table::Blocks { start: first, bytes, count });
+        }
+        self.check_items(file, &offsets)?;
+        Ok(Table::Offsets(offsets))
     }
 }
 
@@ -299,13 +337,13 @@ fn names(count: usize, spec: Option<&str>, tokens: bool) -> Result<Vec<String>> 
         return Ok((0..count).map(|number| number.to_string()).collect());
     };
     let (_, tree): (u64, Tree) = serde_json::from_str(spec).map_err(|source| {
-        Error::new(ErrorKind::Corrupt, "the tree of leaves (data_spec) is none, in").with_source(source)
+        Error::new(ErrorKind::Corrupt, "the tree of leaves (data_spec) cannot be read").with_source(source)
     })?;
     let mut names = Vec::new();
     tree.names("", &mut names);
     if names.len() != count {
-        let doing = format!("{count} leaves in data_format and {} in data_spec, in", names.len());
-        return Err(Error::new(ErrorKind::Corrupt, doing));
+        let what = format!("there are {count} leaves in data_format and {} in data_spec", names.len());
+        return Err(Error::new(ErrorKind::Corrupt, what));
     }
     // A key with a dot in it may look like a way of two keys.
     let mut seen = HashSet::new();
@@ -352,8 +390,8 @@ impl Tree {
 
 fn kind(name: &str, serializer: &str) -> Result<Kind> {
     let cannot = |what: &str, remedy: &'static str| {
-        let doing = format!("leaf {name:?} {what}, in");
-        Err(Error::new(ErrorKind::Unavailable, doing).with_remedy(remedy))
+        let what = format!("leaf {name:?} {what}");
+        Err(Error::new(ErrorKind::Unavailable, what).with_remedy(remedy))
     };
     let (head, suffix) = serializer.split_once(':').unwrap_or((serializer, ""));
     let vector = |dtype: fn(u32) -> Option<DType>| match suffix.parse().ok().and_then(dtype) {
@@ -371,9 +409,9 @@ fn kind(name: &str, serializer: &str) -> Result<Kind> {
         "no_header_numpy" => vector(numpy_dtype),
         "tensor" => array(Order::Torch),
         "numpy" => array(Order::NumPy),
-        "pickle" => cannot("is pickled, and to read a pickle is to run a program", "write it as plain values"),
+        "pickle" => cannot("is pickled, and reading a pickle runs a program", "write it as plain values"),
         "graph" => cannot("is a graph, which may hold a pickle", "write its tensors as leaves"),
-        _ => cannot(&format!("has a serializer that is not known ({serializer:?})"), "write it as bytes"),
+        _ => cannot(&format!("has an unknown serializer ({serializer:?})"), "write it as bytes"),
     }
 }
 

@@ -2,8 +2,8 @@
 //! to a value for each.
 
 use crate::fingerprint::Fingerprint;
-use crate::shards::OpenFile;
-use crate::{DType, Field, Schema, Shape, Value};
+use crate::shards::{Layout, OpenFile, Table, Wrong, encoding_of};
+use crate::{DType, Encoding, Field, Schema, Shape, Value};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use uringload_core::{Error, ErrorKind, Result};
 
 /// All columns, in the order in which a sample has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Columns {
+pub(crate) struct Columns {
     columns: Vec<Column>,
     /// Columns whose size stands before every sample.
     sized: usize,
@@ -37,22 +37,19 @@ enum Kind {
     Array { named: Option<DType>, dtype: DType, dims: usize },
 }
 
-/// What is wrong with a sample, and at which of its bytes.
-pub(super) type Wrong = (String, u64);
-
 impl Columns {
     pub(super) fn new(names: &[String], encodings: &[String], sizes: &[Option<u64>]) -> Result<Columns> {
         if names.is_empty() || names.len() != encodings.len() || names.len() != sizes.len() {
             let (names, encodings, sizes) = (names.len(), encodings.len(), sizes.len());
-            let doing = format!("{names} names, {encodings} encodings and {sizes} sizes of columns, in the index, of");
-            return Err(Error::new(ErrorKind::Corrupt, doing));
+            let what = format!("the index has {names} names, {encodings} encodings and {sizes} sizes of columns");
+            return Err(Error::new(ErrorKind::Corrupt, what));
         }
         let mut columns: Vec<Column> = Vec::with_capacity(names.len());
         let (mut sized, mut fixed_bytes) = (0, 0_u64);
         let mut seen = HashSet::with_capacity(names.len());
         for ((name, encoding), &size) in names.iter().zip(encodings).zip(sizes) {
             if !seen.insert(name) {
-                return Err(Error::new(ErrorKind::Corrupt, format!("there are two columns {name:?} in")));
+                return Err(Error::new(ErrorKind::Corrupt, format!("two columns are called {name:?}")));
             }
             let kind = kind(name, encoding)?;
             let own = match &kind {
@@ -60,9 +57,8 @@ impl Columns {
                 Kind::Bytes | Kind::Array { .. } => None,
             };
             if size != own {
-                let doing =
-                    format!("column {name:?} of {encoding:?} has {own:?} bytes, and the index says {size:?}, of");
-                return Err(Error::new(ErrorKind::Corrupt, doing));
+                let what = format!("column {name:?} of {encoding:?} has {own:?} bytes, and the index says {size:?}");
+                return Err(Error::new(ErrorKind::Corrupt, what));
             }
             match own {
                 // Samples are shorter than a shard, and that than 4 GiB: more is wrong wherever it stands.
@@ -75,23 +71,20 @@ impl Columns {
     }
 
     /// Whether a sample may have so many bytes.
-    pub(super) fn may_have(&self, len: u64) -> bool {
+    fn may_have(&self, len: u64) -> bool {
         let least = self.fixed_bytes.saturating_add(SIZE_BYTES * self.sized as u64);
         if self.sized == 0 { len == least } else { len >= least }
     }
+}
 
-    /// Whether a sample is the value of the only column, and nothing else.
-    pub(super) fn is_plain(&self) -> bool {
-        self.columns.len() == 1 && self.sized == 0
-    }
+impl Layout for Columns {
+    const FORMAT: &'static str = "mds";
 
-    /// Whether some arrays leave their type or their number of dimensions to the samples.
-    pub(super) fn has_open_arrays(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.columns.iter().any(|column| matches!(column.kind, Kind::Array { .. }))
     }
 
-    /// Has the sample at `place` tell types and numbers of dimensions.
-    pub(super) fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()> {
+    fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()> {
         let mut sizes = vec![0; SIZE_BYTES as usize * self.sized];
         file.read(&mut sizes, place.start)?;
         let mut sizes = sizes.chunks_exact(4).map(|size| u64::from(u32_of(size)));
@@ -107,7 +100,7 @@ impl Columns {
                     [..len.min((place.end - place.start).saturating_sub(at)).min(HEADER_BYTES_MAX as u64) as usize];
                 file.read(header, place.start + at)?;
                 let found = Header::parse(header, *named).map_err(|wrong| {
-                    file.corrupt(format!("column {:?} of a sample: {wrong}, in", column.name), place.start + at)
+                    file.corrupt(format!("column {:?} of a sample: {wrong}", column.name), place.start + at)
                 })?;
                 (*dtype, *dims) = (found.dtype, found.dims);
             }
@@ -116,7 +109,7 @@ impl Columns {
         Ok(())
     }
 
-    pub(super) fn schema(&self) -> Schema {
+    fn schema(&self) -> Schema {
         let mut fields = Vec::with_capacity(self.columns.len());
         for Column { name, kind, .. } in &self.columns {
             let (dtype, shape) = match kind {
@@ -132,18 +125,18 @@ impl Columns {
         Schema { fields }
     }
 
-    pub(super) fn encodings(&self) -> Vec<String> {
+    fn encodings(&self) -> Vec<Encoding> {
         let mut encodings = Vec::with_capacity(self.columns.len());
         for Column { encoding, kind, .. } in &self.columns {
-            encodings.push(encoding.clone());
+            encodings.push(encoding_of(encoding));
             if kind.has_shape() {
-                encodings.push(format!("shape of {encoding}"));
+                encodings.push(Encoding::raw(format!("shape of {encoding}")));
             }
         }
         encodings
     }
 
-    pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
+    fn fingerprint(&self, fingerprint: &mut Fingerprint) {
         fingerprint.number(self.columns.len() as u64);
         for Column { name, encoding, .. } in &self.columns {
             fingerprint.bytes(name.as_bytes());
@@ -151,8 +144,11 @@ impl Columns {
         }
     }
 
-    /// Bytes of field number `field` of a sample of `len` bytes: known where its column is the only one of any size.
-    pub(super) fn length(&self, field: usize, len: u64) -> Option<u64> {
+    fn is_plain(&self) -> bool {
+        self.columns.len() == 1 && self.sized == 0
+    }
+
+    fn length(&self, field: usize, len: u64) -> Option<u64> {
         if self.sized != 1 {
             return None;
         }
@@ -167,14 +163,10 @@ impl Columns {
         (column.kind == Kind::Bytes).then(|| len - SIZE_BYTES - self.fixed_bytes)
     }
 
-    /// Appends the values of a sample.
-    pub(super) fn split(&self, sample: &Bytes, values: &mut Vec<Value>) -> Result<(), Wrong> {
+    fn split(&self, sample: &Bytes, values: &mut Vec<Value>) -> Result<(), Wrong> {
         let head = SIZE_BYTES as usize * self.sized;
         if sample.len() < head {
-            return Err((
-                format!("a sample of {} bytes has no room for its {} sizes, in", sample.len(), self.sized),
-                0,
-            ));
+            return Err((format!("a sample of {} bytes has no room for its {} sizes", sample.len(), self.sized), 0));
         }
         let mut sizes = sample[..head].chunks_exact(4).map(|size| u32_of(size) as usize);
         let mut at = head;
@@ -185,15 +177,15 @@ impl Columns {
                 Kind::Bytes | Kind::Array { .. } => sizes.next().unwrap_or(0),
             };
             let end = at.checked_add(len).filter(|&end| end <= sample.len()).ok_or_else(|| {
-                let doing =
-                    format!("column {:?} of {len} bytes ends behind its sample of {}, in", column.name, sample.len());
-                (doing, at as u64)
+                let what =
+                    format!("column {:?} of {len} bytes ends behind its sample of {}", column.name, sample.len());
+                (what, at as u64)
             })?;
             let value = sample.slice(at..end);
             match &column.kind {
                 Kind::Bytes | Kind::Fixed { .. } => values.push(Value::Bytes(value)),
                 Kind::Array { named, dtype, dims } => {
-                    let wrong = |what: String| (format!("column {:?}: {what}, in", column.name), at as u64);
+                    let wrong = |what: String| (format!("column {:?}: {what}", column.name), at as u64);
                     let header = Header::parse(&value, *named).map_err(wrong)?;
                     if (header.dtype, header.dims) != (*dtype, *dims) {
                         return Err(wrong(format!(
@@ -211,9 +203,25 @@ impl Columns {
             at = end;
         }
         if at != sample.len() {
-            return Err((format!("the columns have {at} bytes of the {} of a sample, in", sample.len()), at as u64));
+            return Err((format!("the columns have {at} bytes of the {} of a sample", sample.len()), at as u64));
         }
         Ok(())
+    }
+    fn read_table(&self, file: &OpenFile<'_>, items: u64, _samples: u64) -> Result<Table> {
+        let offsets = file.read_offsets(items)?;
+        let last = offsets[offsets.len() - 1];
+        if u64::from(last) != file.size {
+            let place = 4 * offsets.len() as u64;
+            return Err(file.corrupt(format!("the last sample ends at {last}, and the file at {}:", file.size), place));
+        }
+        for (number, pair) in offsets.windows(2).enumerate() {
+            let len = u64::from(pair[1] - pair[0]);
+            if !self.may_have(len) {
+                let doing = format!("sample {number} has {len} bytes, too few or too many, in");
+                return Err(file.corrupt(doing, pair[0].into()));
+            }
+        }
+        Ok(Table::Offsets(offsets))
     }
 }
 
@@ -297,16 +305,17 @@ fn u32_of(bytes: &[u8]) -> u32 {
 fn kind(name: &str, encoding: &str) -> Result<Kind> {
     let scalar = |dtype: DType| Kind::Fixed { dtype, shape: Vec::new(), bytes: dtype.size() };
     let bad = || {
-        let doing = format!("column {name:?} has an encoding that is not known, {encoding:?}, in");
-        Error::new(ErrorKind::Unavailable, doing).with_remedy("write the dataset again with an encoding of MDSWriter's")
+        let what = format!("column {name:?} has the unknown encoding {encoding:?}");
+        Error::new(ErrorKind::Unavailable, what)
+            .with_remedy("write the dataset again with an encoding that MDSWriter has itself")
     };
     Ok(match encoding {
         "bytes" | "str" | "json" | "jpeg" | "png" | "str_int" | "str_float" | "str_decimal" | "pil" | "jpegarray"
         | "jpeg_array" | "list[pil]" | "list[jpeg]" | "list[png]" => Kind::Bytes,
         "int" => scalar(DType::I64),
         "pkl" => {
-            let doing = format!("column {name:?} is pickled, and to read a pickle is to run a program; in");
-            return Err(Error::new(ErrorKind::Unavailable, doing)
+            let what = format!("column {name:?} is pickled, and reading a pickle runs a program");
+            return Err(Error::new(ErrorKind::Unavailable, what)
                 .with_remedy("write the dataset again with another encoding, such as json or ndarray"));
         }
         _ => match encoding.strip_prefix("ndarray") {

@@ -56,8 +56,8 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
     let index: Index = read_json(path)?;
     let root = folder_of(path);
     let unknown = |version: u64| {
-        let doing = format!("version {version} of the format, of which {VERSION} is known, in");
-        Error::new(ErrorKind::Unavailable, doing).with_file(path).with_remedy("write the dataset again")
+        let what = format!("the format has version {version}, and only version {VERSION} can be read");
+        Error::new(ErrorKind::Unavailable, what).with_path(path).with_remedy("write the dataset again")
     };
     if index.version != VERSION {
         return Err(unknown(index.version));
@@ -69,21 +69,21 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
             return Err(unknown(shard.version));
         }
         if shard.format != "mds" {
-            let doing = format!("shards of the format {:?} cannot be read:", shard.format);
-            return Err(Error::new(ErrorKind::Unavailable, doing)
-                .with_file(root.join(&name))
+            let what = format!("a shard of the format {:?} cannot be read", shard.format);
+            return Err(Error::new(ErrorKind::Unavailable, what)
+                .with_path(root.join(&name))
                 .with_remedy("write the dataset again with MDSWriter"));
         }
         let own = Columns::new(&shard.column_names, &shard.column_encodings, &shard.column_sizes)
-            .map_err(|error| error.with_file(root.join(&name)))?;
+            .map_err(|error| error.with_path(root.join(&name)))?;
         match columns {
             None => *columns = Some(own),
             Some(first) if *first == own => {}
             Some(_) => {
-                let doing = "the columns are not those of the first shard:";
-                return Err(Error::new(ErrorKind::Corrupt, doing)
-                    .with_file(root.join(&name))
-                    .with_remedy("read datasets of different columns one by one"));
+                let what = "the columns are not those of the first shard";
+                return Err(Error::new(ErrorKind::Corrupt, what)
+                    .with_path(root.join(&name))
+                    .with_remedy("open datasets with different columns one by one"));
             }
         }
         // A reader of the format puts the raw file beside the compressed one, or in its place.
@@ -109,10 +109,9 @@ fn listed(root: &Path, raw: FileInfo, samples: u64, zip: Option<FileInfo>, compr
     };
     let found = compression.and_then(named);
     let refused = found.is_none().then(|| {
-        let doing =
-            format!("a shard cannot be read that is compressed by {}:", compression.unwrap_or("nobody knows what"));
-        Error::new(ErrorKind::Unavailable, doing)
-            .with_file(root.join(&zip.basename))
+        let what = format!("a shard compressed with {} cannot be read", compression.unwrap_or("an unknown algorithm"));
+        Error::new(ErrorKind::Unavailable, what)
+            .with_path(root.join(&zip.basename))
             .with_remedy(format!("decompress it to {raw_name:?} in the same folder; the index may stay as it is"))
     });
     let zipped = found.map(|compression| Zipped { compression, raw_name, raw_bytes });

@@ -91,7 +91,7 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result
         }
         let len = u64::try_from(header.stored).ok().and_then(|stored| stored.checked_add(header.header_len as u64));
         let Some(next) = len.and_then(|len| at.checked_add(len)).filter(|&next| next <= end) else {
-            return Err(source.corrupt(at, "a page leads out of its column chunk in"));
+            return Err(source.corrupt(at, "a page leads out of its column chunk"));
         };
         at = next;
         decoded = decoded.saturating_add(u64::try_from(header.decoded).unwrap_or(0));
@@ -128,7 +128,7 @@ fn header_at(source: &Source, at: u64, end: u64) -> Result<PageHeader> {
             return Ok(header);
         }
     }
-    Err(source.corrupt(at, "there is no page header in"))
+    Err(source.corrupt(at, "there is no page header"))
 }
 
 fn for_strings(chunk: &Chunk, leaf: &Leaf, stored: Bytes, mut each: impl FnMut(&[ByteArray])) -> Result<()> {
@@ -152,7 +152,7 @@ fn for_strings(chunk: &Chunk, leaf: &Leaf, stored: Bytes, mut each: impl FnMut(&
 fn check(chunk: &Chunk, leaf: &Leaf, stored: &[u8]) -> Result<()> {
     check_headers(stored, chunk.decoded, &leaf.descriptor)
         // The chunk lies in its file.
-        .map_err(|(doing, at)| Error::new(ErrorKind::Corrupt, doing).with_offset(chunk.start + at))
+        .map_err(|(what, at)| Error::new(ErrorKind::Corrupt, what).with_offset(chunk.start + at))
 }
 
 fn pages(chunk: &Chunk, leaf: &Leaf, stored: Bytes) -> Result<Box<dyn PageReader>> {
@@ -306,7 +306,7 @@ fn int32(values: &[i32], width: u64, out: &mut Vec<u8>) -> Result<()> {
         _ => true,
     };
     if let Some(value) = values.iter().find(|value| !fits(value)) {
-        return Err(Error::new(ErrorKind::Corrupt, format!("{value} does not fit into {width} bytes")));
+        return Err(Error::new(ErrorKind::Corrupt, format!("the value {value} does not fit into {width} bytes")));
     }
     match width {
         1 => out.extend(values.iter().map(|value| value.to_le_bytes()[0])),
@@ -334,16 +334,16 @@ fn lacking() -> Error {
 }
 
 fn broken(cause: ParquetError) -> Error {
-    Error::new(ErrorKind::Corrupt, "its pages are broken").with_source(cause)
+    Error::new(ErrorKind::Corrupt, "the pages are broken").with_source(cause)
 }
 
 fn to_usize(number: u64) -> Result<usize> {
     usize::try_from(number)
-        .map_err(|_| Error::new(ErrorKind::Corrupt, format!("{number} is too much for this machine")))
+        .map_err(|_| Error::new(ErrorKind::Corrupt, format!("the number {number} is too large for this machine")))
 }
 
 fn to_i64(number: u64) -> Result<i64> {
-    i64::try_from(number).map_err(|_| Error::new(ErrorKind::Corrupt, format!("{number} is more than 2^63")))
+    i64::try_from(number).map_err(|_| Error::new(ErrorKind::Corrupt, format!("the number {number} is more than 2^63")))
 }
 
 #[cfg(test)]

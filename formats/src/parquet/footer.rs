@@ -54,7 +54,7 @@ pub(super) struct Listing {
 /// Reads the metadata of a file, and what else is needed to tell how much memory its row groups take.
 pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
     let (metadata, end) = metadata(source)?;
-    let placed = |error: Error| error.with_file(source.path());
+    let placed = |error: Error| error.with_path(source.path());
     let schema = metadata.file_metadata().schema_descr();
     let names: Vec<_> = schema.columns().iter().map(|leaf| name_of(leaf, schema)).collect();
     let chosen = choose(&names, &options.columns).map_err(placed)?;
@@ -67,7 +67,7 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
     let mut listing = Listing { columns, leaves, groups: Vec::new(), chunks: Vec::new(), stored: Vec::new() };
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let rows = u64::try_from(group.num_rows())
-            .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows in", group.num_rows())))?;
+            .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows", group.num_rows())))?;
         if rows == 0 {
             continue;
         }
@@ -85,7 +85,7 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
             (column.kind.is_nullable, room)
         });
         let decoded = bound(rows, rooms).ok_or_else(|| {
-            source.corrupt(end, format!("row group {number} says {rows} rows, and more than 2^63 bytes, in"))
+            source.corrupt(end, format!("row group {number} says that it has {rows} rows and more than 2^63 bytes"))
         })?;
         let stored = chunks.iter().map(|chunk| chunk.len).fold(0, u64::saturating_add);
         // A footer has at most 2^32 bytes, and each row group some.
@@ -109,13 +109,13 @@ fn metadata(source: &Source) -> Result<(ParquetMetaData, u64)> {
     }
     if &tail[4..] != MAGIC {
         return Err(source
-            .corrupt(size - magic_len, "the end is not that of Parquet:")
+            .corrupt(size - magic_len, "the end is not that of a Parquet file")
             .with_remedy("copy the file again; if it was being written, wait for the end"));
     }
     let len = u64::from(u32_at(tail, 0));
     if len > size - least {
-        let doing = format!("the footer is to have {len} bytes, and there are {} in", size - least);
-        return Err(source.corrupt(size - TAIL_BYTES, doing));
+        let what = format!("the footer says that it has {len} bytes, and the file has {}", size - least);
+        return Err(source.corrupt(size - TAIL_BYTES, what));
     }
     let start = size - TAIL_BYTES - len;
     let longer = if start < read_at { source.bytes(start, len as usize, "the footer")? } else { Vec::new() };
@@ -127,40 +127,35 @@ fn metadata(source: &Source) -> Result<(ParquetMetaData, u64)> {
     match is_encrypted(bytes) {
         Some(false) => {}
         Some(true) => return Err(encrypted("columns are", start, source)),
-        None => return Err(source.corrupt(start, "the footer has no sound schema in")),
+        None => return Err(source.corrupt(start, "the schema in the footer is broken")),
     }
     let all = ParquetStatisticsPolicy::SkipAll;
     let options = ParquetMetaDataOptions::new().with_column_stats_policy(all.clone()).with_encoding_stats_policy(all);
     let decoded = guarded(|| {
         ParquetMetaDataReader::decode_metadata_with_options(bytes, Some(&options))
-            .map_err(|cause| Error::new(ErrorKind::Corrupt, "the footer is broken in").with_source(cause))
+            .map_err(|cause| Error::new(ErrorKind::Corrupt, "the footer is broken").with_source(cause))
     });
-    Ok((decoded.map_err(|error| error.with_file(source.path()).with_offset(start))?, start))
+    Ok((decoded.map_err(|error| error.with_path(source.path()).with_offset(start))?, start))
 }
 
 fn encrypted(what: &str, offset: u64, source: &Source) -> Error {
-    let error = source.unavailable(offset, format!("{what} encrypted in"));
+    let error = source.unavailable(offset, format!("{what} encrypted"));
     error.with_remedy("write the file without encryption")
 }
 
 fn of_chunk(error: Error, group: usize, name: &str, source: &Source) -> Error {
-    let doing = format!("cannot have column {name:?} of row group {group} of");
-    let placed = Error::new(error.kind(), doing).with_file(source.path());
-    let placed = match error.offset() {
-        Some(offset) => placed.with_offset(offset),
-        None => placed,
-    };
-    placed.with_source(error)
+    let what = format!("cannot read column {name:?} of row group {group}");
+    Error::new(error.kind(), what).with_path(source.path()).with_source(error)
 }
 
 /// The chunk of a column, if it lies in the file.
 fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column: usize, leaf: &Leaf) -> Result<Chunk> {
     let chunk = group.column(column);
     if chunk.file_path().is_some_and(|path| !path.is_empty()) {
-        let error = Error::new(ErrorKind::Unavailable, "it lies in another file");
-        return Err(error.with_remedy("give the files that have the data"));
+        let error = Error::new(ErrorKind::Unavailable, "the column lies in another file");
+        return Err(error.with_remedy("open the files that have the data"));
     }
-    let corrupt = |doing: String| Error::new(ErrorKind::Corrupt, doing).with_offset(end);
+    let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).with_offset(end);
     let number = |number: i64, what: &str| u64::try_from(number).map_err(|_| corrupt(format!("{what} is {number}")));
     let data_at = number(chunk.data_page_offset(), "the place of its pages")?;
     // Some writers say 0 where there is no dictionary.
@@ -169,7 +164,7 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
     let start = dictionary.unwrap_or(data_at);
     let len = number(chunk.compressed_size(), "its length")?;
     if start < MAGIC.len() as u64 || start.checked_add(len).is_none_or(|chunk_end| chunk_end > end) {
-        return Err(corrupt(format!("{len} bytes from {start} on lead out of the file's data")));
+        return Err(corrupt(format!("{len} bytes from {start} on reach out of the file's data")));
     }
     let values = number(chunk.num_values(), "its number of values")?;
     let decoded = number(chunk.uncompressed_size(), "its length when it is decompressed")?;
@@ -179,7 +174,7 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
     let has_dictionary = dictionary.is_some();
     let compression = chunk.compression();
     if matches!(compression, Compression::LZO) {
-        let error = Error::new(ErrorKind::Unavailable, "it is compressed with LZO");
+        let error = Error::new(ErrorKind::Unavailable, "the column is compressed with LZO");
         return Err(error.with_remedy("write the file with another compression"));
     }
     let mut found = Chunk { start, len, has_dictionary, data_at, values, decoded, compression, room: 0 };
@@ -195,14 +190,17 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
 fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
     if leaf.is_list {
         let width = leaf_width(leaf);
-        return chunk.values.checked_mul(width).ok_or_else(|| Error::new(ErrorKind::Corrupt, "too many values"));
+        return chunk
+            .values
+            .checked_mul(width)
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "there are too many values"));
     }
     if leaf.form != Form::Bytes {
         return Ok(0);
     }
     if let Some(bytes) = metadata.unencoded_byte_array_data_bytes() {
-        let doing = "the length of its strings is below 0";
-        return u64::try_from(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, doing));
+        let what = "the length of its strings is below 0";
+        return u64::try_from(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, what));
     }
     let encodings = metadata.encodings_mask();
     let refers = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY, Encoding::DELTA_BYTE_ARRAY];

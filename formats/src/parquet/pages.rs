@@ -44,7 +44,7 @@ impl ChunkReader for Slice {
         let bytes = self.from(start)?;
         match length <= bytes.len() {
             true => Ok(bytes.slice(..length)),
-            false => Err(ParquetError::EOF(format!("{length} bytes from {start} on lead out of the column chunk"))),
+            false => Err(ParquetError::EOF(format!("{length} bytes from {start} on reach out of the column chunk"))),
         }
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn check_headers(chunk: &[u8], decoded: u64, leaf: &ColumnDescriptor)
     };
     let mut at = 0;
     while at < chunk.len() {
-        let broken = |doing: &str| (doing.to_owned(), at as u64);
+        let broken = |what: &str| (what.to_owned(), at as u64);
         let header = page_header(&chunk[at..]).ok_or_else(|| broken("there is no page header"))?;
         let stored = usize::try_from(header.stored).ok();
         let end = stored.and_then(|stored| at.checked_add(header.header_len)?.checked_add(stored));
@@ -71,13 +71,13 @@ pub(super) fn check_headers(chunk: &[u8], decoded: u64, leaf: &ColumnDescriptor)
             return Err(broken("a page leads out of its column chunk"));
         };
         if u64::try_from(header.decoded).ok().is_none_or(|bytes| bytes > decoded) {
-            let doing = format!("a page of {} bytes in a column chunk of {decoded}", header.decoded);
-            return Err((doing, at as u64));
+            let what = format!("a page has {} bytes, and its column chunk {decoded}", header.decoded);
+            return Err((what, at as u64));
         }
         let room = header.decoded / least;
         if !(0..=room).contains(&header.dictionary_values) {
             let (values, bytes) = (header.dictionary_values, header.decoded);
-            return Err((format!("a dictionary of {values} values in {bytes} bytes"), at as u64));
+            return Err((format!("a dictionary has {values} values in {bytes} bytes"), at as u64));
         }
         at = end;
     }
@@ -134,7 +134,7 @@ fn check_counts(page: &Page, levels: Levels) -> Result<()> {
     if !is_delta {
         return Ok(());
     }
-    let wrong = || ParquetError::General("lengths of strings that no page can have".to_owned());
+    let wrong = || ParquetError::General("strings have lengths that no page can have".to_owned());
     let buffer = page.buffer();
     let at = match page {
         Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } => {

@@ -43,8 +43,8 @@ pub(super) fn name_of(leaf: &ColumnDescriptor, schema: &SchemaDescriptor) -> (St
         Some(depth) => (parts[..depth].join("."), Ok(())),
         None => {
             let name = parts.join(".");
-            let doing = format!("column {name:?} is a map, a list of lists, or a list of structs, in");
-            let error = Error::new(ErrorKind::Unavailable, doing);
+            let what = format!("column {name:?} is a map, a list of lists, or a list of structs, which cannot be read");
+            let error = Error::new(ErrorKind::Unavailable, what);
             (name, Err(error))
         }
     }
@@ -84,16 +84,16 @@ fn repeats_once(list: &Type) -> bool {
 /// # Errors
 /// `Unavailable` for what has no form here; `Corrupt` for lengths that make no sense.
 pub(super) fn column_of(name: String, descriptor: ColumnDescPtr) -> Result<(Column, Leaf)> {
-    let (mut kind, form) = kind_of(&descriptor).map_err(|doing| {
-        Error::new(ErrorKind::Unavailable, format!("column {name:?} is {doing}, in"))
+    let (mut kind, form) = kind_of(&descriptor).map_err(|what| {
+        Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read"))
             .with_remedy("choose other columns")
     })?;
     let is_list = descriptor.max_rep_level() > 0;
     if is_list {
         let is_plain = kind.shape == Shape::Fixed(Vec::new());
         if !is_plain {
-            let doing = format!("column {name:?} is a list of {}, not of numbers, in", kind.described);
-            return Err(Error::new(ErrorKind::Unavailable, doing).with_remedy("choose other columns"));
+            let what = format!("column {name:?} is a list of {}; only lists of numbers can be read", kind.described);
+            return Err(Error::new(ErrorKind::Unavailable, what).with_remedy("choose other columns"));
         }
         kind.shape = Shape::Ragged;
         kind.described = format!("list of {}", kind.described);
@@ -143,7 +143,11 @@ fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
         Physical::BYTE_ARRAY if is_decimal => {
             decimal(DIGITS.iter().position(|&digits| leaf.type_precision() <= digits), described)
         }
-        Physical::BYTE_ARRAY => Ok((Kind::bytes(described), Form::Bytes)),
+        Physical::BYTE_ARRAY => {
+            let is_text = matches!(logical, Some(LogicalType::String | LogicalType::Json | LogicalType::Enum))
+                || matches!(leaf.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM);
+            Ok((if is_text { Kind::text(described) } else { Kind::bytes(described) }, Form::Bytes))
+        }
         Physical::FIXED_LEN_BYTE_ARRAY => {
             let len = u64::try_from(leaf.type_length()).ok().filter(|&len| len > 0);
             let Some(len) = len else { return Err(format!("of {} bytes a value", leaf.type_length())) };

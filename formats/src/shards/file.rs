@@ -1,6 +1,6 @@
 //! What a shard's head is read from, a file or what one decodes to, and the table of offsets in it.
 
-use crate::headers::Source;
+use crate::headers::{Source, decoded};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
@@ -37,7 +37,7 @@ impl OpenFile<'static> {
     /// Opens a regular file: a FIFO would wait for somebody to write to it.
     pub(crate) fn open(path: PathBuf) -> Result<OpenFile<'static>> {
         let source = Source::open_path(path.clone()).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => error.with_remedy("bring the shard back, or make the index anew"),
+            ErrorKind::NotFound => error.with_remedy("restore the shard, or make the index again"),
             _ => error,
         })?;
         Ok(OpenFile { size: source.size(), content: Content::File(source), path })
@@ -82,17 +82,17 @@ impl<'a> OpenFile<'a> {
             return Ok(());
         }
         let kind = if self.size < listed { ErrorKind::Truncated } else { ErrorKind::Corrupt };
-        let doing = format!("the index says {listed} bytes, and there are {} in", self.size);
-        let remedy = "copy the shard again, or make the index anew";
-        Err(Error::new(kind, doing).with_file(&self.path).with_offset(self.size.min(listed)).with_remedy(remedy))
+        let what = format!("the file has {} bytes, and the index says {listed}", self.size);
+        let remedy = "copy the shard again, or make the index again";
+        Err(Error::new(kind, what).with_path(&self.path).with_offset(self.size.min(listed)).with_remedy(remedy))
     }
 
     /// Fills `into` from `offset` on.
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Result<()> {
         let end = offset.checked_add(into.len() as u64);
         if end.is_none_or(|end| end > self.size) {
-            let doing = format!("{} bytes are to be read behind the end of", into.len());
-            return Err(Error::new(ErrorKind::Truncated, doing).with_file(&self.path).with_offset(offset));
+            let what = format!("the file ends before {} bytes that it should have", into.len());
+            return Err(Error::new(ErrorKind::Truncated, what).with_path(&self.path).with_offset(offset));
         }
         match &self.content {
             Content::File(source) => source.read(offset, into, "the shard"),
@@ -105,24 +105,24 @@ impl<'a> OpenFile<'a> {
                 let read = stream.borrow_mut().read(into, offset);
                 read.map_err(|source| match source.raw_os_error() {
                     Some(_) => self.unread(source, offset),
-                    None => self.corrupt("the stream cannot be decoded that is", offset).with_source(source),
+                    None => self.corrupt("the stream cannot be decoded", offset).with_source(source),
                 })
             }
         }
     }
 
     fn unread(&self, source: io::Error, offset: u64) -> Error {
-        Error::io("cannot read", source).with_file(&self.path).with_offset(offset)
+        Error::io("cannot read", source).with_path(&self.path).with_offset(offset)
     }
 
-    /// What is wrong at a place; of what a file decodes to it is said that the place is there.
-    pub(crate) fn corrupt(&self, doing: impl Into<Cow<'static, str>>, offset: u64) -> Error {
-        let doing = doing.into();
-        let doing = match self.content {
-            Content::File(_) | Content::Bytes { decoded: false, .. } => doing,
-            Content::Bytes { decoded: true, .. } | Content::Stream(_) => decoded(doing),
+    /// What is wrong at a place, which may be one of what the file decodes to.
+    pub(crate) fn corrupt(&self, what: impl Into<Cow<'static, str>>, offset: u64) -> Error {
+        let what = what.into();
+        let what = match self.content {
+            Content::File(_) | Content::Bytes { decoded: false, .. } => what,
+            Content::Bytes { decoded: true, .. } | Content::Stream(_) => decoded(what),
         };
-        Error::new(ErrorKind::Corrupt, doing).with_file(&self.path).with_offset(offset)
+        Error::new(ErrorKind::Corrupt, what).with_path(&self.path).with_offset(offset)
     }
 
     /// A number of 32 bits, little endian.
@@ -137,8 +137,8 @@ impl<'a> OpenFile<'a> {
         match u64::from(self.number(offset)?) {
             count if count == samples => Ok(()),
             count => {
-                let doing = format!("the index says {samples} samples, and the head {count}, of");
-                Err(self.corrupt(doing, offset))
+                let what = format!("the head says {count} samples, and the index {samples}");
+                Err(self.corrupt(what, offset))
             }
         }
     }
@@ -155,8 +155,8 @@ impl<'a> OpenFile<'a> {
     pub(crate) fn read_ascending(&self, start: u64, count: u64, least: u64, most: u64) -> Result<Box<[u32]>> {
         let table_end = start + 4 * (count + 1);
         if table_end > self.size {
-            let doing = format!("a table of {count} samples does not fit into the {} bytes of", self.size);
-            return Err(Error::new(ErrorKind::Truncated, doing).with_file(&self.path).with_offset(self.size));
+            let what = format!("a table of {count} samples does not fit into the {} bytes of the file", self.size);
+            return Err(Error::new(ErrorKind::Truncated, what).with_path(&self.path).with_offset(self.size));
         }
         // Not more than the file, which has the table.
         let mut offsets = Vec::with_capacity((count + 1) as usize);
@@ -170,12 +170,12 @@ impl<'a> OpenFile<'a> {
                 let offset = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
                 let place = start + 4 * offsets.len() as u64;
                 if u64::from(offset) < least {
-                    let doing = format!("sample {} begins at {offset}, before {least}, in", offsets.len());
-                    return Err(self.corrupt(doing, place));
+                    let what = format!("sample {} begins at {offset}, before {least}", offsets.len());
+                    return Err(self.corrupt(what, place));
                 }
                 if u64::from(offset) > most {
-                    let doing = format!("offset {offset} lies behind the end ({most} bytes) of");
-                    return Err(self.corrupt(doing, place));
+                    let what = format!("the offset {offset} lies behind the end at {most}");
+                    return Err(self.corrupt(what, place));
                 }
                 least = offset.into();
                 offsets.push(offset);
@@ -198,11 +198,6 @@ impl Stream<'_> {
         self.at += into.len() as u64;
         Ok(())
     }
-}
-
-/// Says of what is wrong with a file that it is so with what the file decodes to.
-pub(super) fn decoded(doing: Cow<'static, str>) -> Cow<'static, str> {
-    Cow::Owned(format!("{doing} the decoded"))
 }
 
 /// Where the table of offsets begins.

@@ -1,30 +1,66 @@
 //! The units of shards: which there are, where they are stored, and how they are decoded.
 
-use super::{Frame, OpenFile, Shards, Table};
-use crate::{FileId, SampleId, Span, UnitId};
+use super::{Frame, Layout, OpenFile, Sharded, Shards, Table};
+use crate::{FileId, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use uringload_core::{Error, ErrorKind, Result};
 
-impl Shards {
-    /// Number of units.
-    pub(crate) fn units(&self) -> u32 {
-        self.unit_ends.last().copied().unwrap_or(0)
+impl<L: Layout> Units for Sharded<L> {
+    fn count(&self) -> u32 {
+        self.shards.unit_ends.last().copied().unwrap_or(0)
     }
 
-    /// The unit that a sample is cut from.
-    pub(crate) fn unit(&self, id: SampleId) -> Option<UnitId> {
-        let (shard, number) = self.locate(id);
-        let number = match &self.tables[shard] {
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        let shards = &self.shards;
+        let (shard, number) = shards.locate(id);
+        let number = match &shards.tables[shard] {
             Table::Whole(_) => 0,
             // There are no more than `push_units` counted.
             Table::Frames(frames) => frames.frame(number) as u32,
-            Table::Offsets(_) | Table::Blocks { .. } | Table::Bad(_) => return None,
+            Table::Offsets(_) | Table::Blocks { .. } | Table::Bad(_) => return,
         };
-        let before = if shard == 0 { 0 } else { self.unit_ends[shard - 1] };
-        Some(UnitId(before + number))
+        let before = if shard == 0 { 0 } else { shards.unit_ends[shard - 1] };
+        out.push(UnitId(before + number));
     }
 
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        let (file, table, number) = self.shards.locate_unit(unit);
+        out.push(self.shards.stored_of(table, file, number));
+    }
+
+    fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        let (_, table, number) = self.shards.locate_unit(unit);
+        table.decoded(number)
+    }
+
+    fn largest_decoded(&self) -> u64 {
+        self.shards.largest_unit.1
+    }
+
+    fn largest_stored(&self) -> u64 {
+        self.shards.largest_unit.0
+    }
+
+    /// What a whole shard decodes to is checked as a raw shard is when it is opened.
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        let (file, table, number) = self.shards.locate_unit(unit);
+        let path = self.shards.index.files.path(file);
+        match (table, stored) {
+            (Table::Frames(frames), [stored]) => frames.decode(number, &path, stored, out),
+            (Table::Whole(whole), [stored]) => {
+                let len = whole.decode(&path, stored, out)?;
+                let (ends, shard) = (&self.shards.index.shards, file.0 as usize);
+                let samples = ends[shard] - if shard == 0 { 0 } else { ends[shard - 1] };
+                self.layout.read_table(&OpenFile::decoded(path, &out[..len]), whole.items, samples)?;
+                Ok(len)
+            }
+            _ => Err(Error::new(ErrorKind::Internal, "a unit was decoded without its bytes").with_path(path)),
+        }
+    }
+}
+
+impl Shards {
     /// Shard and table of a unit, and its number there.
     fn locate_unit(&self, unit: UnitId) -> (FileId, &Table, usize) {
         let shard = self.unit_ends.partition_point(|&end| end <= unit.0);
@@ -33,60 +69,37 @@ impl Shards {
     }
 
     /// Where a unit is stored.
-    pub(crate) fn unit_stored(&self, unit: UnitId) -> Span {
-        let (file, table, number) = self.locate_unit(unit);
-        self.stored_of(table, file, number)
-    }
-
     pub(super) fn stored_of(&self, table: &Table, file: FileId, number: usize) -> Span {
         match table {
             Table::Frames(frames) => {
                 let Frame { at, len } = frames.frames[number];
                 Span { file, offset: at, len: len.into() }
             }
-            _ => Span { file, offset: 0, len: self.files.size(file) },
+            _ => Span { file, offset: 0, len: self.index.files.size(file) },
         }
     }
 
-    /// Bytes that a unit has when it is decoded, at most.
-    pub(crate) fn unit_decoded(&self, unit: UnitId) -> u64 {
-        let (_, table, number) = self.locate_unit(unit);
-        table.decoded(number)
+    /// Whether some samples are cut from units.
+    pub(super) fn has_units(&self) -> bool {
+        !self.unit_ends.is_empty()
     }
 
-    /// Bytes of the largest unit as it is stored, and as it is decoded.
-    pub(crate) fn largest_unit(&self) -> (u64, u64) {
-        self.largest_unit
-    }
-
-    /// Decodes a unit. `check` gets what a whole shard decodes to, the samples that its head is to tell of, and those
-    /// that are cut from it.
-    pub(crate) fn decode(
-        &self,
-        unit: UnitId,
-        stored: &[Bytes],
-        out: &mut [u8],
-        check: impl FnOnce(&OpenFile<'_>, u64, u64) -> Result<Table>,
-    ) -> Result<usize> {
-        let (file, table, number) = self.locate_unit(unit);
-        let path = self.files.path(file);
-        match (table, stored) {
-            (Table::Frames(frames), [stored]) => frames.decode(number, &path, stored, out),
-            (Table::Whole(whole), [stored]) => {
-                let len = whole.decode(&path, stored, out)?;
-                let shard = file.0 as usize;
-                let samples = self.ends[shard] - if shard == 0 { 0 } else { self.ends[shard - 1] };
-                check(&OpenFile::decoded(path, &out[..len]), whole.items, samples)?;
-                Ok(len)
-            }
-            _ => Err(Error::new(ErrorKind::Internal, "a unit was decoded without its bytes, of").with_file(path)),
+    /// Bytes of a sample, where the index tells of all; of one in a bad shard it does not.
+    pub(super) fn sample_bytes(&self, id: SampleId) -> Option<u64> {
+        if !self.lengths_known {
+            return None;
+        }
+        let (shard, number) = self.locate(id);
+        match &self.tables[shard] {
+            Table::Frames(frames) => Some(frames.range(number)).map(|range| range.end - range.start),
+            _ => self.span(id).map(|span| span.len),
         }
     }
 
-    /// How columns are stored, and for people how shards are: "int; zstd shards, decoded as a whole".
-    pub(crate) fn with_packing(&self, mut encodings: Vec<String>) -> Vec<String> {
+    /// How shards are stored, for people: "; zstd shards, decoded as a whole". Nothing where all are raw.
+    pub(super) fn packing(&self) -> String {
         if !self.has_units() {
-            return encodings;
+            return String::new();
         }
         let (mut kinds, mut raw) = (BTreeSet::new(), "");
         for table in &self.tables {
@@ -97,9 +110,7 @@ impl Shards {
                 Table::Bad(_) => {}
             }
         }
-        let packing = format!("; {}, decoded as a whole{raw}", Vec::from_iter(kinds).join(" and "));
-        encodings.iter_mut().for_each(|encoding| encoding.push_str(&packing));
-        encodings
+        format!("; {}, decoded as a whole{raw}", Vec::from_iter(kinds).join(" and "))
     }
 }
 

@@ -48,15 +48,17 @@ impl Whole {
     /// exactly so many bytes or fails.
     pub(crate) fn zipped(file: &OpenFile<'_>, zipped: &Zipped, items: u64) -> Result<Whole> {
         let Zipped { compression, raw_bytes, .. } = *zipped;
-        let wrong = |doing: String| Error::new(ErrorKind::Corrupt, doing).with_file(&file.path);
+        let wrong = |what: String| Error::new(ErrorKind::Corrupt, what).with_path(&file.path);
         if raw_bytes < head_bytes(items) {
-            return Err(wrong(format!("the index says {items} samples in {raw_bytes} decoded bytes, too few, of")));
+            return Err(wrong(format!("the index says {raw_bytes} decoded bytes, too few for {items} samples")));
         }
         let most = most_decoded(compression, file.size);
         if raw_bytes > most {
-            let doing =
-                format!("the index says {raw_bytes} decoded bytes, and {} can be {most} at most, of", file.size);
-            return Err(wrong(doing));
+            let what = format!(
+                "the index says {raw_bytes} decoded bytes, and the {} of the file can be {most} at most",
+                file.size
+            );
+            return Err(wrong(what));
         }
         Ok(Whole { coding: Coding::File(compression), items, decoded: raw_bytes, blocks: None })
     }
@@ -113,8 +115,8 @@ impl Whole {
         let Coding::File(compression) = self.coding else { return decode_samples(path, self.items, stored, out) };
         let bytes = decode_stream(compression, path, 0, stored, out)?;
         if bytes < out.len() {
-            let doing = format!("it decodes to {bytes} bytes, and the index says {}:", out.len());
-            return Err(Error::new(ErrorKind::Corrupt, doing).with_file(path).with_remedy(REMEDY));
+            let what = format!("the file decodes to {bytes} bytes, and the index says {}", out.len());
+            return Err(Error::new(ErrorKind::Corrupt, what).with_path(path).with_offset(0).with_remedy(REMEDY));
         }
         Ok(bytes)
     }
@@ -178,8 +180,8 @@ impl Frames {
         let at = self.frames[frame].at;
         let bytes = decode_stream(Compression::Zstd, path, at, stored, out)?;
         if bytes < out.len() {
-            let doing = format!("frame {frame} decodes to {bytes} bytes, and the head says {}, of", out.len());
-            return Err(Error::new(ErrorKind::Corrupt, doing).with_file(path).with_offset(at).with_remedy(REMEDY));
+            let what = format!("frame {frame} decodes to {bytes} bytes, and the head says {}", out.len());
+            return Err(Error::new(ErrorKind::Corrupt, what).with_path(path).with_offset(at).with_remedy(REMEDY));
         }
         Ok(bytes)
     }
@@ -222,9 +224,9 @@ fn stream(
     most: u64,
 ) -> Result<OpenFile<'static>> {
     let path = file.path.clone();
-    let failed = |source| Error::io("cannot read", source).with_file(&path).with_offset(stored.start);
+    let failed = |source| Error::io("cannot read", source).with_path(&path).with_offset(stored.start);
     let Some(mut file) = file.into_file() else {
-        return Err(Error::new(ErrorKind::Internal, "what is decoded was to be decoded again:").with_file(&path));
+        return Err(Error::new(ErrorKind::Internal, "what is decoded was to be decoded again").with_path(&path));
     };
     file.seek(SeekFrom::Start(stored.start)).map_err(failed)?;
     let mut stored_bytes = file.take(stored.end - stored.start);
@@ -247,7 +249,7 @@ fn first_offsets(file: &OpenFile<'_>, items: u64) -> Result<Range<u64>> {
     file.check_count(items, 0)?;
     let (start, end) = (file.number(OFFSETS_AT)?.into(), file.number(OFFSETS_AT + 4)?.into());
     if start < head_bytes(items) || end < start || end > file.size {
-        return Err(file.corrupt(format!("sample 0 begins at {start} and ends at {end}, in"), OFFSETS_AT));
+        return Err(file.corrupt(format!("sample 0 begins at {start} and ends at {end}"), OFFSETS_AT));
     }
     Ok(start..end)
 }
@@ -259,7 +261,7 @@ fn decode_stream(compression: Compression, path: &Path, at: u64, stored: &[u8], 
 
 fn undecodable(compression: Compression, path: &Path, at: u64) -> Error {
     Error::new(ErrorKind::Corrupt, format!("cannot decode ({})", compression.name()))
-        .with_file(path)
+        .with_path(path)
         .with_offset(at)
         .with_remedy(REMEDY)
 }
@@ -267,11 +269,11 @@ fn undecodable(compression: Compression, path: &Path, at: u64) -> Error {
 /// Makes of a shard whose samples are compressed one by one what it was before.
 fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Result<usize> {
     let ends = OpenFile::stored(path.to_path_buf(), stored).read_offsets(items)?;
-    let wrong = |doing: &'static str| Error::new(ErrorKind::Internal, doing).with_file(path);
+    let wrong = |what: &'static str| Error::new(ErrorKind::Internal, what).with_path(path);
     let Some((head, mut rest)) =
         usize::try_from(head_bytes(items)).ok().and_then(|head| out.split_at_mut_checked(head))
     else {
-        return Err(wrong("there is no room for the head of"));
+        return Err(wrong("there is no room for the head"));
     };
     let mut table = head.chunks_exact_mut(4);
     let mut put = |number: u32| {
@@ -293,10 +295,9 @@ fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Res
         if let Ok(Some(bytes)) = zstd::zstd_safe::get_frame_content_size(sample)
             && bytes > room as u64
         {
-            let doing =
-                format!("sample {number} has {bytes} bytes, of which {room} are left of those that the index allows:");
-            return Err(Error::new(ErrorKind::Corrupt, doing)
-                .with_file(path)
+            let what = format!("sample {number} has {bytes} bytes, and {room} are left of those that the index allows");
+            return Err(Error::new(ErrorKind::Corrupt, what)
+                .with_path(path)
                 .with_offset(pair[0].into())
                 .with_remedy("make chunk_bytes in the config of index.json as large as the largest chunk decoded"));
         }
@@ -311,4 +312,4 @@ fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Res
 }
 
 /// What helps a file that cannot be decoded.
-const REMEDY: &str = "copy the shard again, or make the index anew";
+const REMEDY: &str = "copy the shard again, or make the index again";

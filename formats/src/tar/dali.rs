@@ -70,7 +70,9 @@ pub(super) fn understand(text: &str, size: u64, source: &mut impl Source) -> Res
 fn probe(members: &[(&str, u64, u64)], end: u64, size: u64, source: &mut impl Source) -> Result<(), String> {
     let mut block = |offset: u64| {
         let mut block: Block = [0; BLOCK_BYTES as usize];
-        let read = source.read_at_least(&mut block, offset, BLOCK_BYTES as usize).map_err(|error| error.to_string())?;
+        let read = source
+            .read_at_least(&mut block, offset, BLOCK_BYTES as usize)
+            .map_err(|error| error.headline().to_string())?;
         if read == block.len() { Ok(block) } else { Err("the archive is shorter than it says".to_owned()) }
     };
     let step = members.len().div_ceil(PROBES).max(1);

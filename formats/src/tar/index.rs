@@ -60,7 +60,7 @@ fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
     let len = match (stream, &result) {
         (Ok(mut stream), _) if !stream.is_broken() => stream.reach(u64::MAX),
         (_, Err(error)) => Err(error.clone()),
-        (_, Ok(_)) => Err(Error::new(ErrorKind::Internal, "a broken stream was looked through to its end:")),
+        (_, Ok(_)) => Err(Error::new(ErrorKind::Internal, "a broken stream was read to its end")),
     };
     let damage = result.and_then(|_| len.clone()).err().map(in_decoded);
     let grouper = match len {
@@ -77,7 +77,7 @@ fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
 
 /// Offsets of a compressed archive are those of what it decodes to, and an error says so.
 fn in_decoded(error: Error) -> Error {
-    let place = "the offset is one of the decompressed archive";
+    let place = "the offset counts decoded bytes";
     let remedy = error.remedy().map_or_else(|| place.to_owned(), |remedy| format!("{remedy}; {place}"));
     error.with_remedy(remedy)
 }

@@ -45,8 +45,8 @@ pub(super) fn undecodable(compression: Compression, error: io::Error) -> Error {
         io::ErrorKind::OutOfMemory => ErrorKind::MemoryLimit,
         _ => ErrorKind::Corrupt,
     };
-    let doing = format!("the archive is compressed ({}) and cannot be decoded to its end:", compression.name());
-    Error::new(kind, doing).with_source(error).with_remedy("the file was cut short or damaged: copy it again")
+    let what = format!("the archive cannot be decompressed ({}) to its end", compression.name());
+    Error::new(kind, what).with_source(error).with_remedy("the file was cut short or damaged: copy it again")
 }
 
 /// What a compressed archive decodes to. Offsets are offsets in that.

@@ -56,22 +56,18 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
         let Ok(block) = Block::try_from(bytes) else {
             match bytes.len() {
                 0 if offset == 0 => {
-                    return Err(at(ErrorKind::Truncated, "an archive has at least one block; there is no byte in", 0));
+                    return Err(at(ErrorKind::Truncated, "the archive has no bytes", 0));
                 }
                 0 => break,
                 _ if zeros >= END_BLOCKS => sink.skip(SkipReason::TrailingBytes, b""),
-                _ => return Err(at(ErrorKind::Truncated, "the archive ends within a header:", offset)),
+                _ => return Err(at(ErrorKind::Truncated, "the archive ends within a header", offset)),
             }
             break;
         };
         match Header::parse(&block) {
             Ok(None) => {
                 if scan.next.is_announced() {
-                    return Err(at(
-                        ErrorKind::Corrupt,
-                        "an extended header stands before the end of the archive:",
-                        offset,
-                    ));
+                    return Err(at(ErrorKind::Corrupt, "no member follows an extended header", offset));
                 }
                 if zeros == 0 {
                     sink.end();
@@ -95,7 +91,7 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
         sink.passed(offset);
     }
     if scan.next.is_announced() {
-        return Err(at(ErrorKind::Truncated, "the archive ends behind an extended header, before its member:", offset));
+        return Err(at(ErrorKind::Truncated, "the archive ends behind an extended header, before its member", offset));
     }
     if zeros < END_BLOCKS {
         sink.skip(SkipReason::MissingEnd, b"");
@@ -135,7 +131,7 @@ impl<S: Source> Scan<'_, S> {
     /// Deals with the header at `offset`; returns where the next one lies.
     fn member(&mut self, header: Header<'_>, offset: u64, sink: &mut impl Sink) -> Result<u64> {
         let kind = header.kind();
-        let corrupt = |fault: &str| at(ErrorKind::Corrupt, format!("a header cannot be understood ({fault}):"), offset);
+        let corrupt = |fault: &str| at(ErrorKind::Corrupt, format!("a header cannot be understood: {fault}"), offset);
         let own_size = || header.size().map_err(corrupt);
         // Does not overflow: the header lies in the archive.
         let body = offset + BLOCK_BYTES;
@@ -190,8 +186,8 @@ impl<S: Source> Scan<'_, S> {
                 if kind == Kind::Regular {
                     let entry = Entry { name: &name, header: offset, offset: body, len };
                     sink.entry(entry).map_err(|fault| {
-                        let doing = format!("{} cannot be part of a sample, {fault}:", member(&name));
-                        at(ErrorKind::Corrupt, doing, offset)
+                        let what = format!("{} cannot be part of a sample: {fault}", member(&name));
+                        at(ErrorKind::Corrupt, what, offset)
                     })?;
                     self.window.passed_over(len);
                 } else {
@@ -205,8 +201,8 @@ impl<S: Source> Scan<'_, S> {
     /// The `len` bytes behind a header that announces text, and where the block behind them lies.
     fn text(&mut self, body: u64, len: u64, max: u64, header: u64) -> Result<(Vec<u8>, u64)> {
         if len > max {
-            let doing = format!("an extended header claims {len} bytes, more than the {max} that are read:");
-            return Err(at(ErrorKind::Corrupt, doing, header));
+            let what = format!("an extended header claims {len} bytes; the limit is {max}");
+            return Err(at(ErrorKind::Corrupt, what, header));
         }
         // Before it is known whether the archive has all of it: a stream cannot go back.
         let text = self.window.bytes(body, len)?.to_vec();
@@ -222,8 +218,8 @@ impl<S: Source> Scan<'_, S> {
             return Ok(end);
         }
         let have = reached.saturating_sub(body);
-        let doing = format!("{} claims {len} bytes, of which the file has {have} with their padding:", member(name));
-        Err(at(ErrorKind::Truncated, doing, header).with_remedy("the file was cut short: copy it again"))
+        let what = format!("{} claims {len} bytes, and the file has {have} of them and their padding", member(name));
+        Err(at(ErrorKind::Truncated, what, header).with_remedy("the file was cut short: copy it again"))
     }
 }
 
@@ -236,8 +232,8 @@ fn member(name: &[u8]) -> String {
 }
 
 fn sparse(name: &[u8], offset: u64) -> Error {
-    let doing = format!("{} is stored with holes (GNU sparse), which are not put back here:", member(name));
-    at(ErrorKind::Unavailable, doing, offset).with_remedy("write the archive again without --sparse")
+    let what = format!("{} is stored with holes (GNU sparse), which cannot be read", member(name));
+    at(ErrorKind::Unavailable, what, offset).with_remedy("write the archive again without --sparse")
 }
 
 /// The first block is no header: what else the archive may be. Of the ways in which files are compressed, those that
@@ -252,16 +248,16 @@ fn no_header(block: &Block, offset: u64, fault: &str) -> Error {
     ];
     match packed.iter().find(|(magic, ..)| offset == 0 && block.starts_with(magic)) {
         Some((_, name, tool)) => {
-            let doing = format!("the archive is compressed with {name}, which is not undone here:");
-            at(ErrorKind::Unavailable, doing, 0).with_remedy(format!("decompress it first: {tool} FILE"))
+            let what = format!("the archive is compressed with {name}, which cannot be read");
+            at(ErrorKind::Unavailable, what, 0).with_remedy(format!("decompress it first: {tool} FILE"))
         }
         None if offset == 0 => {
-            at(ErrorKind::Corrupt, format!("this is no tar archive, its first block is no header ({fault}):"), 0)
+            at(ErrorKind::Corrupt, format!("this is no tar archive: its first block is no header ({fault})"), 0)
         }
-        None => at(ErrorKind::Corrupt, format!("a header is damaged ({fault}):"), offset),
+        None => at(ErrorKind::Corrupt, format!("a header is damaged: {fault}"), offset),
     }
 }
 
-fn at(kind: ErrorKind, doing: impl Into<std::borrow::Cow<'static, str>>, offset: u64) -> Error {
-    Error::new(kind, doing).with_offset(offset)
+fn at(kind: ErrorKind, what: impl Into<std::borrow::Cow<'static, str>>, offset: u64) -> Error {
+    Error::new(kind, what).with_offset(offset)
 }

@@ -42,7 +42,7 @@ impl Units for Tar {
 
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
         let file = self.packed.files[unit.0 as usize];
-        out.push(Span { file, offset: 0, len: self.files.size(file) });
+        out.push(Span { file, offset: 0, len: self.files().size(file) });
     }
 
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
@@ -62,17 +62,17 @@ impl Units for Tar {
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let file = self.packed.files[unit.0 as usize];
         let path = || self.files().path(file);
-        let broken = |doing: String| Error::new(ErrorKind::Corrupt, doing).with_file(path()).with_offset(0);
+        let broken = |what: String| Error::new(ErrorKind::Corrupt, what).with_path(path()).with_offset(0);
         let decoded = self.shards[file.0 as usize].sidecar.decoded().zip(stored.first());
         let Some(((compression, bytes), stored)) = decoded else {
-            return Err(broken("nothing was read of a compressed archive:".into()));
+            return Err(broken("nothing was read of a compressed archive".into()));
         };
         let len = compression
             .decode(stored, out)
-            .map_err(|error| packed::undecodable(compression, error).with_file(path()).with_offset(0))?;
+            .map_err(|error| packed::undecodable(compression, error).with_path(path()).with_offset(0))?;
         if len as u64 != bytes {
-            let doing = format!("the archive decodes to {len} bytes, and by its index to {bytes}:");
-            return Err(broken(doing).with_remedy("build the index again with `uringload index --rebuild`"));
+            let what = format!("the archive decompresses to {len} bytes, and its index says {bytes}");
+            return Err(broken(what).with_remedy("build the index again with `uringload index --rebuild`"));
         }
         Ok(len)
     }

@@ -59,8 +59,9 @@ fn probe(places: &[Place], source: &mut impl Source) -> Result<(), String> {
         let mut header: Header = [0; HEADER_BYTES as usize];
         // Fits: the place was made by adding as much.
         let start = offset - HEADER_BYTES;
-        let read =
-            source.read_at_least(&mut header, start, HEADER_BYTES as usize).map_err(|error| error.to_string())?;
+        let read = source
+            .read_at_least(&mut header, start, HEADER_BYTES as usize)
+            .map_err(|error| error.headline().to_string())?;
         if read < header.len() || length(&header) != Ok(len) {
             return Err(format!("no record of {len} bytes lies at {start}"));
         }

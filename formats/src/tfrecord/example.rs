@@ -6,7 +6,7 @@
 use super::protobuf::{Fault, Fields, Wire};
 use crate::fingerprint::Fingerprint;
 use crate::tar::Missing;
-use crate::{DType, Field, Sample, Schema, Shape, Value};
+use crate::{DType, Encoding, Field, Sample, Schema, Shape, Value};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -104,7 +104,7 @@ fn each_feature(record: &[u8], mut each: impl FnMut(Range<usize>, &Pieces) -> Re
 }
 
 /// What is wrong with a `SequenceExample`, which has feature lists where an `Example` has nothing.
-pub(super) const SEQUENCE: &str = "it is a SequenceExample, whose feature lists are no columns";
+pub(super) const SEQUENCE: &str = "it is a SequenceExample, whose feature lists cannot be columns";
 
 /// Whether a record can be nothing but a `SequenceExample`: features, and lists of them with names.
 pub(super) fn is_sequence(record: &[u8]) -> bool {
@@ -184,7 +184,10 @@ fn floats(record: &Bytes, lists: &Pieces) -> Result<Bytes, Fault> {
             Wire::Bytes(range) if range.len().is_multiple_of(4) => range,
             Wire::Fixed32(range) => range,
             Wire::Bytes(range) => {
-                return Err(Fault::new(format!("{} bytes are no whole number of floats", range.len()), range.start));
+                return Err(Fault::new(
+                    format!("{} bytes are not a multiple of the 4 bytes of a float", range.len()),
+                    range.start,
+                ));
             }
             _ => return Ok(()),
         };
@@ -272,7 +275,7 @@ impl Learned {
             let known = self.features.entry(name.to_owned()).or_insert(found);
             if known.kind != kind {
                 let (kind, known) = (kind.name(), known.kind.name());
-                return Err(Fault::new(format!("feature {name:?} is a {kind} and was a {known} before"), at));
+                return Err(Fault::new(format!("feature {name:?} is a {kind}, and was a {known} before"), at));
             }
             known.several = known.several.max(found.several);
         }
@@ -284,22 +287,22 @@ impl Learned {
         self.features.is_empty()
     }
 
-    /// The columns: those of `fields` in their order, or all by name.
+    /// The columns: those of `fields` in their order; all by name if there are none.
     ///
     /// # Errors
     /// What cannot be had.
     pub(super) fn columns(
         self,
-        fields: Option<&[String]>,
+        fields: &[String],
         fixed: &[(String, Vec<u64>)],
         missing: Missing,
     ) -> Result<Columns, Refused> {
-        let refused = |doing: String, remedy: String| Refused { kind: ErrorKind::InvalidArgument, doing, remedy };
+        let refused = |what: String, remedy: String| Refused { kind: ErrorKind::InvalidArgument, what, remedy };
         let names: Vec<&String> =
-            fields.map_or_else(|| self.features.keys().collect(), |fields| fields.iter().collect());
+            if fields.is_empty() { self.features.keys().collect() } else { fields.iter().collect() };
         let there = || {
             let names: Vec<&str> = self.features.keys().map(String::as_str).collect();
-            format!("there are: {}", names.join(", "))
+            format!("choose from the features {}", names.join(", "))
         };
         let mut columns = Columns { all: Vec::with_capacity(names.len()), sorted: Vec::new(), missing };
         for name in names {
@@ -307,25 +310,22 @@ impl Learned {
                 return Err(refused(format!("the first records have no feature {name:?}"), there()));
             };
             if columns.all.iter().any(|column| column.name == *name) {
-                return Err(refused(format!("the feature {name:?} is asked for twice"), "name it once".into()));
+                return Err(refused(format!("feature {name:?} is named twice"), "name it once".into()));
             }
             if let Some(count) = known.several {
-                let (doing, remedy) = (several(name, count), SEVERAL_REMEDY.into());
-                return Err(Refused { kind: ErrorKind::Unavailable, doing, remedy });
+                let (what, remedy) = (several(name, count), SEVERAL_REMEDY.into());
+                return Err(Refused { kind: ErrorKind::Unavailable, what, remedy });
             }
             columns.all.push(Column { name: name.clone(), kind: known.kind, fixed: None });
         }
-        if columns.all.is_empty() {
-            return Err(refused("a sample without a column is asked for".into(), there()));
-        }
         for (name, shape) in fixed {
             let Some(column) = columns.all.iter_mut().find(|column| column.name == *name) else {
-                return Err(refused(format!("there is no column {name:?} to have a shape"), there()));
+                return Err(refused(format!("a shape is given for {name:?}, which is no column"), there()));
             };
             if column.kind == Kind::Bytes {
                 return Err(refused(
-                    format!("the column {name:?} is bytes, which have no shape"),
-                    "leave it out".into(),
+                    format!("a shape is given for column {name:?}, which is bytes"),
+                    "leave the shape out".into(),
                 ));
             }
             let count = shape.iter().try_fold(8_u64, |count, &length| count.checked_mul(length));
@@ -344,17 +344,17 @@ impl Learned {
 }
 
 fn several(name: &str, count: u64) -> String {
-    format!("the feature {name:?} is a list of {count} byte strings, of which a column holds one")
+    format!("feature {name:?} is a list of {count} byte strings, and a column holds one")
 }
 
 /// What to do about lists of byte strings.
-const SEVERAL_REMEDY: &str = "name the other features as fields, or take the records as they are";
+const SEVERAL_REMEDY: &str = "name the other features as fields, or take the records as bytes (whole_records)";
 
 /// Columns that cannot be had, and what can be done about it.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) kind: ErrorKind,
-    pub(super) doing: String,
+    pub(super) what: String,
     pub(super) remedy: String,
 }
 
@@ -385,9 +385,8 @@ impl Columns {
         Schema { fields: self.all.iter().map(field).collect() }
     }
 
-    /// What each column is stored as.
-    pub(super) fn encodings(&self) -> Vec<String> {
-        self.all.iter().map(|column| column.kind.name().to_owned()).collect()
+    pub(super) fn encodings(&self) -> Vec<Encoding> {
+        self.all.iter().map(|column| Encoding::raw(column.kind.name())).collect()
     }
 
     pub(super) fn fingerprint(&self, fingerprint: &mut Fingerprint) {
@@ -459,8 +458,8 @@ impl Column {
     fn value(&self, record: &Bytes, kind: Kind, lists: &Pieces) -> Result<Result<Value, Fault>, Fault> {
         let at = lists.first.as_ref().map_or(0, |list| list.start);
         if kind != self.kind {
-            let doing = format!("the feature {:?} is a {}, not a {}", self.name, kind.name(), self.kind.name());
-            return Ok(Err(Fault::new(doing, at)));
+            let what = format!("feature {:?} is a {}, not a {}", self.name, kind.name(), self.kind.name());
+            return Ok(Err(Fault::new(what, at)));
         }
         let (value, count) = match kind {
             Kind::Bytes => {
@@ -491,8 +490,8 @@ impl Column {
         };
         match &self.fixed {
             Some((shape, wanted)) if *wanted != count => {
-                let doing = format!("the feature {:?} has {count} values, not those of shape {shape:?}", self.name);
-                Ok(Err(Fault::new(doing, at)))
+                let what = format!("feature {:?} has {count} values, which do not make the shape {shape:?}", self.name);
+                Ok(Err(Fault::new(what, at)))
             }
             _ => Ok(Ok(value)),
         }

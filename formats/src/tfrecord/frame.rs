@@ -3,7 +3,7 @@
 //! Source: tensorflow `core/lib/io/record_writer.h` and `core/lib/hash/crc32c.h`.
 
 use crate::compression::Compression;
-use crate::headers::{u32_at, u64_at};
+use crate::headers::{decoded, u32_at, u64_at};
 use crate::window::{Source, Window};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -49,9 +49,9 @@ pub(super) fn compression(head: &[u8]) -> Result<Option<Compression>> {
             Ok(Some(Compression::Zlib))
         }
         (Some(Err(checks)), _) => {
-            let Damage { doing, .. } = Damage::length(0, checks);
-            let error = Error::new(ErrorKind::Corrupt, format!("this is no TFRecord file: {doing}")).with_offset(0);
-            Err(error.with_remedy("TensorFlow's files are GZIP, ZLIB or not compressed"))
+            let Damage { what, .. } = Damage::length(0, checks);
+            let error = Error::new(ErrorKind::Corrupt, format!("this is no TFRecord file: {what}")).with_offset(0);
+            Err(error.with_remedy("check the file; TensorFlow's are compressed as GZIP or ZLIB, or not at all"))
         }
         (None, _) => Err(Damage::header(0, head.len() as u64).at(0)),
     }
@@ -71,7 +71,7 @@ pub(super) fn scan(file: &mut impl Source, mut each: impl FnMut(u64, u64)) -> Re
             return Err(Damage::header(number, left).at(offset));
         }
         let header = window.bytes(offset, HEADER_BYTES)?.first_chunk().ok_or_else(|| {
-            Error::new(ErrorKind::Truncated, "the file became shorter while it was looked through:").with_offset(offset)
+            Error::new(ErrorKind::Truncated, "the file became shorter while it was indexed").with_offset(offset)
         })?;
         let len = length(header).map_err(|checks| Damage::length(number, checks).at(offset))?;
         if left.checked_sub(FRAME_BYTES).is_none_or(|most| len > most) {
@@ -118,10 +118,9 @@ pub(super) fn scan_decoded(
     drop(stream);
     // A decoder stops at the end of its stream, whatever comes behind it.
     let damage = match damage {
-        None if !stored.fill_buf()?.is_empty() => Some(Error::new(
-            ErrorKind::Corrupt,
-            format!("bytes follow the end of the {} stream of", compression.name()),
-        )),
+        None if !stored.fill_buf()?.is_empty() => {
+            Some(Error::new(ErrorKind::Corrupt, format!("bytes follow the end of the {} stream", compression.name())))
+        }
         damage => damage,
     };
     Ok(Decoded { bytes, damage })
@@ -242,16 +241,14 @@ impl<'a> Stream<'a> {
     /// The stored bytes cannot be read, or not be decoded.
     fn undecoded(&self, error: io::Error) -> Error {
         let name = self.compression.map_or("", Compression::name);
-        let doing = format!("behind byte {} of what it decodes to, the {name} stream breaks off in", self.offset);
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                Error::new(ErrorKind::Truncated, doing).with_remedy(COPY_AGAIN).with_source(error)
-            }
-            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
-                Error::new(ErrorKind::Corrupt, doing).with_source(error)
-            }
-            _ => Error::io("cannot read", error),
-        }
+        let kind = match error.kind() {
+            io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => ErrorKind::Corrupt,
+            _ => return Error::io("cannot read", error),
+        };
+        let what = decoded(format_args!("the {name} stream breaks off"));
+        let broken = Error::new(kind, what).with_offset(self.offset).with_source(error);
+        if kind == ErrorKind::Truncated { broken.with_remedy(COPY_AGAIN) } else { broken }
     }
 }
 
@@ -260,41 +257,41 @@ const COPY_AGAIN: &str = "the file was cut short: copy it again";
 /// What is wrong with a file, at a record.
 struct Damage {
     kind: ErrorKind,
-    doing: String,
+    what: String,
     remedy: Option<&'static str>,
 }
 
 impl Damage {
     /// The file ends within a header, of which it has some bytes.
     fn header(number: u64, have: u64) -> Damage {
-        let doing = format!("record {number} has {have} bytes of a header of {HEADER_BYTES} at the end of");
-        Damage { kind: ErrorKind::Truncated, doing, remedy: Some(COPY_AGAIN) }
+        let what = format!("the file ends within the header of record {number}, behind {have} of {HEADER_BYTES} bytes");
+        Damage { kind: ErrorKind::Truncated, what, remedy: Some(COPY_AGAIN) }
     }
 
     /// The file ends within a record or its checksum, of which it has some bytes.
     fn record(number: u64, len: u64, have: u64) -> Damage {
-        let doing =
-            format!("record {number} claims {len} bytes and a checksum of {FOOTER_BYTES}, and {have} are left of");
-        Damage { kind: ErrorKind::Truncated, doing, remedy: Some(COPY_AGAIN) }
+        let what = format!(
+            "record {number} claims {len} bytes and a checksum of {FOOTER_BYTES}, and the file has {have} more"
+        );
+        Damage { kind: ErrorKind::Truncated, what, remedy: Some(COPY_AGAIN) }
     }
 
     /// The length of a record has the wrong checksum.
     fn length(number: u64, (stored, computed): (u32, u32)) -> Damage {
-        let doing = format!(
-            "the length of record {number} has the checksum {computed:08x}, and {stored:08x} is stored with it in"
-        );
-        Damage { kind: ErrorKind::Corrupt, doing, remedy: None }
+        let what =
+            format!("the length of record {number} has the checksum {computed:08x}, and should have {stored:08x}");
+        Damage { kind: ErrorKind::Corrupt, what, remedy: None }
     }
 
     /// At a byte of the file.
     fn at(self, offset: u64) -> Error {
-        let error = Error::new(self.kind, self.doing).with_offset(offset);
+        let error = Error::new(self.kind, self.what).with_offset(offset);
         self.remedy.into_iter().fold(error, Error::with_remedy)
     }
 
     /// At a byte of what the file decodes to.
     fn decoded(self, offset: u64) -> Error {
-        let error = Error::new(self.kind, format!("at byte {offset} of what the file decodes to, {}", self.doing));
+        let error = Error::new(self.kind, decoded(self.what)).with_offset(offset);
         self.remedy.into_iter().fold(error, Error::with_remedy)
     }
 }

@@ -47,7 +47,7 @@ fn look_into(pass: &Pass<'_>, compression: Compression) -> Result<Found> {
     let mut records = Records::new();
     let stored = Stored { file: pass.file, at: 0, passed: |at| pass.passed(at) };
     let decoded = scan_decoded(stored, compression, |offset, len| records.push(offset, len))
-        .map_err(|error| Error::io("cannot look through", error))?;
+        .map_err(|error| Error::io("cannot read", error))?;
     records.builder.decoded(compression, decoded.bytes);
     Ok(Found { builder: records.builder, bytes_read: pass.size, damage: decoded.damage })
 }

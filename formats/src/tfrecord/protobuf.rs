@@ -8,13 +8,13 @@ use std::ops::Range;
 /// What is wrong with a message: what, in words, and at which byte of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    pub(super) doing: Cow<'static, str>,
+    pub(super) what: Cow<'static, str>,
     pub(super) at: usize,
 }
 
 impl Fault {
-    pub(super) fn new(doing: impl Into<Cow<'static, str>>, at: usize) -> Fault {
-        Fault { doing: doing.into(), at }
+    pub(super) fn new(what: impl Into<Cow<'static, str>>, at: usize) -> Fault {
+        Fault { what: what.into(), at }
     }
 }
 
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
                 Wire::Bytes(self.take(len)?)
             }
             5 => Wire::Fixed32(self.take(4)?),
-            other => return Err(Fault::new(format!("a field has the wire type {other}"), start)),
+            other => return Err(Fault::new(format!("a field has the unknown wire type {other}"), start)),
         };
         Ok(Some((number, wire)))
     }
@@ -108,7 +108,7 @@ impl<'a> Fields<'a> {
                 self.at = start + len;
                 Ok(start..self.at)
             }
-            None => Err(Fault::new(format!("a field claims {len} bytes, of which the message has {left}"), start)),
+            None => Err(Fault::new(format!("a field claims {len} bytes, and the message has {left}"), start)),
         }
     }
 }
@@ -136,10 +136,10 @@ mod tests {
         assert_eq!(varint(&most), Ok(u64::MAX));
         for last in [2, 0x7f, 0x81, 0xff] {
             most[9] = last;
-            assert!(varint(&most).unwrap_err().doing.contains("64 bits"), "{last}");
+            assert!(varint(&most).unwrap_err().what.contains("64 bits"), "{last}");
         }
         for len in 0..10 {
-            assert!(varint(&[0xff; 10][..len]).unwrap_err().doing.contains("ends within"), "{len}");
+            assert!(varint(&[0xff; 10][..len]).unwrap_err().what.contains("ends within"), "{len}");
         }
     }
 
@@ -154,16 +154,16 @@ mod tests {
         assert_eq!((fields.next(), fields.next()), (Ok(None), Ok(None)));
         for (bad, words) in [
             (&[0x02, 0][..], "number 0"),
-            (&[0x0b], "wire type 3"),
-            (&[0x0c], "wire type 4"),
-            (&[0x0e], "wire type 6"),
-            (&[0x0a, 2, 0], "claims 2 bytes, of which the message has 1"),
+            (&[0x0b], "unknown wire type 3"),
+            (&[0x0c], "unknown wire type 4"),
+            (&[0x0e], "unknown wire type 6"),
+            (&[0x0a, 2, 0], "claims 2 bytes, and the message has 1"),
             (&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], "claims 18446744073709551615"),
             (&[0x0d, 0, 0, 0], "claims 4"),
             (&[0x09, 0, 0, 0], "claims 8"),
             (&[0xf8, 0xff, 0xff, 0xff, 0x7f], "too large"),
         ] {
-            assert!(Fields::new(bad, 0..bad.len()).next().unwrap_err().doing.contains(words), "{words}");
+            assert!(Fields::new(bad, 0..bad.len()).next().unwrap_err().what.contains(words), "{words}");
         }
     }
 

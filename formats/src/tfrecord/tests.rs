@@ -1,7 +1,9 @@
 //! How little of a file is read to index it, and columns of examples of any bytes.
 
+use super::Shapes;
 use super::example::{Columns, Learned};
 use super::frame::{FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked, scan};
+use crate::options::{Given, OptionType};
 use crate::tar::Missing;
 use crate::window::Source;
 use crate::{Sample, Value};
@@ -87,7 +89,7 @@ fn some() -> Columns {
     let record = field(1, &[entry(b"a", 1, b"hi"), entry(b"i", 3, &[5]), entry(b"f", 2, &[0; 4])].concat());
     let mut learned = Learned::default();
     learned.add(&Bytes::from(record)).unwrap();
-    learned.columns(None, &[], Missing::Empty).unwrap_or_else(|refused| panic!("{refused:?}"))
+    learned.columns(&[], &[], Missing::Empty).unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
 proptest! {
@@ -137,4 +139,12 @@ proptest! {
             prop_assert!(offset + len + FOOTER_BYTES <= file.len() as u64);
         }
     }
+}
+
+#[test]
+fn shapes_are_read_from_text() {
+    let shapes = Shapes::of(&"label:,box:2x3,a:b:4".into());
+    let wanted: Shapes = [("label", &[][..]), ("box", &[2, 3]), ("a:b", &[4])].given();
+    assert_eq!(shapes, Some(wanted));
+    assert_eq!((Shapes::of(&"label".into()), Shapes::of(&"box:2x".into())), (None, None));
 }

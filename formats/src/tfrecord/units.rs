@@ -3,7 +3,7 @@
 use super::TfRecord;
 use crate::compression::Compression;
 use crate::units::{UnitId, Units};
-use crate::{FileId, SampleId, Span};
+use crate::{Dataset, FileId, SampleId, Span};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -29,7 +29,7 @@ impl Units for TfRecord {
 
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
         let file = self.units[unit.0 as usize].file;
-        out.push(Span { file, offset: 0, len: self.files.size(file) });
+        out.push(Span { file, offset: 0, len: self.files().size(file) });
     }
 
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
@@ -41,7 +41,7 @@ impl Units for TfRecord {
     }
 
     fn largest_stored(&self) -> u64 {
-        self.units.iter().map(|unit| self.files.size(unit.file)).max().unwrap_or(0)
+        self.units.iter().map(|unit| self.files().size(unit.file)).max().unwrap_or(0)
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
@@ -59,12 +59,13 @@ impl Units for TfRecord {
         match decoded {
             Ok(bytes) if bytes as u64 == *decoded_bytes => Ok(bytes),
             Ok(bytes) => {
-                let doing = format!("{bytes} bytes came of what decoded to {decoded_bytes} when it was indexed:");
-                Err(Error::new(ErrorKind::Corrupt, doing).with_file(self.files.path(*file)))
+                let what = format!("the file decodes to {bytes} bytes, and its index says {decoded_bytes}");
+                Err(Error::new(ErrorKind::Corrupt, what).with_path(self.files().path(*file)).with_offset(0))
             }
             Err(error) => {
-                let doing = format!("cannot decode the {} stream of", compression.name());
-                Err(Error::new(ErrorKind::Corrupt, doing).with_file(self.files.path(*file)).with_source(error))
+                let what = format!("cannot decode the {} stream", compression.name());
+                let error = Error::new(ErrorKind::Corrupt, what).with_source(error);
+                Err(error.with_path(self.files().path(*file)).with_offset(0))
             }
         }
     }

@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
                 _make(folder)
                 result = _bench(options, [folder])
     except Error as error:
-        print(f"uringload: {error}", file=sys.stderr)
+        print("uringload: " + str(error).replace("\n", "\n  "), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

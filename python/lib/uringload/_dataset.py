@@ -1,9 +1,9 @@
-"""Datasets: from paths and what is wished of their files to an index."""
+"""Datasets: from paths to an index of their samples."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from . import _arguments as arguments
@@ -13,44 +13,24 @@ from .errors import mistyped
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-#: Words in the name of an encoding that say that bytes are text.
-_TEXT = frozenset({"str", "text", "string", "utf8", "json", "jsonfield", "txt", "transcript", "cls", "jsn"})
-
-
-def _strings(name: str, value: Any) -> list[str]:
-    return arguments.names(name, value)
-
-
-_WISHES: dict[str, Any] = {
-    "format": arguments.text,
-    "record_bytes": arguments.size,
-    "header_bytes": arguments.size,
-    "drop_tail": arguments.boolean,
-    "dtype": arguments.text,
-    "shape": arguments.integers,
-    "labels": arguments.boolean,
-    "block_size": arguments.integer,
-    "allow_bad_shards": arguments.boolean,
-    "verify_hashes": arguments.boolean,
-    "rows": arguments.boolean,
-    "tensors": _strings,
-    "window_tokens": arguments.integer,
-    "stride": arguments.integer,
-    "token_dtype": arguments.text,
-    "documents": arguments.boolean,
-    "fields": _strings,
-    "missing": arguments.text,
-    "columns": _strings,
-    "delimiter": arguments.text,
-    "header": arguments.boolean,
-    "index_cache": lambda name, value: arguments.paths(name, value)[0],
-    "keep_damaged": arguments.boolean,
-    "whole_records": arguments.boolean,
-    "verify_crc": arguments.boolean,
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "flag": arguments.boolean,
+    "size": arguments.size,
+    "number": arguments.integer,
+    "numbers": arguments.integers,
+    "text": arguments.text,
+    "texts": arguments.names,
+    "path": lambda name, value: arguments.paths(name, value)[0],
 }
 
-#: What can be wished of files.
-WISHES = tuple(_WISHES)
+#: What may be asked of files: the format, and the options of all formats, as these declare them.
+_OPTIONS: dict[str, Callable[[str, Any], Any]] = {
+    "format": arguments.text,
+    **{name: _CHECKS[kind] for name, kind, *_ in native.format_options()},
+}
+
+#: Their names.
+OPTIONS = tuple(_OPTIONS)
 
 #: Which samples of them are wanted.
 LISTS = ("only", "exclude")
@@ -63,42 +43,19 @@ class Dataset:
     ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these, which
     together are one dataset. The format is told from the files unless ``format`` says it. Formats: folder (every file
     is a sample, folders of folders are labels), records, mds, litdata, beton, npy, npz, safetensors, hdf5, tokens,
-    tar, tfrecord, jsonl, csv, text, parquet, arrow.
+    tar, tfrecord, jsonl, csv, text, parquet, arrow. The formats that have an option stand behind it.
 
     Args:
         paths: folders, files, patterns.
         format: how files make samples.
-        record_bytes: bytes of a record, as a number or "150528", "4KiB" (records).
-        header_bytes: bytes before the first record or raw token of each file (records, tokens).
-        drop_tail: leave out bytes at a file's end that make no whole record (records).
-        dtype: type of the elements, such as "u16", "f32", "bf16" (folder, records).
-        shape: shape of a record, in elements (records).
-        labels: whether folders are classes (folder).
-        block_size: tokens of a sample (litdata).
-        allow_bad_shards: open although shards cannot be had (mds, litdata).
-        verify_hashes: check the hashes of all shards (mds).
-        rows: rows are samples, not files (npy, npz, safetensors).
-        tensors: arrays or datasets that are wanted, by name (npz, safetensors, hdf5).
-        window_tokens: tokens of a sample: the sequence length and one more (tokens).
-        stride: tokens from the start of a window to that of the next (tokens).
-        token_dtype: type of raw tokens; without it, files are Megatron-LM's (tokens).
-        documents: keep windows within documents (tokens).
-        fields: fields that are wanted, in this order (tar, tfrecord).
-        missing: "error" or "empty": what becomes of a sample that lacks a field (tar, tfrecord).
-        columns: columns that are wanted, "name" or "name:type" (jsonl, csv, text, parquet, arrow).
-        delimiter: what stands between fields (csv).
-        header: whether the first row has names (csv).
-        index_cache: folder for indexes whose file's own folder takes none.
-        keep_damaged: read the whole samples of files that are broken further on.
-        whole_records: take records as they are, also tf.train.Example (tfrecord).
-        verify_crc: compare the checksums of records (tfrecord).
+{options}
         only: samples that are wanted, as lists in files (one number a line, or a quarantine file), or as numbers of
             samples in the order in which they are to be counted.
         exclude: quarantine files or lists of numbers: samples that are left out. With `only`, its numbers count what
             that leaves.
     """
 
-    __slots__ = ("_native", "_paths", "_wishes", "_only", "_exclude", "_mixed", "__weakref__")
+    __slots__ = ("_native", "_paths", "_options", "_only", "_exclude", "_mixed", "__weakref__")
 
     def __init__(
         self,
@@ -106,18 +63,17 @@ class Dataset:
         *,
         only: Paths | Iterable[int] | None = None,
         exclude: Paths | None = None,
-        **wishes: Any,
+        **options: Any,
     ) -> None:
-        for name in wishes:
-            if name not in _WISHES:
-                raise arguments.unknown(name, [*WISHES, *LISTS], "Dataset")
-        checked = {name: None if value is None else _WISHES[name](name, value) for name, value in wishes.items()}
+        for name in options:
+            if name not in _OPTIONS:
+                raise arguments.unknown(name, [*OPTIONS, *LISTS], "Dataset")
         self._paths = arguments.paths("paths", paths)
         self._only = None if only is None else _numbers_or_paths(only)
         self._exclude = [] if exclude is None else arguments.paths("exclude", exclude)
         self._mixed: tuple[list[Dataset], list[float], str] | None = None
-        self._wishes = {name: value for name, value in checked.items() if value is not None}
-        self._native = native.Dataset.open(self._paths, {**dict.fromkeys(WISHES), **self._wishes})
+        self._options = {name: _OPTIONS[name](name, value) for name, value in options.items() if value is not None}
+        self._native = native.Dataset.open(self._paths, self._options)
         for remark in self._native.remarks:
             _log.warning("%s", remark)
         if self._only is not None:
@@ -159,14 +115,14 @@ class Dataset:
     def columns(self) -> dict[str, tuple[str, tuple[int, ...] | None]]:
         """Type and shape of each column; the shape is None where values differ in length."""
         return {
-            name: (dtype, None if shape is None else tuple(shape)) for name, dtype, shape, _ in self._native.columns
+            name: (dtype, None if shape is None else tuple(shape)) for name, dtype, shape, *_ in self._native.columns
         }
 
     @property
     def text_columns(self) -> list[str]:
         """Columns whose values are text, as the format says."""
-        return [name for name, dtype, shape, encoding in self._native.columns
-                if dtype == "u8" and shape is None and _is_text(encoding)]
+        return [name for name, dtype, shape, _, role in self._native.columns
+                if dtype == "u8" and shape is None and role == "text"]
 
     @property
     def skipped(self) -> list[tuple[str, int, str]]:
@@ -181,7 +137,7 @@ class Dataset:
         if self._mixed is not None:
             return mix, self._mixed
         numbers, lists = ([], []) if self._only is None else self._only
-        return _open, (self._paths, numbers or lists or None, self._exclude, self._wishes)
+        return _open, (self._paths, numbers or lists or None, self._exclude, self._options)
 
     def __repr__(self) -> str:
         if self._mixed is not None:
@@ -211,13 +167,13 @@ def mix(datasets: Iterable[Dataset | Paths], weights: Iterable[float], stopping:
     made: Dataset = Dataset.__new__(Dataset)
     made._native = native.Dataset.mix([part._native for part in parts], shares, arguments.text("stopping", stopping))
     made._paths = [path for part in parts for path in part._paths]
-    made._only, made._exclude, made._wishes = None, [], {}
+    made._only, made._exclude, made._options = None, [], {}
     made._mixed = (parts, shares, stopping)
     return made
 
 
-def _open(paths: list[str], only: Any, exclude: list[str], wishes: dict[str, Any]) -> Dataset:
-    return Dataset(paths, only=only, exclude=exclude or None, **wishes)
+def _open(paths: list[str], only: Any, exclude: list[str], options: dict[str, Any]) -> Dataset:
+    return Dataset(paths, only=only, exclude=exclude or None, **options)
 
 
 def _numbers_or_paths(only: Any) -> tuple[list[int], list[str]]:
@@ -229,6 +185,16 @@ def _numbers_or_paths(only: Any) -> tuple[list[int], list[str]]:
     return [], arguments.paths("only", only)
 
 
-def _is_text(encoding: str | None) -> bool:
-    words = "".join(char if char.isalnum() else " " for char in (encoding or "").lower()).split()
-    return any(word in _TEXT for word in words)
+def _documented() -> str:
+    """The lines of the class's documentation about the options of formats."""
+    import textwrap
+
+    lines = []
+    for name, _, known, about, formats in native.format_options():
+        words = f": one of {', '.join(known)}" if known else ""
+        text = f"{name}: {about.rstrip('.')}{words} ({', '.join(formats)})."
+        lines.append(textwrap.fill(text, 100, initial_indent=" " * 8, subsequent_indent=" " * 12))
+    return "\n".join(lines)
+
+
+Dataset.__doc__ = (Dataset.__doc__ or "").replace("{options}", _documented())

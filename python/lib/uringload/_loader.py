@@ -15,7 +15,7 @@ from typing import Any, final
 from . import _arguments as arguments
 from . import _device, _log, _order, _ranks, _settings
 from . import _uringload as native
-from ._dataset import LISTS, WISHES, Dataset, Paths
+from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, converter
 from ._report import Route, Stats, Verdict, table
 from .errors import Error, InternalError, StarvedError, mistyped, refused
@@ -49,7 +49,8 @@ class DataLoader:
         rank, world_size: which of the equal processes this is; without, Ray Train's context, RANK and WORLD_SIZE, or
             SLURM's or Open MPI's variables tell, and a line of the log says so.
         order: "distributed" for the very order of torch's DistributedSampler.
-        sampler: numbers of the samples of this rank, in their order: a torch sampler or a list.
+        sampler: numbers of the samples of this rank, in their order: a torch sampler or a list. States know it by its
+            type and by its ``order_id`` (text or a number), if it has one; see `docs/python.md`.
         output: "torch", "numpy" or "dlpack".
         device: "cpu"; "cuda:0", or a list of such, to which batches go in turn; "auto" for the first GPU where there is
             one. On a GPU, columns are tensors there: one of each where samples have one shape, else `Ragged`.
@@ -229,7 +230,7 @@ class DataLoader:
 
     @staticmethod
     def _others(others: dict[str, Any], is_open: bool) -> dict[str, Any]:
-        known = [*WISHES, *LISTS]
+        known = [*OPTIONS, *LISTS]
         for name in others:
             if name == "batch_sampler":
                 raise refused("batches cannot be made by a batch_sampler",
@@ -341,7 +342,7 @@ class DataLoader:
     def _build(self, epoch: int, resume: str | None = None, epochs: int | None = None) -> native.Loader:
         order = None
         if self._order is not None:
-            order = (self._order.ids(epoch), self._order.describe())
+            order = (self._order.ids(epoch), self._order.identity())
             epochs = 1 if epochs is None else epochs
         # One that reads nothing only tells or checks a state.
         options = self._options if epochs != 0 else {**self._options, "pin": None}
@@ -398,7 +399,7 @@ class DataLoader:
             self.dataset._native,
             {**self._options, **alone, "packing": None, "buckets": None},
             epochs=1,
-            order=(wanted, "by number"),
+            order=(wanted, _order.BY_NUMBER),
             text=self._text,
             binary=self._binary,
         )
@@ -534,7 +535,7 @@ class DataLoader:
             self._stands_at = epoch + 1 if self._order is None else None
         if self._options["on_error"] == "warn":
             for _, _, error, _ in raw[1].failed:
-                _log.warning("%s", error)
+                _log.warning("%s", error.headline)
         return raw
 
 

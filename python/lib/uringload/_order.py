@@ -1,13 +1,21 @@
-"""Orders that are made in Python: the samples of one epoch as a list, over all ranks."""
+"""Orders that are made in Python: the samples of one epoch as a list, over all ranks.
+
+Each has an identity, which states store: a dictionary of what decides the order. ``version`` is that of the algorithm
+and must go up when the same parameters give another order.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from . import _arguments as arguments
 from ._output import _import_torch
 from .errors import mistyped
+
+#: The identity of samples that are read by number; no state has it.
+BY_NUMBER: dict[str, Any] = {"name": "by number", "digest": 0, "version": 1}
 
 
 class Distributed(NamedTuple):
@@ -32,10 +40,9 @@ class Distributed(NamedTuple):
             missing = self.total() - len(ids)
         return ids
 
-    def describe(self) -> str:
-        """In words, with all that it depends on."""
-        how = f"shuffled by seed {self.seed}" if self.shuffle else "not shuffled"
-        return f"torch's DistributedSampler, {how}, for a multiple of {self.world_size} ranks"
+    def identity(self) -> dict[str, Any]:
+        """What decides the order."""
+        return {"ranks": self.world_size, "seed": self.seed if self.shuffle else None, "version": 1}
 
     def total(self) -> int:
         """Positions of an epoch."""
@@ -55,9 +62,20 @@ class Sampled(NamedTuple):
             told(epoch)
         return arguments.integers("sampler", self.sampler)
 
-    def describe(self) -> str:
-        """In words."""
-        return f"a sampler of the caller's ({type(self.sampler).__name__})"
+    def identity(self) -> dict[str, Any]:
+        """The sampler's type, and what the sampler itself says decides its order.
+
+        The samples are no part of it: they are those of one rank and one epoch, and a state is of all of them.
+        """
+        said, digest = getattr(self.sampler, "order_id", None), 0
+        if said is not None:
+            if not isinstance(said, (str, int)):
+                raise mistyped(f"order_id of the sampler is a {type(said).__name__}", "make it text or a whole number")
+            kind = "text" if isinstance(said, str) else "number"
+            told = f"{kind}:{said}".encode(errors="backslashreplace")
+            digest = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little")
+        # States of version 1 are recognised by this name.
+        return {"name": f"python:{type(self.sampler).__name__}", "digest": digest, "version": 1}
 
     def total(self) -> int:
         """Positions of an epoch."""
@@ -69,4 +87,6 @@ def sampled(sampler: Any, samples: int) -> Sampled:
     if not isinstance(sampler, Iterable) or not hasattr(sampler, "__len__"):
         raise mistyped(f"sampler is a {type(sampler).__name__}, which has no len() or cannot be iterated",
                        "give a torch sampler or a list of numbers of samples")
-    return Sampled(sampler, samples)
+    order = Sampled(sampler, samples)
+    order.identity()  # Refuses what cannot be one, before anything is read.
+    return order

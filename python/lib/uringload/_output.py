@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from . import _uringload as native
-from .errors import unavailable
+from .errors import Error, unavailable
 
 #: Columns of a batch as the native part gives them, and the rest.
 Raw = tuple[list[tuple[str, str, Any]], native.Meta]
@@ -75,7 +75,7 @@ class Batch(dict[str, Any]):
         return None if self._meta is None else self._meta.padding
 
     @property
-    def failed(self) -> list[tuple[int, int, Exception, int | None]]:
+    def failed(self) -> list[tuple[int, int, Error, int | None]]:
         """Samples that could not be had: number, position, why, and the number of the one in its place."""
         return [] if self._meta is None else self._meta.failed
 

@@ -28,11 +28,11 @@ __all__ = [
 
 
 class Error(RuntimeError):
-    """An error of uringload. Its text is one line: what was being done, the file, the offset, the cause, the remedy."""
+    """An error of uringload. Its text is `FILE:OFFSET: WHAT: CAUSE`, and a line `help: REMEDY` if there is a remedy."""
 
     #: The kind, for programs: the name of the class without "Error", as the library spells it.
     kind: str = "Internal"
-    #: The file or folder that it is about.
+    #: The file or folder.
     file: str | None = None
     #: The byte offset in the file.
     offset: int | None = None
@@ -44,6 +44,11 @@ class Error(RuntimeError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+    @property
+    def headline(self) -> str:
+        """The text without the remedy: one line, for lists and logs."""
+        return str(self).partition("\nhelp: ")[0]
 
 
 class InvalidArgumentError(Error, ValueError):
@@ -180,21 +185,21 @@ def of_kind(
 
 def refused(what: str, remedy: str) -> InvalidArgumentError:
     """An argument that cannot work, and what to do about it."""
-    error = InvalidArgumentError(f"{what} ({remedy})")
+    error = InvalidArgumentError(f"{what}\nhelp: {remedy}")
     error.remedy = remedy
     return error
 
 
 def mistyped(what: str, remedy: str) -> ArgumentTypeError:
     """An argument of another type than is wanted."""
-    error = ArgumentTypeError(f"{what} ({remedy})")
+    error = ArgumentTypeError(f"{what}\nhelp: {remedy}")
     error.remedy = remedy
     return error
 
 
 def unavailable(what: str, remedy: str) -> UnavailableError:
     """Something that cannot be had here."""
-    error = UnavailableError(f"{what} ({remedy})")
+    error = UnavailableError(f"{what}\nhelp: {remedy}")
     error.remedy = remedy
     return error
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch.utils.data
 
 from . import _arguments as arguments
-from ._dataset import LISTS, WISHES, Paths
+from ._dataset import LISTS, OPTIONS, Paths
 from ._dataset import Dataset as Index
 from ._loader import DataLoader
 from .errors import refused
@@ -97,15 +97,15 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
         **given: Any,
     ) -> None:
         super().__init__()
-        wishes = {name: value for name, value in given.items() if name in (*WISHES, *LISTS)}
-        others = {name: value for name, value in given.items() if name not in wishes}
+        options = {name: value for name, value in given.items() if name in (*OPTIONS, *LISTS)}
+        others = {name: value for name, value in given.items() if name not in options}
         for name in ("batch_size", "shuffle", "drop_last", "sampler", "order", "collate_fn", "rank", "world_size"):
             if name in others:
                 raise refused(f"{name} is of no use to a dataset whose samples are asked for by number",
                               f"give {name} to the DataLoader around it, or use uringload.DataLoader")
-        if isinstance(path_or_dataset, Index) and wishes:
-            raise refused(f"{next(iter(wishes))} is of use where a path is opened", "give it to uringload.Dataset")
-        index = path_or_dataset if isinstance(path_or_dataset, Index) else Index(path_or_dataset, **wishes)
+        if isinstance(path_or_dataset, Index) and options:
+            raise refused(f"{next(iter(options))} is of use where a path is opened", "give it to uringload.Dataset")
+        index = path_or_dataset if isinstance(path_or_dataset, Index) else Index(path_or_dataset, **options)
         #: What reads, and checks the arguments; its own passes are not begun.
         self._loader = DataLoader(index, batch_size=1, rank=0, world_size=1, output=output, **others)
         self._transform = transform

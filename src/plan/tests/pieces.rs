@@ -2,15 +2,13 @@
 //! be read in parts, and all of it where it cannot.
 
 use super::*;
-use crate::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue};
+use crate::config::{Batching, Buckets, PackMethod, Packing, PadValue};
 use crate::dataset::{DType, Field, Shape};
 
 /// Samples of 16-bit tokens, of two spans each, the first of one token: those of sample n lie in file n.
 struct Tokens {
-    files: FileTable,
-    schema: Schema,
+    index: Index,
     lengths: Vec<u64>,
-    is_plain: bool,
 }
 
 const ELEMENT_BYTES: u64 = 2;
@@ -22,22 +20,17 @@ fn tokens(lengths: Vec<u64>, is_plain: bool) -> Arc<dyn Dataset> {
     let field = |name: &str, dtype, shape| Field { name: name.into(), dtype, shape };
     let label = field("label", DType::I64, Shape::Fixed(Vec::new()));
     let fields = vec![label, field("tokens", DType::U16, Shape::Ragged)];
-    Arc::new(Tokens { files, schema: Schema { fields }, lengths, is_plain })
+    let mut index = Index::new("tokens", files, Schema { fields }, lengths.len() as u64);
+    index.bytes = lengths.iter().sum::<u64>() * ELEMENT_BYTES;
+    index.plain_field = is_plain.then_some(1);
+    Arc::new(Tokens { index, lengths })
 }
 
 impl Dataset for Tokens {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
-    fn format(&self) -> &'static str {
-        "tokens"
-    }
-    fn len(&self) -> u64 {
-        self.lengths.len() as u64
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
+
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let bytes = self.lengths[id.0 as usize] * ELEMENT_BYTES;
         let head = bytes.min(ELEMENT_BYTES);
@@ -47,9 +40,6 @@ impl Dataset for Tokens {
         Ok(())
     }
     fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn bytes(&self) -> u64 {
-        self.lengths.iter().sum::<u64>() * ELEMENT_BYTES
-    }
     fn largest(&self, _count: u64) -> u64 {
         self.bytes()
     }
@@ -59,29 +49,22 @@ impl Dataset for Tokens {
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         Some(if field == 1 { self.lengths[id.0 as usize] } else { 1 })
     }
-    fn plain_field(&self) -> Option<usize> {
-        self.is_plain.then_some(1)
-    }
 }
 
-/// What the plans of one epoch, and the windows that they are of, say.
+/// What the plans of one epoch say, beside a walk of the same order.
 fn walk(dataset: &Arc<dyn Dataset>, batching: Batching, mut check: impl FnMut(&BatchPlan)) {
-    let config = Config { batching, batch_size: 3, ..Config::default() };
+    let config = Config { batching, batch_size: 3, world_size: 2, ..Config::default() };
     let sampler: Arc<dyn Sampler> = Arc::new(Shuffled::new(dataset.len(), 7));
-    let strided = Strided::new(0, 2, config.batch_size, false).unwrap();
-    let windows = || Windows::new(&config, dataset, &sampler, strided, Cursor::default()).unwrap();
-    let mut alone = windows().unwrap();
+    let order = Order::new(&config, Arc::clone(dataset), sampler).unwrap();
     let layout = layout(512, 0);
-    let mut planner =
-        Planner::new(Arc::clone(dataset), Arc::clone(&sampler), strided, Cursor::default(), Some(1), layout)
-            .with_windows(windows());
-    let (mut plan, mut rows) = (BatchPlan::default(), RowBatch::default());
-    while alone.next(&mut rows) {
-        assert_eq!(planner.epoch(), Some(rows.cursor.epoch));
+    let (mut walk, mut planner) = (order.walk(), order.planner(layout));
+    let (mut plan, mut batch) = (BatchPlan::default(), Selection::default());
+    while walk.next(&mut batch) {
+        assert_eq!(planner.epoch(), Some(batch.cursor.epoch));
         assert!(planner.next(&mut plan));
-        assert_eq!((plan.cursor, plan.next), (rows.cursor, rows.next));
-        assert_eq!((&plan.positions, &plan.ids), (&rows.positions, &rows.ids));
-        assert_eq!((&plan.pieces, &plan.row_ends), (&rows.pieces, &rows.row_ends));
+        assert_eq!((plan.batch.cursor, plan.batch.next), (batch.cursor, batch.next));
+        assert_eq!((&plan.batch.positions, &plan.batch.ids), (&batch.positions, &batch.ids));
+        assert_eq!((&plan.batch.pieces, &plan.batch.row_ends), (&batch.pieces, &batch.row_ends));
         check_reads(&plan, layout);
         check_slices(&plan);
         check_blocks(&plan, layout, false);
@@ -93,7 +76,7 @@ fn walk(dataset: &Arc<dyn Dataset>, batching: Batching, mut check: impl FnMut(&B
 /// The bytes of a sample's value that a plan reads, by their places in it.
 fn bytes_of(dataset: &dyn Dataset, plan: &BatchPlan, index: usize) -> Vec<u64> {
     let mut whole = Vec::new();
-    dataset.spans(plan.ids[index], &mut whole);
+    dataset.spans(plan.batch.ids[index], &mut whole);
     let slices = plan.slices_of(index);
     assert_eq!(slices.len(), whole.len(), "a slice for each span");
     let mut bytes = Vec::new();
@@ -118,8 +101,8 @@ proptest! {
                 let dataset = tokens(lengths.clone(), is_plain);
                 let packing = Packing { method, seq_len, window, pad: PadValue::default() };
                 walk(&dataset, Batching::Packed(packing), |plan| {
-                    for (index, piece) in plan.pieces.iter().enumerate() {
-                        let length = lengths[plan.ids[index].0 as usize];
+                    for (index, piece) in plan.batch.pieces.iter().enumerate() {
+                        let length = lengths[plan.batch.ids[index].0 as usize];
                         let wanted = if is_plain { piece.start..piece.start + piece.len } else { 0..length };
                         let wanted = wanted.start * ELEMENT_BYTES..wanted.end * ELEMENT_BYTES;
                         assert!(bytes_of(&*dataset, plan, index).into_iter().eq(wanted), "{piece:?} of {length}");
@@ -130,7 +113,7 @@ proptest! {
         let buckets = Buckets { boundaries: vec![20, 40], batch_sizes: vec![5, 3, 2], window };
         let dataset = tokens(lengths.clone(), true);
         walk(&dataset, Batching::Buckets(buckets), |plan| {
-            for (index, id) in plan.ids.iter().enumerate() {
+            for (index, id) in plan.batch.ids.iter().enumerate() {
                 let wanted = 0..lengths[id.0 as usize] * ELEMENT_BYTES;
                 assert!(bytes_of(&*dataset, plan, index).into_iter().eq(wanted));
             }

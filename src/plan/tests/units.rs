@@ -1,7 +1,7 @@
 //! Which units are loaded and kept: against a cache by hand, that looks at all it has.
 
 use super::*;
-use crate::dataset::{Field, FileTable, Sample, Schema, UnitId, Units};
+use crate::dataset::{FileTable, Index, Sample, Schema, UnitId, Units};
 use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -10,25 +10,24 @@ use std::collections::BTreeSet;
 
 /// Sample i is cut from the units of row i.
 struct Cut {
-    files: FileTable,
-    schema: Schema,
+    index: Index,
     of: Vec<Vec<u32>>,
     count: u32,
 }
 
+impl Cut {
+    fn new(of: Vec<Vec<u32>>, count: u32) -> Cut {
+        let mut index = Index::new("cut", FileTable::new(), Schema { fields: Vec::new() }, of.len() as u64);
+        index.bytes = 1;
+        Cut { index, of, count }
+    }
+}
+
 impl Dataset for Cut {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
-    fn format(&self) -> &'static str {
-        "cut"
-    }
-    fn len(&self) -> u64 {
-        self.of.len() as u64
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
+
     fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
     fn parse(&self, _id: SampleId, _raw: &[Bytes], _out: &mut Sample) -> Result<()> {
         Ok(())
@@ -37,9 +36,6 @@ impl Dataset for Cut {
         Some(self)
     }
     fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn bytes(&self) -> u64 {
-        1
-    }
     fn largest(&self, _count: u64) -> u64 {
         0
     }
@@ -104,16 +100,14 @@ fn the_least_recently_used_go_and_every_unit_is_there_when_it_is_of_use() {
         let mut pick = |below: u64| random.next_u64() % below;
         let count = 1 + pick(20) as u32;
         let of = (0..1 + pick(80)).map(|_| (0..pick(3)).map(|_| pick(u64::from(count)) as u32).collect()).collect();
-        let schema = Schema { fields: Vec::<Field>::new() };
-        let cut = Arc::new(Cut { files: FileTable::new(), schema, of, count });
+        let cut = Arc::new(Cut::new(of, count));
         let kept = 1 + pick(8) as usize;
         let limits = UnitLimits { kept, most: kept + pick(4) as usize };
         let (batch, len) = (1 + pick(6), cut.len());
-        let strided = Strided::new(0, 1, batch, false).unwrap();
-        let sampler: Arc<dyn Sampler> = Arc::new(Shuffled::new(len, seed));
-        let dataset = Arc::clone(&cut) as Arc<dyn Dataset>;
-        let layout = Layout { alignment: 512, read_bytes: 4096, coalesce_gap: 0 };
-        let planner = Planner::new(dataset, Arc::clone(&sampler), strided, Cursor::default(), Some(2), layout);
+        let config = Config { batch_size: batch, epochs: Some(2), ..Config::default() };
+        let sampler = Arc::new(Shuffled::new(len, seed));
+        let order = Order::new(&config, Arc::clone(&cut) as Arc<dyn Dataset>, sampler).unwrap();
+        let planner = order.planner(Layout { alignment: 512, read_bytes: 4096, coalesce_gap: 0 });
         check(planner.with_units(Some(limits)), &cut, limits, seed);
     }
 }
@@ -127,7 +121,7 @@ fn check(mut planner: Planner, cut: &Cut, limits: UnitLimits, seed: u64) {
     while planner.next(&mut plan) {
         gone.extend(plan.evicted.iter().map(|number| there.remove(number).expect("it was there")));
         if let Some(load) = plan.load {
-            assert!(plan.ids.is_empty() && plan.refused.is_none() && plan.uses.is_empty());
+            assert!(plan.batch.ids.is_empty() && plan.refused.is_none() && plan.uses.is_empty());
             assert_eq!((plan.slices.len(), plan.slices[0].span.offset), (1, u64::from(load.unit.0) * 1000));
             assert_eq!((load.bytes, plan.gather), (u64::from(load.unit.0) + 1, None));
             assert_eq!(there.insert(load.number, load.unit.0), None, "numbers are of one load");
@@ -135,8 +129,8 @@ fn check(mut planner: Planner, cut: &Cut, limits: UnitLimits, seed: u64) {
             assert!(there.len() <= limits.most, "seed {seed}");
             continue;
         }
-        samples += plan.ids.len() as u64;
-        let wanted: Vec<u32> = plan.ids.iter().flat_map(|id| cut.of[id.0 as usize].clone()).collect();
+        samples += plan.batch.ids.len() as u64;
+        let wanted: Vec<u32> = plan.batch.ids.iter().flat_map(|id| cut.of[id.0 as usize].clone()).collect();
         if wanted.iter().collect::<BTreeSet<_>>().len() > limits.most {
             let error = plan.refused.clone().expect("too many units");
             assert_eq!((error.kind(), loaded.len()), (ErrorKind::MemoryLimit, 0), "seed {seed}");
@@ -150,7 +144,7 @@ fn check(mut planner: Planner, cut: &Cut, limits: UnitLimits, seed: u64) {
         let (load, goes) = by_hand.batch(&wanted, limits.kept);
         assert_eq!((std::mem::take(&mut loaded), std::mem::take(&mut gone)), (load, goes), "seed {seed}");
         let units = |index: usize| plan.units_of(index).iter().map(|&place| there[&plan.uses[place as usize]]);
-        for (index, id) in plan.ids.iter().enumerate() {
+        for (index, id) in plan.batch.ids.iter().enumerate() {
             assert!(units(index).eq(cut.of[id.0 as usize].iter().copied()), "seed {seed}, sample {id:?}");
         }
         assert_eq!(plan.uses.iter().collect::<BTreeSet<_>>().len(), plan.uses.len(), "each once");
@@ -161,7 +155,7 @@ fn check(mut planner: Planner, cut: &Cut, limits: UnitLimits, seed: u64) {
 #[test]
 fn units_wanted_are_counted_by_batch_and_in_all() {
     let of = vec![vec![0], vec![0, 1], vec![2], vec![], vec![1]];
-    let cut = Cut { files: FileTable::new(), schema: Schema { fields: Vec::new() }, of, count: 3 };
+    let cut = Cut::new(of, 3);
     let batches = [vec![SampleId(0), SampleId(1)], vec![SampleId(2), SampleId(1), SampleId(0)], vec![SampleId(3)]];
     assert_eq!(units_wanted(&cut, batches.into_iter()), UnitsWanted { by_batch: 3, in_all: 3 });
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::Result;
 use crate::batch::{Data, Packed};
 use crate::config::{Batching, Config, PackMethod, Packing, PadValue};
-use crate::dataset::{DType, FileId, FileTable, SampleId, Span};
+use crate::dataset::{DType, FileId, FileTable, Index, SampleId, Span};
 use crate::plan::Slice;
 use crate::queue::Bell;
 use crate::sampler::Position;
@@ -18,8 +18,7 @@ fn element(sample: u64, place: u64) -> u16 {
 
 /// Samples of `LENGTHS` elements; those that are not plain have a byte of another column before them.
 struct Tokens {
-    files: FileTable,
-    schema: Schema,
+    index: Index,
     is_plain: bool,
 }
 
@@ -30,7 +29,9 @@ impl Tokens {
         let tokens = Field { name: "tokens".into(), dtype: DType::U16, shape: Shape::Ragged };
         let kind = Field { name: "kind".into(), dtype: DType::U8, shape: Shape::Fixed(vec![1]) };
         let fields = if is_plain { vec![tokens] } else { vec![kind, tokens] };
-        Tokens { files: FileTable::new(), schema: Schema { fields }, is_plain }
+        let mut index = Index::new("tokens", FileTable::new(), Schema { fields }, LENGTHS.len() as u64);
+        index.plain_field = is_plain.then_some(0);
+        Tokens { index, is_plain }
     }
 
     /// What the reads of a plan leave in memory.
@@ -43,18 +44,10 @@ impl Tokens {
 }
 
 impl Dataset for Tokens {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
-    fn format(&self) -> &'static str {
-        "tokens"
-    }
-    fn len(&self) -> u64 {
-        LENGTHS.len() as u64
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
+
     fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
     fn parse(&self, _id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let at = usize::from(!self.is_plain);
@@ -63,17 +56,11 @@ impl Dataset for Tokens {
         Ok(())
     }
     fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn bytes(&self) -> u64 {
-        0
-    }
     fn largest(&self, _count: u64) -> u64 {
         0
     }
     fn fingerprint(&self) -> u64 {
         0
-    }
-    fn plain_field(&self) -> Option<usize> {
-        self.is_plain.then_some(0)
     }
 }
 
@@ -90,7 +77,8 @@ fn assembled(dataset: &Tokens, pieces: &[(u64, Piece)], failed: Option<usize>) -
     let packing = Packing { method: PackMethod::Concat, seq_len: 8, window: 9, pad: PadValue::Int(9) };
     let config = Config { batching: Batching::Packed(packing), ..Config::default() };
     let collation = Collation::new(&config, dataset).unwrap();
-    let mut plan = BatchPlan { row_ends: vec![2, pieces.len() as u32], ..BatchPlan::default() };
+    let mut plan = BatchPlan::default();
+    plan.batch.row_ends = vec![2, pieces.len() as u32];
     let mut memory = vec![0xee; 3];
     for (index, &(id, piece)) in (0..).zip(pieces) {
         let id = SampleId(id);
@@ -98,9 +86,9 @@ fn assembled(dataset: &Tokens, pieces: &[(u64, Piece)], failed: Option<usize>) -
         let span = Span { file: FileId(0), offset: 0, len: bytes.len() as u64 };
         plan.slices.push(Slice { span, block: 0, at: memory.len() as u64 });
         plan.ends.push(index + 1);
-        plan.ids.push(id);
-        plan.pieces.push(piece);
-        plan.positions.push(Position { position: u64::from(index), padding: false });
+        plan.batch.ids.push(id);
+        plan.batch.pieces.push(piece);
+        plan.batch.positions.push(Position { position: u64::from(index), padding: false });
         memory.extend(bytes);
     }
     let mut errors: Vec<Option<Error>> = pieces.iter().map(|_| None).collect();

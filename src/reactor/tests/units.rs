@@ -2,7 +2,7 @@
 //! that do not decode, and batches that want more units than there may be.
 
 use super::*;
-use crate::dataset::{Dataset, Field, Sample, Schema, Span, UnitId, Units, Value};
+use crate::dataset::{Dataset, Field, Index, Sample, Schema, Span, UnitId, Units, Value};
 use crate::plan::UnitLimits;
 use crate::stage::Stage;
 use bytes::Bytes;
@@ -24,8 +24,7 @@ enum Source {
 }
 
 struct Chunks {
-    files: FileTable,
-    schema: Schema,
+    index: Index,
     /// What each unit is stored in.
     units: Vec<Vec<Span>>,
     samples: Vec<Source>,
@@ -71,7 +70,9 @@ impl Chunks {
             }
         }
         let field = Field { name: "x".into(), dtype: DType::U8, shape: Shape::Ragged };
-        Chunks { files, schema: Schema { fields: vec![field] }, units, samples, breaks: pick(2) == 0 }
+        let mut index = Index::new("chunks", files, Schema { fields: vec![field] }, samples.len() as u64);
+        index.bytes = 1;
+        Chunks { index, units, samples, breaks: pick(2) == 0 }
     }
 
     fn is_broken(&self, unit: UnitId) -> bool {
@@ -101,18 +102,10 @@ impl Chunks {
 }
 
 impl Dataset for Chunks {
-    fn files(&self) -> &FileTable {
-        &self.files
+    fn index(&self) -> &Index {
+        &self.index
     }
-    fn format(&self) -> &'static str {
-        "chunks"
-    }
-    fn len(&self) -> u64 {
-        self.samples.len() as u64
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
+
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         if let Source::Span(span) = &self.samples[id.0 as usize] {
             out.push(*span);
@@ -131,9 +124,6 @@ impl Dataset for Chunks {
         Some(self)
     }
     fn key(&self, _id: SampleId, _out: &mut Vec<u8>) {}
-    fn bytes(&self) -> u64 {
-        1
-    }
     fn largest(&self, count: u64) -> u64 {
         count
     }
@@ -196,9 +186,8 @@ struct Happened {
 
 struct Run {
     chunks: Arc<Chunks>,
-    sampler: Arc<dyn Sampler>,
+    order: Order,
     batch_size: u64,
-    strided: Strided,
     layout: Layout,
     limits: UnitLimits,
     rules: Rules,
@@ -217,7 +206,8 @@ impl Run {
         let sampler: Arc<dyn Sampler> =
             if pick(2) == 0 { Arc::new(Shuffled::new(len, seed)) } else { Arc::new(Sequential::new(len)) };
         let batch_size = 1 + pick(12);
-        let strided = Strided::new(0, 1, batch_size, false).unwrap();
+        let asked = Config { batch_size, epochs: Some(2), ..Config::default() };
+        let order = Order::new(&asked, Arc::clone(&chunks) as Arc<dyn Dataset>, sampler).unwrap();
         let alignment = [1, 512, 4096][pick(3) as usize];
         let layout = Layout {
             alignment,
@@ -256,7 +246,7 @@ impl Run {
         let collate = [Collate::Auto, Collate::Ragged][pick(2) as usize];
         let config = Config { collate, ..Config::default() };
         let collation = Arc::new(Collation::new(&config, &*chunks).unwrap());
-        Run { chunks, sampler, batch_size, strided, layout, limits, rules, faults, pool_bytes, config, collation }
+        Run { chunks, order, batch_size, layout, limits, rules, faults, pool_bytes, config, collation }
     }
 
     fn run(self, seed: u64, happened: &mut Happened) {
@@ -265,27 +255,19 @@ impl Run {
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(2, Arc::clone(&bell));
         let dataset = Arc::clone(&self.chunks) as Arc<dyn Dataset>;
-        let planner = Planner::new(
-            Arc::clone(&dataset),
-            Arc::clone(&self.sampler),
-            self.strided,
-            Cursor::default(),
-            Some(2),
-            self.layout,
-        )
-        .with_collation(Arc::clone(&self.collation))
-        .with_units(Some(self.limits));
+        let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
+        let planner = planner.with_units(Some(self.limits));
         let stats = Arc::new(Stats::new());
         let stage = Stage::new(Arc::clone(&dataset), 0, Arc::clone(&bell), Arc::clone(&stats)).unwrap();
         let place = self.chunks.largest_decoded().next_multiple_of(4096) as usize;
         let places = Pool::new(place * self.limits.most, 0, Arc::clone(&bell)).unwrap();
         let pool = Pool::new(self.pool_bytes, 0, Arc::clone(&bell)).unwrap();
-        let failures = Failures::new(None, None, Arc::clone(&self.sampler), self.strided);
+        let failures = Failures::new(None, None, self.order.clone());
         let mut reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures)
             .with_decoder(Some(Decoder::new(places, place, stage)));
         let mut sim = Sim::new(dataset, self.rules.queue_depth, self.layout.alignment, seed, self.faults);
         let (mut held, mut position, mut finished) = (Vec::new(), 0, false);
-        let whole = 2 * self.sampler.len();
+        let whole = 2 * self.order.sampler().len();
         for turn in 0.. {
             assert!(turn < TURNS_MAX, "it hangs at position {position} of {whole}");
             if !finished {
@@ -337,11 +319,12 @@ impl Run {
 
     /// Checks a batch, or the error in its place, against what must come.
     fn check(&self, batch: Result<Batch>, position: &mut u64, sim: &Sim, happened: &mut Happened) -> Option<Batch> {
-        let len = self.sampler.len();
+        let len = self.order.sampler().len();
         let cursor = Cursor::new(*position / len, *position % len);
         let count = self.batch_size.min(len - cursor.position);
-        let ids: Vec<SampleId> =
-            (0..count).map(|index| self.sampler.at(Cursor::new(cursor.epoch, cursor.position + index))).collect();
+        let ids: Vec<SampleId> = (0..count)
+            .map(|index| self.order.sampler().at(Cursor::new(cursor.epoch, cursor.position + index)))
+            .collect();
         *position += count;
         let units: BTreeSet<UnitId> = ids.iter().flat_map(|&id| self.chunks.units_of(id)).collect();
         let is_too_many = units.len() > self.limits.most;

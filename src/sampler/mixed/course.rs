@@ -192,7 +192,7 @@ impl Course {
 
 fn position(end: u128) -> Result<u64> {
     u64::try_from(end).map_err(|_| {
-        let doing = "an epoch of the mixture has 2^64 samples or more";
-        Error::new(ErrorKind::InvalidArgument, doing).with_remedy("give the longest dataset a larger weight")
+        let what = "an epoch of the mixture has 2^64 samples or more";
+        Error::new(ErrorKind::InvalidArgument, what).with_remedy("give the longest dataset a larger weight")
     })
 }

@@ -235,7 +235,7 @@ fn the_same_weights_go_on_in_the_same_order() {
             assert_eq!(ids(&*resumed, 4, 0), ids(&whole, 4, 0), "{stopping} at {position}");
             let cursor = Cursor::new(3, position);
             assert_eq!(resumed.mixer(cursor), whole.mixer(cursor));
-            assert_eq!((resumed.len(), resumed.describe()), (whole.len(), whole.describe()));
+            assert_eq!((resumed.len(), resumed.id()), (whole.len(), whole.id()));
         }
     }
 }
@@ -387,21 +387,37 @@ fn mixtures_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn descriptions_are_short_and_tell_orders_apart() {
-    let describe = |lens: &[u64], weights: &[f64], stopping| mixed(lens, weights, stopping).describe();
-    let two = describe(&[3, 4], &[1.0, 2.0], Stopping::After(9));
-    assert_eq!(two, "mixed of 2, until after:9, seed 99: shuffled, seed 0; shuffled, seed 1");
-    assert_eq!(two, describe(&[3, 4], &[5.0, 0.0], Stopping::After(9)), "weights may change");
-    let many = describe(&[2; 200], &[1.0; 200], Stopping::FirstExhausted);
-    assert!(many.len() < 300 && !many.contains('\n'), "{many}");
-    assert_ne!(many, describe(&[2; 200], &[1.0; 200], Stopping::AllExhausted));
+fn identities_tell_orders_apart_and_words_are_short() {
+    let of = |lens: &[u64], weights: &[f64], stopping| mixed(lens, weights, stopping).id();
+    let two = of(&[3, 4], &[1.0, 2.0], Stopping::After(9));
+    assert_eq!(
+        two.to_string(),
+        "mixture of 2 datasets until after:9, seed 99: shuffled, seed 0; shuffled, seed 1",
+        "the words are those of the identity"
+    );
+    assert_eq!(two, of(&[3, 4], &[5.0, 0.0], Stopping::After(9)), "weights may change");
+    assert_ne!(two, of(&[3, 5], &[1.0, 2.0], Stopping::After(9)), "another length is another order");
+    let many = of(&[2; 200], &[1.0; 200], Stopping::FirstExhausted);
+    let words = many.to_string();
+    assert!(words.len() < 300 && !words.contains('\n'), "{words}");
+    assert_ne!(many, of(&[2; 200], &[1.0; 200], Stopping::AllExhausted));
     let mut others = orders(&[2; 200]);
     others.swap(150, 151);
     let swapped = Mixed::new(others, &ends(&[2; 200]), &[1.0; 200], Stopping::FirstExhausted, SEED).unwrap();
-    assert_ne!(many, swapped.describe());
+    assert_ne!(many, swapped.id());
     let equal = vec![Arc::new(Shuffled::new(2, 0)) as Arc<dyn Sampler>; 200];
     let equal = Mixed::new(equal, &ends(&[2; 200]), &[1.0; 200], Stopping::FirstExhausted, SEED).unwrap();
     assert!(equal.describe().ends_with(": 200 times shuffled, seed 0"), "{}", equal.describe());
+}
+
+/// The number comes from an implementation in another language, written from the documentation: states have it.
+#[test]
+fn the_digest_of_parts_is_what_it_always_was() {
+    let OrderId::Mixed { parts, stopping, seed, version } = mixed(&[3, 4], &[1.0, 1.0], Stopping::After(9)).id() else {
+        panic!("another kind");
+    };
+    assert_eq!((parts.count(), parts.digest(), parts.orders().len()), (2, 0x09d3_dfea_45c2_3001, 2));
+    assert_eq!((stopping, seed, version), (Stopping::After(9), SEED, 1));
 }
 
 #[test]

@@ -15,12 +15,12 @@ pub(super) const PARTS_MAX: usize = 256;
 /// `InvalidArgument` for more than [`PARTS_MAX`] weights, for one that is negative, infinite or no number, and where
 /// all are 0.
 pub(super) fn slots(weights: &[f64]) -> Result<Vec<u32>> {
-    let refuse = |doing: String| {
-        let error = Error::new(ErrorKind::InvalidArgument, doing);
+    let refuse = |what: String| {
+        let error = Error::new(ErrorKind::InvalidArgument, what);
         Err(error.with_remedy("give each dataset a weight of 0 or more, and at least one more than 0"))
     };
     if weights.len() > PARTS_MAX {
-        return refuse(format!("a mixture of {} datasets: {PARTS_MAX} are the most", weights.len()));
+        return refuse(format!("a mixture has {} datasets; the limit is {PARTS_MAX}", weights.len()));
     }
     if let Some(part) = weights.iter().position(|weight| !weight.is_finite() || *weight < 0.0) {
         return refuse(format!("the weight of dataset {part} is {}", weights[part]));

@@ -27,20 +27,19 @@ impl Bucketer {
     /// boundaries, or where one is 0.
     pub fn new(buckets: &Buckets) -> Result<Bucketer> {
         let Buckets { boundaries, batch_sizes, .. } = buckets;
-        let refuse = |doing: String, remedy: &'static str| {
-            Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy))
-        };
+        let refuse =
+            |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
         if let Some(pair) = boundaries.windows(2).find(|pair| pair[0] >= pair[1]) {
-            let doing = format!("bucket boundaries do not ascend: {} is followed by {}", pair[0], pair[1]);
-            return refuse(doing, "give each length once, from short to long");
+            let what = format!("bucket boundaries do not ascend: {} is followed by {}", pair[0], pair[1]);
+            return refuse(what, "give each length once, from short to long");
         }
         if boundaries.first() == Some(&0) {
             return refuse("a bucket boundary is 0".into(), "no sample is shorter than that: leave it out");
         }
         if batch_sizes.len() != boundaries.len() + 1 {
             let (sizes, count) = (batch_sizes.len(), boundaries.len());
-            let doing = format!("there are {sizes} batch sizes for {count} bucket boundaries");
-            return refuse(doing, "give one batch size more than boundaries: the last is of all that are longer");
+            let what = format!("{sizes} batch sizes are given for {count} bucket boundaries");
+            return refuse(what, "give one batch size more than boundaries: the last is of all that are longer");
         }
         if let Some(bucket) = batch_sizes.iter().position(|&size| size == 0) {
             return refuse(format!("the batch size of bucket {bucket} is 0"), "give at least one sample a batch");

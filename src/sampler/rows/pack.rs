@@ -18,7 +18,7 @@ const PIECES_MIN: u64 = 64;
 /// No row yet.
 const NONE: u32 = u32::MAX;
 
-/// Packs the sequences of a window into rows. Its memory is reused from window to window.
+/// Packs the sequences of a window into rows. It takes memory with the first window and reuses it for the next.
 #[derive(Clone, Debug)]
 pub struct Packer {
     method: PackMethod,
@@ -45,9 +45,9 @@ impl Packer {
     pub fn new(packing: &Packing) -> Result<Packer> {
         let seq_len = packing.seq_len;
         if seq_len == 0 || seq_len > SEQ_LEN_MAX {
-            let doing = format!("rows of {seq_len} elements cannot be packed");
+            let what = format!("rows of {seq_len} elements cannot be packed");
             let remedy = format!("give a seq_len from 1 to {SEQ_LEN_MAX}");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
         }
         Ok(Packer {
             method: packing.method,
@@ -58,7 +58,7 @@ impl Packer {
             row_of: Vec::new(),
             held: Vec::new(),
             tree: Tree::default(),
-            rooms: Rooms::new(if packing.method == PackMethod::BestFit { seq_len as usize } else { 0 }),
+            rooms: Rooms::default(),
             order: Vec::new(),
             spare: Vec::new(),
             counts: Vec::new(),
@@ -159,6 +159,7 @@ impl Packer {
     /// Longest first: the row with the least room that suffices, of several the one that came to it last.
     fn best_fit(&mut self) {
         self.sort_by_length();
+        self.rooms.reserve(self.seq_len as usize);
         for &index in &self.order {
             let len = self.pieces[index as usize].piece.len as u32;
             let (row, room) = match self.rooms.take(len) {
@@ -303,7 +304,7 @@ impl Tree {
 
 /// Rows by the room that they have left: finds the least that suffices. A list of rows for each room, and a tree of
 /// bits, 64 to a node, that tells which lists have a row.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Rooms {
     /// Bit r of the first level: whether there is a row with room r. Bit n of each other: whether word n of the one
     /// before it has a bit.
@@ -315,15 +316,17 @@ struct Rooms {
 }
 
 impl Rooms {
-    /// For rooms below `most`.
-    fn new(most: usize) -> Rooms {
-        let mut levels = Vec::new();
+    /// Takes memory for rooms below `most`, the first time.
+    fn reserve(&mut self, most: usize) {
+        if self.heads.len() == most {
+            return;
+        }
+        self.heads = vec![NONE; most];
         let mut bits = most;
         while bits > 0 {
-            levels.push(vec![0; bits.div_ceil(64)]);
+            self.levels.push(vec![0; bits.div_ceil(64)]);
             bits = if bits > 64 { bits.div_ceil(64) } else { 0 };
         }
-        Rooms { levels, heads: vec![NONE; most], before: Vec::new() }
     }
 
     fn put(&mut self, row: u32, room: u32) {

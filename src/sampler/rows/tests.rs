@@ -320,7 +320,7 @@ fn what_cannot_be_is_refused() {
     refused(&[5, 5], &[1, 1, 1], "ascend");
     refused(&[6, 5], &[1, 1, 1], "ascend");
     refused(&[0, 5], &[1, 1, 1], "is 0");
-    refused(&[5], &[1], "1 batch sizes for 1");
-    refused(&[], &[], "0 batch sizes for 0");
+    refused(&[5], &[1], "1 batch sizes are given for 1");
+    refused(&[], &[], "0 batch sizes are given for 0");
     refused(&[5], &[1, 0], "bucket 1 is 0");
 }

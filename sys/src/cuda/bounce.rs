@@ -2,27 +2,27 @@
 
 use super::context::Context;
 use super::error::{CudaError, check};
-use super::kernels::Span;
 use super::pinned::Pinned;
+use super::span::Span;
 use super::stream::Stream;
 use crate::arena::{Arena, Part};
 use std::fmt;
 use std::io;
 
-/// Memory of the host, and a stream in which it is copied.
+/// Host memory, and the stream that copies it.
 pub struct Bounce {
     stream: Stream,
-    /// `None` once a copy of it failed: whether the device still reads it is not known, so it is never used again.
+    /// `None` once a copy has failed: the device may still be reading it, so it is never used again.
     memory: Option<Part>,
-    /// Keeps it mapped by itself for as long as the driver knows it.
+    /// Keeps the memory mapped by itself, for as long as the driver knows it.
     pinned: Option<Pinned>,
 }
 
 impl Bounce {
-    /// At least `len` bytes. Where they cannot be pinned, the driver copies them once more.
+    /// Takes at least `len` bytes. If they cannot be pinned, the driver makes a copy of its own first.
     ///
     /// # Errors
-    /// `OutOfMemory`; what the driver says.
+    /// `OutOfMemory`; whatever the driver reports.
     pub fn new(context: &Context, len: usize) -> io::Result<Bounce> {
         let (arena, memory) = Arena::reserve(len)?;
         arena.populate(0..arena.len())?;
@@ -30,15 +30,15 @@ impl Bounce {
         Ok(Bounce { stream, memory: Some(memory), pinned: Pinned::new(context, &arena).ok() })
     }
 
-    /// The memory, at a multiple of 2 MiB; empty once a copy has failed.
+    /// The memory, which starts at a multiple of 2 MiB; empty once a copy has failed.
     pub fn memory(&mut self) -> &mut [u8] {
         self.memory.as_mut().map_or(&mut [], |memory| memory.as_mut())
     }
 
-    /// Copies the first bytes of the memory to `to`, and waits until they are there.
+    /// Copies the first bytes of the memory to `to`, as many as it has, and waits until they are there.
     ///
     /// # Errors
-    /// Invalid value where `to` is longer, or a copy has failed before; what the driver says.
+    /// Invalid value if `to` is longer or a copy has failed before; whatever the driver reports.
     pub fn copy(&mut self, to: &Span) -> Result<(), CudaError> {
         let Some(memory) = self.memory.as_ref().filter(|memory| to.len() <= memory.len()) else {
             return Err(CudaError::invalid("cuMemcpyHtoDAsync"));
@@ -49,9 +49,9 @@ impl Bounce {
         let context = self.stream.context().clone();
         let _current = context.enter()?;
         let source = memory.as_ptr().cast_const().cast();
-        // SAFETY: the target lies inside memory of the device (`Span` sees to it). The source is as many bytes of
-        // `memory`, which is only given out by `&mut self`, and so by nobody until the copy is known to be done below;
-        // where that cannot be known the memory is never freed.
+        // SAFETY: the target lies inside device memory, which is what a `Span` is. The source is as many bytes of
+        // `memory`, as checked above. Only `&mut self` gives `memory` out, so nobody has it before the wait below has
+        // shown that the copy is done. If the wait fails, the memory is never freed.
         let copied =
             unsafe { (context.table().cuMemcpyHtoDAsync_v2)(to.address(), source, to.len(), self.stream.raw()) };
         check("cuMemcpyHtoDAsync", copied)?;

@@ -7,25 +7,26 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// What the driver says of a device.
+/// What the driver says about a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its number, from 0.
+    /// Number of the device, from 0.
     pub index: u32,
-    /// Its name.
+    /// Name, such as "NVIDIA H100".
     pub name: String,
-    /// Bytes of its memory.
+    /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Its compute capability, such as (9, 0).
+    /// Compute capability, such as (9, 0).
     pub compute: (u32, u32),
-    /// Its multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Where it is on the PCI bus, as sysfs writes it ("0000:3b:00.0").
+    /// Address on the PCI bus as sysfs writes it, such as "0000:3b:00.0".
     pub pci: String,
 }
 
-/// The primary context of a device: the one that PyTorch and the runtime API use, so addresses and streams are shared
-/// with them.
+/// The primary context of a device: the one that PyTorch and the runtime API use too, so addresses and streams are
+/// shared with them.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -38,8 +39,8 @@ struct Inner {
     info: DeviceInfo,
 }
 
-// SAFETY: a context is a handle that every thread of the process may make current or pass on (CUDA C++ Programming
-// Guide, "Context": the driver API is thread-safe); nothing here is changed after it was made.
+// SAFETY: a context is a handle that any thread of the process may make current or pass on: the driver API is
+// thread-safe (CUDA C++ Programming Guide, "Context"). Nothing here changes after construction.
 unsafe impl Send for Inner {}
 // SAFETY: as for Send.
 unsafe impl Sync for Inner {}
@@ -48,18 +49,18 @@ impl Context {
     /// Retains the primary context of device `index`.
     ///
     /// # Errors
-    /// `NoSuchDevice`; `Init` where the driver refuses, such as without memory for a context.
+    /// `NoSuchDevice`; `Init` if the driver refuses, for example because it has no memory for a context.
     pub fn new(driver: &Driver, index: u32) -> Result<Context, ProbeError> {
         let info = driver.info(index)?;
         let device = driver.device(index)?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is to a handle that lives until the call returns; `device` came from `cuDeviceGet`.
+        // SAFETY: the pointer is to a handle that lives until the call returns, and `device` came from `cuDeviceGet`.
         let retained = unsafe { (driver.table.cuDevicePrimaryCtxRetain)(&raw mut raw, device) };
         check("cuDevicePrimaryCtxRetain", retained).map_err(ProbeError::Init)?;
         Ok(Context { inner: Arc::new(Inner { driver: driver.clone(), device, raw, info }) })
     }
 
-    /// What the driver says of the device.
+    /// What the driver says about the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.inner.info
     }
@@ -69,7 +70,7 @@ impl Context {
         &self.inner.driver
     }
 
-    /// Whether both are of the same device.
+    /// Whether both belong to the same device.
     pub fn is_same(&self, other: &Context) -> bool {
         self.inner.raw == other.inner.raw
     }
@@ -77,25 +78,31 @@ impl Context {
     /// Bytes of the device's memory that are free, and all of them.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn memory(&self) -> Result<(u64, u64), CudaError> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0usize, 0usize);
-        // SAFETY: both pointers are to words that live until the call returns; the context is current.
+        // SAFETY: both pointers are to words that live until the call returns, and the context is current.
         let asked = unsafe { (self.table().cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
         check("cuMemGetInfo", asked)?;
         Ok((free as u64, total as u64))
     }
 
-    /// Makes the context current on this thread until the guard is dropped; what was current is so again then.
+    /// Makes the context current on this thread until the guard is dropped, which restores what was current before.
     ///
     /// # Errors
-    /// Where the context was destroyed.
+    /// If the context was destroyed.
     pub fn enter(&self) -> Result<Current<'_>, CudaError> {
-        // SAFETY: the handle is of a context that `self` retains.
+        // SAFETY: the handle is that of a context that `self` retains.
         let pushed = unsafe { (self.table().cuCtxPushCurrent_v2)(self.inner.raw) };
         check("cuCtxPushCurrent", pushed)?;
         Ok(Current { context: self, _thread: PhantomData })
+    }
+
+    /// Refuses the handles of another driver library, to which they are pointers into nowhere. A process can load
+    /// several, because [`Driver::open`] takes a path.
+    pub(super) fn check_driver(&self, other: &Context, call: &'static str) -> Result<(), CudaError> {
+        if self.table().is_same(other.table()) { Ok(()) } else { Err(CudaError::foreign_handle(call)) }
     }
 
     pub(super) fn table(&self) -> &Table {
@@ -107,25 +114,25 @@ impl Context {
     }
 }
 
-/// While it lives, a context is current on its thread.
+/// A context is current on its thread while this lives.
 pub struct Current<'a> {
     context: &'a Context,
-    /// It must be dropped on the thread that made it.
+    /// Must be dropped on the thread that made it.
     _thread: PhantomData<*mut ()>,
 }
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut popped = std::ptr::null_mut();
-        // SAFETY: this thread pushed the context; the pointer is to a handle that lives until the call returns. An
-        // error (the driver is shutting down) leaves nothing to be done.
+        // SAFETY: this thread pushed the context, and the pointer is to a handle that lives until the call returns. On
+        // an error the driver is shutting down, and nothing is left to do.
         let _ = unsafe { (self.context.table().cuCtxPopCurrent_v2)(&raw mut popped) };
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: retained once by `new`. Where the driver is shutting down it refuses, which harms nobody.
+        // SAFETY: `new` retained it once. A driver that is shutting down refuses, which does no harm.
         let _ = unsafe { (self.driver.table.cuDevicePrimaryCtxRelease_v2)(self.device) };
     }
 }

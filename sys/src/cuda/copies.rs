@@ -1,36 +1,38 @@
-//! Copies to the device that are under way. Each owns the bytes that it reads until it is done.
+//! Copies to the device. Each owns the bytes that it reads until it is done.
 
 use super::context::Context;
 use super::error::{CudaError, check};
 use super::event::{Event, Timing};
-use super::kernels::Span;
 use super::pinned::Pinned;
+use super::span::Span;
 use super::stream::Stream;
 use crate::arena::{Arena, Part};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How the host learns that a copy is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
-    /// The device writes the copy's number to pinned memory (`cuStreamWriteValue32`): no call of the driver.
+    /// The device writes the copy's number to pinned memory (`cuStreamWriteValue32`). Looking at it calls no driver.
     Flag,
-    /// An event is asked for.
+    /// The driver is asked for an event.
     Events,
 }
 
 /// Copies in one stream, in the order in which they were started.
 pub struct Copies {
     stream: Stream,
-    told: Told,
+    notifier: Notifier,
     started: u32,
     under_way: VecDeque<UnderWay>,
     spare: Vec<Event>,
 }
 
-enum Told {
+enum Notifier {
     Flag { word: Part, address: u64, _pinned: Pinned },
     Events,
 }
@@ -38,169 +40,215 @@ enum Told {
 struct UnderWay {
     number: u32,
     bytes: Bytes,
-    event: Option<Event>,
+    /// Recorded behind the copy; `None` if that failed.
+    event: Option<Arc<Event>>,
 }
 
-/// Bytes that were put on their way to a place of the device: they are there for whatever is behind them in the
-/// stream.
+/// Bytes on their way to a place on the device.
+///
+/// Only [`Copies::start`] makes one, so its bytes are those that are copied to its place. A kernel's launch takes one
+/// as its table, checks the bytes, and has its stream wait for the copy: nobody else has to.
+///
+/// ```
+/// use uringload_sys::cuda::{CudaError, Kernels, Span, Stream, Uploaded};
+///
+/// fn launch(kernels: &Kernels, stream: &Stream, table: &Uploaded, from: &Span, to: &Span) -> Result<(), CudaError> {
+///     kernels.gather(stream, (table, 0..table.bytes().len()), from, to)
+/// }
+/// ```
+///
+/// Safe code cannot pair bytes with a place that holds something else:
+///
+/// ```compile_fail,E0451
+/// use uringload_sys::cuda::{Span, Uploaded};
+///
+/// fn forge(bytes: bytes::Bytes, to: Span) -> Uploaded {
+///     Uploaded { bytes, to, copied: None }
+/// }
+/// ```
+///
+/// ```compile_fail,E0616
+/// use uringload_sys::cuda::{Span, Uploaded};
+///
+/// fn redirect(mut table: Uploaded, to: Span) -> Uploaded {
+///     table.to = to;
+///     table
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Uploaded {
+    bytes: Bytes,
+    to: Span,
+    /// Recorded behind the copy; `None` if there was nothing to copy.
+    copied: Option<Arc<Event>>,
+}
+
+impl Uploaded {
     /// The bytes.
-    pub bytes: Bytes,
-    /// Where they come to lie.
-    pub to: Span,
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The place they are copied to, which may be longer.
+    pub fn span(&self) -> &Span {
+        &self.to
+    }
+
+    /// Makes what is put into `stream` from now on wait for the copy.
+    pub(super) fn hold(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.copied.as_ref().map_or(Ok(()), |copied| stream.wait(copied))
+    }
 }
 
 impl Copies {
-    /// A stream of the device with nothing in it. Where the driver cannot write to host memory in a stream, events
-    /// serve.
+    /// Opens an empty stream on the device. If the driver cannot write to host memory from a stream, events tell which
+    /// copies are done.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn new(context: &Context) -> Result<Copies, CudaError> {
-        Copies::told_by(context, flag(context).unwrap_or(Told::Events))
+        Copies::with_notifier(context, flag(context).unwrap_or(Notifier::Events))
     }
 
-    /// As `new`, and events serve even where the driver can write to host memory: to compare the two.
+    /// As `new`, but with events in any case, so that the two can be compared.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn with_events(context: &Context) -> Result<Copies, CudaError> {
-        Copies::told_by(context, Told::Events)
+        Copies::with_notifier(context, Notifier::Events)
     }
 
-    fn told_by(context: &Context, told: Told) -> Result<Copies, CudaError> {
+    fn with_notifier(context: &Context, notifier: Notifier) -> Result<Copies, CudaError> {
         let stream = Stream::new(context)?;
-        Ok(Copies { stream, told, started: 0, under_way: VecDeque::new(), spare: Vec::new() })
+        Ok(Copies { stream, notifier, started: 0, under_way: VecDeque::new(), spare: Vec::new() })
     }
 
-    /// The stream.
+    /// The stream that the copies are in.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
     /// How the host learns that a copy is done.
     pub fn notice(&self) -> Notice {
-        match self.told {
-            Told::Flag { .. } => Notice::Flag,
-            Told::Events => Notice::Events,
+        match self.notifier {
+            Notifier::Flag { .. } => Notice::Flag,
+            Notifier::Events => Notice::Events,
         }
     }
 
-    /// Copies that are not known to be done.
+    /// Number of copies that are not known to be done.
     pub fn under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Starts to copy `bytes` to the first bytes of `to`, behind all that was started before.
+    /// Starts to copy `bytes` to the first bytes of `to`, behind everything started before.
     ///
     /// # Errors
-    /// Invalid value where `to` is shorter; what the driver says.
+    /// Invalid value if `to` is shorter; whatever the driver reports.
     pub fn start(&mut self, bytes: Bytes, to: &Span) -> Result<Uploaded, CudaError> {
         if bytes.len() > to.len() {
             return Err(CudaError::invalid("cuMemcpyHtoDAsync"));
         }
-        let uploaded = Uploaded { bytes: bytes.clone(), to: to.clone() };
         if bytes.is_empty() {
-            return Ok(uploaded);
+            return Ok(Uploaded { bytes, to: to.clone(), copied: None });
         }
         let context = self.stream.context().clone();
         let _current = context.enter()?;
         let source = bytes.as_ptr().cast();
-        // Held before it is read: whatever fails below, the bytes outlive the copy.
+        // Kept before the device reads it: whatever fails below, the bytes outlive the copy.
         let number = self.started.wrapping_add(1);
         let len = bytes.len();
-        self.under_way.push_back(UnderWay { number, bytes, event: None });
-        // SAFETY: the target lies inside memory of the device (`Span` sees to it, and the length was compared above).
-        // The source is `len` bytes that nobody writes while a `Bytes` of them is held, and `under_way` holds one until
-        // the copy is known to be done; `drop` waits for it, or leaks it.
+        self.under_way.push_back(UnderWay { number, bytes: bytes.clone(), event: None });
+        // SAFETY: the target lies inside device memory: `Span` guarantees that, and the length was compared above. The
+        // source is `len` bytes that nobody writes while a `Bytes` of them exists. `under_way` keeps one until the copy
+        // is known to be done, and `drop` waits for that or leaks it.
         let copied = unsafe { (context.table().cuMemcpyHtoDAsync_v2)(to.address(), source, len, self.stream.raw()) };
         if let Err(error) = check("cuMemcpyHtoDAsync", copied) {
-            // Not started: the driver took nothing.
+            // It was not started: the driver took nothing.
             self.under_way.pop_back();
             return Err(error);
         }
         self.started = number;
-        self.mark(number, &context)?;
-        Ok(uploaded)
+        let copied = self.mark(number, &context)?;
+        Ok(Uploaded { bytes, to: to.clone(), copied: Some(copied) })
     }
 
-    /// Copies a span of the device's memory to another as long, behind all that was started before.
+    /// Copies one span of device memory to another of the same length, behind everything started before.
     ///
     /// # Errors
-    /// Invalid value where their lengths differ; what the driver says.
+    /// Invalid value if the lengths differ; whatever the driver reports.
     pub fn within(&mut self, from: &Span, to: &Span) -> Result<(), CudaError> {
         if from.len() != to.len() {
             return Err(CudaError::invalid("cuMemcpyDtoDAsync"));
         }
         let context = self.stream.context();
         let _current = context.enter()?;
-        // SAFETY: both lie inside memory of the device (`Span` sees to it) and are of one length.
+        // SAFETY: both lie inside device memory, which is what a `Span` is, and have the same length.
         let copied = unsafe {
             (context.table().cuMemcpyDtoDAsync_v2)(to.address(), from.address(), to.len(), self.stream.raw())
         };
         check("cuMemcpyDtoDAsync", copied)
     }
 
-    /// Sees to it that the host learns of the copy that was started last.
-    fn mark(&mut self, number: u32, context: &Context) -> Result<(), CudaError> {
-        if let (Told::Flag { address, .. }, Some(write)) = (&self.told, context.table().cuStreamWriteValue32_v2) {
-            // SAFETY: the address is that of a word of pinned memory, which `self.told` keeps until the stream is
-            // drained; only this stream writes it, and the host reads it as an atomic.
-            return check("cuStreamWriteValue32", unsafe { write(self.stream.raw(), *address, number, 0) });
+    /// Marks the copy that was started last, for the host and for streams that wait for it.
+    fn mark(&mut self, number: u32, context: &Context) -> Result<Arc<Event>, CudaError> {
+        if let (Notifier::Flag { address, .. }, Some(write)) = (&self.notifier, context.table().cuStreamWriteValue32_v2)
+        {
+            // SAFETY: the address is that of a word in pinned memory, which `self.notifier` keeps until the stream is
+            // drained. Only this stream writes it, and the host reads it as an atomic.
+            check("cuStreamWriteValue32", unsafe { write(self.stream.raw(), *address, number, 0) })?;
         }
-        let event = match self.spare.pop() {
-            Some(event) => event,
-            None => Event::new(context, Timing::Off)?,
-        };
+        let event = self.spare.pop().map_or_else(|| Event::new(context, Timing::Off), Ok)?;
         event.record(&self.stream)?;
+        let event = Arc::new(event);
         if let Some(last) = self.under_way.back_mut() {
-            last.event = Some(event);
+            last.event = Some(Arc::clone(&event));
         }
-        Ok(())
+        Ok(event)
     }
 
-    /// Lets go of the bytes of copies that are done; returns how many bytes were copied by them. Never waits.
+    /// Lets go of the bytes of copies that are done, and returns how many bytes they copied. Never waits.
     ///
     /// # Errors
-    /// That of a copy; what the driver says.
+    /// Those of a copy; whatever the driver reports.
     pub fn finished(&mut self) -> Result<u64, CudaError> {
         let mut bytes = 0;
         while let Some(first) = self.under_way.front() {
-            let done = match (&self.told, &first.event) {
-                (_, Some(event)) => event.is_done()?,
-                (Told::Flag { word, .. }, None) => reached(word, first.number),
-                // It was started, and marking it failed: only a drained stream tells that it is done.
-                (Told::Events, None) => self.stream.is_idle()?,
+            let done = match (&self.notifier, &first.event) {
+                (Notifier::Flag { word, .. }, _) => reached(word, first.number),
+                (Notifier::Events, Some(event)) => event.is_done()?,
+                // Started, but marking it failed: only an idle stream shows that it is done.
+                (Notifier::Events, None) => self.stream.is_idle()?,
             };
             if !done {
                 break;
             }
             if let Some(UnderWay { bytes: copied, event, .. }) = self.under_way.pop_front() {
                 bytes += copied.len() as u64;
-                self.spare.extend(event);
+                // One that an `Uploaded` may still wait for stays as it is.
+                self.spare.extend(event.and_then(Arc::into_inner));
             }
         }
         Ok(bytes)
     }
 }
 
-/// Whether the device has written `number`, or one behind it, to the word. Numbers wrap, and no 2^31 are under way.
+/// Whether the device has written `number` to the word, or a later one. Numbers wrap; never are 2^31 under way.
 fn reached(word: &Part, number: u32) -> bool {
     let address = word.as_ptr().cast::<u32>();
-    // SAFETY: the word is 4 bytes of pinned memory at a multiple of 2 MiB, which `word` owns and keeps mapped; all who
-    // access it, this and the device, do so as a whole word.
+    // SAFETY: the word is 4 bytes of pinned memory at a multiple of 2 MiB, which `word` owns and keeps mapped. Both who
+    // access it, this function and the device, access it as a whole word.
     let value = unsafe { AtomicU32::from_ptr(address) }.load(Ordering::Acquire);
     value.wrapping_sub(number) < 1 << 31
 }
 
-/// A word of pinned memory that the device can write to in a stream; `None` where it cannot.
-fn flag(context: &Context) -> Option<Told> {
+/// A word of pinned memory that the device can write to from a stream; `None` if it cannot.
+fn flag(context: &Context) -> Option<Notifier> {
     context.table().cuStreamWriteValue32_v2?;
     let (arena, word) = Arena::reserve(4).ok()?;
     let pinned = Pinned::new(context, &arena).ok()?;
     let address = pinned.device_address().ok()?;
-    Some(Told::Flag { word, address, _pinned: pinned })
+    Some(Notifier::Flag { word, address, _pinned: pinned })
 }
 
 impl Drop for Copies {
@@ -208,11 +256,11 @@ impl Drop for Copies {
         if self.under_way.is_empty() {
             return;
         }
-        // Where somebody destroyed the context, the driver has ended all work in it.
+        // If somebody destroyed the context, the driver has ended all work in it.
         if self.stream.synchronize().is_err_and(|error| !error.is_destroyed_context()) {
-            // Whether the device is still at work is not known: what it may read or write is never given back.
+            // The device may still be at work: what it may read or write is never given back.
             self.under_way.drain(..).for_each(|copy| std::mem::forget(copy.bytes));
-            std::mem::forget(std::mem::replace(&mut self.told, Told::Events));
+            std::mem::forget(std::mem::replace(&mut self.notifier, Notifier::Events));
         }
     }
 }

@@ -3,12 +3,13 @@
 use super::table::Code;
 use std::fmt;
 
-/// A call that failed (`CUresult` of `cuda.h`).
+/// A driver call that failed (`CUresult` in `cuda.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CudaError {
-    /// The driver's number for it.
+    /// The driver's error number.
     pub code: i32,
-    /// The function that said so.
+    /// The function that failed.
     pub call: &'static str,
 }
 
@@ -22,17 +23,18 @@ const DEVICE_UNAVAILABLE: Code = 46;
 const INVALID_CONTEXT: Code = 201;
 const ECC_UNCORRECTABLE: Code = 214;
 const NVLINK_UNCORRECTABLE: Code = 220;
+const INVALID_HANDLE: Code = 400;
 const CONTEXT_IS_DESTROYED: Code = 709;
 const UNKNOWN: Code = 999;
 
 impl CudaError {
-    /// Whether the device has no memory left.
+    /// Whether the device is out of memory.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
     }
 
-    /// Whether nothing that follows can succeed in this process: the device is gone, its context is destroyed, or what
-    /// ran there failed (such errors are kept and told by every later call).
+    /// Whether nothing can succeed in this process from here on: the device is gone, its context is destroyed, or
+    /// something that ran there failed. The driver keeps such an error and returns it from every later call.
     pub fn is_fatal(&self) -> bool {
         matches!(
             self.code,
@@ -41,14 +43,19 @@ impl CudaError {
         )
     }
 
-    /// Whether the context was destroyed, by `cuDevicePrimaryCtxReset` or the end of the process.
+    /// Whether the context was destroyed, by `cuDevicePrimaryCtxReset` or by the end of the process.
     pub fn is_destroyed_context(&self) -> bool {
         matches!(self.code, CONTEXT_IS_DESTROYED | INVALID_CONTEXT | DEINITIALIZED)
     }
 
-    /// A call that was not made because its arguments cannot be right.
+    /// A call that was not made, because its arguments cannot be right.
     pub(crate) fn invalid(call: &'static str) -> CudaError {
         CudaError { code: INVALID_VALUE, call }
+    }
+
+    /// A call that was not made, because a handle belongs to another driver library.
+    pub(crate) fn foreign_handle(call: &'static str) -> CudaError {
+        CudaError { code: INVALID_HANDLE, call }
     }
 
     /// The name in `cuda.h`, for the codes that a loader can meet.
@@ -70,7 +77,7 @@ impl CudaError {
             NVLINK_UNCORRECTABLE => "CUDA_ERROR_NVLINK_UNCORRECTABLE",
             222 => "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
             304 => "CUDA_ERROR_OPERATING_SYSTEM",
-            400 => "CUDA_ERROR_INVALID_HANDLE",
+            INVALID_HANDLE => "CUDA_ERROR_INVALID_HANDLE",
             500 => "CUDA_ERROR_NOT_FOUND",
             NOT_READY => "CUDA_ERROR_NOT_READY",
             700 => "CUDA_ERROR_ILLEGAL_ADDRESS",

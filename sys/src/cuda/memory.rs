@@ -1,4 +1,4 @@
-//! Memory of a device.
+//! Device memory.
 
 use super::context::Context;
 use super::error::{CudaError, check};
@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of a device's memory, freed with its last handle. The addresses are those that kernels and frameworks use.
+/// An allocation on a device, freed with its last handle. Its addresses are the ones that kernels and frameworks use.
 #[derive(Clone)]
 pub struct DeviceMemory {
     inner: Arc<Inner>,
@@ -20,14 +20,14 @@ struct Inner {
 }
 
 impl DeviceMemory {
-    /// Takes `len` bytes by `cuMemAlloc`, whose addresses are multiples of 256.
+    /// Allocates `len` bytes with `cuMemAlloc`, at a multiple of 256.
     ///
     /// # Errors
-    /// Out of memory; what else the driver says.
+    /// Out of memory; whatever else the driver reports.
     pub fn new(context: &Context, len: usize) -> Result<DeviceMemory, CudaError> {
         let _current = context.enter()?;
         let mut address = 0;
-        // SAFETY: the pointer is to a word that lives until the call returns; the context is current.
+        // SAFETY: the pointer is to a word that lives until the call returns, and the context is current.
         let taken = unsafe { (context.table().cuMemAlloc_v2)(&raw mut address, len.max(1)) };
         check("cuMemAlloc", taken)?;
         Ok(DeviceMemory { inner: Arc::new(Inner { context: context.clone(), address, len }) })
@@ -48,16 +48,16 @@ impl DeviceMemory {
         self.inner.len
     }
 
-    /// Whether it has no byte.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.inner.len == 0
     }
 
-    /// Copies a range to the host and waits for it. It orders itself behind no stream of its own making: wait for what
-    /// writes the range first.
+    /// Copies a range to the host and waits for that. It is not ordered behind any other stream: first wait for
+    /// whatever writes the range.
     ///
     /// # Errors
-    /// Invalid value for a range outside; what the driver says.
+    /// Invalid value for a range outside, or of another length than `to`; whatever the driver reports.
     pub fn read(&self, range: Range<usize>, to: &mut [u8]) -> Result<(), CudaError> {
         if range.start > range.end || range.end > self.inner.len || range.len() != to.len() {
             return Err(CudaError::invalid("cuMemcpyDtoH"));
@@ -68,8 +68,8 @@ impl DeviceMemory {
         let context = &self.inner.context;
         let _current = context.enter()?;
         let from = self.inner.address + range.start as u64;
-        // SAFETY: the source lies inside the allocation and the target is `to`, of the same length (both checked
-        // above); the call returns when it has copied.
+        // SAFETY: the source lies inside the allocation, and the target is `to`, of the same length: both were checked
+        // above. The call returns when it has copied.
         let copied = unsafe { (context.table().cuMemcpyDtoH_v2)(to.as_mut_ptr().cast(), from, to.len()) };
         check("cuMemcpyDtoH", copied)
     }
@@ -78,7 +78,7 @@ impl DeviceMemory {
 impl Drop for Inner {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: the address came from `cuMemAlloc` and is freed once. `cuMemFree` waits for what uses the memory.
+        // SAFETY: the address came from `cuMemAlloc` and is freed once. `cuMemFree` waits for whatever uses the memory.
         let _ = unsafe { (self.context.table().cuMemFree_v2)(self.address) };
     }
 }

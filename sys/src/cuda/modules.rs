@@ -1,7 +1,7 @@
-//! Kernels as the driver has them: each is loaded by itself when it is first wanted.
+//! The kernels as the driver knows them: each is a module of its own, loaded when it is first used.
 //!
-//! The driver compiles what it loads for its device, and keeps the result on disk where it can. All kernels at once
-//! would take it some seconds, of which a loader mostly needs the few that bring bytes to their places.
+//! The driver compiles what it loads for its device, and caches the result on disk if it can. Compiling all kernels at
+//! once takes seconds, and most loaders need only the few that move bytes.
 
 use super::context::Context;
 use super::error::{CudaError, check};
@@ -9,22 +9,23 @@ use super::table::Handle;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
-/// PTX for compute capability 7.0, which every driver from CUDA 12.0 on compiles for its device.
+/// PTX for compute capability 7.0, which every driver since CUDA 12.0 compiles for its device.
 const PTX: &str = include_str!("../../kernels/kernels.ptx");
 
-/// How a kernel begins in the PTX.
+/// How a kernel starts in the PTX.
 const ENTRY: &str = ".visible .entry ";
 
 macro_rules! kernels {
     ($($(#[$doc:meta])* $kernel:ident = $name:literal,)*) => {
         /// A kernel of `sys/kernels`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
         pub enum Kernel {
             $($(#[$doc])* $kernel,)*
         }
 
         impl Kernel {
-            /// All of them, in the order of `as usize`.
+            /// All of them, in the order of their discriminants.
             pub const ALL: [Kernel; [$($name),*].len()] = [$(Kernel::$kernel),*];
 
             /// Its name in the module.
@@ -38,43 +39,43 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// Pieces come to their places.
+    /// Copies pieces to their places.
     Gather = c"ur_gather",
-    /// Memory is filled with an element.
+    /// Fills memory with an element.
     Fill = c"ur_fill",
-    /// Rows come to one length.
+    /// Brings rows to one length.
     Pad = c"ur_pad",
-    /// Tokens of 2 bytes become ids and labels.
+    /// Makes ids and labels of tokens of 2 bytes.
     TokensU16 = c"ur_tokens_u16",
-    /// Tokens of 4 bytes become ids and labels.
+    /// Makes ids and labels of tokens of 4 bytes.
     TokensU32 = c"ur_tokens_u32",
-    /// Images become unsigned bytes.
+    /// Makes a tensor of unsigned bytes of images.
     ImagesU8 = c"ur_images_u8",
-    /// Images become single precision.
+    /// Makes a tensor of single precision of images.
     ImagesF32 = c"ur_images_f32",
-    /// Images become half precision.
+    /// Makes a tensor of half precision of images.
     ImagesF16 = c"ur_images_f16",
-    /// Images become the upper halves of single precision.
+    /// Makes a tensor of bfloat16 of images.
     ImagesBF16 = c"ur_images_bf16",
-    /// Arithmetic that takes its time.
+    /// Computes for a while.
     Burn = c"ur_burn",
 }
 
-/// The kernels that were wanted so far, of one device.
+/// The kernels of one device that were used so far.
 pub(super) struct Modules {
     context: Context,
     loaded: [OnceLock<Module>; Kernel::ALL.len()],
 }
 
-/// One kernel, loaded.
+/// A loaded kernel.
 struct Module {
     context: Context,
     raw: Handle,
     function: Handle,
 }
 
-// SAFETY: a module and its function are handles that any thread may pass to the driver, which is thread-safe; nothing
-// here is changed after it was made.
+// SAFETY: a module and its function are handles that any thread may pass to the driver, which is thread-safe. Nothing
+// here changes after construction.
 unsafe impl Send for Module {}
 // SAFETY: as for Send.
 unsafe impl Sync for Module {}
@@ -91,14 +92,14 @@ impl Modules {
     /// The function, which lives as long as `self`.
     ///
     /// # Errors
-    /// Where the driver does not take the PTX; what else it says.
+    /// If the driver rejects the PTX; whatever else it reports.
     pub(super) fn function(&self, kernel: Kernel) -> Result<Handle, CudaError> {
         let slot = &self.loaded[kernel as usize];
         if let Some(module) = slot.get() {
             return Ok(module.function);
         }
         let module = Module::load(&self.context, kernel)?;
-        // Where another thread was faster, its module is taken, and this one is dropped.
+        // If another thread was faster, its module is used, and this one is dropped.
         Ok(slot.get_or_init(|| module).function)
     }
 }
@@ -108,14 +109,14 @@ impl Module {
         let image = image(kernel).ok_or(CudaError::invalid("cuModuleLoadData"))?;
         let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the image is PTX that ends with a zero and lives until the call returns; the pointer is to a handle
-        // that does; the context is current.
+        // SAFETY: the image is PTX that ends with a zero, and the pointer is to a handle: both live until the call
+        // returns. The context is current.
         let loaded = unsafe { (context.table().cuModuleLoadData)(&raw mut raw, image.as_ptr().cast()) };
         check("cuModuleLoadData", loaded)?;
-        // From here on it is unloaded whatever happens.
+        // From here on it is unloaded, whatever happens.
         let mut module = Module { context: context.clone(), raw, function: std::ptr::null_mut() };
         let function = &raw mut module.function;
-        // SAFETY: the pointer is to a handle that lives until the call returns; the module was loaded; the name ends
+        // SAFETY: the pointer is to a handle that lives until the call returns, the module is loaded, and the name ends
         // with a zero.
         let found = unsafe { (context.table().cuModuleGetFunction)(function, raw, kernel.name().as_ptr()) };
         check("cuModuleGetFunction", found)?;
@@ -126,7 +127,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: loaded by `load` and unloaded once, when nobody launches its function any more.
+        // SAFETY: `load` loaded it, and it is unloaded once. Nobody can launch its function any more.
         let _ = unsafe { (self.context.table().cuModuleUnload)(self.raw) };
     }
 }
@@ -139,7 +140,7 @@ fn image(kernel: Kernel) -> Option<CString> {
     let start = PTX.find(&format!("{ENTRY}{name}("))?;
     let rest = &PTX[start..];
     let len = rest[ENTRY.len()..].find(ENTRY).map_or(rest.len(), |next| next + ENTRY.len());
-    // What stands before the next one is its comment.
+    // What follows its last brace is the comment of the next kernel.
     let body = rest[..len].rsplit_once('}')?.0;
     CString::new(header.chain([body, "}"]).collect::<Vec<_>>().join("\n")).ok()
 }
@@ -156,7 +157,7 @@ mod tests {
             assert!(image.starts_with(".version 8.0\n.target sm_70\n.address_size 64\n"), "{name}");
             assert_eq!(image.matches(ENTRY).count(), 1, "{name}");
             assert!(image.contains(&format!("{ENTRY}{name}(")) && image.trim_end().ends_with('}'), "{name}");
-            // Nothing of what the whole file declares beside the kernels is used by one.
+            // No kernel uses anything that the file declares outside of it.
             let declared = PTX.lines().filter(|line| line.starts_with(".global"));
             let declared = declared.filter_map(|line| line.split([' ', '[', ';']).find(|word| word.starts_with('_')));
             assert!(declared.into_iter().all(|global| !image.contains(global)), "{name}");

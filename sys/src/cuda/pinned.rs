@@ -1,4 +1,4 @@
-//! Host memory that the copy engine reaches: an arena registered with the driver.
+//! Pinned memory: an arena registered with the driver, so that the copy engine can reach it.
 
 use super::context::Context;
 use super::error::{CudaError, check};
@@ -9,10 +9,10 @@ use std::fmt;
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every context, so that one arena feeds several devices.
 const PORTABLE: c_uint = 1;
 
-/// An arena whose pages are locked and known to the driver, until this is dropped.
+/// An arena whose pages are locked and known to the driver until this is dropped.
 ///
-/// `cuMemHostRegister` and not `cuMemHostAlloc`: the ring wants one anonymous mapping. Never write-combined: the
-/// processor reads it, to parse samples.
+/// It is made with `cuMemHostRegister` and not with `cuMemHostAlloc`, because the ring needs one anonymous mapping. It
+/// is never write-combined, because the processor reads it to parse samples.
 pub struct Pinned {
     context: Context,
     /// Keeps the memory mapped for as long as the driver knows it.
@@ -20,15 +20,15 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Registers the whole of `arena`, all of whose pages get memory by it.
+    /// Registers all of `arena`, which gives memory to each of its pages.
     ///
     /// # Errors
-    /// Where the system refuses to lock so much, and what else the driver says.
+    /// If the system refuses to lock that much; whatever else the driver reports.
     pub fn new(context: &Context, arena: &Arena) -> Result<Pinned, CudaError> {
         let _current = context.enter()?;
         let arena = arena.handle();
-        // SAFETY: the range is the arena's mapping, which `arena` keeps mapped until it was unregistered. The driver
-        // pins pages and writes none of them.
+        // SAFETY: the range is the arena's mapping, and `arena` keeps it mapped until it is unregistered. The driver
+        // pins its pages and writes to none of them.
         let registered = unsafe { (context.table().cuMemHostRegister_v2)(arena.base().cast(), arena.len(), PORTABLE) };
         check("cuMemHostRegister", registered)?;
         Ok(Pinned { context: context.clone(), arena })
@@ -39,12 +39,13 @@ impl Pinned {
         &self.arena
     }
 
-    /// The address at which the device sees the arena's first byte.
+    /// The device's address of the arena's first byte.
     pub(super) fn device_address(&self) -> Result<u64, CudaError> {
         let _current = self.context.enter()?;
         let mut address = 0;
         let base = self.arena.base().cast();
-        // SAFETY: the range is registered; the pointer is to a word that lives until the call returns; flags are 0.
+        // SAFETY: the range is registered, the pointer is to a word that lives until the call returns, and the flags
+        // are 0.
         let asked = unsafe { (self.context.table().cuMemHostGetDevicePointer_v2)(&raw mut address, base, 0) };
         check("cuMemHostGetDevicePointer", asked)?;
         Ok(address)
@@ -54,7 +55,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: registered by `new` and unregistered once; the mapping is still there. A driver that refuses is
+        // SAFETY: `new` registered it, it is unregistered once, and the mapping still exists. A driver that refuses is
         // shutting down and has let go of everything.
         let _ = unsafe { (self.context.table().cuMemHostUnregister)(self.arena.base().cast()) };
     }

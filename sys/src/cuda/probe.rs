@@ -1,4 +1,4 @@
-//! Whether there is a driver, found out without a panic and without calling anything that might not be there.
+//! Finding out whether there is a driver, without a panic and without calling anything that may not exist.
 
 use super::context::DeviceInfo;
 use super::error::{self, CudaError, check};
@@ -9,30 +9,30 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the system's loader finds where a driver is installed. The plain `libcuda.so` may be a stub of the toolkit,
-/// made to link against, so it is not looked for.
+/// The name that an installed driver has for the system's loader. The plain `libcuda.so` may be the toolkit's stub,
+/// which exists to link against, so it is not tried.
 const LIBRARY: &str = "libcuda.so.1";
 
-/// The oldest driver that takes our PTX: CUDA 12.0, as 1000 * major + 10 * minor.
+/// The oldest driver that accepts our PTX: CUDA 12.0, as 1000 * major + 10 * minor.
 pub const OLDEST_VERSION: i32 = 12000;
 
-/// Why CUDA cannot be used. `Display` says what was found; [`remedy`](ProbeError::remedy) what to do.
+/// Why CUDA cannot be used. `Display` says what was found, and [`remedy`](ProbeError::remedy) what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// No such library, with what the system's loader says.
+    /// No such library; what the system's loader said.
     NoLibrary(String),
     /// The library is the toolkit's stub.
     Stub,
     /// The library lacks a function.
     MissingSymbol(&'static str),
-    /// The driver is older than CUDA 12.0: its version.
+    /// The driver is older than CUDA 12.0; its version.
     TooOld(i32),
     /// The driver does not start.
     Init(CudaError),
     /// The driver has no device.
     NoDevice,
-    /// There is no device of this number: asked for, and how many there are.
+    /// There is no device of this number; the number, and how many devices there are.
     NoSuchDevice(u32, u32),
 }
 
@@ -63,7 +63,9 @@ impl fmt::Display for ProbeError {
             ProbeError::TooOld(v) => write!(f, "the driver is for CUDA {}.{}", version(*v).0, version(*v).1),
             ProbeError::Init(error) => write!(f, "the CUDA driver does not start ({error})"),
             ProbeError::NoDevice => f.write_str("the CUDA driver has no device"),
-            ProbeError::NoSuchDevice(index, count) => write!(f, "there is no device cuda:{index}, of {count}"),
+            ProbeError::NoSuchDevice(index, count) => {
+                write!(f, "there is no device cuda:{index}: the driver has {count}")
+            }
         }
     }
 }
@@ -79,16 +81,19 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Loads `library`, or `libcuda.so.1` from where the system's loader finds it, and starts it.
+    /// Loads `library`, or the `libcuda.so.1` that the system's loader finds, and starts it.
+    ///
+    /// A library runs code of its own when it is loaded, and is called as `cuda.h` declares: name no file that you
+    /// would not link.
     ///
     /// # Errors
-    /// Which step failed.
+    /// The step that failed.
     pub fn open(library: Option<&Path>) -> Result<Driver, ProbeError> {
         let name = library.unwrap_or(Path::new(LIBRARY));
-        // SAFETY: loading runs the library's initialisers. It is the system's driver or what the caller names; both are
-        // trusted with the process, as every driver is.
+        // SAFETY: loading runs the library's initialisers. It is the system's driver, or the library that the caller
+        // names, as the documentation asks. Either is trusted with the process, as every driver is.
         let library = unsafe { Library::new(name) }.map_err(|error| {
-            // What the system's loader says is the source of what libloading says.
+            // libloading keeps what the system's loader said as the source of its own error.
             let said = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             ProbeError::NoLibrary(said)
         })?;
@@ -117,7 +122,7 @@ impl Driver {
         }
     }
 
-    /// The CUDA version that the driver is for, as 1000 * major + 10 * minor.
+    /// The CUDA version that the driver supports, as 1000 * major + 10 * minor.
     pub fn version(&self) -> i32 {
         self.version
     }
@@ -127,10 +132,10 @@ impl Driver {
         self.devices
     }
 
-    /// What the driver says of device `index`.
+    /// What the driver says about device `index`.
     ///
     /// # Errors
-    /// `NoSuchDevice`; `Init` for what the driver says.
+    /// `NoSuchDevice`; `Init` for whatever the driver reports.
     pub fn info(&self, index: u32) -> Result<DeviceInfo, ProbeError> {
         let device = self.device(index)?;
         self.read_info(index, device).map_err(ProbeError::Init)
@@ -141,7 +146,7 @@ impl Driver {
             return Err(ProbeError::NoSuchDevice(index, self.devices));
         }
         let mut device = 0;
-        // SAFETY: the pointer is to an int that lives until the call returns; the index is that of a device.
+        // SAFETY: the pointer is to an int that lives until the call returns, and the index is that of a device.
         let found = unsafe { (self.table.cuDeviceGet)(&raw mut device, index as c_int) };
         check("cuDeviceGet", found).map_err(ProbeError::Init)?;
         Ok(device)
@@ -149,7 +154,7 @@ impl Driver {
 
     pub(super) fn attribute(&self, device: RawDevice, attribute: c_int) -> Result<c_int, CudaError> {
         let mut value = 0;
-        // SAFETY: the pointer is to an int that lives until the call returns; `device` came from `cuDeviceGet`.
+        // SAFETY: the pointer is to an int that lives until the call returns, and `device` came from `cuDeviceGet`.
         let asked = unsafe { (self.table.cuDeviceGetAttribute)(&raw mut value, attribute, device) };
         check("cuDeviceGetAttribute", asked)?;
         Ok(value)
@@ -160,11 +165,11 @@ impl Driver {
         const MAJOR: c_int = 75;
         const MINOR: c_int = 76;
         let mut bytes = 0;
-        // SAFETY: the pointer is to a `size_t` that lives until the call returns.
+        // SAFETY: the pointer is to a `size_t` that lives until the call returns, and `device` came from `cuDeviceGet`.
         let asked = unsafe { (self.table.cuDeviceTotalMem_v2)(&raw mut bytes, device) };
         check("cuDeviceTotalMem", asked)?;
         let mut name = [0; 128];
-        // SAFETY: the buffer has the length that is told, and gets a string that ends in it.
+        // SAFETY: the buffer has the length that the call is given, and the driver writes a string that ends inside it.
         let asked = unsafe { (self.table.cuDeviceGetName)(name.as_mut_ptr(), name.len() as c_int, device) };
         check("cuDeviceGetName", asked)?;
         let mut bus = [0; 32];
@@ -187,7 +192,7 @@ fn text(buffer: &mut [std::ffi::c_char]) -> String {
     if let Some(last) = buffer.last_mut() {
         *last = 0;
     }
-    // SAFETY: the buffer ends with a zero, written above, so the string ends within it.
+    // SAFETY: the buffer ends with a zero, written above, so the string ends inside it.
     unsafe { CStr::from_ptr(buffer.as_ptr()) }.to_string_lossy().into_owned()
 }
 
@@ -202,10 +207,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_driver_is_an_error_that_says_what_to_do() {
+    fn a_missing_driver_is_an_error_with_a_remedy() {
         let absent = Driver::open(Some(Path::new("/nonexistent/libcuda.so.1"))).unwrap_err();
         assert!(matches!(&absent, ProbeError::NoLibrary(said) if said.contains("nonexistent")), "{absent}");
-        // A library that is there and is none of CUDA's.
+        // A library that exists and is not a driver.
         let other = Driver::open(Some(Path::new("libc.so.6"))).unwrap_err();
         assert_eq!(other, ProbeError::MissingSymbol("cuInit"));
         assert!(other.remedy().contains("12.0"));

@@ -1,40 +1,40 @@
-//! Queues of work on a device: one's own, and those of whoever uses what was loaded.
+//! Streams: queues of work on a device, our own and those of whoever uses what was loaded.
 
 use super::context::Context;
 use super::error::{CudaError, NOT_READY, check};
-use super::event::Event;
+use super::event::{Event, Timing};
 use super::table::Handle;
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::sync::Arc;
 
-/// `CU_STREAM_NON_BLOCKING`: it does not wait for the legacy default stream, nor that for it.
+/// `CU_STREAM_NON_BLOCKING`: it and the legacy default stream do not wait for each other.
 const NON_BLOCKING: c_uint = 1;
 
-/// A queue of work of one's own, which waits for nothing that is not asked for.
+/// A queue of work of our own, which waits only for what it is told to wait for.
 pub struct Stream {
     context: Context,
     raw: Handle,
 }
 
-// SAFETY: a stream is a handle that any thread may pass to the driver, which is thread-safe; it is destroyed once.
+// SAFETY: a stream is a handle that any thread may pass to the driver, which is thread-safe. It is destroyed once.
 unsafe impl Send for Stream {}
 // SAFETY: as for Send.
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream of the device, of its highest priority: copies must not wait behind a trainer's kernels.
+    /// A stream of the device's highest priority, so that copies do not wait behind a trainer's kernels.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn new(context: &Context) -> Result<Stream, CudaError> {
         Stream::with_priority(context, |_, greatest| greatest)
     }
 
-    /// A stream of the device, of its lowest priority, as a trainer's is.
+    /// A stream of the device's lowest priority, such as a trainer's.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn for_compute(context: &Context) -> Result<Stream, CudaError> {
         Stream::with_priority(context, |least, _| least)
     }
@@ -42,11 +42,11 @@ impl Stream {
     fn with_priority(context: &Context, choose: fn(c_int, c_int) -> c_int) -> Result<Stream, CudaError> {
         let _current = context.enter()?;
         let (mut least, mut greatest) = (0, 0);
-        // SAFETY: both pointers are to ints that live until the call returns; the context is current.
+        // SAFETY: both pointers are to ints that live until the call returns, and the context is current.
         let asked = unsafe { (context.table().cuCtxGetStreamPriorityRange)(&raw mut least, &raw mut greatest) };
         check("cuCtxGetStreamPriorityRange", asked)?;
         let (mut raw, priority) = (std::ptr::null_mut(), choose(least, greatest));
-        // SAFETY: the pointer is to a handle that lives until the call returns; the context is current.
+        // SAFETY: the pointer is to a handle that lives until the call returns, and the context is current.
         let made = unsafe { (context.table().cuStreamCreateWithPriority)(&raw mut raw, NON_BLOCKING, priority) };
         check("cuStreamCreateWithPriority", made)?;
         Ok(Stream { context: context.clone(), raw })
@@ -60,7 +60,7 @@ impl Stream {
     /// Whether all work in it is done.
     ///
     /// # Errors
-    /// That of the work; what the driver says.
+    /// Those of the work; whatever the driver reports.
     pub fn is_idle(&self) -> Result<bool, CudaError> {
         // SAFETY: the stream lives until `self` is dropped.
         match unsafe { (self.context.table().cuStreamQuery)(self.raw) } {
@@ -69,28 +69,32 @@ impl Stream {
         }
     }
 
-    /// Waits on the host for all work in it.
+    /// Waits on the host for all work in it. The thread sleeps. `cuStreamSynchronize` would spin, unless the context
+    /// was made to block; but the context is also the trainer's, and not ours to change.
     ///
     /// # Errors
-    /// That of the work; what the driver says.
+    /// Those of the work; whatever the driver reports.
     pub fn synchronize(&self) -> Result<(), CudaError> {
-        // SAFETY: as above.
-        check("cuStreamSynchronize", unsafe { (self.context.table().cuStreamSynchronize)(self.raw) })
+        let done = Event::new(&self.context, Timing::Off)?;
+        done.record(self)?;
+        done.wait()
     }
 
-    /// What is put into it from now on waits for `event`, on the device.
+    /// Makes what is put into it from now on wait for `event`, on the device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
+        self.context.check_driver(event.context(), "cuStreamWaitEvent")?;
         event.hold(self.raw)
     }
 
-    /// Itself, as what a caller's stream is: only for as long as it lives.
+    /// The stream as one that the caller keeps alive. With an `Arc` of it no such promise is needed: a [`SharedStream`]
+    /// keeps the stream alive by itself.
     ///
     /// # Safety
-    /// The stream outlives the result and everything that was told of it.
-    pub unsafe fn as_ref(&self) -> StreamRef {
+    /// As for [`StreamRef::from_raw`]: the stream outlives the result, its copies, and whatever they are given to.
+    pub unsafe fn stream_ref(&self) -> StreamRef {
         StreamRef { raw: self.raw }
     }
 
@@ -102,7 +106,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: made by `new` and destroyed once. Work that is in it goes on.
+        // SAFETY: `with_priority` made it, and it is destroyed once. The driver still finishes the work in it.
         let _ = unsafe { (self.context.table().cuStreamDestroy_v2)(self.raw) };
     }
 }
@@ -113,7 +117,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A stream that belongs to somebody else: a trainer's (`CUstream`, which is `cudaStream_t`).
+/// A stream that somebody else owns, such as a trainer (`CUstream`, which is the same as `cudaStream_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRef {
     raw: Handle,
@@ -125,18 +129,18 @@ unsafe impl Send for StreamRef {}
 unsafe impl Sync for StreamRef {}
 
 impl StreamRef {
-    /// The legacy default stream (`CU_STREAM_LEGACY`): what PyTorch computes on until told otherwise.
+    /// The legacy default stream (`CU_STREAM_LEGACY`), which PyTorch computes on unless told otherwise.
     pub const LEGACY: StreamRef = StreamRef { raw: std::ptr::without_provenance_mut(1) };
 
     /// The calling thread's default stream (`CU_STREAM_PER_THREAD`).
     pub const PER_THREAD: StreamRef = StreamRef { raw: std::ptr::without_provenance_mut(2) };
 
-    /// A trainer's stream: `cudarc`'s `CudaStream::cu_stream()`, PyTorch's `torch.cuda.Stream.cuda_stream`. Null is the
-    /// legacy default stream.
+    /// A trainer's stream: `CudaStream::cu_stream()` in `cudarc`, `torch.cuda.Stream.cuda_stream` in PyTorch. Null is
+    /// the legacy default stream.
     ///
     /// # Safety
-    /// `raw` is a stream, and is not destroyed while a batch lives that was told to be used on it, or memory that was
-    /// to be kept for it.
+    /// `raw` is a stream of the CUDA driver that it is used with. It outlives the result, its copies, and whatever they
+    /// are given to, such as a batch that waits on the stream or memory that is kept for it.
     pub unsafe fn from_raw(raw: *mut c_void) -> StreamRef {
         if raw.is_null() { StreamRef::LEGACY } else { StreamRef { raw } }
     }
@@ -146,78 +150,97 @@ impl StreamRef {
         self.raw
     }
 
-    /// Whether the stream is one of `context`, on whose device alone it can wait for what happens there.
+    /// Whether the stream belongs to `context`: an event of one device can be recorded on its streams only.
     ///
     /// # Errors
-    /// What the driver says, such as of a handle that is none.
+    /// Whatever the driver reports, for example about a handle that is not a stream.
     pub fn is_of(self, context: &Context) -> Result<bool, CudaError> {
         let _current = context.enter()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the stream lives, as whoever made `self` has promised; the pointer is to a handle that lives until
-        // the call returns. For a default stream it is the current context.
+        // SAFETY: the stream lives, as whoever made `self` has promised, and the pointer is to a handle that lives
+        // until the call returns. For a default stream the driver answers with the current context.
         let asked = unsafe { (context.table().cuStreamGetCtx)(self.raw, &raw mut raw) };
         check("cuStreamGetCtx", asked)?;
         Ok(raw == context.raw())
     }
 
-    /// What is put into it from now on waits for `event`, on the device.
+    /// Makes what is put into it from now on wait for `event`, on the device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn wait(self, event: &Event) -> Result<(), CudaError> {
         event.hold(self.raw)
     }
 }
 
-/// A stream that is told of something which outlives the telling: one's own, which is kept for as long, or somebody
-/// else's, who has promised to keep it.
+/// A stream that something else remembers: one of ours, which it keeps alive, or one whose owner has promised to.
 #[derive(Clone, Debug)]
-pub struct SharedStream {
-    /// Never handed out: it must not outlive `_own`.
-    stream: StreamRef,
-    _own: Option<Arc<Stream>>,
+pub struct SharedStream(Shared);
+
+#[derive(Clone, Debug)]
+enum Shared {
+    Own(Arc<Stream>),
+    Foreign(StreamRef),
 }
 
 impl SharedStream {
-    /// As [`StreamRef::is_of`].
+    /// Whether the stream belongs to `context`; see [`StreamRef::is_of`].
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn is_of(&self, context: &Context) -> Result<bool, CudaError> {
-        self.stream.is_of(context)
+        match &self.0 {
+            Shared::Own(stream) if context.check_driver(stream.context(), "cuStreamGetCtx").is_err() => Ok(false),
+            _ => self.reference().is_of(context),
+        }
     }
 
-    /// As [`Stream::wait`].
+    /// Makes what is put into it from now on wait for `event`, on the device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
-        self.stream.wait(event)
+        match &self.0 {
+            Shared::Own(stream) => stream.wait(event),
+            Shared::Foreign(stream) => stream.wait(event),
+        }
     }
 
-    /// As [`Event::record`].
+    /// Records `event` behind what is in the stream; see [`Event::record`].
     ///
     /// # Errors
-    /// What the driver says.
+    /// Whatever the driver reports.
     pub fn record(&self, event: &Event) -> Result<(), CudaError> {
-        event.record_in(self.stream)
+        match &self.0 {
+            Shared::Own(stream) => event.record(stream),
+            Shared::Foreign(stream) => event.record_in(*stream),
+        }
+    }
+
+    /// Never handed out: it must not outlive the stream that `self` keeps.
+    fn reference(&self) -> StreamRef {
+        match &self.0 {
+            Shared::Own(stream) => StreamRef { raw: stream.raw },
+            Shared::Foreign(stream) => *stream,
+        }
     }
 }
 
+/// Whether both name the same stream.
 impl PartialEq for SharedStream {
     fn eq(&self, other: &SharedStream) -> bool {
-        self.stream == other.stream
+        self.reference() == other.reference()
     }
 }
 
 impl From<StreamRef> for SharedStream {
     fn from(stream: StreamRef) -> SharedStream {
-        SharedStream { stream, _own: None }
+        SharedStream(Shared::Foreign(stream))
     }
 }
 
 impl From<&Arc<Stream>> for SharedStream {
     fn from(own: &Arc<Stream>) -> SharedStream {
-        SharedStream { stream: StreamRef { raw: own.raw }, _own: Some(Arc::clone(own)) }
+        SharedStream(Shared::Own(Arc::clone(own)))
     }
 }

@@ -1,5 +1,5 @@
-//! The functions of `libcuda.so.1` that are called, by the names that they have in the library (CUDA 12.0's `cuda.h`
-//! maps the plain names to these).
+//! The functions of `libcuda.so.1` that are called, by their names in the library, which `cuda.h` of CUDA 12.0 maps the
+//! plain names to.
 
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -16,7 +16,7 @@ pub(crate) type Handle = *mut c_void;
 
 macro_rules! table {
     ($($name:ident($($arg:ty),*);)* ; optional $($maybe:ident($($maybe_arg:ty),*);)*) => {
-        /// The functions. What is optional was added later than the oldest driver that is supported.
+        /// The functions. The optional ones are younger than the oldest driver that is supported.
         #[allow(non_snake_case, reason = "the names that the driver's documentation has")]
         pub(crate) struct Table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> Code,)*
@@ -26,11 +26,17 @@ macro_rules! table {
         }
 
         impl Table {
-            /// Every function, or the name of the first one that the library lacks.
+            /// Whether both belong to one library. No library is unloaded, so no address ever stands for two functions.
+            pub(crate) fn is_same(&self, other: &Table) -> bool {
+                std::ptr::fn_addr_eq(self.cuInit, other.cuInit)
+            }
+
+            /// Loads every function, or returns the name of the first that the library lacks.
             pub(crate) fn load(library: Library) -> Result<Table, &'static str> {
                 Ok(Table {
                     $($name: {
-                        // SAFETY: the type is that of `cuda.h` for this name, on every 64-bit Linux.
+                        // SAFETY: this is the type that `cuda.h` gives the function of this name, on every 64-bit
+                        // Linux.
                         let found = unsafe { library.get(concat!(stringify!($name), "\0")) };
                         *found.map_err(|_| stringify!($name))?
                     },)*
@@ -72,7 +78,6 @@ table! {
     cuStreamCreateWithPriority(*mut Handle, c_uint, c_int);
     cuStreamDestroy_v2(Handle);
     cuStreamQuery(Handle);
-    cuStreamSynchronize(Handle);
     cuStreamWaitEvent(Handle, Handle, c_uint);
     cuStreamGetCtx(Handle, *mut Handle);
     cuEventCreate(*mut Handle, c_uint);

@@ -1,4 +1,4 @@
-//! What `cufile.h` (1.20) lays down, as far as we call it: types by their layout, functions by their C types.
+//! What we use of `cufile.h` 1.20: types by their layout, functions by their C types.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 
@@ -8,21 +8,21 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 pub(super) struct Status {
     /// `CUfileOpError`: 0, or 5001 and above.
     pub(super) code: c_int,
-    /// `CUresult`: of meaning where `code` is 5011.
+    /// `CUresult`, which means something if `code` is 5011.
     pub(super) cuda: c_int,
 }
 
 /// `CUfileDescr_t`.
 #[repr(C)]
 pub(super) struct Descriptor {
-    /// `CU_FILE_HANDLE_TYPE_OPAQUE_FD` is the only one that we use.
+    /// `CU_FILE_HANDLE_TYPE_OPAQUE_FD`, the only kind that we use.
     pub(super) kind: c_int,
     pub(super) handle: DescriptorHandle,
-    /// Null: the library finds out the file system by itself.
+    /// Null, so that the library determines the file system by itself.
     pub(super) operations: *const c_void,
 }
 
-/// The union in `CUfileDescr_t`: it is as long and as aligned as a pointer.
+/// The union in `CUfileDescr_t`, with size and alignment of a pointer.
 #[repr(C)]
 pub(super) union DescriptorHandle {
     pub(super) fd: c_int,
@@ -47,11 +47,11 @@ pub(super) type GetVersion = unsafe extern "C" fn(*mut c_int) -> Status;
 pub(super) type UseCount = unsafe extern "C" fn() -> c_long;
 pub(super) type GetBarSize = unsafe extern "C" fn(c_int, *mut usize) -> Status;
 
-/// Bytes given to `cuFileDriverGetProperties`. `CUfileDrvProps_t` of 1.20 is 56 bytes long and has grown over time:
-/// what a later library adds must find room.
+/// Bytes given to `cuFileDriverGetProperties`. `CUfileDrvProps_t` has 56 bytes in 1.20 and has grown before: what a
+/// later library adds must fit.
 pub(super) const PROPERTIES_BYTES: usize = 256;
 
-/// Where the fields of `CUfileDrvProps_t` begin.
+/// Offsets of the fields of `CUfileDrvProps_t`.
 pub(super) mod property {
     pub(in super::super) const MAJOR: usize = 0;
     pub(in super::super) const MINOR: usize = 4;
@@ -70,8 +70,8 @@ pub(super) const CONTROL_COMPAT: u32 = 1 << 1;
 pub(super) const FEATURE_P2P: u32 = 1 << 4;
 
 unsafe extern "C" {
-    /// `environ(7)`: a list of pointers to "NAME=value" that ends with a null one. Declared as the atomic of the same
-    /// layout, because C reads and writes it without asking Rust.
+    /// `environ(7)`: a list of pointers to "NAME=value" that ends with a null pointer. Declared as the atomic of the
+    /// same layout, because C reads and writes it without asking Rust.
     pub(super) static environ: std::sync::atomic::AtomicPtr<*mut c_char>;
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use std::mem::{align_of, offset_of, size_of};
 
-    /// The figures are those of a C compiler on cufile.h for x86-64 and 64-bit Arm, which lay structs out alike.
+    /// The numbers are those of a C compiler on cufile.h, for x86-64 and 64-bit Arm, which lay structs out alike.
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!((size_of::<Status>(), align_of::<Status>(), offset_of!(Status, cuda)), (8, 4, 4));

@@ -10,23 +10,23 @@ use std::sync::Arc;
 /// A range of a device's memory, which lives as long as the value.
 ///
 /// # Safety
-/// `address` and `len` always give the same range. From the first call until the value is dropped the range is
+/// `address` and `len` always return the same range. From the first call until the value is dropped the range is
 /// allocated, wherever the value is moved and on whatever thread it is dropped. No Rust reference points to its bytes
-/// while the value lives: they are written to by a device, at any time, as far as Rust can see.
+/// while the value lives: as far as Rust can see, a device may write to them at any time.
 pub unsafe trait DeviceRange: Send + Sync + 'static {
-    /// The first address, as the device counts them.
+    /// Device address of the first byte.
     fn address(&self) -> u64;
-    /// Bytes.
+    /// Length in bytes.
     fn len(&self) -> u64;
-    /// Whether there are none.
+    /// Whether it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-// SAFETY: a span keeps its allocation, by a handle of its own, until it is dropped, and never changes; its bytes are a
-// device's, to which no Rust reference can point. Where the device is reset its memory is gone, and cuFile, which goes
-// by the driver, fails.
+// SAFETY: a span never changes, and holds a handle on its allocation until it is dropped. Its bytes are a device's, to
+// which no Rust reference can point. If the device is reset, its memory is gone, and cuFile, which asks the driver,
+// fails.
 unsafe impl DeviceRange for crate::cuda::Span {
     fn address(&self) -> u64 {
         crate::cuda::Span::address(self)
@@ -37,7 +37,7 @@ unsafe impl DeviceRange for crate::cuda::Span {
     }
 }
 
-/// Registered memory. Owns it: freeing memory that is still registered can lock up nvidia-fs for good.
+/// Registered memory. It owns the memory, because freeing it while it is registered can lock up nvidia-fs for good.
 pub struct RegisteredBuffer<R: DeviceRange> {
     range: ManuallyDrop<R>,
     driver: Arc<Driver>,
@@ -49,8 +49,8 @@ impl<R: DeviceRange> RegisteredBuffer<R> {
             return Err((CufileError::INVALID_VALUE, range));
         };
         let base = range.address() as *const c_void;
-        // SAFETY: the function is the header's. The range is allocated, and stays so until `drop` has deregistered it:
-        // this value owns it from here on.
+        // SAFETY: the type is that of the header. The range is allocated and stays so until `drop` has deregistered it,
+        // because this value owns it from here on.
         let status = unsafe { (driver.table.buf_register)(base, len, 0) };
         driver.standard_input.restore();
         match CufileError::check(status) {
@@ -64,12 +64,12 @@ impl<R: DeviceRange> RegisteredBuffer<R> {
         &self.range
     }
 
-    /// Its first address, as the device counts them.
+    /// Device address of the first byte.
     pub fn address(&self) -> u64 {
         self.range.address()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.range.len()
     }
@@ -87,13 +87,13 @@ impl<R: DeviceRange> RegisteredBuffer<R> {
 impl<R: DeviceRange> Drop for RegisteredBuffer<R> {
     fn drop(&mut self) {
         let base = self.range.address() as *const c_void;
-        // SAFETY: the range was registered by `new` and is deregistered only here; no read into it is under way,
-        // because a read borrows the buffer.
+        // SAFETY: `new` registered the range, and it is deregistered only here. No read into it is under way, because a
+        // read borrows the buffer.
         let status = unsafe { (self.driver.table.buf_deregister)(base) };
         self.driver.standard_input.restore();
-        // What could not be deregistered is never freed, which leaks it instead of giving cuFile memory of others.
+        // What cannot be deregistered is never freed: a leak, where cuFile would otherwise write to memory of others.
         if CufileError::check(status).is_ok() {
-            // SAFETY: this is the only place that drops it, and `self` is not used after this.
+            // SAFETY: it is dropped only here, and `self` is not used after this.
             unsafe { ManuallyDrop::drop(&mut self.range) };
         }
     }

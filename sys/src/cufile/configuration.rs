@@ -1,9 +1,9 @@
-//! What cuFile is told before it is loaded: a `cufile.json` in a private folder, and the environment that names it.
+//! How cuFile is configured before it is loaded: by a `cufile.json` in a private folder, which the environment names.
 //!
-//! cuFile has three ways to be configured. Its own `cuFileSetParameter*` come too late for the log, which 1.20 still
-//! puts into the current folder, and divide by zero in 1.17.1. `/etc/cufile.json` is the administrator's. What is left
-//! is `CUFILE_ENV_PATH_JSON`, so one variable must stand in the environment while the driver is opened: `environment`
-//! says why that is sound beside other threads. It is taken away again as soon as the driver is open.
+//! cuFile can be configured in three ways. Its own `cuFileSetParameter*` come too late for the log, which 1.20 still
+//! writes to the current folder, and divide by zero in 1.17.1. `/etc/cufile.json` belongs to the administrator. That
+//! leaves `CUFILE_ENV_PATH_JSON`, so one variable must be in the environment while the driver is opened. The module
+//! `environment` says why that is sound while other threads run. The variable is removed as soon as the driver is open.
 
 use super::environment;
 use std::ffi::CString;
@@ -16,30 +16,39 @@ use std::path::{Path, PathBuf};
 /// The variable that names the configuration.
 pub const VARIABLE: &str = "CUFILE_ENV_PATH_JSON";
 
-/// How cuFile is configured.
+/// How to configure cuFile.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Configuration {
-    /// By a file that is made in a new folder, which only this user may enter and which is deleted when the driver is
-    /// open: compatibility mode is not allowed, so that nothing is copied through the host and called direct, and
-    /// cuFile's log goes there instead of into the current folder.
+    /// A file in a new folder, which only this user may enter and which is deleted once the driver is open. It forbids
+    /// compatibility mode, so that nothing is copied through the host and called direct, and sends cuFile's log there
+    /// instead of to the current folder.
+    #[non_exhaustive]
     Private {
-        /// An existing folder to make it in, such as `/tmp`.
+        /// An existing folder to make the new one in, such as `/tmp`.
         scratch: PathBuf,
-        /// `use_pci_p2pdma`: whether cuFile may go without nvidia-fs.
+        /// `use_pci_p2pdma`: whether cuFile may do without nvidia-fs.
         p2pdma: bool,
     },
-    /// By whatever the environment says, or `/etc/cufile.json`: for a user who has set [`VARIABLE`]. Nothing is made or
+    /// Whatever the environment or `/etc/cufile.json` says, for a user who has set [`VARIABLE`]. Nothing is created or
     /// changed.
     Environment,
 }
 
-/// Names that are tried for the folder before it is given up.
+impl Configuration {
+    /// [`Private`](Configuration::Private), in a new folder inside `scratch`.
+    pub fn private(scratch: PathBuf, p2pdma: bool) -> Configuration {
+        Configuration::Private { scratch, p2pdma }
+    }
+}
+
+/// Names to try for the folder before giving up.
 const NAMES_TRIED: u32 = 64;
 
-/// Bytes at the end of the log that are looked through for an error.
+/// Bytes at the end of the log that are searched for an error.
 const LOG_BYTES_MAX: usize = 64 << 10;
 
-/// A configuration in force. Dropping it makes the environment what it was and deletes the folder.
+/// A configuration in force. Dropping it restores the environment and deletes the folder.
 pub(super) struct InForce {
     folder: Option<PathBuf>,
     before: Option<environment::Before>,
@@ -47,7 +56,7 @@ pub(super) struct InForce {
 
 impl InForce {
     /// # Errors
-    /// The folder or the file cannot be made; or its path is one that JSON or the environment cannot hold.
+    /// If the folder or the file cannot be created, or JSON or the environment cannot hold its path.
     pub(super) fn new(configuration: &Configuration) -> io::Result<InForce> {
         let Configuration::Private { scratch, p2pdma } = configuration else {
             return Ok(InForce { folder: None, before: None });
@@ -62,12 +71,12 @@ impl InForce {
         Ok(in_force)
     }
 
-    /// Where cuFile writes its log; `None` where that is not ours to say.
+    /// Where cuFile writes its log; `None` if somebody else decides that.
     pub(super) fn log(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// The last error in the log, in a line; for an opening that failed.
+    /// The last error in the log, in one line, for an opening that failed.
     pub(super) fn last_error(&self) -> Option<String> {
         let entries = fs::read_dir(self.folder.as_deref()?).ok()?;
         let mut logs = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -85,14 +94,14 @@ impl Drop for InForce {
             environment::put_back(before);
         }
         if let Some(folder) = &self.folder {
-            // What stays behind is a small file in a folder for such things. The log that cuFile has open is written on
-            // without a name.
+            // At worst a small file stays behind in a folder for such files. cuFile goes on writing to the log that it
+            // has open.
             let _ = fs::remove_dir_all(folder);
         }
     }
 }
 
-/// A folder that nobody else has made or may enter.
+/// Creates a folder that nobody else can have created or may enter.
 fn new_folder(scratch: &Path) -> io::Result<PathBuf> {
     let mut last = io::ErrorKind::AlreadyExists.into();
     for number in 0..NAMES_TRIED {
@@ -106,10 +115,11 @@ fn new_folder(scratch: &Path) -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// The configuration. What it does not say is cuFile's default.
+/// The configuration. What it leaves out has cuFile's default.
 fn text(folder: &Path, p2pdma: bool) -> io::Result<String> {
     let folder = folder.to_str().filter(|folder| !folder.contains(char::is_control));
-    let folder = folder.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the folder's path is no text"))?;
+    let folder =
+        folder.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the folder's path is not plain text"))?;
     let folder = folder.replace('\\', "\\\\").replace('"', "\\\"");
     Ok(format!(
         "{{\n  \"logging\": {{ \"dir\": \"{folder}\", \"level\": \"ERROR\" }},\n  \

@@ -1,13 +1,12 @@
-//! One variable in the environment of a process that has other threads.
+//! Changing one variable of the environment while other threads run.
 //!
-//! `setenv(3)` is not sound there: where the list of variables has grown before, glibc before 2.41 moves it with
-//! `realloc` while another thread's `getenv(3)`, in C or through `std::env`, may be walking along it. So the list is
-//! not changed in place. A copy with the variable in it takes its place in one store, and neither the copy nor the list
-//! before it is ever freed: whoever walks along one of them walks along valid memory to its end. Taking the variable
-//! away again is the same thing once more.
+//! `setenv(3)` is not sound there: if the list of variables has grown before, glibc older than 2.41 moves it with
+//! `realloc`, while another thread's `getenv(3)`, in C or through `std::env`, may be walking it. So the list is not
+//! changed in place. A copy with the variable in it replaces it in one store, and neither the copy nor the list before
+//! it is ever freed: whoever walks one of them walks valid memory to its end. Removing the variable works the same way.
 //!
-//! What is left is a thread that *changes* the environment at the same moment. It must not do so while other threads
-//! use it, which is the contract of `setenv(3)` and of `std::env::set_var`; this module uses it for some microseconds.
+//! That leaves a thread that *changes* the environment at the same moment. It must not do so while other threads use
+//! it, by the contract of `setenv(3)` and of `std::env::set_var`, and this module uses it for some microseconds.
 
 use super::abi::environ;
 use super::configuration::VARIABLE;
@@ -16,33 +15,33 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Copies made before it is given up that the environment holds still.
+/// Copies to make before giving up on an environment that keeps changing.
 const COPIES_TRIED: usize = 16;
 
-/// The variable as it stood in the environment before [`put`]; for putting it back.
+/// The variable as it was before [`put`], to put it back.
 pub(super) struct Before(Option<*mut c_char>);
 
-// SAFETY: the pointer is to a string of the environment, which is the process's and no thread's.
+// SAFETY: the pointer is to a string of the environment, which belongs to the process and not to a thread.
 unsafe impl Send for Before {}
 
 /// Puts "NAME=value" into the environment, in place of a variable of that name ([`VARIABLE`]).
 ///
 /// # Errors
-/// `WouldBlock` where others change the environment all the time.
+/// `WouldBlock` if others keep changing the environment.
 pub(super) fn put(variable: CString) -> io::Result<Before> {
     exchange(Some(variable.into_raw())).map(Before)
 }
 
 /// Makes the variable what it was.
 pub(super) fn put_back(before: &Before) {
-    // Where others change the environment all the time the variable stays: it then names a file that is gone, which
-    // cuFile takes as having no configuration.
+    // If others keep changing the environment, the variable stays. It then names a file that is gone, which cuFile
+    // treats as no configuration.
     let _ = exchange(before.0);
 }
 
-/// Takes the variable out and puts another in, if there is one. Costs the memory of the list, for good.
+/// Takes the variable out and puts another in, if there is one. The memory of the list is never freed.
 fn exchange(added: Option<*mut c_char>) -> io::Result<Option<*mut c_char>> {
-    // SAFETY: every program that is linked against a C library has this one, and it is only used as an atomic here.
+    // SAFETY: every program that links a C library has this variable, and here it is only used as an atomic.
     let list: &'static AtomicPtr<*mut c_char> = unsafe { &environ };
     for _ in 0..COPIES_TRIED {
         let before = list.load(Ordering::Acquire);
@@ -59,16 +58,16 @@ fn exchange(added: Option<*mut c_char>) -> io::Result<Option<*mut c_char>> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// The pointers of a list, without the null one at its end.
+/// The pointers of a list, without the null pointer at its end.
 fn entries(list: *mut *mut c_char) -> Vec<*mut c_char> {
     let mut entries = Vec::new();
     if list.is_null() {
         return entries;
     }
     loop {
-        // SAFETY: the list ends with a null pointer, at which the loop ends, so this place is in the list.
+        // SAFETY: the list ends with a null pointer, and the loop with it, so this place is inside the list.
         let place = unsafe { list.add(entries.len()) };
-        // SAFETY: as above; the list is the C library's or one that `set` leaked.
+        // SAFETY: as above. The list is the C library's, or a copy that `exchange` leaked.
         let entry = unsafe { place.read() };
         if entry.is_null() {
             return entries;
@@ -87,7 +86,7 @@ fn is_variable(entry: *mut c_char) -> bool {
 mod tests {
     use super::*;
 
-    /// How often the environment is read while it is changed.
+    /// How often the environment is read while it changes.
     const READS: usize = 2000;
 
     /// What `getenv(3)` finds.
@@ -118,7 +117,7 @@ mod tests {
                 if reader.is_finished() {
                     break;
                 }
-                // Each round leaves its lists behind, so that a reader who does not get to run is let go first.
+                // Each round leaks its lists, so let a reader that does not get to run go first.
                 std::thread::yield_now();
             }
         });

@@ -1,4 +1,4 @@
-//! What cuFile says went wrong: each number of its header by name, with what it means and what to do about it.
+//! cuFile's errors: each number of its header with its name, what it means and what to do about it.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ pub struct CufileError {
     cuda: i32,
 }
 
-/// The number of an entry, its name without `CU_FILE_`, what it means, and what to do about it.
+/// A number, its name without `CU_FILE_`, what it means, and what to do about it.
 struct Entry(i32, &'static str, &'static str, &'static str);
 
 impl CufileError {
@@ -24,9 +24,9 @@ impl CufileError {
     pub const INVALID_VALUE: CufileError = CufileError::from_code(5022);
     /// The file was not opened with `O_DIRECT`.
     pub const DIO_NOT_SET: CufileError = CufileError::from_code(5020);
-    /// Somebody else in this process has opened the driver.
+    /// Somebody else in this process opened the driver.
     pub const DRIVER_ALREADY_OPEN: CufileError = CufileError::from_code(5026);
-    /// Something inside cuFile broke; also what an answer that cannot be is told as.
+    /// Something inside cuFile broke. Also stands for an answer that makes no sense.
     pub const INTERNAL_ERROR: CufileError = CufileError::from_code(5030);
     /// No more memory of the GPU can be pinned.
     pub const PINNING_FAILED: CufileError = CufileError::from_code(5036);
@@ -40,17 +40,17 @@ impl CufileError {
         if status.code == 0 { Ok(()) } else { Err(CufileError { code: status.code, cuda: status.cuda }) }
     }
 
-    /// The number: 5001 to 5049 as far as the table goes.
+    /// The error number. The table knows 5001 to 5049.
     pub fn code(&self) -> i32 {
         self.code
     }
 
-    /// The CUDA driver's own error (`CUresult`), where it is one of CUDA's (5011).
+    /// The error of the CUDA driver (`CUresult`), if it is one of CUDA's (5011).
     pub fn cuda(&self) -> Option<i32> {
         (self.code == 5011).then_some(self.cuda)
     }
 
-    /// Such as "CU_FILE_IO_NOT_SUPPORTED" without its prefix; "UNKNOWN" for a number that the table lacks.
+    /// The name without `CU_FILE_`, such as "IO_NOT_SUPPORTED"; "UNKNOWN" for a number that the table lacks.
     pub fn name(&self) -> &'static str {
         self.entry().map_or("UNKNOWN", |entry| entry.1)
     }
@@ -65,8 +65,7 @@ impl CufileError {
         self.entry().map_or(REPORT, |entry| entry.3)
     }
 
-    /// Whether fewer or smaller registrations may be had where this one was not: the limits of BAR1, of pinned memory
-    /// and of what cuFile may take.
+    /// Whether fewer or smaller registrations may succeed: the limits of BAR1, of pinned memory and of cuFile itself.
     pub fn is_limit(&self) -> bool {
         matches!(self.code, 5003 | 5016 | 5017 | 5036 | 5043)
     }
@@ -114,17 +113,17 @@ pub enum OpenError {
     },
     /// The private folder, its configuration or the environment could not be prepared.
     Configuration(io::Error),
-    /// What was to be done on the opening thread before anything else, such as making a CUDA context current.
+    /// `attach` failed, for example to make a CUDA context current.
     Attach(String),
     /// `cuFileDriverOpen` failed.
     Driver {
-        /// What it said.
+        /// What it reported.
         error: CufileError,
-        /// The last error in its log, where it wrote one.
+        /// The last error in its log, if it wrote one.
         log: Option<String>,
     },
-    /// It did not open within the bound. Its thread and the library are left to themselves, because nothing can end a
-    /// call into a library.
+    /// It did not open within the bound. Its thread and the library are left alone, because nothing can end a call into
+    /// a library.
     TimedOut {
         /// The bound.
         after: Duration,
@@ -162,11 +161,11 @@ impl std::error::Error for OpenError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// What the system said, as of `pread(2)`.
+    /// What the system reported, as `pread(2)` does.
     Io(io::Error),
-    /// What cuFile said.
+    /// What cuFile reported.
     Cufile(CufileError),
-    /// The range does not lie in the buffer, or in any file; or buffer and handle belong to another opening.
+    /// The range does not lie inside the buffer or any file, or buffer and handle belong to different openings.
     Range,
 }
 
@@ -182,33 +181,38 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-const REPORT: &str = "look into cuFile's log; report it with the number";
+const REPORT: &str = "see cuFile's log; report the error with its number";
 const LOAD: &str = "modprobe nvidia-fs, or a kernel and driver with PCI P2PDMA: `uringload doctor` shows the chain";
-const UPDATE: &str = "install cuFile, nvidia-fs and the NVIDIA driver of one CUDA release";
-const RETRY: &str = "it passes; read by the pinned path meanwhile";
-const OURS: &str = "a bug of the caller: report it";
-const PATH: &str = "read this file by the pinned path; GPUDirect needs ext4 (data=ordered) or XFS on NVMe";
+const UPDATE: &str = "install cuFile, nvidia-fs and the NVIDIA driver from one CUDA release";
+const RETRY: &str = "it is temporary; use the pinned path meanwhile";
+const OURS: &str = "a bug in the caller: report it";
+const PATH: &str = "use the pinned path for this file; GPUDirect needs ext4 (data=ordered) or XFS on NVMe";
 const PINNED: &str = "register less memory; nvidia-smi -q -d MEMORY shows BAR1";
 const BATCH: &str = "the batch API is not used here: report it";
 
-/// `CUFILEOP_STATUS_ENTRIES` of cufile.h 1.20.0.107; 5021 and 5032 are not in it. What was seen beyond the header's
-/// words is said where it is known: 5027 without udev's data, 5036 where BAR1 is full.
+/// `CUFILEOP_STATUS_ENTRIES` of cufile.h 1.20.0.107, which lacks 5021 and 5032. Where more is known than the header
+/// says, the meaning says it: 5027 without udev's data, 5036 if BAR1 is full.
 const TABLE: [Entry; 47] = [
     Entry(5001, "DRIVER_NOT_INITIALIZED", "nvidia-fs is not loaded and compatibility mode is not allowed", LOAD),
-    Entry(5002, "DRIVER_INVALID_PROPS", "a property of cufile.json is invalid", "mend cufile.json"),
-    Entry(5003, "DRIVER_UNSUPPORTED_LIMIT", "a limit of cufile.json is out of range", "mend cufile.json"),
+    Entry(5002, "DRIVER_INVALID_PROPS", "a property of cufile.json is invalid", "correct cufile.json"),
+    Entry(5003, "DRIVER_UNSUPPORTED_LIMIT", "a limit of cufile.json is out of range", "correct cufile.json"),
     Entry(5004, "DRIVER_VERSION_MISMATCH", "nvidia-fs does not fit this libcufile", UPDATE),
     Entry(5005, "DRIVER_VERSION_READ_ERROR", "the version of nvidia-fs cannot be read", UPDATE),
     Entry(5006, "DRIVER_CLOSING", "the driver is being closed", "open it again"),
     Entry(5007, "PLATFORM_NOT_SUPPORTED", "this platform has no GPUDirect Storage", "use the pinned path"),
     Entry(5008, "IO_NOT_SUPPORTED", "this file or its file system has no GPUDirect Storage", PATH),
     Entry(5009, "DEVICE_NOT_SUPPORTED", "this GPU has no GPUDirect Storage", "use the pinned path"),
-    Entry(5010, "NVFS_DRIVER_ERROR", "an ioctl of nvidia-fs failed", "look into dmesg"),
-    Entry(5011, "CUDA_DRIVER_ERROR", "the CUDA driver failed", "look up the CUDA error; nvidia-smi, dmesg | grep Xid"),
-    Entry(5012, "CUDA_POINTER_INVALID", "the address is no memory of a device", OURS),
+    Entry(5010, "NVFS_DRIVER_ERROR", "an ioctl of nvidia-fs failed", "see dmesg"),
+    Entry(
+        5011,
+        "CUDA_DRIVER_ERROR",
+        "the CUDA driver failed",
+        "look up the CUDA error; see nvidia-smi and dmesg | grep Xid",
+    ),
+    Entry(5012, "CUDA_POINTER_INVALID", "the address is not device memory", OURS),
     Entry(5013, "CUDA_MEMORY_TYPE_INVALID", "memory of this kind cannot be read into", OURS),
     Entry(5014, "CUDA_POINTER_RANGE_ERROR", "the range is longer than what was allocated", OURS),
-    Entry(5015, "CUDA_CONTEXT_MISMATCH", "another CUDA context is current than the memory's", OURS),
+    Entry(5015, "CUDA_CONTEXT_MISMATCH", "the current CUDA context is not the memory's", OURS),
     Entry(5016, "INVALID_MAPPING_SIZE", "more memory than may be pinned", PINNED),
     Entry(5017, "INVALID_MAPPING_RANGE", "the range goes beyond what is mapped", PINNED),
     Entry(5018, "INVALID_FILE_TYPE", "not a regular file", "read regular files only"),
@@ -219,31 +223,36 @@ const TABLE: [Entry; 47] = [
     Entry(5024, "MEMORY_NOT_REGISTERED", "this memory is not registered", OURS),
     Entry(5025, "PERMISSION_DENIED", "the driver or the file may not be used", "give access to /dev/nvidia-fs*"),
     Entry(5026, "DRIVER_ALREADY_OPEN", "the driver is open already", "harmless; it is shared"),
-    Entry(5027, "HANDLE_NOT_REGISTERED", "the file is not known, as where udev's data are missing", UDEV),
+    Entry(5027, "HANDLE_NOT_REGISTERED", "the file is not known, for example because udev's data are missing", UDEV),
     Entry(5028, "HANDLE_ALREADY_REGISTERED", "this descriptor is registered already", OURS),
-    Entry(5029, "DEVICE_NOT_FOUND", "no GPU was found", "nvidia-smi; give the container the GPU"),
+    Entry(5029, "DEVICE_NOT_FOUND", "no GPU was found", "see nvidia-smi; give the container the GPU"),
     Entry(5030, "INTERNAL_ERROR", "something inside cuFile broke", REPORT),
-    Entry(5031, "GETNEWFD_FAILED", "no new file descriptor could be had", "raise ulimit -n"),
+    Entry(5031, "GETNEWFD_FAILED", "no new file descriptor was available", "raise ulimit -n"),
     Entry(5033, "NVFS_SETUP_ERROR", "nvidia-fs could not be set up", UPDATE),
-    Entry(5034, "IO_DISABLED", "cufile.json turns GPUDirect off for this file", "mend cufile.json"),
+    Entry(5034, "IO_DISABLED", "cufile.json turns GPUDirect off for this file", "correct cufile.json"),
     Entry(5035, "BATCH_SUBMIT_FAILED", "a batch could not be submitted", BATCH),
     Entry(5036, "GPU_MEMORY_PINNING_FAILED", "memory of the GPU could not be pinned: BAR1 is full", PINNED),
     Entry(5037, "BATCH_FULL", "the batch's queue is full", BATCH),
-    Entry(5038, "ASYNC_NOT_SUPPORTED", "no stream operations on this file system", PATH),
+    Entry(5038, "ASYNC_NOT_SUPPORTED", "this file system has no stream operations", PATH),
     Entry(5039, "INTERNAL_BATCH_SETUP_ERROR", "a batch could not be set up", BATCH),
     Entry(5040, "INTERNAL_BATCH_SUBMIT_ERROR", "a batch could not be submitted inside cuFile", BATCH),
-    Entry(5041, "INTERNAL_BATCH_GETSTATUS_ERROR", "a batch's state could not be had", BATCH),
+    Entry(5041, "INTERNAL_BATCH_GETSTATUS_ERROR", "a batch's state could not be read", BATCH),
     Entry(5042, "INTERNAL_BATCH_CANCEL_ERROR", "a batch could not be cancelled", BATCH),
     Entry(5043, "NOMEM_ERROR", "cuFile has no memory left", RETRY),
-    Entry(5044, "IO_ERROR", "the device failed to read", "look into dmesg; smartctl -a on the device"),
+    Entry(5044, "IO_ERROR", "the device failed to read", "see dmesg; smartctl -a on the device"),
     Entry(5045, "INTERNAL_BUF_REGISTER_ERROR", "a buffer could not be registered", PINNED),
     Entry(5046, "HASH_OPR_ERROR", "a table inside cuFile broke", REPORT),
     Entry(5047, "INVALID_CONTEXT_ERROR", "no valid CUDA context is current", OURS),
-    Entry(5048, "NVFS_INTERNAL_DRIVER_ERROR", "nvidia-fs broke", "look into dmesg; modprobe -r nvidia-fs, modprobe it"),
+    Entry(
+        5048,
+        "NVFS_INTERNAL_DRIVER_ERROR",
+        "nvidia-fs broke",
+        "see dmesg; modprobe -r nvidia-fs; modprobe nvidia-fs",
+    ),
     Entry(5049, "BATCH_NOCOMPAT_ERROR", "a batch would need compatibility mode, which is off", BATCH),
 ];
 
-const UDEV: &str = "in a container mount udev's data: docker run -v /run/udev:/run/udev:ro; else use the pinned path";
+const UDEV: &str = "in a container mount udev's data: docker run -v /run/udev:/run/udev:ro; or use the pinned path";
 
 #[cfg(test)]
 mod tests {

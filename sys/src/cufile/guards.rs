@@ -1,54 +1,54 @@
-//! What GPUDirect Storage needs of a system, read from `/proc`, `/sys`, `/run`, `/dev` and `/boot`. Nothing is judged
+//! What GPUDirect Storage needs from a system, read from `/proc`, `/sys`, `/run`, `/dev` and `/boot`. Nothing is judged
 //! here.
 //!
-//! Everything is read below a root folder, so that a test can make a system up.
+//! Everything is read below a root folder, so that a test can make up a system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The longest list of symbols that is read. That of Linux 6.18 with all its modules is about 20 MB.
+/// The longest list of symbols to read. That of Linux 6.18 with all modules has about 20 MB.
 const SYMBOLS_BYTES_MAX: u64 = 64 << 20;
 
-/// Facts about a system. `None` stands for what it does not tell.
+/// Facts about a system. `None` means that the system does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The kernel's release, such as "6.8.0-45-generic".
     pub kernel_release: String,
-    /// Whether it is the Windows Subsystem for Linux.
+    /// Whether this is the Windows Subsystem for Linux.
     pub wsl: bool,
-    /// Names of the loaded kernel modules; `None` where `/proc/modules` cannot be read.
+    /// Names of the loaded kernel modules; `None` if `/proc/modules` cannot be read.
     pub modules: Option<Vec<String>>,
-    /// Whether nvidia-fs is at work: its folder in `/proc/driver` is there.
+    /// Whether nvidia-fs is loaded: its folder in `/proc/driver` exists.
     pub nvidia_fs: bool,
-    /// Whether this process sees devices of nvidia-fs (`/dev/nvidia-fs*`), which a container must be given.
+    /// Whether this process sees the devices of nvidia-fs (`/dev/nvidia-fs*`), which a container must be given.
     pub nvidia_fs_devices: bool,
     /// Whether the kernel has PCI peer-to-peer DMA (`CONFIG_PCI_P2PDMA`).
     pub p2pdma: Option<bool>,
-    /// NVIDIA's driver, where it is loaded.
+    /// NVIDIA's driver, if it is loaded.
     pub driver: Option<NvidiaDriver>,
     /// What the IOMMU does.
     pub iommu: Iommu,
     /// Whether the NVMe driver hides devices behind multipath nodes (`nvme_core.multipath`).
     pub nvme_multipath: Option<bool>,
-    /// Whether udev's data are there (`/run/udev`).
+    /// Whether udev's data are visible (`/run/udev`).
     pub udev: bool,
-    /// Whether this is a container, as far as its engine says so.
+    /// Whether this is a container, as far as its engine shows.
     pub container: bool,
 }
 
 /// NVIDIA's kernel driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NvidiaDriver {
-    /// Its version, such as "565.57.01".
+    /// Version, such as "565.57.01".
     pub version: String,
     /// Whether its kernel modules are the open ones.
     pub open: bool,
-    /// `NVreg_RegistryDwords`: settings that it was loaded with.
+    /// `NVreg_RegistryDwords`: the settings that it was loaded with.
     pub registry: String,
 }
 
 impl NvidiaDriver {
-    /// The version as numbers; what is no number is 0.
+    /// The version as numbers, with 0 for what is not a number.
     pub fn numbers(&self) -> (u32, u32) {
         let mut numbers = self.version.split('.').map(|part| part.parse().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
@@ -57,29 +57,31 @@ impl NvidiaDriver {
 
 /// What the IOMMU does with the addresses of devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Iommu {
     /// There is none, or it is off.
     #[default]
     Off,
-    /// It passes them on.
+    /// It passes them through.
     Passthrough,
-    /// It translates them, and with that sends what one device writes to another through the root complex.
+    /// It translates them, which sends what one device writes to another through the root complex.
     Translating,
 }
 
-/// What is mounted where a file lies.
+/// The file system that a file lies on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// Such as "ext4".
+    /// Its type, such as "ext4".
     pub file_system: String,
     /// Options of the mount and of the file system.
     pub options: Vec<String>,
-    /// Such as "/dev/nvme0n1p1".
+    /// Its source, such as "/dev/nvme0n1p1".
     pub source: String,
 }
 
 impl Facts {
-    /// Reads a system's facts below `root`, which is "/" but for tests. Never fails: what cannot be read is not told.
+    /// Reads a system's facts below `root`, which is "/" outside of tests. It never fails: what cannot be read is left
+    /// out.
     pub fn read(root: &Path) -> Facts {
         let text = |path: &str| read(&root.join(path));
         let there = |path: &str| root.join(path).exists();
@@ -105,11 +107,11 @@ impl Facts {
 }
 
 impl Mount {
-    /// What is mounted where `file` lies, an absolute path without links; `None` where `/proc/self/mountinfo` below
-    /// `root` does not tell.
+    /// What is mounted where `file` lies, an absolute path without symbolic links; `None` if `/proc/self/mountinfo`
+    /// below `root` does not say.
     pub fn of(root: &Path, file: &Path) -> Option<Mount> {
         let mounts = read(&root.join("proc/self/mountinfo"))?;
-        // Of two mounts on one place the later lies above the earlier.
+        // Of two mounts on one place the later one hides the earlier one.
         mounts.lines().filter_map(|line| mount(line, file)).max_by_key(|(depth, _)| *depth).map(|(_, mount)| mount)
     }
 
@@ -128,7 +130,7 @@ fn entries(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// By the kernel's symbols, as cuFile finds out; by its configuration where they are hidden.
+/// Asks the kernel's symbols, as cuFile does, or its configuration if they are hidden.
 fn p2pdma(root: &Path, release: &str) -> Option<bool> {
     use std::io::{BufRead, BufReader, Read};
     if let Ok(symbols) = fs::File::open(root.join("proc/kallsyms")) {
@@ -137,7 +139,7 @@ fn p2pdma(root: &Path, release: &str) -> Option<bool> {
         let mut any = false;
         while symbols.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
             any = true;
-            // An address, a letter and the name; perhaps a module.
+            // An address, a letter, the name, and sometimes a module.
             if line.split(|byte| byte.is_ascii_whitespace()).nth(2) == Some(b"p2pdma_pgmap_ops") {
                 return Some(true);
             }
@@ -151,8 +153,8 @@ fn p2pdma(root: &Path, release: &str) -> Option<bool> {
     Some(configuration.lines().any(|line| line == "CONFIG_PCI_P2PDMA=y"))
 }
 
-/// From the line "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  565.57.01  Release Build ...", in which the
-/// closed one calls itself "NVIDIA UNIX x86_64 Kernel Module".
+/// Parses "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  565.57.01  Release Build ...". The closed module
+/// calls itself "NVIDIA UNIX x86_64 Kernel Module".
 fn driver(root: &Path) -> Option<NvidiaDriver> {
     let text = read(&root.join("proc/driver/nvidia/version"))?;
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
@@ -186,7 +188,7 @@ fn iommu(root: &Path) -> Iommu {
     }
 }
 
-/// One line of `mountinfo` (see proc(5)), with how deep its place is, if `file` lies below that.
+/// Parses a line of `mountinfo` (see proc(5)): the mount and how deep its place is, if `file` lies below that place.
 fn mount(line: &str, file: &Path) -> Option<(usize, Mount)> {
     let (front, back) = line.split_once(" - ")?;
     let mut front = front.split(' ').skip(4);
@@ -202,7 +204,7 @@ fn mount(line: &str, file: &Path) -> Option<(usize, Mount)> {
     Some((place.components().count(), Mount { file_system, options, source }))
 }
 
-/// Spaces, tabs, newlines and backslashes stand in `mountinfo` as a backslash and three octal digits.
+/// `mountinfo` writes spaces, tabs, newlines and backslashes as a backslash and three octal digits.
 fn unescape(text: &str) -> String {
     let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     codes.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
@@ -254,8 +256,8 @@ mod tests {
         assert_eq!((driver.numbers(), driver.open, &*driver.registry), ((565, 57), true, "RMForceStaticBar1=1;"));
         assert_eq!(facts.modules.as_deref(), Some(&["nvidia_fs".to_owned(), "nvidia".to_owned()][..]));
         assert!(facts.nvidia_fs && facts.nvidia_fs_devices && facts.udev && facts.container && !facts.wsl);
-        let told = (facts.p2pdma, facts.iommu, facts.nvme_multipath);
-        assert_eq!(told, (Some(true), Iommu::Passthrough, Some(false)));
+        let found = (facts.p2pdma, facts.iommu, facts.nvme_multipath);
+        assert_eq!(found, (Some(true), Iommu::Passthrough, Some(false)));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
-/// A registered file. Owns its descriptor: cuFile knows a file by that number, so it must not be closed, and the number
-/// not be given to another file, before it is deregistered.
+/// A registered file. It owns its descriptor: cuFile knows the file by that number, so until the file is deregistered
+/// the descriptor must not be closed and its number not go to another file.
 pub struct FileHandle {
     raw: Handle,
     /// Closed after `drop` has deregistered it.
@@ -18,26 +18,26 @@ pub struct FileHandle {
     driver: Arc<Driver>,
 }
 
-// SAFETY: `raw` is a name that only cuFile looks into, and cuFile may be called from any thread. The functions that
-// take it either borrow the handle, or are `drop`.
+// SAFETY: `raw` is a name that only cuFile looks into, and any thread may call cuFile. The functions that take it
+// either borrow the handle or are `drop`.
 unsafe impl Send for FileHandle {}
-// SAFETY: as for Send; `cuFileRead` may be called on one handle by several threads at once.
+// SAFETY: as for Send; several threads may call `cuFileRead` on one handle at once.
 unsafe impl Sync for FileHandle {}
 
 impl FileHandle {
     pub(super) fn new(driver: Arc<Driver>, file: OwnedFd) -> Result<FileHandle, CufileError> {
-        // cuFile would take it, and then read through the page cache and copy.
+        // cuFile would accept it, and then read through the page cache and copy.
         let flags = rustix::fs::fcntl_getfl(&file).map_err(|_| CufileError::INVALID_VALUE)?;
         if !flags.contains(OFlags::DIRECT) {
             return Err(CufileError::DIO_NOT_SET);
         }
         let mut raw: Handle = ptr::null_mut();
-        // All of the union is given a value before four of its eight bytes are.
+        // Initialises all eight bytes of the union before four of them are set.
         let mut handle = DescriptorHandle { pointer: ptr::null_mut() };
         handle.fd = file.as_raw_fd();
         let mut descriptor = Descriptor { kind: HANDLE_IS_FD, handle, operations: ptr::null() };
-        // SAFETY: the function is the header's; both addresses are of locals with the header's layout, which it only
-        // uses during the call. The descriptor is open and stays so until `drop` has deregistered it.
+        // SAFETY: the type is that of the header. Both addresses are of locals with the header's layout, which the
+        // function uses only during the call. The descriptor is open and stays so until `drop` has deregistered it.
         let status = unsafe { (driver.table.handle_register)(&raw mut raw, &raw mut descriptor) };
         driver.standard_input.restore();
         CufileError::check(status)?;
@@ -55,8 +55,8 @@ impl FileHandle {
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
-        // SAFETY: `raw` was registered by `new` and is deregistered only here; no read of it is under way, because a
-        // read borrows the handle. The descriptor is closed after this.
+        // SAFETY: `new` registered `raw`, and it is deregistered only here. No read of it is under way, because a read
+        // borrows the handle. The descriptor is closed after this.
         unsafe { (self.driver.table.handle_deregister)(self.raw) };
         self.driver.standard_input.restore();
     }

@@ -1,4 +1,4 @@
-//! What an open driver says about itself, and which of three ways bytes take.
+//! What an open driver says about itself, and which path bytes take.
 
 use super::abi::{self, property};
 use super::error::CufileError;
@@ -9,9 +9,9 @@ use std::fmt;
 /// The version of libcufile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Such as 1.
+    /// Major number, such as 1.
     pub major: u32,
-    /// Such as 20.
+    /// Minor number, such as 20.
     pub minor: u32,
 }
 
@@ -19,13 +19,13 @@ impl Version {
     pub(super) fn of(table: &Table) -> Option<Version> {
         let get = table.get_version?;
         let mut number: c_int = 0;
-        // SAFETY: the function is the header's, and writes one int to the address of a local one.
+        // SAFETY: the type is that of the header, and the function writes one int to the address of a local one.
         let status = unsafe { get(&raw mut number) };
         CufileError::check(status).ok()?;
         Version::from_number(number)
     }
 
-    /// From 1000 times the major and 10 times the minor number: 1200 is 1.20.
+    /// Parses 1000 times the major number plus 10 times the minor one: 1200 is 1.20.
     fn from_number(number: c_int) -> Option<Version> {
         let number = u32::try_from(number).ok().filter(|&number| number > 0)?;
         Some(Version { major: number / 1000, minor: number % 1000 / 10 })
@@ -38,15 +38,15 @@ impl fmt::Display for Version {
     }
 }
 
-/// Which way bytes take from the device into the GPU's memory. Only the first two are GPUDirect Storage.
+/// The path that bytes take from the disk into the GPU's memory. Only the first two are GPUDirect Storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GdsMode {
-    /// Straight there, through the kernel module nvidia-fs.
+    /// Straight, through the kernel module nvidia-fs.
     NvidiaFs,
-    /// Straight there, by the kernel's own PCI peer-to-peer DMA.
+    /// Straight, by the kernel's own PCI peer-to-peer DMA.
     P2pdma,
-    /// Through the host's memory, copied by cuFile: slower than copying it ourselves, and never called GDS.
+    /// Copied by cuFile through the host's memory: slower than copying it ourselves, and never called GDS.
     Compat,
 }
 
@@ -60,32 +60,33 @@ impl fmt::Display for GdsMode {
     }
 }
 
-/// `CUfileDrvProps_t` as far as we look at it. Numbers are 0 where an older library does not have them.
+/// What we use of `CUfileDrvProps_t`. Numbers are 0 if an older library does not have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Properties {
-    /// Version of nvidia-fs; zeros where it is not in use.
+    /// Version of nvidia-fs; zeros if it is not in use.
     pub nvidia_fs: (u32, u32),
-    /// The longest piece of a read, in KiB: longer ones are cut up by the library.
+    /// The longest single read in KiB. The library splits longer ones.
     pub max_direct_io_kib: u64,
-    /// Which kinds of storage it has support for, as the bits of `CUfileDriverStatusFlags`.
+    /// The kinds of storage that it supports, as the bits of `CUfileDriverStatusFlags`.
     pub status_flags: u32,
-    /// Whether it may copy through the host where it cannot go straight.
+    /// Whether it may copy through the host if it cannot go straight.
     pub compat_allowed: bool,
-    /// Whether it goes by PCI peer-to-peer DMA.
+    /// Whether it uses PCI peer-to-peer DMA.
     pub p2pdma: bool,
-    /// Memory on each GPU that the library may take for itself, in KiB.
+    /// Memory that the library may take for itself on each GPU, in KiB.
     pub max_device_cache_kib: u32,
-    /// Memory on each GPU that may be registered, in KiB; close to the largest number where there is no limit.
+    /// Memory that may be registered on each GPU, in KiB. A number close to the largest one means no limit.
     pub max_pinned_kib: u32,
 }
 
 impl Properties {
     pub(super) fn of(table: &Table) -> Result<Properties, CufileError> {
-        // In units of 8 bytes, because that is how the struct is aligned.
+        // In units of 8 bytes, because the struct is aligned to that.
         let mut words = [0u64; abi::PROPERTIES_BYTES / 8];
         let address: *mut c_void = words.as_mut_ptr().cast();
-        // SAFETY: the function is the header's and fills the struct at the address. The buffer is aligned as the struct
-        // is and more than four times as long as that of 1.20.
+        // SAFETY: the type is that of the header, and the function fills the struct at the address. The buffer has the
+        // alignment of the struct and more than four times its size in 1.20.
         let status = unsafe { (table.get_properties)(address) };
         CufileError::check(status)?;
         let mut bytes = [0u8; abi::PROPERTIES_BYTES];
@@ -109,8 +110,8 @@ impl Properties {
         }
     }
 
-    /// Which way bytes take. Where copying through the host is allowed beside another way, cuFile chooses by the file
-    /// and tells nobody: that is not called direct either.
+    /// Which path bytes take. If another path exists and copying through the host is allowed as well, cuFile chooses
+    /// for each file and tells nobody: that is not called direct either.
     pub fn mode(&self) -> GdsMode {
         if self.compat_allowed {
             GdsMode::Compat
@@ -130,12 +131,12 @@ mod tests {
 
     #[test]
     fn versions_are_thousands_and_tens() {
-        let told = [1200, 1130, 2010, 1000].map(|number| Version::from_number(number).unwrap().to_string());
-        assert_eq!(told, ["1.20", "1.13", "2.1", "1.0"]);
+        let versions = [1200, 1130, 2010, 1000].map(|number| Version::from_number(number).unwrap().to_string());
+        assert_eq!(versions, ["1.20", "1.13", "2.1", "1.0"]);
         assert_eq!((Version::from_number(0), Version::from_number(-5)), (None, None));
     }
 
-    /// What libcufile 1.20.0.107 writes before its driver is open, without a configuration.
+    /// What libcufile 1.20.0.107 reports before its driver is open, without a configuration.
     #[test]
     fn the_defaults_of_a_real_library_are_read() {
         let mut bytes = [0; abi::PROPERTIES_BYTES];

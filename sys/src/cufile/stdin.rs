@@ -1,15 +1,15 @@
-//! Descriptor 0, which cuFile may close: a library that has 0 where it means "no descriptor" closes standard input, and
-//! the next file that anybody opens is then read by whoever reads standard input.
+//! Descriptor 0, which cuFile may close. A library that stores 0 where it means "no descriptor" closes standard input,
+//! and the next file that anybody opens is then read by whoever reads standard input.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 
-/// A second descriptor of what standard input is, to put it back from.
+/// A second descriptor of standard input, to restore it from.
 pub(super) struct StandardInput {
     saved: OwnedFd,
-    /// Whether it was closed before, and `/dev/null` was opened in its place.
+    /// Whether it was closed before, so that `/dev/null` was opened in its place.
     pub(super) was_closed: bool,
 }
 
@@ -17,7 +17,7 @@ impl StandardInput {
     /// Makes sure that descriptor 0 is open, and keeps a second one of it.
     ///
     /// # Errors
-    /// No descriptor is left, or there is no `/dev/null`.
+    /// If no descriptor is left, or there is no `/dev/null`.
     pub(super) fn protect() -> io::Result<StandardInput> {
         let was_closed = match save() {
             Ok(saved) => return Ok(StandardInput { saved, was_closed: false }),
@@ -30,13 +30,13 @@ impl StandardInput {
         Ok(StandardInput { saved: save()?, was_closed })
     }
 
-    /// Puts it back if it has been closed since; says whether.
+    /// Restores it if it has been closed since, and returns whether it did.
     pub(super) fn restore(&self) -> bool {
         if rustix::io::fcntl_getfd(io::stdin().as_fd()).is_ok() {
             return false;
         }
-        // The system gives the lowest number that is free: 0, unless another thread has opened a file there by now,
-        // which must not be closed behind its back.
+        // The system hands out the lowest free number: 0, unless another thread has opened a file there by now, which
+        // must not be closed behind its back.
         match rustix::io::dup(&self.saved) {
             Ok(fd) => keep_if_standard_input(fd),
             Err(_) => false,
@@ -49,7 +49,7 @@ fn save() -> rustix::io::Result<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)
 }
 
-/// Keeps the descriptor open for good if it is number 0, for programs that are run too; closes it if not.
+/// If its number is 0, keeps the descriptor open for good, also in programs that are run; otherwise closes it.
 fn keep_if_standard_input(fd: OwnedFd) -> bool {
     if fd.as_raw_fd() != 0 {
         return false;

@@ -1,4 +1,4 @@
-//! The functions of libcufile, loaded at run time: each as a typed pointer, all or none.
+//! The functions of libcufile, loaded at run time as typed pointers.
 
 use super::abi;
 use super::error::OpenError;
@@ -8,13 +8,13 @@ use std::ffi::{CStr, OsStr};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
-/// Names under which the loader looks for itself. The first also finds a library that is loaded already.
+/// Names to ask the loader for. The first one also finds a library that is already loaded.
 const NAMES: [&str; 2] = ["libcufile.so.0", "libcufile.so"];
 
 /// What we call of libcufile.
 ///
-/// The library is never unloaded: it starts threads of its own and leaves code behind that runs when the process ends,
-/// and a call into it may hang. So a pointer stays valid for as long as the process lives.
+/// The library is never unloaded: it starts threads of its own, leaves code behind that runs when the process ends, and
+/// may hang in a call. So a pointer stays valid as long as the process lives.
 pub(super) struct Table {
     pub(super) driver_open: abi::DriverOpen,
     pub(super) driver_close: abi::DriverClose,
@@ -32,11 +32,11 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Loads `library`, where it is given; or else the first that there is: under its names as the loader finds them,
-    /// then at `places`, each a library or a folder of them.
+    /// Loads `library` if it is given. Otherwise loads the first that exists: under its names as the loader finds them,
+    /// then at `places`, each a library or a folder that holds one.
     ///
     /// # Errors
-    /// `Absent`, with what the loader said about the last one; `Incomplete` for one that lacks a function.
+    /// `Absent`, with what the loader said about the last one; `Incomplete` for a library that lacks a function.
     pub(super) fn load(library: Option<&Path>, places: &[PathBuf]) -> Result<Table, OpenError> {
         let places = if library.is_some() { &[] } else { places };
         let named = NAMES.iter().map(PathBuf::from);
@@ -49,7 +49,7 @@ impl Table {
         for path in named.into_iter().chain(placed) {
             match open(path.as_os_str()) {
                 Ok(library) => return Table::of(&library, &path.to_string_lossy()),
-                // What the loader said is the cause of the crate's own error, which names the function only.
+                // The source of the crate's own error, which only names the function, is what the loader said.
                 Err(error) => said = error.source().map_or_else(|| error.to_string(), ToString::to_string),
             }
         }
@@ -60,7 +60,7 @@ impl Table {
         let lacks = |function| OpenError::Incomplete { library: name.to_owned(), function };
         macro_rules! function {
             ($type:ty, $name:literal) => {{
-                // SAFETY: the type is the header's for this name, which has not changed since cuFile 1.0.
+                // SAFETY: this is the type that the header gives the function of this name, unchanged since cuFile 1.0.
                 unsafe { symbol::<$type>(library, $name) }
             }};
         }
@@ -69,7 +69,7 @@ impl Table {
                 function!($type, $name).ok_or_else(|| lacks($name.to_str().unwrap_or("a function")))?
             };
         }
-        // The header defines cuFileDriverClose as the second version, which takes part in counting uses.
+        // The header maps cuFileDriverClose to the second version, which takes part in counting uses.
         let close = function!(abi::DriverClose, c"cuFileDriverClose_v2");
         Ok(Table {
             driver_open: required!(abi::DriverOpen, c"cuFileDriverOpen"),
@@ -92,8 +92,8 @@ impl Table {
 
 /// Loads a library for good.
 fn open(path: &OsStr) -> Result<ManuallyDrop<Library>, libloading::Error> {
-    // SAFETY: loading runs the library's initialisers, which may do anything; that the file at this name is NVIDIA's
-    // library and does no harm is the system's or the caller's word, as it is for every linked library.
+    // SAFETY: loading runs the library's initialisers, which can do anything. That the file of this name is NVIDIA's
+    // library and does no harm is the word of the system or the caller, as it is for every linked library.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
     Ok(ManuallyDrop::new(library))
 }
@@ -103,7 +103,7 @@ fn open(path: &OsStr) -> Result<ManuallyDrop<Library>, libloading::Error> {
 /// # Safety
 /// `T` is the type of a pointer to the function of this name.
 unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Option<T> {
-    // SAFETY: the caller knows the type.
+    // SAFETY: the caller guarantees the type.
     let found = unsafe { library.get::<T>(name) };
     found.ok().map(|symbol| *symbol)
 }

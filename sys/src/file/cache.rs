@@ -1,12 +1,13 @@
-//! What of a file lies in the page cache, and how to get it out of there.
+//! How much of a file is in the page cache, and how to evict it.
 
 use rustix::fs::Advice;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Pages of a range of a file, counted by `cachestat(2)`.
+/// Pages in a range of a file, as `cachestat(2)` counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[non_exhaustive]
 pub struct CacheStat {
     /// Pages in the cache.
     pub cached: u64,
@@ -14,18 +15,18 @@ pub struct CacheStat {
     pub dirty: u64,
     /// Of these, being written back.
     pub writeback: u64,
-    /// Pages that were in the cache once.
+    /// Pages that were in the cache before.
     pub evicted: u64,
     /// Of these, evicted so recently that they would be active again at once.
     pub recently_evicted: u64,
 }
 
-/// Counts the pages of `len` bytes at `offset` that lie in the page cache; `len` 0 means up to the file's end.
+/// Counts the pages of `len` bytes at `offset` that are in the page cache. With `len` 0 the range ends with the file.
 ///
 /// # Errors
-/// `ENOSYS` before Linux 6.5, `EPERM` where the kernel tells owners and writers only, `EOPNOTSUPP` for hugetlbfs.
+/// `ENOSYS` before Linux 6.5, `EPERM` if the kernel tells only owners and writers, `EOPNOTSUPP` for hugetlbfs.
 pub fn cachestat(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<CacheStat> {
-    /// The same on all architectures but alpha, which this crate's ring does not run on either.
+    /// The same on all architectures but alpha, where this crate's ring does not run either.
     const SYS_CACHESTAT: libc::c_long = 451;
     #[repr(C)]
     struct Range {
@@ -40,10 +41,10 @@ pub fn cachestat(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Cach
     if status == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks the kernel to drop the file's clean pages from the page cache. Changed pages stay: sync before.
+/// Asks the kernel to drop the file's clean pages from the page cache. Changed pages stay, so sync first.
 ///
 /// # Errors
-/// What `posix_fadvise(2)` says.
+/// What `posix_fadvise(2)` reports.
 pub fn evict(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
 }
@@ -51,15 +52,15 @@ pub fn evict(file: BorrowedFd<'_>) -> io::Result<()> {
 /// Turns readahead off for buffered reads through this descriptor.
 ///
 /// # Errors
-/// What `posix_fadvise(2)` says.
+/// What `posix_fadvise(2)` reports.
 pub fn advise_random(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, Advice::Random)?)
 }
 
-/// Writes everything back and drops the page cache, and the caches of names and inodes, of the whole machine.
+/// Writes everything back and drops the page cache of the whole machine, including names and inodes.
 ///
 /// # Errors
-/// `EACCES` or `EROFS` for who is not root of the machine, as in most containers.
+/// `EACCES` or `EROFS` unless the caller is root of the machine, which it is not in most containers.
 pub fn drop_caches() -> io::Result<()> {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3\n")

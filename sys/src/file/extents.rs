@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The most extents that are asked for: a file in more pieces is an error.
+/// The most extents that are collected: a file in more pieces is an error.
 pub const EXTENTS_MAX: usize = 1 << 20;
 
 /// Extents that one call asks for.
@@ -11,19 +11,20 @@ const EXTENTS_A_CALL: usize = 256;
 
 /// A run of a file's bytes that lies in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Extent {
-    /// First byte in the file.
+    /// Offset of its first byte in the file.
     pub logical: u64,
-    /// First byte on the device; `None` where there is no fixed place: not yet written, compressed, inline.
+    /// Offset of its first byte on the device. `None` if it has no fixed place: not yet written, compressed, inline.
     pub physical: Option<u64>,
-    /// Length in bytes; the last may reach beyond the file's end.
+    /// Length in bytes. The last extent may reach beyond the file's end.
     pub len: u64,
 }
 
-/// The extents of a file in ascending order (`FIEMAP`); holes are left out.
+/// The extents of a file in ascending order (`FIEMAP`), without holes.
 ///
 /// # Errors
-/// `EOPNOTSUPP` or `ENOTTY` where the file system has none to tell (tmpfs, FUSE, network); `FileTooLarge` beyond
+/// `EOPNOTSUPP` or `ENOTTY` if the file system reports none (tmpfs, FUSE, network); `FileTooLarge` beyond
 /// [`EXTENTS_MAX`].
 pub fn extents(file: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
     let mut extents = Vec::new();
@@ -46,8 +47,8 @@ pub fn extents(file: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {
 
 fn call(file: BorrowedFd<'_>, request: &mut Request) -> io::Result<()> {
     let code = rustix::ioctl::opcode::read_write::<[u64; 4]>(b'f', 11);
-    // SAFETY: FS_IOC_FIEMAP reads and writes a `struct fiemap` (32 bytes, which its number encodes) followed by as many
-    // `struct fiemap_extent` as `count` says: `Request` has this layout, and `count` is the length of its array.
+    // SAFETY: `FS_IOC_FIEMAP` reads and writes a `struct fiemap` (32 bytes, which its number encodes), followed by as
+    // many `struct fiemap_extent` as `count` says. `Request` has this layout, and `count` is the length of its array.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), code as libc::Ioctl, std::ptr::from_mut(request)) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -94,5 +95,5 @@ impl RawExtent {
     }
 }
 
-// What the kernel takes these structures to be.
+// The sizes that the kernel expects.
 const _: () = assert!(size_of::<RawExtent>() == 56 && std::mem::offset_of!(Request, extents) == 32);

@@ -1,4 +1,4 @@
-//! A file mapped for reading: what a ring is compared with, and where large indexes lie.
+//! A file mapped for reading, for large indexes and to compare a ring with.
 
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 /// A read-only, shared mapping of a file's first bytes.
 ///
-/// Bytes are only ever copied out. A file that is cut short while it is mapped ends the process with SIGBUS when a page
-/// behind its new end is touched, so this is for measuring, and for files that their owners replace and never shorten.
+/// Bytes are only ever copied out. If a file is truncated while it is mapped, touching a page behind its new end kills
+/// the process with SIGBUS. So this is for measurements, and for files that their owners replace and never truncate.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -19,9 +19,9 @@ impl Mapping {
     /// Maps the first `len` bytes of the file.
     ///
     /// # Errors
-    /// What `mmap(2)` says: `EINVAL` for `len` 0, `ENODEV` where the file system maps nothing.
+    /// What `mmap(2)` reports: `EINVAL` for `len` 0, `ENODEV` if the file system cannot map files.
     pub fn new(file: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { base, len })
@@ -32,18 +32,18 @@ impl Mapping {
         self.len
     }
 
-    /// Never true: a mapping of nothing is an error.
+    /// Always false: an empty mapping is an error.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Copies the bytes at `offset` into `into`; returns how many there were.
+    /// Copies the bytes at `offset` into `into`, and returns how many there were.
     pub fn copy(&self, offset: usize, into: &mut [u8]) -> usize {
         let len = into.len().min(self.len.saturating_sub(offset));
         let from = self.base.as_ptr().wrapping_add(offset.min(self.len));
-        // SAFETY: `from..from + len` lies inside the mapping, which lives as long as `self`, and `into` is at least
-        // `len` long. They cannot overlap: no reference to mapped bytes is ever given out. Another process may change
-        // the bytes meanwhile; any value is a valid `u8`, and the copy is all that is ever looked at.
+        // SAFETY: `from..from + len` lies inside the mapping, which lives as long as `self`, and `into` has at least
+        // `len` bytes. They cannot overlap, because no reference to mapped bytes is ever given out. Another process may
+        // change the bytes meanwhile; any value is a valid `u8`, and only the copy is ever looked at.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), len) };
         len
     }
@@ -51,12 +51,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and no reference to it exists outside of `copy`.
+        // SAFETY: `new` mapped it with this length, and only `copy` looks at its bytes, which borrows `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
 // SAFETY: the mapping belongs to the process and not to a thread, and this is its only owner.
 unsafe impl Send for Mapping {}
-// SAFETY: through `&Mapping` bytes are read only.
+// SAFETY: through `&Mapping` bytes are only read.
 unsafe impl Sync for Mapping {}

@@ -1,4 +1,4 @@
-//! Opening and asking, on real files.
+//! Opening real files and asking about them.
 
 use super::*;
 use std::fs::File;

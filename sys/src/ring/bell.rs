@@ -1,4 +1,4 @@
-//! Ends a wait from another thread: an eventfd on which the ring keeps a poll armed.
+//! Ending a wait from another thread: an eventfd on which the ring keeps a poll armed.
 
 use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Rung by any thread, heard by the ring's.
+/// Any thread rings it, and the ring's thread hears it.
 pub(super) struct Bell {
     event: OwnedFd,
-    /// Rung since it was last silenced, so that many rings between two turns cost one system call.
+    /// Whether it was rung since it was last silenced, so that many rings between two turns cost one system call.
     rung: AtomicBool,
 }
 
@@ -21,19 +21,20 @@ impl Bell {
         Ok(Bell { event, rung: AtomicBool::new(false) })
     }
 
-    /// Completes when the bell has been rung. A poll and not a read: no memory is in flight, and a bell rung before it
-    /// is armed counts too.
+    /// Completes when the bell has been rung. It is a poll and not a read, so that no memory is in flight and a bell
+    /// that was rung before it was armed counts too.
     pub(super) fn entry(&self) -> Entry {
         opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), libc::POLLIN as u32).build()
     }
 
-    /// For the ring's thread, before it looks at what the other threads left for it.
+    /// For the ring's thread, before it looks at what other threads left for it.
     pub(super) fn silence(&self) {
-        // `EAGAIN` where there was nothing to read: the poll was cancelled.
+        // `EAGAIN` means that there was nothing to read: the poll was cancelled.
         let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
-        // In this order: were the flag cleared first, a thread could set it and write between the two, the read would
-        // swallow that, and no later ring would write again. This way a thread that finds the flag still set is heard
-        // by the caller, which the swap makes see everything before that ring.
+        // The order matters. If the flag were cleared first, another thread could set it and write before the read
+        // below, which would swallow that write; the flag would stay set, and no later ring would write again. In this
+        // order a thread that finds the flag set is heard by the caller, because the swap makes everything before that
+        // ring visible to it.
         self.rung.swap(false, Ordering::AcqRel);
     }
 }

@@ -1,14 +1,15 @@
-//! The three halves of an io_uring that is kept split.
+//! An io_uring, kept split into its three halves.
 //!
 //! `Submitter` remembers the registered ring descriptor, and every `IoUring::submitter()` makes a new one that does
-//! not. So the parts of one `split` are kept for the ring's life, which takes a self-reference, confined to this file.
+//! not. So the halves of one `split` are kept for the ring's life, which takes a self-reference. It is confined to this
+//! file.
 
 use io_uring::{CompletionQueue, EnterFlags, IoUring, SubmissionQueue, Submitter, types};
 use std::io;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Longer waits end after this: far from what overflows the kernel's clock.
+/// Longer waits end after this, which is far from overflowing the kernel's clock.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) struct Queues {
@@ -26,20 +27,21 @@ impl Queues {
         let min_wait = ring.params().is_feature_min_timeout();
         let mut ring = Owned(NonNull::from(Box::leak(Box::new(ring))));
         // SAFETY: the box was leaked one line above, so its content stays where it is until `Owned` is dropped, and
-        // this is the only reference ever made to it. `Owned` is dropped after everything that this borrow reaches: it
-        // is the last field of `Queues`, and the other fields are not `Clone` and are moved nowhere.
+        // this is the only reference ever made to it. `Owned` is dropped after everything that this borrow reaches,
+        // because it is the last field of `Queues`, and the other fields are not `Clone` and are never moved out.
         let (submitter, sq, cq) = unsafe { ring.0.as_mut() }.split();
         Queues { submitter, sq, cq, ring_fd: false, min_wait, _ring: ring }
     }
 
-    /// Registers the ring's own descriptor, which saves looking it up in each call.
+    /// Registers the ring's own descriptor, which saves a lookup in each call.
     pub(super) fn register_ring_fd(&mut self) -> io::Result<()> {
         self.submitter.register_ring_fd()?;
         self.ring_fd = true;
         Ok(())
     }
 
-    /// Submits everything; with `wait`, waits up to that long for `want` completions, but after `batch_wait` for one.
+    /// Submits everything. With `wait`, waits up to that long for `want` completions, and after `batch_wait` for any
+    /// one.
     pub(super) fn enter(&mut self, wait: Option<Duration>, want: usize, batch_wait: Duration) -> io::Result<()> {
         self.sq.sync();
         let queued = self.sq.len() as u32;
@@ -61,12 +63,12 @@ impl Queues {
         let time = types::Timespec::from(wait.min(WAIT_MAX));
         let batch_wait = u32::try_from(batch_wait.as_micros()).unwrap_or(u32::MAX);
         let args = types::SubmitArgs::new().timespec(&time).min_wait_usec(batch_wait);
-        // Always with GETEVENTS: a DEFER_TASKRUN ring does its deferred work in such a call alone, and the `submit` of
-        // the io-uring crate leaves the flag out where nothing is waited for.
+        // Always with GETEVENTS. A DEFER_TASKRUN ring does its deferred work only in such a call, and the `submit` of
+        // the io-uring crate omits the flag if it waits for nothing.
         let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
-        // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, which `SubmitArgs` transparently is; it and
-        // the time that it points to live until the call returns. What the submitted entries point to is proved in
-        // `Ring::queue`, which put them there.
+        // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, to which `SubmitArgs` is transparent. It
+        // and the time that it points to live until the call returns. `Ring::queue`, which added the entries, proves
+        // what they point to.
         unsafe { self.submitter.enter(submit, want, flags, Some(&args)) }.map(drop)
     }
 }
@@ -74,19 +76,20 @@ impl Queues {
 impl Drop for Queues {
     fn drop(&mut self) {
         if self.ring_fd {
-            // The registration is the thread's, of which it has 16, and would keep the ring and its buffers alive.
+            // The registration belongs to the thread, which has 16 of them, and would keep the ring and its buffers
+            // alive.
             let _ = self.submitter.unregister_ring_fd();
         }
     }
 }
 
-/// A box without the promise of being the only pointer to its content.
+/// A box that does not claim to be the only pointer to its content.
 struct Owned(NonNull<IoUring>);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: the pointer comes from `Box::leak` in `Queues::new`, is given back here only, and the borrows made of
-        // it are the fields of `Queues` before this one, which are gone.
+        // SAFETY: the pointer comes from `Box::leak` in `Queues::new` and is given back only here. What borrows from it
+        // are the fields of `Queues` before this one, which are gone.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -1,4 +1,4 @@
-//! One record for each operation in flight: the owner of everything that the kernel uses meanwhile.
+//! One record for each operation in flight, which owns everything that the kernel uses meanwhile.
 
 use super::{Completion, Operation};
 use crate::arena::Part;
@@ -14,10 +14,10 @@ pub(super) const BELL: u64 = u64::MAX;
 /// User data of a cancellation.
 pub(super) const CANCEL: u64 = u64::MAX - 1;
 
-/// Bytes set aside for each path. A longer one grows its record once.
+/// Bytes set aside for each path. A longer path grows its record once.
 const PATH_BYTES: usize = 256;
 
-/// The operations in flight. Allocates nothing in steady state.
+/// The operations in flight. In steady state nothing is allocated.
 #[derive(Default)]
 pub(super) struct Records {
     all: Vec<Record>,
@@ -37,7 +37,7 @@ pub(super) struct Record {
     pub(super) path: Vec<u8>,
     /// Whether this is a read linked to the open before it.
     pub(super) linked: bool,
-    /// Whether the link was cut, so that the read may have read from the slot's last file.
+    /// Whether the link was cut, so that the read may have read the slot's previous file.
     cut: bool,
 }
 
@@ -69,7 +69,7 @@ impl Records {
         self.all.len() - self.free.len()
     }
 
-    /// A free record and the user data that names it.
+    /// Takes a free record, and returns it with the user data that names it.
     pub(super) fn take(&mut self, kind: Operation, tag: u64) -> (u64, &mut Record) {
         let index = self.free.pop().expect("the caller has asked for room");
         let record = &mut self.all[index as usize];
@@ -81,13 +81,13 @@ impl Records {
 
     /// User data of the operations in flight with this tag.
     pub(super) fn with_tag(&self, tag: u64) -> impl Iterator<Item = u64> {
-        // A record in use owns a part or keeps a folder open; `finish` takes both away.
+        // A record in use owns a part or keeps a folder open, and `finish` takes both away.
         let is_used = |record: &Record| record.part.is_some() || record.file.is_some();
         let all = (0_u64..).zip(&self.all);
         all.filter(move |(_, record)| record.tag == tag && is_used(record)).map(|(index, _)| index)
     }
 
-    /// Frees the record of an operation that the kernel has given back: its slot, and what to report.
+    /// Frees the record of an operation that the kernel has returned. Returns its slot, and what to report.
     pub(super) fn finish(&mut self, index: u64, result: i32, now: Instant) -> (Option<u32>, Completion) {
         let record = &mut self.all[index as usize];
         let result = match u32::try_from(result) {
@@ -105,10 +105,10 @@ impl Records {
         (record.slot.take(), completion)
     }
 
-    /// Notes that all but the last `left` queued entries were taken by the kernel.
+    /// Notes that the kernel took all but the last `left` queued entries.
     ///
-    /// Links end where a submission ends. If the kernel stopped between an open and its read, which takes a failed
-    /// allocation, the read will not wait for the open: it is marked, and its bytes are thrown away.
+    /// A link ends where a submission ends. If the kernel stopped between an open and its read, because an allocation
+    /// failed, the read does not wait for the open. So it is marked, and its bytes are thrown away.
     pub(super) fn submitted(&mut self, left: usize) {
         self.queued.drain(..self.queued.len() - left);
         if let Some(&index) = self.queued.front()

@@ -13,12 +13,12 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Whether it holds the file of an open that has succeeded and been reported.
+    /// Whether it holds a file whose open has succeeded and was reported.
     pub(super) fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Whether something in flight uses it.
+    /// Whether anything in flight uses it.
     pub(super) fn is_busy(&self) -> bool {
         self.opening || self.reads > 0
     }
@@ -49,12 +49,12 @@ pub(super) struct Buffers {
     /// Keeps the memory mapped for as long as it is registered.
     pub(super) arena: Option<Arena>,
     start: usize,
-    /// Where each ends; it starts where the one before ends.
+    /// Where each one ends. It starts where the one before it ends.
     pub(super) ends: Vec<usize>,
 }
 
 impl Buffers {
-    /// Whether the kernel takes `range` as the next buffer, and the order is kept.
+    /// Whether the kernel accepts `range` as the next buffer, and it keeps the order.
     pub(super) fn may_add(&self, arena: &Arena, range: &Range<usize>) -> bool {
         self.arena.as_ref().is_none_or(|known| known.is_same(arena))
             && self.ends.last().is_none_or(|&end| end == range.start)
@@ -71,7 +71,7 @@ impl Buffers {
         self.ends.push(range.end);
     }
 
-    /// The buffer that the part lies wholly in, if there is one.
+    /// The buffer that holds the whole part, if there is one.
     pub(super) fn index_of(&self, part: &Part) -> Option<u16> {
         let arena = self.arena.as_ref()?;
         if part.is_empty() || part.offset() < self.start || !part.is_of(arena) {

@@ -1,4 +1,4 @@
-//! The ring against the real kernel; skipped aloud where io_uring is denied.
+//! The ring against the real kernel. Tests say so and skip if io_uring is denied.
 
 mod cancel;
 mod mixed;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 const PAGE: usize = 4096;
 
-/// A ring, or none and the reason on stderr where this system does not allow one.
+/// A ring, or none and the reason on stderr if this system denies one.
 fn ring(options: &RingOptions) -> Option<Ring> {
     Some(ring_and_steps(options)?.0)
 }
@@ -18,9 +18,9 @@ fn ring(options: &RingOptions) -> Option<Ring> {
 fn ring_and_steps(options: &RingOptions) -> Option<(Ring, Vec<Step>)> {
     match Ring::open(options) {
         Ok(opened) => Some(opened),
-        // ENOMEM: the locked memory that this user may have is used up, if only by tests that run at the same time.
+        // ENOMEM: this user's locked memory is used up, maybe by tests that run at the same time.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::ENOMEM)) => {
-            eprintln!("skipped: io_uring is not to be had here: {error}");
+            eprintln!("skipped: io_uring is not available here: {error}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -53,7 +53,7 @@ fn folder() -> (tempfile::TempDir, Arc<OwnedFd>) {
     (folder, handle)
 }
 
-/// Registers memory; false, and the reason on stderr, where the limit on locked memory does not allow it.
+/// Registers memory. Returns false, with the reason on stderr, if the limit on locked memory is too low.
 fn registered(ring: &mut Ring, arena: &Arena, range: Range<usize>) -> bool {
     match ring.register(arena, range) {
         Ok(()) => true,
@@ -334,7 +334,7 @@ fn cancellation_gives_everything_back() {
         assert!(done.iter().all(|done| errno(&done.result) == Some(libc::ECANCELED)));
         assert_eq!(done.drain(..).filter(|done| done.part.is_some()).count(), 8);
     }
-    // The wake-up, cancelled with the rest, works again.
+    // The wake-up was cancelled with the rest, and works again.
     ring.waker().wake();
     let start = Instant::now();
     ring.turn(Some(Duration::from_secs(10)), 1, &mut done).unwrap();
@@ -397,7 +397,8 @@ fn memory_that_the_kernel_may_write_to_outlives_the_ring() {
     drop(arena);
     ring.close(Duration::ZERO);
     assert!(is_mapped(address), "the ring was the last owner, and its read was in flight");
-    // If the kernel has not cancelled the read yet, this lands in the leaked memory; else it is an error. Both do.
+    // If the kernel has not cancelled the read yet, this lands in the leaked memory; otherwise it is an error. Both are
+    // fine.
     let _ = rustix::io::write(&writer, b"x");
 }
 
@@ -428,10 +429,10 @@ fn a_turn_that_wants_much_is_content_with_any_after_a_while() {
 
 #[test]
 fn rings_come_and_go_on_one_thread() {
-    // A thread has 16 places for registered ring descriptors: dropping a ring must free its place.
+    // A thread has 16 places for registered ring descriptors, and dropping a ring must free its place.
     for _ in 0..40 {
         let Some((mut ring, steps)) = ring_and_steps(&small()) else { return };
-        assert!(steps.iter().all(|step| step.what != "registered ring fd"), "{steps:?}");
+        assert!(steps.iter().all(|step| step.feature != Feature::RingFd), "{steps:?}");
         ring.turn(None, 1, &mut Vec::new()).unwrap();
     }
 }

@@ -1,8 +1,8 @@
-//! One operation is cancelled and the others go on.
+//! Cancelling one operation while the others go on.
 
 use super::*;
 
-/// The read end of a pipe that nobody writes to, and what keeps it from ending.
+/// The read end of a pipe that nobody writes to, and what keeps it open.
 fn empty_pipe() -> (Target, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     (Target::File(Arc::new(reader.into())), writer)
@@ -39,7 +39,7 @@ fn one_read_is_cancelled_by_its_tag() {
     }
 }
 
-/// A FIFO without a writer keeps its open waiting, and the read linked to it has not begun.
+/// A FIFO without a writer holds up its open, and the linked read has not begun.
 #[test]
 fn an_open_that_waits_is_cancelled_with_its_read() {
     let Some(mut ring) = ring(&small()) else { return };
@@ -48,7 +48,7 @@ fn an_open_that_waits_is_cancelled_with_its_read() {
     // SAFETY: the path is a string that ends in NUL and lives until the call returns.
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
     let (_arena, mut memory) = Arena::reserve(1).unwrap();
-    // By a worker: the submitting thread would open it with O_NONBLOCK first, which does not wait.
+    // By a worker: the submitting thread would first open it with O_NONBLOCK, which does not wait.
     ring.open_and_read(open_of(0, &handle, b"fifo"), 0, memory.split_to(100), 5, true);
     let mut done = Vec::new();
     ring.turn(Some(Duration::from_millis(20)), 1, &mut done).unwrap();
@@ -61,7 +61,7 @@ fn an_open_that_waits_is_cancelled_with_its_read() {
     assert_eq!(ring.room(), ring.capacity());
 }
 
-/// What was to be cancelled and ended by itself takes its cancellation with it.
+/// An operation that ends by itself takes its pending cancellation with it.
 #[test]
 fn a_cancellation_does_not_meet_what_comes_later() {
     let Some(mut ring) = ring(&small()) else { return };

@@ -21,7 +21,7 @@ fn ten_thousand_mixed_operations_are_byte_exact() {
     let _ = registered(&mut ring, &arena, 0..2 << 20) && registered(&mut ring, &arena, 2 << 20..4 << 20);
     let mut parts: Vec<Part> = (0..48).map(|_| memory.split_to(150_001)).collect();
 
-    // What each operation expects: file, offset, length; by tag.
+    // What each operation expects, by tag: file, offset, length.
     let mut expected = HashMap::new();
     let mut free_slots: Vec<u32> = (0..8).collect();
     let (mut done, mut next, mut finished) = (Vec::new(), 0, 0);

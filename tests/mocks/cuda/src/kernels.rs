@@ -26,7 +26,7 @@ pub enum Kernel {
 /// A kernel and what it was given.
 #[derive(Clone, Copy, Debug)]
 pub enum Launch {
-    Gather { to: u64, table: u64, rows: u32 },
+    Gather { to: u64, bytes: u64, table: u64, rows: u32 },
     Fill { to: u64, bytes: u64, pattern: u64, size: u32 },
     Pad { to: u64, table: u64, rows: u32, row_bytes: u64, pattern: u64, size: u32 },
     Tokens { ids: u64, labels: u64, table: u64, rows: u32, seq_len: u64, pad_id: i64, ignore: i64, token_bytes: u64 },
@@ -61,7 +61,9 @@ impl Kernel {
     /// Reads the parameters of a launch.
     pub fn launch(self, from: &Parameters) -> Result<Launch, Code> {
         let launch = match self {
-            Kernel::Gather => Launch::Gather { to: from.get(0)?, table: from.get(1)?, rows: from.get(2)? },
+            Kernel::Gather => {
+                Launch::Gather { to: from.get(0)?, bytes: from.get(1)?, table: from.get(2)?, rows: from.get(3)? }
+            }
             Kernel::Fill => {
                 Launch::Fill { to: from.get(0)?, bytes: from.get(1)?, pattern: from.get(2)?, size: from.get(3)? }
             }
@@ -124,12 +126,14 @@ impl Launch {
     pub fn prepare(&self, memory: &mut Memory, device: usize, actor: &Actor) -> Result<Compute, Code> {
         let mut reader = Reader { memory, device, actor };
         match *self {
-            Launch::Gather { to, table, rows } => {
+            Launch::Gather { to, bytes, table, rows } => {
                 let mut writes = Vec::new();
                 for piece in reader.table(table, rows, PIECE_BYTES)?.chunks_exact(PIECE_BYTES) {
                     let (source, target, len) = (word(piece, 0), word(piece, 1), word(piece, 2));
-                    let target = to.checked_add(target).ok_or(ILLEGAL_ADDRESS)?;
-                    writes.push((target, reader.read(source, len)?));
+                    // As the kernel leaves out a piece that does not fit.
+                    if target.checked_add(len).is_some_and(|end| end <= bytes) {
+                        writes.push((to + target, reader.read(source, len)?));
+                    }
                 }
                 Ok(Box::new(move || writes))
             }

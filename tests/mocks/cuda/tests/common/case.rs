@@ -313,7 +313,7 @@ impl<'a> Trainer<'a> {
 
 pub fn reference(stream: &Stream) -> StreamRef {
     // SAFETY: what is told of the stream is dropped before it, or the stream is kept to the end of the test.
-    unsafe { stream.as_ref() }
+    unsafe { stream.stream_ref() }
 }
 
 /// Whether an error says that the device failed.

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::config::{Gds, GdsSearch};
 use uringload::dataset::{
-    ArrayFormat, ArrayOptions, ArraySamples, Arrays, DType, Dataset, Folder, FolderOptions, Labels, RecordOptions,
-    Records,
+    ArrayFormat, ArrayOptions, Arrays, DType, Dataset, Folder, FolderOptions, RecordOptions, Records,
 };
 
 /// Longer than anything that does not hang.
@@ -115,7 +114,7 @@ pub fn records(count: usize, record_bytes: u64, random: &mut Random) -> Made {
         let bytes = random.bytes(count / 2 * record_bytes as usize);
         std::fs::write(folder.path().join(name), bytes).expect("a file");
     }
-    let options = RecordOptions { record_bytes, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(record_bytes);
     let dataset: Arc<dyn Dataset> = Arc::new(Records::open(&[folder.path()], &options).expect("records"));
     Made { dataset, folder }
 }
@@ -129,7 +128,7 @@ pub fn files(count: usize, random: &mut Random) -> Made {
         let len = if random.chance(4) { random.below(5000) } else { random.below(700_000) };
         std::fs::write(class.join(format!("{index:03}")), random.bytes(len)).expect("a file");
     }
-    let options = FolderOptions { labels: Labels::Required, ..FolderOptions::default() };
+    let options = FolderOptions::new().labels(true);
     let dataset: Arc<dyn Dataset> = Arc::new(Folder::open_with(&[folder.path()], &options).expect("a folder"));
     Made { dataset, folder }
 }
@@ -146,7 +145,7 @@ pub fn arrays(rows: usize, random: &mut Random) -> Made {
         bytes.extend(random.bytes(rows / 2 * 400_000));
         std::fs::write(folder.path().join(name), bytes).expect("a file");
     }
-    let options = ArrayOptions { samples: ArraySamples::Rows, ..ArrayOptions::default() };
+    let options = ArrayOptions::new().rows(true);
     let dataset: Arc<dyn Dataset> =
         Arc::new(Arrays::open(ArrayFormat::Npy, &[folder.path()], &options).expect("arrays"));
     assert_eq!(dataset.schema().fields[0].dtype, DType::F32);

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::dataset::{
-    DType, Dataset, Field, FileTable, Folder, FolderOptions, Labels, LineFormat, LineOptions, Lines, LitData,
-    LitDataOptions, Mds, MdsOptions, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span, Value,
+    DType, Dataset, Field, Folder, FolderOptions, Index, LineFormat, LineOptions, Lines, LitData, LitDataOptions, Mds,
+    MdsOptions, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span, Value,
 };
 use uringload::{Error, ErrorKind, Result};
 
@@ -32,7 +32,7 @@ pub fn texts(count: usize, random: &mut Random) -> Made {
         let len = if random.chance(8) { 0 } else { random.below(9000) };
         std::fs::write(class.join(format!("{number:04}")), random.bytes(len * 2)).expect("a file");
     }
-    let options = FolderOptions { labels: Labels::Required, dtype: DType::U16, ..FolderOptions::default() };
+    let options = FolderOptions::new().labels(true).dtype(DType::U16);
     let dataset = Arc::new(Folder::open_with(&[folder.path()], &options).expect("a folder"));
     Made { dataset, folder }
 }
@@ -52,7 +52,10 @@ pub fn mixed(count: usize, bad: bool, random: &mut Random) -> Made {
         field("made", DType::F32, Shape::Fixed(vec![3])),
         field("label", DType::I64, Shape::Fixed(Vec::new())),
     ];
-    Made { dataset: Arc::new(Mixed { records: dataset, schema: Schema { fields }, bad }), folder }
+    let mut index = dataset.index().clone();
+    (index.format, index.schema, index.plain_field) = ("mixed", Schema { fields }, None);
+    index.parse_reads_bytes = true;
+    Made { dataset: Arc::new(Mixed { records: dataset, index, bad }), folder }
 }
 
 /// Numbers and text out of a table, which are made and not read.
@@ -61,7 +64,7 @@ pub fn table(count: usize, random: &mut Random) -> Made {
     let row = |number: usize| format!("{number},{}.25,{}\n", random.below(1000), "text ".repeat(random.below(60)));
     let rows: String = std::iter::once("label,score,text\n".to_owned()).chain((0..count).map(row)).collect();
     std::fs::write(folder.path().join("table.csv"), rows).expect("a file");
-    let options = LineOptions { format: LineFormat::Csv, no_sidecars: true, ..LineOptions::default() };
+    let options = LineOptions::new().format(LineFormat::Csv).common(|common| common.sidecars = false);
     let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("a table"));
     Made { dataset, folder }
 }
@@ -72,8 +75,8 @@ pub fn numbers(count: usize, random: &mut Random) -> Made {
     let digits = |count: usize| vec!["7"; count].join(",");
     let lines: String = (0..count).map(|_| format!("{{\"ids\":[{}]}}\n", digits(random.below(400)))).collect();
     std::fs::write(folder.path().join("lines.jsonl"), lines).expect("a file");
-    let columns = vec!["ids".into()];
-    let options = LineOptions { format: LineFormat::Jsonl, columns, no_sidecars: true, ..LineOptions::default() };
+    let options = LineOptions::new().format(LineFormat::Jsonl).columns(["ids"]);
+    let options = options.common(|common| common.sidecars = false);
     let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("lines"));
     Made { dataset, folder }
 }
@@ -93,32 +96,20 @@ pub fn decoded(which: usize) -> Made {
 fn records(count: usize, record_bytes: u64, dtype: DType, shape: Vec<u64>, random: &mut Random) -> Made {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     std::fs::write(folder.path().join("records"), random.bytes(count * record_bytes as usize)).expect("a file");
-    let options = RecordOptions { record_bytes, dtype, shape, ..RecordOptions::default() };
+    let options = RecordOptions::new().record_bytes(record_bytes).dtype(dtype).shape(shape);
     let dataset = Arc::new(Records::open(&[folder.path()], &options).expect("records"));
     Made { dataset, folder }
 }
 
 struct Mixed {
     records: Arc<dyn Dataset>,
-    schema: Schema,
+    index: Index,
     bad: bool,
 }
 
 impl Dataset for Mixed {
-    fn files(&self) -> &FileTable {
-        self.records.files()
-    }
-
-    fn format(&self) -> &'static str {
-        "mixed"
-    }
-
-    fn len(&self) -> u64 {
-        self.records.len()
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
+    fn index(&self) -> &Index {
+        &self.index
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
@@ -141,10 +132,6 @@ impl Dataset for Mixed {
 
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         self.records.key(id, out);
-    }
-
-    fn bytes(&self) -> u64 {
-        self.records.bytes()
     }
 
     fn largest(&self, count: u64) -> u64 {

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 use uringload::config::Cause;
-use uringload::gds::{self, Configuration, Cufile, Options};
-use uringload::sys::cufile::{CufileError, OpenError, ReadError};
+use uringload::gds::{self, Configuration, Cufile};
+use uringload_sys::cufile::{CufileError, OpenError, ReadError};
 
 fn standard_input() -> Option<(u64, u64)> {
     let stat = rustix::fs::fstat(rustix::stdio::stdin()).ok()?;
@@ -250,16 +250,17 @@ fn what_cannot_be_loaded_or_prepared_is_said() {
     let mock = Mock::new();
     let open = |options| Cufile::open(options, || Ok(())).unwrap_err();
     let absent = mock.scratch.path().join("libnone.so");
-    let error = open(Options { library: Some(absent.clone()), ..mock.options() });
+    let error = open(mock.options().library(Some(absent.clone())));
     assert!(matches!(&error, OpenError::Absent(said) if said.contains("libnone.so")), "{error:?}");
     std::fs::write(&absent, b"no library").unwrap();
-    let error = open(Options { library: Some(absent.clone()), ..mock.options() });
+    let error = open(mock.options().library(Some(absent.clone())));
     assert!(matches!(error, OpenError::Absent(_)), "{error:?}");
     // A library that is there and has none of the functions.
-    let error = open(Options { library: Some("libc.so.6".into()), ..mock.options() });
+    let error = open(mock.options().library(Some("libc.so.6".into())));
     assert!(matches!(error, OpenError::Incomplete { function: "cuFileDriverOpen", .. }), "{error:?}");
-    let configuration = Configuration::Private { scratch: absent.join("below a file"), p2pdma: true };
-    let error = open(Options { configuration, ..mock.options() });
+    let mut options = mock.options();
+    options.configuration = Configuration::private(absent.join("below a file"), true);
+    let error = open(options);
     assert!(matches!(error, OpenError::Configuration(_)), "{error:?}");
     let error = Cufile::open(mock.options(), || Err("no context".into())).unwrap_err();
     assert!(matches!(&error, OpenError::Attach(said) if said == "no context"), "{error:?}");

@@ -1,4 +1,4 @@
-//! `uringload::sys::cufile` and the guards against the mock library: what it answers, where it fails, where it hangs.
+//! `uringload_sys::cufile` and the guards against the mock library: what it answers, where it fails, where it hangs.
 
 mod faults;
 mod reads;

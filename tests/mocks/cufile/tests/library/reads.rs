@@ -5,8 +5,8 @@ use libloading::os::unix::Symbol;
 use mock_cufile::{BatchEvent, BatchRead, Knob, Status};
 use std::ffi::{c_uint, c_void};
 use std::ptr;
-use uringload::gds::{self, Cufile, GdsMode, Options};
-use uringload::sys::cufile::ReadError;
+use uringload::gds::{self, Cufile, GdsMode};
+use uringload_sys::cufile::ReadError;
 
 #[test]
 fn an_open_driver_tells_its_version_and_mode_and_is_closed_at_the_end() {
@@ -31,7 +31,7 @@ fn a_folder_is_searched_for_the_library() {
     std::fs::copy(path(), folder.path().join("libcufile.so.0")).unwrap();
     let empty = tempfile::tempdir().unwrap();
     let places = vec![empty.path().into(), folder.path().into()];
-    let options = Options { library: None, places, ..mock.options() };
+    let options = mock.options().library(None).places(places);
     match Cufile::open(options, || Ok(())) {
         // A copy of the mock has state of its own.
         Ok(cufile) => assert_eq!(cufile.properties().mode(), GdsMode::Compat),
@@ -137,7 +137,7 @@ fn the_batch_api_ignores_the_offset_into_the_buffer() {
     assert_eq!(unsafe { register(&raw mut handle, &raw mut descriptor) }.code, 0);
     // SAFETY: the address is of a local.
     assert_eq!(unsafe { set_up(&raw mut batch, 1) }.code, 0);
-    let base = uringload::sys::cufile::DeviceRange::address(&range) as *mut c_void;
+    let base = uringload_sys::cufile::DeviceRange::address(&range) as *mut c_void;
     let cookie = ptr::null_mut();
     let mut read =
         BatchRead { mode: 1, base, file_offset: 0, buffer_offset: 4096, size: 4096, handle, opcode: 0, cookie };

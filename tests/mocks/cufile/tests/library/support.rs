@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uringload::gds::{Configuration, Cufile, Facts, Options, Search};
-use uringload::sys::cufile::{DeviceRange, OpenError};
+use uringload_sys::cufile::{DeviceRange, OpenError};
 
 /// Shorter than anything that hangs, longer than anything that does not.
 pub const BOUND: Duration = Duration::from_millis(500);
@@ -60,8 +60,7 @@ impl Mock {
     }
 
     pub fn options(&self) -> Options {
-        let configuration = Configuration::Private { scratch: self.scratch.path().into(), p2pdma: false };
-        Options { library: Some(path()), places: Vec::new(), configuration, bound: BOUND }
+        Options::new(Configuration::private(self.scratch.path().into(), false), BOUND).library(Some(path()))
     }
 
     pub fn open(&self) -> Result<Cufile, OpenError> {

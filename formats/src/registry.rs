@@ -1,0 +1,150 @@
+//! The one door: from paths to a dataset. Every format is one entry here; the command line, Python and C open what they
+//! are given through it and derive their arguments from it.
+
+use crate::options::{OptionSpec, Options};
+use crate::paths::{index, thread_count};
+use crate::{Dataset, FileTable};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uringload_core::{Error, ErrorKind, Result};
+
+#[cfg(not(feature = "parquet"))]
+use crate::columnar_absent::{ARROW, PARQUET};
+#[cfg(feature = "parquet")]
+use crate::{arrow::FORMAT as ARROW, parquet::FORMAT as PARQUET};
+
+/// A format: how its files show it, what may be asked of it, and how it is opened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Format {
+    /// Short name: "tar".
+    pub name: &'static str,
+    /// What makes a sample, in a sentence.
+    pub help: &'static str,
+    /// What may be asked of it.
+    pub options: &'static [OptionSpec],
+    /// Whether it keeps indexes beside its files, which `uringload index` makes ahead of time.
+    pub has_sidecars: bool,
+    pub(crate) shows: Shows,
+    pub(crate) open: Open,
+}
+
+/// Opens paths as one dataset.
+type Open = fn(&[PathBuf], &Options) -> Result<Arc<dyn Dataset>>;
+
+/// How files show their format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shows {
+    /// By each path that is named, or by what is asked.
+    Path(fn(&Path, &Options) -> bool),
+    /// By the names of all files below the paths.
+    Files(fn(&FileTable, &Options) -> bool),
+}
+
+/// Every format, in the order in which files are held against them; the last takes whatever no other one did.
+pub const FORMATS: &[Format] = &[
+    crate::records::FORMAT,
+    crate::lines::JSONL,
+    crate::lines::CSV,
+    crate::lines::TEXT,
+    crate::mds::FORMAT,
+    crate::litdata::FORMAT,
+    crate::beton::FORMAT,
+    crate::arrays::NPY,
+    crate::arrays::NPZ,
+    crate::arrays::SAFETENSORS,
+    crate::hdf5::FORMAT,
+    crate::tokens::FORMAT,
+    PARQUET,
+    ARROW,
+    crate::tar::FORMAT,
+    crate::tfrecord::FORMAT,
+    crate::folder::FORMAT,
+];
+
+/// Opens folders, files and patterns as one dataset, in the format that they show or that `options` name.
+///
+/// # Errors
+/// `InvalidArgument` for a format or an option that there is not, an option that the format has no use for, and a value
+/// that it cannot take; else what the format says.
+pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Dataset>> {
+    let options = options.clone().with_declared_names(&all_options());
+    let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
+    let format = detect_declared(&paths, &options)?;
+    check(format, &options)?;
+    (format.open)(&paths, &options)
+}
+
+/// The format that `options` name, or that all paths show.
+///
+/// # Errors
+/// `InvalidArgument` for a name that no format has; what the system says of paths that cannot be listed.
+pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static Format> {
+    let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
+    detect_declared(&paths, &options.clone().with_declared_names(&all_options()))
+}
+
+fn detect_declared(paths: &[PathBuf], options: &Options) -> Result<&'static Format> {
+    if let Some(name) = options.format_name() {
+        return named(name);
+    }
+    let mut files = None;
+    for format in FORMATS {
+        let shows = match format.shows {
+            Shows::Path(shows) => !paths.is_empty() && paths.iter().all(|path| shows(path, options)),
+            Shows::Files(shows) => {
+                if files.is_none() {
+                    files = Some(index(paths, thread_count(options.common().threads))?.files);
+                }
+                files.as_ref().is_some_and(|files| shows(files, options))
+            }
+        };
+        if shows {
+            return Ok(format);
+        }
+    }
+    named("folder")
+}
+
+/// The format of that name.
+///
+/// # Errors
+/// `InvalidArgument` where there is none.
+pub fn named(name: &str) -> Result<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
+        let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
+        let error = Error::new(ErrorKind::InvalidArgument, format!("there is no format {name:?}"));
+        error.with_remedy(format!("formats are {}", names.join(", ")))
+    })
+}
+
+/// The options of all formats, each name once, in the order of the formats.
+pub fn all_options() -> Vec<OptionSpec> {
+    let mut all: Vec<OptionSpec> = Vec::new();
+    for spec in FORMATS.iter().flat_map(|format| format.options) {
+        if !all.iter().any(|known| known.name == spec.name) {
+            all.push(*spec);
+        }
+    }
+    all
+}
+
+/// The names of the formats that have an option of that name.
+pub fn formats_with(option: &str) -> Vec<&'static str> {
+    let has = |format: &&Format| format.options.iter().any(|spec| spec.name == option);
+    FORMATS.iter().filter(has).map(|format| format.name).collect()
+}
+
+/// Refuses options that the format has no use for.
+fn check(format: &Format, options: &Options) -> Result<()> {
+    let has = |name: &str| format.options.iter().any(|spec| spec.name == name);
+    let Some(idle) = options.given().find(|name| !has(name)) else { return Ok(()) };
+    let which = formats_with(idle);
+    if which.is_empty() {
+        let error = Error::new(ErrorKind::InvalidArgument, format!("no format has an option {idle:?}"));
+        let names: Vec<&str> = all_options().iter().map(|spec| spec.name).collect();
+        return Err(error.with_remedy(format!("options are {}", names.join(", "))));
+    }
+    let what = format!("{idle} is only for {}, and the format is {}", which.join(", "), format.name);
+    Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("leave it out, or name the format"))
+}

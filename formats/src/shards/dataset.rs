@@ -1,0 +1,228 @@
+//! The dataset that shards are, whatever a sample of them consists of: what MDS and LitData have in common.
+
+use super::{Listed, Listing, OpenFile, Shards, Table};
+use crate::checks::Check;
+use crate::fingerprint::Fingerprint;
+use crate::sizes::Largest;
+use crate::{Dataset, Encoding, FileId, Index, Role, Sample, SampleId, Schema, Shape, Span, Units, Value};
+use bytes::Bytes;
+use std::fmt::Debug;
+use std::io::Write;
+use std::ops::Range;
+use std::path::Path;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// What is wrong with a sample, and at which of its bytes.
+pub(crate) type Wrong = (String, u64);
+
+/// What the bytes of a sample are: all that two formats of shards differ in once their indexes are read.
+pub(crate) trait Layout: Debug + Send + Sync + 'static {
+    /// Short name of the format.
+    const FORMAT: &'static str;
+
+    /// Whether some columns leave their type or their number of dimensions to the samples.
+    fn is_open(&self) -> bool;
+
+    /// Takes types and numbers of dimensions from the sample at `place`.
+    fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()>;
+
+    /// The columns.
+    fn schema(&self) -> Schema;
+
+    /// How each column is stored, in the order of the schema.
+    fn encodings(&self) -> Vec<Encoding>;
+
+    /// Adds the columns.
+    fn fingerprint(&self, fingerprint: &mut Fingerprint);
+
+    /// Whether a sample is the value of the only column, and nothing else.
+    fn is_plain(&self) -> bool;
+
+    /// Elements of field number `field` of a sample of `len` bytes: known where its column is the only one of any size.
+    fn length(&self, field: usize, len: u64) -> Option<u64>;
+
+    /// Appends the values of a sample that is not [plain](Layout::is_plain).
+    fn split(&self, sample: &Bytes, values: &mut Vec<Value>) -> Result<(), Wrong>;
+
+    /// Reads and checks the head of a raw shard: it has `items` items, which make `samples` samples.
+    fn read_table(&self, file: &OpenFile<'_>, items: u64, samples: u64) -> Result<Table>;
+}
+
+/// The shards, and what their samples consist of.
+#[derive(Debug)]
+pub(crate) struct Sharded<L> {
+    pub(super) shards: Shards,
+    pub(super) layout: L,
+    /// Of each shard's file: algorithm and hexadecimal digits.
+    hashes: Vec<Vec<(String, String)>>,
+    fingerprint: u64,
+}
+
+impl<L: Layout> Sharded<L> {
+    /// Opens the shards of `listings`, which are laid out as `layout`; there is none where no shard is listed.
+    pub(crate) fn open(
+        listings: Vec<Listing>,
+        layout: Option<L>,
+        threads: usize,
+        allow_bad: bool,
+        read: impl Fn(&L, &OpenFile<'_>, &Listed, usize) -> Result<Table> + Sync,
+    ) -> Result<Sharded<L>> {
+        let Some(mut layout) = layout else {
+            let place = listings.first().map_or(Path::new("."), |listing| &listing.root);
+            return Err(Error::new(ErrorKind::Empty, "the index lists no shard").with_path(place));
+        };
+        let read = |file: &OpenFile<'_>, listed: &Listed, listing| read(&layout, file, listed, listing);
+        let mut shards = Shards::open(L::FORMAT, &listings, threads, allow_bad, read)?;
+        if layout.is_open() {
+            shards.learn(allow_bad, |file, place| layout.learn(file, &place))?;
+        }
+        shards.index.schema = layout.schema();
+        shards.index.plain_field = (layout.is_plain() && !shards.has_units()).then_some(0);
+        shards.index.encodings = layout.encodings();
+        let packing = shards.packing();
+        shards.index.encodings.iter_mut().for_each(|encoding| encoding.words.push_str(&packing));
+        let mut fingerprint = Fingerprint::new(L::FORMAT);
+        layout.fingerprint(&mut fingerprint);
+        shards.fingerprint(&mut fingerprint);
+        let hashes = listings.into_iter().flat_map(|listing| listing.shards).map(|listed| listed.hashes).collect();
+        Ok(Sharded { shards, layout, hashes, fingerprint: fingerprint.finish() })
+    }
+
+    pub(crate) fn index_mut(&mut self) -> &mut Index {
+        &mut self.shards.index
+    }
+}
+
+/// What is such a dataset.
+pub(crate) trait OfShards: Send + Sync + 'static {
+    type Layout: Layout;
+
+    fn sharded(&self) -> &Sharded<Self::Layout>;
+}
+
+impl<T: OfShards> Dataset for T {
+    fn index(&self) -> &Index {
+        &self.sharded().shards.index
+    }
+
+    fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+        out.extend(self.sharded().shards.span(id));
+    }
+
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        let Sharded { shards, layout, .. } = self.sharded();
+        let bytes = shards.cut(id, raw)?;
+        if layout.is_plain() {
+            out.values.push(Value::Bytes(bytes.into_owned()));
+            return Ok(());
+        }
+        layout.split(&bytes, &mut out.values).map_err(|(doing, at)| shards.corrupt(id, raw, doing, at))
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        let sharded = self.sharded();
+        sharded.shards.has_units().then_some(sharded)
+    }
+
+    /// The name of the shard, as it is called when it is not compressed, and the number of the sample in it:
+    /// "shard.00000.mds#17".
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        let shards = &self.sharded().shards;
+        let (shard, number) = shards.locate(id);
+        let file = FileId(shard as u32);
+        let name = shards.raw.get(&file).map_or(self.files().name(file), |(name, _)| name.as_bytes());
+        out.extend_from_slice(name);
+        write!(out, "#{number}").expect("a Vec takes everything");
+    }
+
+    fn largest(&self, count: u64) -> u64 {
+        let shards = &self.sharded().shards;
+        if count >= self.len() && !shards.has_units() {
+            return self.bytes();
+        }
+        let mut largest = Largest::new(count);
+        for table in &shards.tables {
+            match table {
+                Table::Offsets(offsets) => {
+                    offsets.windows(2).for_each(|pair| largest.add(u64::from(pair[1] - pair[0]), 1));
+                }
+                Table::Blocks { bytes, count, .. } => largest.add(*bytes, *count),
+                Table::Whole(_) | Table::Frames(_) | Table::Bad(_) => {}
+            }
+        }
+        largest.sum()
+    }
+
+    /// FNV-1a over the format's name, the columns with their encodings, and names, sizes and numbers of samples of all
+    /// shards.
+    fn fingerprint(&self) -> u64 {
+        self.sharded().fingerprint
+    }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        let Sharded { shards, layout, .. } = self.sharded();
+        match &self.schema().fields[field].shape {
+            Shape::Fixed(shape) => Some(shape.iter().product()),
+            Shape::Ragged => layout.length(field, shards.sample_bytes(id)?),
+        }
+    }
+
+    /// The hashes that the index lists.
+    fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
+        let Sharded { shards, hashes, .. } = self.sharded();
+        let number = file.0 as usize;
+        // A bad shard is one of the faults.
+        if !matches!(shards.tables[number], Table::Bad(_)) {
+            out.extend(checks_of(&hashes[number], Span { file, offset: 0, len: self.files().size(file) }));
+        }
+        Ok(())
+    }
+
+    /// Why shards are missing or broken, one for each of those.
+    fn faults(&self) -> Vec<Error> {
+        let why = |table: &Table| match table {
+            Table::Bad(error) => Some(error.clone()),
+            _ => None,
+        };
+        self.sharded().shards.tables.iter().filter_map(why).collect()
+    }
+}
+
+/// The checks that hashes of a whole shard are.
+pub(crate) fn checks_of(hashes: &[(String, String)], span: Span) -> Vec<Check> {
+    let check = |(algorithm, expected): &(String, String)| {
+        let (algorithm, expected) = (algorithm.clone().into(), expected.clone());
+        Check { span, what: "the shard".into(), algorithm, expected }
+    };
+    hashes.iter().map(check).collect()
+}
+
+/// What the name of an encoding or a serializer says: "str", "list[jpeg]", "video:mp4".
+pub(crate) fn encoding_of(name: &str) -> Encoding {
+    let role = match name.rsplit(':').next().unwrap_or(name) {
+        "str" | "str_int" | "str_float" | "str_decimal" => Role::Text,
+        kind @ ("pil" | "jpegarray" | "jpeg_array" | "list[pil]" | "list[jpeg]" | "list[png]") => {
+            Role::Encoded(kind.into())
+        }
+        kind => Encoding::of_extension(kind).role,
+    };
+    Encoding { words: name.into(), role }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_encodings_say_what_the_bytes_are() {
+        for text in ["str", "text", "json", "str_int", "file:txt"] {
+            assert_eq!(encoding_of(text), Encoding::text(text));
+        }
+        for (name, role) in [("jpeg", "jpeg"), ("list[png]", "list[png]"), ("pil", "pil"), ("video:mp4", "mp4")] {
+            assert_eq!(encoding_of(name), Encoding::encoded(name, role));
+        }
+        for raw in ["int", "bytes", "ndarray:int8:2", "no_header_tensor:18", "file:bin"] {
+            assert_eq!(encoding_of(raw), Encoding::raw(raw));
+        }
+    }
+}

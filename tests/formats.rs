@@ -1,0 +1,21 @@
+//! Datasets of every format: what a sample is, which bytes it has, and what bad files get.
+
+mod common;
+
+mod formats {
+    mod arrays;
+    mod arrays_hostile;
+    #[cfg(feature = "parquet")]
+    mod columnar;
+    mod dataset;
+    mod hdf5;
+    mod lines;
+    mod memory;
+    mod pack;
+    mod same;
+    mod shards;
+    mod tar;
+    mod tfrecord;
+    mod tokens;
+    mod views;
+}

@@ -1,0 +1,138 @@
+//! Parquet and Arrow IPC: files of the reference writers, what is read of them, and everything that can be wrong.
+
+mod arrow;
+mod parquet;
+
+use crate::common::content::put;
+use crate::common::direct::{Row, decoded, sample, samples};
+use crate::formats::memory::Limit;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use uringload::dataset::{ColumnarOptions, Dataset, Span, UnitId};
+use uringload::{Error, ErrorKind};
+
+/// A file that `tests/data/make_columnar.py` wrote.
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/columnar").join(name)
+}
+
+/// These columns and no others.
+fn of(columns: &[&str]) -> ColumnarOptions {
+    ColumnarOptions::new().columns(columns)
+}
+
+/// The rows that `rows.json` tells of a format.
+fn expected(format: &str) -> Vec<Row> {
+    let text = std::fs::read(data("rows.json")).expect("the rows");
+    let all: BTreeMap<String, BTreeMap<String, Vec<String>>> = serde_json::from_slice(&text).expect("JSON");
+    let columns = &all[format];
+    let rows = columns.values().next().expect("a column").len();
+    (0..rows).map(|row| columns.iter().map(|(name, values)| (name.clone(), bytes_of(&values[row]))).collect()).collect()
+}
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal")).collect()
+}
+
+/// All rows of a dataset that has no bad one.
+fn rows(dataset: &dyn Dataset) -> Vec<Row> {
+    samples(dataset).into_iter().map(|row| row.expect("a row")).collect()
+}
+
+/// The dataset has these rows, and all their columns.
+fn assert_rows(dataset: &dyn Dataset, expected: &[Row], what: &str) {
+    assert_columns(dataset, expected, what);
+    for row in rows(dataset) {
+        assert!(row.keys().eq(expected[0].keys()), "{what}: {:?}", row.keys());
+    }
+}
+
+/// The dataset has as many rows as these, and the same values in each column of its own.
+fn assert_columns(dataset: &dyn Dataset, expected: &[Row], what: &str) {
+    let rows = rows(dataset);
+    assert_eq!(rows.len(), expected.len(), "{what}");
+    for (number, (row, expected)) in rows.iter().zip(expected).enumerate() {
+        assert!(!row.is_empty(), "{what}: no column");
+        // One by one, so that a message shows one value.
+        for (name, value) in row {
+            assert_eq!(value, &expected[name], "{what}: {name} of row {number}");
+        }
+    }
+}
+
+/// What is read of a unit.
+fn stored(dataset: &dyn Dataset, unit: u32) -> Vec<Span> {
+    let mut spans = Vec::new();
+    dataset.units().expect("units").stored(UnitId(unit), &mut spans);
+    spans
+}
+
+/// Text of a column, in order.
+fn texts(dataset: &dyn Dataset, column: &str) -> Vec<String> {
+    rows(dataset).into_iter().map(|row| String::from_utf8(row[column].clone()).expect("text")).collect()
+}
+
+/// A way to open a file as a dataset.
+type Open<'a> = &'a dyn Fn(&Path) -> Result<Box<dyn Dataset>, Error>;
+
+/// Every truncation and many changes of a file: an error, or values; never a panic, and no memory that a header merely
+/// claims.
+fn survives(bytes: &[u8], extension: &str, open: Open<'_>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(format!("a.{extension}"));
+    assert!(is_whole(bytes, &path, open));
+    for len in 0..bytes.len() {
+        assert!(!is_whole(&bytes[..len], &path, open), "cut to {len} bytes, it is whole");
+    }
+    changes_are_survived(bytes, extension, open);
+}
+
+/// Whether a file has nothing but rows.
+fn is_whole(bytes: &[u8], path: &Path, open: Open<'_>) -> bool {
+    /// Of a unit that is decoded: above it, the memory limit of a loader ends it.
+    const DECODED_MAX: u64 = 64 << 20;
+    put(path, bytes).expect("a file");
+    let Ok(dataset) = open(path) else { return false };
+    let units = dataset.units().expect("units");
+    if units.largest_decoded() > DECODED_MAX {
+        return false;
+    }
+    let _limit = Limit::new(DECODED_MAX as usize);
+    // Each sample decodes its unit anew: all units once, and some samples.
+    let mut is_whole = (0..units.count()).all(|unit| decoded(&*dataset, units, UnitId(unit)).is_ok());
+    let step = usize::try_from(dataset.len() / 8 + 1).expect("a count");
+    for id in (0..dataset.len()).step_by(step) {
+        is_whole &= sample(&*dataset, id).is_ok();
+    }
+    is_whole
+}
+
+/// Many changes of a file.
+fn changes_are_survived(bytes: &[u8], extension: &str, open: Open<'_>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(format!("a.{extension}"));
+    let seed = 0x5eed_u64;
+    let mut state = seed;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    for turn in 0..CHANGES {
+        let mut changed = bytes.to_vec();
+        for _ in 0..=random(3) {
+            let at = random(changed.len());
+            changed[at] = match random(4) {
+                0 => 0xff,
+                1 => 0,
+                2 => changed[at].wrapping_add(1),
+                _ => random(256) as u8,
+            };
+        }
+        // A panic would end the test, after this.
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| is_whole(&changed, &path, open)));
+        assert!(told.is_ok(), "seed {seed:#x}, turn {turn}");
+    }
+}
+
+/// Changed files that are tried of each file.
+const CHANGES: usize = 1000;

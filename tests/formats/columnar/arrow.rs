@@ -1,0 +1,158 @@
+//! Arrow IPC files and streams.
+
+use super::*;
+use uringload::dataset::{ArrowIpc, DType, Nulls, Options, SampleId, Shape, detect};
+
+fn open(name: &str, options: &ColumnarOptions) -> Result<ArrowIpc, Error> {
+    ArrowIpc::open(&[data(name)], options)
+}
+
+fn all(name: &str) -> ArrowIpc {
+    open(name, &ColumnarOptions::default()).expect("a dataset")
+}
+
+#[test]
+fn every_type_in_files_and_streams_of_every_codec() {
+    let expected = expected("arrow");
+    for kind in ["file", "stream"] {
+        for codec in ["none", "lz4", "zstd"] {
+            let name = format!("types-{kind}-{codec}.arrow");
+            let arrow = all(&name);
+            assert_eq!(arrow.shards(), [4, 8, 10], "{name}");
+            assert_rows(&arrow, &expected, &name);
+        }
+    }
+}
+
+#[test]
+fn columns_have_the_types_of_the_file() {
+    let arrow = all("types-file-zstd.arrow");
+    let of = |name: &str| {
+        let field = arrow.schema().fields.iter().find(|field| field.name == name).expect("a column");
+        (field.dtype, field.shape.clone())
+    };
+    let scalar = Shape::Fixed(Vec::new());
+    assert_eq!(of("u16"), (DType::U16, scalar.clone()));
+    assert_eq!(of("f16"), (DType::F16, scalar.clone()));
+    assert_eq!(of("number_label"), (DType::I64, scalar));
+    assert_eq!(of("decimal_30"), (DType::U8, Shape::Fixed(vec![16])));
+    assert_eq!(of("fixed_list"), (DType::F32, Shape::Fixed(vec![3])));
+    assert_eq!(of("large_list"), (DType::F32, Shape::Ragged));
+    assert_eq!(of("label"), (DType::U8, Shape::Ragged));
+    assert_eq!(arrow.index().encodings[0].words, "int8, may be null: file, ZSTD");
+    let mut key = Vec::new();
+    arrow.key(SampleId(9), &mut key);
+    assert_eq!(String::from_utf8(key).unwrap(), "types-file-zstd.arrow#9");
+}
+
+#[test]
+fn what_is_projected_is_read_and_nothing_else() {
+    let wanted = ["image.path", "i16", "string_view", "label"];
+    for name in ["types-file-lz4.arrow", "types-stream-none.arrow"] {
+        let arrow = open(name, &of(&wanted)).unwrap();
+        let names: Vec<&str> = arrow.schema().fields.iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(names, wanted);
+        assert_columns(&arrow, &expected("arrow"), name);
+        let every = all(name);
+        for unit in 0..3 {
+            let (few, many) = (stored(&arrow, unit), stored(&every, unit));
+            assert!(few.iter().all(|span| many.contains(span)));
+        }
+        assert!(arrow.bytes() * 3 < every.bytes(), "{} {}", arrow.bytes(), every.bytes());
+    }
+}
+
+#[test]
+fn dictionaries_grow_and_are_replaced() {
+    let arrow = all("dictionaries.arrow");
+    assert_eq!(texts(&arrow, "word"), ["a", "bb", "a", "bb", "ccc", "a", "dddd", "e"]);
+}
+
+#[test]
+fn several_files_are_one_dataset() {
+    let arrow = ArrowIpc::open(&[data("split-arrow")], &ColumnarOptions::default()).unwrap();
+    assert_eq!(arrow.shards(), [4, 6, 10]);
+    assert_columns(&arrow, &expected("arrow"), "split-arrow");
+    let paths = [data("split-arrow/a.arrow"), data("other.arrow")];
+    let error = ArrowIpc::open(&paths, &ColumnarOptions::default()).unwrap_err();
+    assert_eq!(error.path(), Some(&*data("other.arrow")), "{error}");
+    assert!(error.to_string().contains("column \"i64\" is int64"), "{error}");
+    // A stream and a file, whose columns stand at other places.
+    let both = ArrowIpc::open(&paths, &of(&["string"])).unwrap();
+    assert_eq!(both.len(), 16);
+    assert_eq!(texts(&both, "string")[6], texts(&both, "string")[0]);
+}
+
+#[test]
+fn nulls_are_errors_of_their_samples_or_empty() {
+    let errors = |options: &ColumnarOptions| -> Vec<Option<String>> {
+        let arrow = open("nulls.arrow", options).unwrap();
+        (0..4).map(|id| sample(&arrow, id).err().map(|error| error.to_string())).collect()
+    };
+    let number = errors(&of(&["number"]));
+    let told = number[1].as_ref().expect("an error");
+    assert!(told.contains("column \"number\" is null in row 1 of record batch 0\n"), "{told}");
+    assert_eq!(number.iter().filter(|error| error.is_some()).count(), 1);
+    let empty = |columns: &[&str]| of(columns).nulls(Nulls::Empty);
+    let lists = errors(&empty(&["list"]));
+    assert!(lists[1].as_ref().expect("an error").contains("is a list with a null in it"), "{lists:?}");
+    assert_eq!(lists.iter().filter(|error| error.is_some()).count(), 1);
+    let arrow = open("nulls.arrow", &empty(&["text", "image.bytes", "label"])).unwrap();
+    assert_eq!(texts(&arrow, "text"), ["a", "b", "", ""]);
+    assert_eq!(texts(&arrow, "image.bytes"), ["x", "", "", "yz"]);
+    assert_eq!(texts(&arrow, "label"), ["a", "", "b", "a"]);
+}
+
+#[test]
+fn what_has_no_form_is_refused_where_it_is_wanted() {
+    for (column, doing) in [
+        ("map", "is a map"),
+        ("lists", "is a list of list of int32, not of numbers"),
+        ("structs", "is a list of a struct"),
+        ("words", "is a list of utf8, not of numbers"),
+    ] {
+        let error = open("odd.arrow", &of(&[column])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains(&format!("column {column:?} {doing}")), "{error}");
+        assert!(error.to_string().contains("choose from the columns id"), "{error}");
+    }
+    assert_eq!(open("odd.arrow", &of(&["id"])).unwrap().len(), 2);
+    assert_eq!(open("empty.arrow", &of(&["id"])).unwrap_err().kind(), ErrorKind::Empty);
+}
+
+#[test]
+fn a_stream_without_its_end_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    let bytes = std::fs::read(data("types-stream-none.arrow")).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 8]).unwrap();
+    let error = ArrowIpc::open(&[&path], &ColumnarOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Truncated);
+    assert!(error.to_string().contains("batches may be lost"), "{error}");
+}
+
+#[test]
+fn files_are_told_by_their_beginning_and_name() {
+    let shown = |name| detect(&[data(name)], &Options::new()).unwrap().name;
+    assert_eq!(["split-arrow", "nulls.arrow"].map(shown), ["arrow"; 2]);
+    assert_eq!(["", "plain.parquet"].map(|name| shown(name) == "arrow"), [false; 2]);
+    let error = open("plain.parquet", &ColumnarOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("neither a file nor a stream of Arrow"), "{error}");
+}
+
+#[test]
+fn cut_and_changed_files_are_errors_or_rows() {
+    let open = |path: &Path| -> Result<Box<dyn Dataset>, Error> {
+        Ok(Box::new(ArrowIpc::open(&[path], &of(&[]).nulls(Nulls::Empty))?))
+    };
+    for name in ["dictionaries.arrow", "other.arrow", "split-arrow/a.arrow"] {
+        survives(&std::fs::read(data(name)).unwrap(), "arrow", &open);
+    }
+    // Of what is compressed and of every type, some changes; it is cut by the other tests.
+    let open = |path: &Path| -> Result<Box<dyn Dataset>, Error> {
+        Ok(Box::new(ArrowIpc::open(&[path], &ColumnarOptions::default())?))
+    };
+    for name in ["types-stream-lz4.arrow", "types-stream-zstd.arrow"] {
+        changes_are_survived(&std::fs::read(data(name)).unwrap(), "arrow", &open);
+    }
+}

@@ -1,0 +1,166 @@
+//! Formats made of lines: what a line is, what its columns are, and what bad lines get.
+
+mod fields;
+mod hostile;
+mod index;
+mod loader;
+mod tables;
+mod written;
+
+use crate::common::direct::{Row, sample, samples};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+use uringload::dataset::{
+    DType, Dataset, Delimiter, LineFormat, LineOptions, Lines, Options, SampleId, SkipReason, detect,
+};
+use uringload::{Error, ErrorKind};
+
+const FORMATS: [LineFormat; 3] = [LineFormat::Text, LineFormat::Jsonl, LineFormat::Csv];
+
+fn folder(files: &[(&str, &[u8])]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
+
+/// Without sidecars, so that each look is a new one.
+fn quiet(format: LineFormat) -> LineOptions {
+    LineOptions::new().format(format).common(|common| (common.sidecars, common.threads) = (false, 2))
+}
+
+/// With these columns and the types behind their colons.
+fn columns(format: LineFormat, columns: &[&str]) -> LineOptions {
+    quiet(format).columns(columns)
+}
+
+/// The name of the format that a path shows.
+fn detected(path: &Path) -> &'static str {
+    detect(&[path], &Options::new()).map_or("nothing", |format| format.name)
+}
+
+/// The samples of a file of these bytes.
+fn open(bytes: &[u8], options: &LineOptions) -> Result<Vec<Result<Row, Error>>, Error> {
+    let folder = folder(&[("file", bytes)]);
+    Lines::open(&[folder.path().join("file")], options).map(|lines| samples(&lines))
+}
+
+fn key(dataset: &dyn Dataset, id: u64) -> String {
+    let mut key = Vec::new();
+    dataset.key(SampleId(id), &mut key);
+    String::from_utf8(key).unwrap()
+}
+
+fn left_out(lines: &Lines) -> Vec<(SkipReason, u64)> {
+    lines.index().left_out.iter().map(|skipped| (skipped.reason, skipped.count)).collect()
+}
+
+/// A row from names and values.
+fn row(values: &[(&str, &[u8])]) -> Row {
+    values.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
+}
+
+/// An error with this kind and these words, on one line that names the file.
+fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
+    let error = result.expect_err("it is refused");
+    let text = error.to_string();
+    assert_eq!(error.kind(), kind, "{text}");
+    assert!(!text.contains("  ") && text.lines().count() == 1 + usize::from(error.remedy().is_some()), "{text}");
+    parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} in {text}"));
+    error
+}
+
+#[test]
+fn lines_of_text() {
+    let text = b"\xef\xbb\xbfone\r\n\n \r\nbytes \xff\0\nno end";
+    let place = folder(&[("a.txt", text), ("b.txt", b""), ("c.txt", b"\n"), ("d.md", b"x\n")]);
+    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Text)).unwrap();
+    let found: Vec<Vec<u8>> = samples(&lines).into_iter().map(|row| row.unwrap().remove("text").unwrap()).collect();
+    assert_eq!(found, [&b"one"[..], b"", b" ", b"bytes \xff\0", b"no end", b""]);
+    assert_eq!((lines.shards(), lines.bytes(), lines.format()), (&[5, 5, 6][..], 18, "text"));
+    assert_eq!((lines.largest(1), lines.largest(2), lines.largest(9)), (8, 14, 18));
+    assert_eq!((key(&lines, 4), key(&lines, 5)), ("a.txt#4".into(), "c.txt#0".into()));
+    assert_eq!((lines.plain_field(), left_out(&lines)), (Some(0), vec![(SkipReason::OtherFormat, 1)]));
+    // A file that is named by itself is taken whatever its name.
+    assert_eq!(Lines::open(&[place.path().join("d.md")], &quiet(LineFormat::Text)).unwrap().len(), 1);
+    let none = Lines::open(&[place.path().join("b.txt")], &quiet(LineFormat::Text));
+    assert_error(none, ErrorKind::Empty, &["no file has a line"]);
+    assert_error(Lines::open(&[place.path()], &quiet(LineFormat::Csv)), ErrorKind::Empty, &[".csv or .tsv"]);
+}
+
+#[test]
+fn lines_of_json_as_they_are() {
+    let text = b"\n{\"a\": 1}\r\n \t\r\n{broken\n\n 2 ";
+    let place = folder(&[("a.ndjson", text), ("b.jsonl", b"[]\n"), ("c.json", b"{}")]);
+    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Jsonl)).unwrap();
+    let found: Vec<Row> = samples(&lines).into_iter().map(Result::unwrap).collect();
+    let wanted: [&[u8]; 4] = [b"{\"a\": 1}", b"{broken", b" 2 ", b"[]"];
+    assert_eq!(found, wanted.map(|line| row(&[("json", line)])));
+    assert_eq!(lines.plain_field(), Some(0));
+    assert_eq!(left_out(&lines), [(SkipReason::OtherFormat, 1), (SkipReason::EmptyLine, 3)]);
+}
+
+/// A part of a sequence can be read without the rest, as packing does.
+#[test]
+fn a_part_of_a_line_is_its_value() {
+    let place = folder(&[("a.txt", b"first\nsecond\n")]);
+    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Text)).unwrap();
+    let mut sample = uringload::dataset::Sample::default();
+    lines.parse(SampleId(1), &[bytes::Bytes::from_static(b"con")], &mut sample).unwrap();
+    assert_eq!(sample.values, [uringload::dataset::Value::Bytes(bytes::Bytes::from_static(b"con"))]);
+}
+
+#[test]
+fn compressed_files_are_refused_with_what_to_do() {
+    for (name, tool) in [("a.jsonl.gz", "gzip -d"), ("a.jsonl.zst", "zstd -d"), ("a.jsonl.bz2", "bzip2 -d")] {
+        let place = folder(&[(name, b"\x1f\x8b"), ("b.jsonl", b"{}")]);
+        let refused = Lines::open(&[place.path()], &quiet(LineFormat::Jsonl));
+        assert_error(refused, ErrorKind::Unavailable, &[name, "decompress it first", tool]);
+        assert_eq!(detected(&place.path().join(name)), "jsonl");
+    }
+}
+
+#[test]
+fn formats_show_themselves_by_names() {
+    let place = folder(&[("a.jsonl", b"1"), ("b.NDJSON", b"1"), ("a.jsonl.uidx", b"")]);
+    assert_eq!(detected(place.path()), "jsonl");
+    assert_eq!(detected(&place.path().join("*.jsonl")), "jsonl");
+    assert_eq!(detected(&place.path().join("b.NDJSON")), "jsonl");
+    assert_eq!(detected(&place.path().join("a.jsonl.uidx")), "folder");
+    fs::create_dir(place.path().join("class")).unwrap();
+    assert_eq!(detected(place.path()), "folder", "a folder of folders");
+    let place = folder(&[("a.csv", b"1"), ("b.tsv", b"1")]);
+    assert_eq!(detected(place.path()), "csv");
+    fs::write(place.path().join("c.jpg"), "").unwrap();
+    assert_eq!(detected(place.path()), "folder", "a folder of other files");
+    // A folder of text files is as often one of documents.
+    let place = folder(&[("a.txt", b"1"), ("b.txt", b"1")]);
+    assert_eq!(detected(place.path()), "folder");
+    assert_eq!(detected(&place.path().join("*.txt")), "folder");
+    assert_eq!(detected(&place.path().join("a.txt")), "text");
+    assert_eq!(FORMATS.map(LineFormat::name), ["text", "jsonl", "csv"]);
+    assert_eq!(detected(Path::new("/nowhere/at/all")), "nothing");
+    // With a type of elements, files hold numbers.
+    let options = Options::new().set("dtype", "u16");
+    assert_eq!(detect(&[place.path().join("a.txt")], &options).unwrap().name, "folder");
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    let refused = |options: &LineOptions, words: &str| {
+        assert_error(open(b"a,b\n1,2\n", options), ErrorKind::InvalidArgument, &[words]);
+    };
+    refused(&columns(LineFormat::Text, &["a"]), "no columns");
+    refused(&columns(LineFormat::Jsonl, &["a", "a"]), "named twice");
+    refused(&columns(LineFormat::Csv, &["a:f16"]), "cannot be read as f16");
+    refused(&columns(LineFormat::Csv, &["c"]), "choose from the columns a, b");
+    let names = open(b"\"two\nlines\",\"\x1b[2J\"\n1,2\n", &columns(LineFormat::Csv, &["c"]));
+    assert_error(names, ErrorKind::InvalidArgument, &["choose from the columns two\\nlines, \\u{1b}[2J"]);
+    refused(&columns(LineFormat::Csv, &["c:i64"]), "no column \"c\"");
+    let place = folder(&[("a.csv", b"a,b\n1,2\n")]);
+    let set = |name, value| uringload::dataset::open(&[place.path()], &Options::new().set(name, value)).map(|_| ());
+    assert_error(set("delimiter", "\""), ErrorKind::InvalidArgument, &["delimiter cannot be", "\"tab\""]);
+    assert_error(set("fields", "a"), ErrorKind::InvalidArgument, &["fields", "csv"]);
+}

@@ -1,0 +1,59 @@
+//! What tests ask the allocator for. Their files are small, so an allocation that is not is one that the library made
+//! because a header claimed it.
+
+use crate::common::allocator::Watched;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// No thread allocates more at once, in bytes, unless it has a [`Limit`] of its own.
+const ALLOCATION_MAX: usize = 8 << 20;
+
+/// The largest allocation above its limit, by any thread of the process: the library has threads of its own.
+static TOO_LARGE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The largest allocation of this thread, in bytes.
+    pub static LARGEST: Cell<usize> = const { Cell::new(0) };
+    /// How often this thread allocated.
+    pub static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// What this thread may allocate at once, in bytes.
+    static ALLOWED: Cell<usize> = const { Cell::new(ALLOCATION_MAX) };
+}
+
+fn watch(bytes: usize) {
+    // A thread that ends has no cells any more, and nobody asks it.
+    let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(bytes)));
+    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+    if bytes > ALLOWED.try_with(Cell::get).unwrap_or(ALLOCATION_MAX) {
+        TOO_LARGE.fetch_max(bytes, Ordering::Relaxed);
+    }
+}
+
+#[global_allocator]
+static WATCHED: Watched = Watched(watch);
+
+/// Fails if anything in this process allocated more at once than it may.
+///
+/// # Panics
+/// Then. The allocation may be that of a test that runs beside this one.
+pub fn assert_small() {
+    let bytes = TOO_LARGE.load(Ordering::Relaxed);
+    assert_eq!(bytes, 0, "a thread of this process allocated {bytes} bytes at once, which is more than it may");
+}
+
+/// While it lives, the thread that made it may allocate so many bytes at once, for data that is large on purpose.
+pub struct Limit {
+    before: usize,
+}
+
+impl Limit {
+    pub fn new(bytes: usize) -> Limit {
+        Limit { before: ALLOWED.replace(bytes) }
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        ALLOWED.set(self.before);
+    }
+}

@@ -1,0 +1,208 @@
+//! The same samples in every format, by every engine: the same bytes, each once, in the order that is asked for.
+
+mod writers;
+
+use crate::common::archive::Archive;
+use crate::common::check::ways_to;
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+use uringload::config::Shuffle;
+use uringload::dataset::{
+    ArrayFormat, ArrayOptions, Arrays, Beton, BetonOptions, Dataset, Folder, FolderOptions, Hdf5, Hdf5Options,
+    LineFormat, LineOptions, Lines, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Tar,
+    TarOptions, TfRecord, TfRecordOptions,
+};
+use uringload::loader::Loader;
+use uringload::pack::{Pack, PackOptions};
+
+const SAMPLES: u64 = 60;
+const BYTES: usize = 96;
+
+/// Text without anything that a format of text would write otherwise; as in tests/data/make_same.py.
+fn payload(number: u64) -> Vec<u8> {
+    let digit = |at: u64| b"0123456789abcdef"[((number * 31 + at * 7 + number * at) % 16) as usize];
+    (0..BYTES as u64).map(digit).collect()
+}
+
+fn payloads() -> Vec<Vec<u8>> {
+    (0..SAMPLES).map(payload).collect()
+}
+
+/// A format by name, its dataset, and the column that has the payload.
+type Made = (&'static str, Arc<dyn Dataset>, &'static str);
+
+fn put(path: PathBuf, bytes: &[u8]) -> PathBuf {
+    fs::write(&path, bytes).expect("a file");
+    path
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/same").join(name)
+}
+
+/// Samples as files, records and archives.
+fn files(root: &TempDir) -> Vec<Made> {
+    let all = payloads();
+    let folder = root.path().join("folder");
+    fs::create_dir(&folder).expect("a folder");
+    let mut archive = Archive::new();
+    for (number, payload) in all.iter().enumerate() {
+        put(folder.join(format!("{number:03}.bin")), payload);
+        archive = archive.file(&format!("{number:03}.x"), payload);
+    }
+    let archive = archive.end().0;
+    let folder: Arc<dyn Dataset> =
+        Arc::new(Folder::open_with(&[folder], &FolderOptions::default()).expect("the folder"));
+    let packed = root.path().join("packed");
+    let pack = PackOptions { shard_samples: Some(17), ..PackOptions::default() };
+    let pack = Pack::new(Arc::clone(&folder), &packed, pack).expect("a plan");
+    pack.run(&|_| ControlFlow::Continue(())).expect("archives");
+    let records = put(root.path().join("records.bin"), &all.concat());
+    let record_options = RecordOptions::new().record_bytes(BYTES as u64);
+    let tar = |path: &Path| Arc::new(Tar::open(&[path], &TarOptions::default()).expect("archives"));
+    let plain = put(root.path().join("plain.tar"), &archive);
+    let zipped = put(root.path().join("zipped.tar.zst"), &zstd::encode_all(&archive[..], 1).expect("a frame"));
+    vec![
+        ("folder", folder, "data"),
+        ("records", Arc::new(Records::open(&[records], &record_options).expect("records")), "data"),
+        ("tar", tar(&plain), "x"),
+        ("tar.zst", tar(&zipped), "x"),
+        ("packed tar", tar(&packed), "bin"),
+    ]
+}
+
+/// Samples in the shards of other loaders.
+fn shards(root: &TempDir) -> Vec<Made> {
+    let all = payloads();
+    let mds = |zipped| {
+        let folder = writers::mds(&all, zipped, &root.path().join(format!("mds{}", u8::from(zipped))));
+        Arc::new(Mds::open(&[folder], &MdsOptions::default()).expect("MDS"))
+    };
+    let litdata = |zipped| {
+        let folder = writers::litdata(&all, zipped, &root.path().join(format!("lit{}", u8::from(zipped))));
+        Arc::new(LitData::open(&[folder], &LitDataOptions::default()).expect("LitData"))
+    };
+    let records = |name: &str, bytes: &[u8]| {
+        let path = put(root.path().join(name), bytes);
+        Arc::new(TfRecord::open(&[path], &TfRecordOptions::default()).expect("TFRecord"))
+    };
+    let examples = writers::tfrecord(&all);
+    let beton = put(root.path().join("a.beton"), &writers::beton(&all));
+    vec![
+        ("mds", mds(false), "x"),
+        ("mds, zstd", mds(true), "x"),
+        ("litdata", litdata(false), "0"),
+        ("litdata, zstd", litdata(true), "0"),
+        ("tfrecord", records("a.tfrecord", &examples), "x"),
+        ("tfrecord, gzip", records("b.tfrecord.gz", &writers::gzip(&examples)), "x"),
+        ("beton", Arc::new(Beton::open(&[beton], &BetonOptions::default()).expect("beton")), "x"),
+    ]
+}
+
+/// Samples as rows of arrays, and as lines.
+fn rows(root: &TempDir) -> Vec<Made> {
+    let all = payloads();
+    let npy = writers::npy(&all);
+    let arrays = |format, path: PathBuf| {
+        let options = ArrayOptions::new().rows(true);
+        Arc::new(Arrays::open(format, &[path], &options).expect("arrays"))
+    };
+    let tensors = writers::safetensors(&all);
+    let lines = |format, name: &str, text: String, columns: &[&str]| {
+        let options = LineOptions::new().format(format).columns(columns);
+        Arc::new(Lines::open(&[put(root.path().join(name), text.as_bytes())], &options).expect("lines"))
+    };
+    let text = |payload: &Vec<u8>| String::from_utf8(payload.clone()).expect("text");
+    let each = |line: &dyn Fn(String) -> String| all.iter().map(|payload| line(text(payload))).collect::<String>();
+    let hdf5 = |name| Arc::new(Hdf5::open(&[data(name)], &Hdf5Options::default()).expect("HDF5"));
+    let jsonl = each(&|payload| format!("{{\"x\": \"{payload}\", \"n\": 1}}\n"));
+    let csv = "n,x\n".to_owned() + &each(&|payload| format!("1,\"{payload}\"\r\n"));
+    let npz = |name, deflated| arrays(ArrayFormat::Npz, put(root.path().join(name), &writers::npz(&npy, deflated)));
+    vec![
+        ("npy", arrays(ArrayFormat::Npy, put(root.path().join("a.npy"), &npy)), ""),
+        ("npz", npz("a.npz", false), ""),
+        ("npz, deflated", npz("b.npz", true), ""),
+        ("safetensors", arrays(ArrayFormat::Safetensors, put(root.path().join("a.safetensors"), &tensors)), ""),
+        ("hdf5", hdf5("plain.h5"), "x"),
+        ("hdf5, chunks of parts of rows behind filters", hdf5("chunked.h5"), "x"),
+        ("jsonl", lines(LineFormat::Jsonl, "a.jsonl", jsonl, &["x"]), "x"),
+        ("csv", lines(LineFormat::Csv, "a.csv", csv, &[]), "x"),
+        ("text", lines(LineFormat::Text, "a.txt", each(&|payload| payload + "\n"), &[]), "text"),
+    ]
+}
+
+#[cfg(feature = "parquet")]
+fn tables() -> Vec<Made> {
+    use uringload::dataset::{ArrowIpc, ColumnarOptions, Parquet};
+    let options = ColumnarOptions::default();
+    vec![
+        ("parquet", Arc::new(Parquet::open(&[data("same.parquet")], &options).expect("Parquet")), "x"),
+        ("arrow", Arc::new(ArrowIpc::open(&[data("same.arrow")], &options).expect("Arrow")), "x"),
+    ]
+}
+
+#[cfg(not(feature = "parquet"))]
+fn tables() -> Vec<Made> {
+    Vec::new()
+}
+
+/// The payload of each sample by its number, in the order in which they came.
+fn read(loader: Loader, column: &str) -> (Vec<u64>, BTreeMap<u64, Vec<u8>>) {
+    let (mut order, mut samples) = (Vec::new(), BTreeMap::new());
+    for batch in loader {
+        let batch = batch.expect("a batch");
+        let column = match column {
+            // Of a row of one array, whatever it is called.
+            "" => &batch.columns[0],
+            name => batch.columns.iter().find(|column| column.name == name).expect("the column"),
+        };
+        for (index, &SampleId(id)) in batch.ids.iter().enumerate() {
+            order.push(id);
+            let bytes = column.bytes_of(index).expect("bytes").to_vec();
+            assert!(samples.insert(id, bytes).is_none(), "sample {id} came twice");
+        }
+    }
+    (order, samples)
+}
+
+#[test]
+fn the_same_samples_are_the_same_bytes() {
+    let root = tempfile::tempdir().expect("a folder");
+    let made = [files(&root), shards(&root), rows(&root), tables()].concat();
+    let wanted: BTreeMap<u64, Vec<u8>> = (0..SAMPLES).map(|number| (number, payload(number))).collect();
+    assert!(made.len() >= 21);
+    for (name, dataset, column) in &made {
+        assert_eq!(dataset.len(), SAMPLES, "{name}");
+        let has_units = dataset.units().is_some();
+        for (engine, io) in ways_to(dataset) {
+            for shuffle in [Shuffle::Off, Shuffle::Auto, Shuffle::Full, Shuffle::Window(16)] {
+                for threads in if has_units { [0, 2] } else { [0, 0] } {
+                    let builder = Loader::builder(Arc::clone(dataset)).batch_size(7).seed(3).num_threads(threads);
+                    let builder = builder.engine(engine).io(io).shuffle(shuffle);
+                    let (order, samples) = read(builder.build().expect("a loader"), column);
+                    assert!(samples == wanted, "{name} by {engine:?} {io:?}, {shuffle:?}");
+                    assert_eq!(order.is_sorted(), shuffle == Shuffle::Off, "{name}, {shuffle:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Orders are functions of the number of samples: whatever the format, the full shuffle is one.
+#[test]
+fn a_full_shuffle_is_that_of_every_format() {
+    let root = tempfile::tempdir().expect("a folder");
+    let made = [files(&root), shards(&root), rows(&root), tables()].concat();
+    let order = |(_, dataset, column): &Made| {
+        let builder = Loader::builder(Arc::clone(dataset)).batch_size(16).shuffle(Shuffle::Full).seed(11);
+        read(builder.build().expect("a loader"), column).0
+    };
+    let first = order(&made[0]);
+    for made in &made[1..] {
+        assert_eq!(order(made), first, "{}", made.0);
+    }
+}

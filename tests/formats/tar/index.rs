@@ -1,0 +1,198 @@
+//! What becomes of indexes: written, used, rebuilt, taken over.
+
+use super::{Contents, contents, folder, left_out, quiet};
+use crate::common::archive::Archive;
+use crate::common::direct::report;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+use uringload::dataset::{Dataset, Options, Progress, SkipReason, Tar, TarOptions, detect};
+
+fn two_samples() -> Vec<u8> {
+    Archive::new()
+        .file("a.jpg", b"one")
+        .file("a.cls", b"1")
+        .file("b.jpg", b"two")
+        .file("b.cls", b"2")
+        .file("noext", b"")
+        .end()
+        .0
+}
+
+pub fn with_sidecars() -> TarOptions {
+    TarOptions::new().common(|common| common.threads = 2)
+}
+
+/// Scanned or current, and the samples.
+fn start(folder: &Path) -> (u64, u64, Contents, Vec<(SkipReason, u64)>) {
+    let tar = Tar::open(&[folder], &with_sidecars()).unwrap();
+    assert!(tar.index().fallbacks.is_empty(), "{:?}", tar.index().fallbacks);
+    (report(&tar).scanned, report(&tar).current, contents(&tar), left_out(&tar))
+}
+
+#[test]
+fn a_second_start_looks_through_nothing() {
+    let folder = folder(&[("a.tar", &two_samples()), ("b.tar", &two_samples())]);
+    let (scanned, current, samples, skipped) = start(folder.path());
+    assert_eq!((scanned, current, samples.len()), (2, 0, 4));
+    assert_eq!(skipped, [(SkipReason::NoField, 2)]);
+    let first = Tar::open(&[folder.path()], &with_sidecars()).unwrap();
+    assert_eq!((report(&first).scanned, report(&first).current, report(&first).bytes_read), (0, 2, 0));
+    assert_eq!((contents(&first), left_out(&first)), (samples.clone(), skipped));
+    let rebuilt = Tar::open(&[folder.path()], &with_sidecars().common(|common| common.rebuild = true)).unwrap();
+    assert_eq!((report(&rebuilt).scanned, report(&rebuilt).written), (2, 2));
+    let without = Tar::open(&[folder.path()], &quiet()).unwrap();
+    for other in [&rebuilt, &without] {
+        assert_eq!((other.fingerprint(), contents(other)), (first.fingerprint(), samples.clone()));
+    }
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 4, "no temporary file is left: {names:?}");
+    // Nor do the indexes make samples of the folder, or another format of it.
+    let format = || detect(&[folder.path()], &Options::new()).unwrap().name;
+    assert_eq!(format(), "tar");
+    assert_eq!(detect(&[folder.path()], &Options::new().set("dtype", "u16")).unwrap().name, "folder");
+    fs::write(folder.path().join("c.jpg"), b"").unwrap();
+    assert_eq!(format(), "folder");
+}
+
+#[test]
+fn a_sidecar_that_is_not_the_shards_is_rebuilt() {
+    let place = folder(&[("a.tar", &two_samples())]);
+    let (path, index) = (place.path().join("a.tar"), place.path().join("a.tar.uidx"));
+    let (_, _, samples, _) = start(place.path());
+    let whole = fs::read(&index).unwrap();
+    let rebuilt = |what: &str| {
+        let tar = Tar::open(&[place.path()], &with_sidecars()).unwrap();
+        assert_eq!((report(&tar).scanned, contents(&tar)), (1, samples.clone()), "{what}");
+        assert_eq!(report(&tar).refused.len(), 1, "{what}");
+        let (file, reason) = &report(&tar).refused[0];
+        assert!(file == &index && !reason.is_empty(), "{what}");
+        assert_eq!(start(place.path()).1, 1, "{what}: the new one is used");
+    };
+    for at in [0, 8, 40, whole.len() / 2, 4097, whole.len() - 1] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 4;
+        if (200..4096).contains(&at) {
+            continue;
+        }
+        fs::write(&index, &bytes).unwrap();
+        rebuilt(&format!("byte {at}"));
+    }
+    for len in [0, 1, 100, 4096, whole.len() - 1] {
+        fs::write(&index, &whole[..len]).unwrap();
+        rebuilt(&format!("torn at {len}"));
+    }
+    // Touched without a change of size.
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(100)).unwrap();
+    rebuilt("another time");
+    // The sidecar of another shard of the same size and time.
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let other = Archive::new()
+        .file("x.jpg", b"one")
+        .file("x.cls", b"1")
+        .file("y.jpg", b"two")
+        .file("y.cls", b"2")
+        .file("nodot", b"")
+        .end()
+        .0;
+    let elsewhere = folder(&[("b.tar", &other)]);
+    fs::File::options().write(true).open(elsewhere.path().join("b.tar")).unwrap().set_modified(modified).unwrap();
+    start(elsewhere.path());
+    fs::copy(elsewhere.path().join("b.tar.uidx"), &index).unwrap();
+    rebuilt("another shard");
+    // And the shard itself, grown.
+    fs::write(&path, [two_samples(), Archive::new().file("c.jpg", b"3").file("c.cls", b"3").end().0].concat()).unwrap();
+    assert_eq!(start(place.path()).0, 1);
+    assert_eq!(start(place.path()).2.len(), 3);
+}
+
+#[test]
+fn where_a_folder_takes_no_index() {
+    let place = folder(&[("a.tar", &two_samples())]);
+    // A folder in the place of the sidecar: nobody, root included, can put a file there.
+    fs::create_dir(place.path().join("a.tar.uidx")).unwrap();
+    let tar = Tar::open(&[place.path()], &with_sidecars()).unwrap();
+    let [fallback] = &*tar.index().fallbacks else { panic!("{:?}", tar.index().fallbacks) };
+    let line = fallback.to_string();
+    assert!(line.contains("indexes in memory") && line.contains("--index-cache") && fallback.errno.is_some(), "{line}");
+    assert_eq!(tar.len(), 2);
+    let cache = tempfile::tempdir().unwrap();
+    let options = with_sidecars().index_cache(cache.path().join("sub"));
+    let tar = Tar::open(&[place.path()], &options).unwrap();
+    assert!(tar.index().fallbacks[0].to_string().contains("indexes in \""), "{}", tar.index().fallbacks[0]);
+    assert_eq!((report(&tar).scanned, report(&tar).written), (1, 1));
+    let again = Tar::open(&[place.path()], &options).unwrap();
+    assert_eq!((report(&again).scanned, report(&again).current, again.len()), (0, 1, 2));
+    let left: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "no temporary file is left: {left:?}");
+}
+
+#[test]
+fn dalis_index_is_taken_over_where_it_fits() {
+    let bytes = two_samples();
+    let good = "v1.2 2\njpg 512 3 a.jpg cls 1536 1 a.cls\njpg 2560 3 b.jpg cls 3584 1 b.cls\n";
+    let open = |index: &str, bytes: &[u8]| {
+        let folder = folder(&[("a.tar", bytes), ("a.idx", index.as_bytes())]);
+        let tar = Tar::open(&[folder.path()], &quiet()).unwrap();
+        let reason = tar.index().fallbacks.first().map(ToString::to_string);
+        (report(&tar).imported, contents(&tar), reason)
+    };
+    // What `wds2idx` would leave out is behind the last sample here: without it the index fits.
+    let mut exact = bytes.clone();
+    exact.truncate(4096);
+    exact.extend([0; 1024]);
+    let samples = open("", &exact).1;
+    assert_eq!(samples.len(), 2);
+    assert_eq!(open(good, &exact), (1, samples.clone(), None));
+    for (index, words) in [
+        (good.to_owned(), "behind the last one"),
+        (good.replace("v1.2 2", "v1.2 3"), "counts 3"),
+        (good.replace("v1.2", "v1.1"), "v1.1"),
+        (good.replace("2560", "2561"), "does not lie in the archive"),
+        (good.replace("2560", "1536"), "does not lie in the archive"),
+        (good.replace("3584 1 ", "3584 2 "), "does not lie where it says"),
+        (good.replace("b.cls", "b.c s"), "quadruples"),
+        (good.replace("3584", "999999999999999999"), "does not lie in the archive"),
+        (good.replace("3584", "18446744073709551104"), "does not lie in the archive"),
+        (good.replace("b.cls", "a.txt"), "counts 2"),
+        (good.replace("b.cls", "b.jpg"), "comes twice"),
+        (good.replace("b.cls", "bcls"), "no member of a sample"),
+        (good.replace(" b.cls", " b.txt"), "does not lie where it says"),
+        (String::new(), "first line"),
+        ("v1.2 0\n".into(), "behind the last one"),
+    ] {
+        let bytes = if words == "behind the last one" && index == good { &bytes } else { &exact };
+        let (imported, found, reason) = open(&index, bytes);
+        assert_eq!((imported, found), (0, samples.clone()), "{words}");
+        assert!(reason.as_ref().is_some_and(|reason| reason.contains(words)), "{words}: {reason:?}");
+    }
+    // Written before the archive was.
+    let folder = folder(&[("a.tar", &exact), ("a.idx", good.as_bytes())]);
+    let file = fs::File::options().write(true).open(folder.path().join("a.idx")).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(100)).unwrap();
+    let tar = Tar::open(&[folder.path()], &quiet()).unwrap();
+    assert!(report(&tar).imported == 0 && tar.index().fallbacks[0].to_string().contains("changed since"));
+}
+
+#[test]
+fn progress_comes_to_its_end() {
+    let archives: Vec<(String, Vec<u8>)> = (0..9).map(|number| (format!("{number}.tar"), two_samples())).collect();
+    let archives: Vec<(&str, &[u8])> = archives.iter().map(|(name, bytes)| (&**name, &**bytes)).collect();
+    let folder = folder(&archives);
+    let seen = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+    let (calls, most) = &*seen;
+    let told = Arc::clone(&seen);
+    let progress = Progress::new(move |progress| {
+        told.0.fetch_add(1, Ordering::Relaxed);
+        told.1.fetch_max(progress.bytes, Ordering::Relaxed);
+        assert!(progress.shards <= progress.shards_total && progress.shards_total == 9);
+        assert!(progress.bytes <= progress.bytes_total);
+    });
+    let tar = Tar::open(&[folder.path()], &quiet().common(|common| common.progress = progress));
+    let size = two_samples().len() as u64;
+    assert_eq!((calls.load(Ordering::Relaxed), most.load(Ordering::Relaxed)), (9, 9 * size));
+    assert_eq!(tar.unwrap().shards(), [2, 4, 6, 8, 10, 12, 14, 16, 18]);
+}

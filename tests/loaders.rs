@@ -1,0 +1,25 @@
+//! Loaders: what a batch holds, in which order, by which way to read, and what becomes of errors and of states.
+
+mod common;
+
+mod loaders {
+    mod anywhere;
+    mod asynchronous;
+    mod collation;
+    mod conformance;
+    mod device;
+    mod errors;
+    mod faults_disk;
+    mod filesystems;
+    mod golden_order;
+    mod images;
+    mod kernels_emulated;
+    mod mixing;
+    mod promises;
+    mod resume;
+    mod rows;
+    mod sharding;
+    mod state;
+    mod units;
+    mod verify;
+}

@@ -1,0 +1,171 @@
+//! A disk that lies, as a FUSE filesystem: what is broken is reported in its place with its file, what is not is
+//! delivered, and nothing hangs. Root only, `skipped:` otherwise.
+
+use crate::common::check::{checked, drain};
+use crate::common::faulty::{Fault, Faulty, Spec};
+use crate::common::{skip, within};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uringload::config::{EngineChoice, EngineKind, IoChoice, OnError};
+use uringload::dataset::{Dataset, Folder};
+use uringload::loader::Loader;
+use uringload::{Error, ErrorKind};
+
+const BOUND: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+
+/// FUSE names no alignment, so `auto` reads it buffered; direct must be had all the same by who asks for it. The ring
+/// is not to be had: see [`a_ring_is_refused`].
+const WAYS: [(EngineChoice, IoChoice); 3] = [
+    (EngineChoice::Auto, IoChoice::Auto),
+    (EngineChoice::Auto, IoChoice::Direct),
+    (EngineChoice::Threads, IoChoice::Buffered),
+];
+
+/// Good files around the ones with `faults`.
+fn files(faults: &[(&str, u64, Fault)]) -> Vec<Spec> {
+    let good = (0..20).map(|number| Spec {
+        name: format!("good_{number:02}"),
+        size: 1000 + number * 37_777,
+        fault: Fault::None,
+    });
+    let bad = faults.iter().map(|&(name, size, fault)| Spec { name: name.into(), size, fault });
+    good.chain(bad).collect()
+}
+
+/// Runs `check` for every way to read these files.
+fn each_way(
+    faults: &'static [(&'static str, u64, Fault)],
+    check: fn(&Faulty, Arc<dyn Dataset>, EngineChoice, IoChoice),
+) {
+    for (engine, io) in WAYS {
+        let faulty = match Faulty::mount(files(faults)) {
+            Ok(faulty) => faulty,
+            Err(reason) => return skip(reason),
+        };
+        within(BOUND, move || {
+            let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[faulty.path()]).expect("a folder"));
+            assert_eq!(dataset.len(), 20 + faults.len() as u64);
+            check(&faulty, dataset, engine, io);
+        });
+    }
+}
+
+/// Reads all with `on_error = skip`; the samples that came and the errors.
+fn read_all(dataset: &Arc<dyn Dataset>, engine: EngineChoice, io: IoChoice) -> (u64, Vec<Error>) {
+    let builder = Loader::builder(Arc::clone(dataset)).batch_size(4).shuffle(true).on_error(OnError::Skip);
+    let mut loader = builder.engine(engine).io(io).build().expect("a loader");
+    let (ids, errors) = drain(&**dataset, &mut loader);
+    (ids.len() as u64, errors)
+}
+
+/// The one error: its file and its offset lie where they should.
+fn assert_one_error(errors: &[Error], kind: ErrorKind, file: &str, offset: std::ops::RangeInclusive<u64>) {
+    let [error] = errors else { panic!("one error is expected: {errors:?}") };
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.path().is_some_and(|path| path.ends_with(file)), "{error}");
+    assert!(error.offset().is_some_and(|at| offset.contains(&at)), "{error}");
+}
+
+/// Linux' ring goes on behind a short read of such files with bytes from the wrong place, and nobody could tell.
+#[test]
+fn a_ring_is_refused() {
+    each_way(&[], |_, dataset, engine, io| {
+        let builder = Loader::builder(dataset).engine(engine).io(io);
+        let route = builder.clone().build().expect("a loader").route();
+        assert_eq!(route.engine, EngineKind::Threads);
+        assert_eq!(route.direct_io, io == IoChoice::Direct);
+        assert_eq!(route.fallbacks.is_empty(), engine == EngineChoice::Threads, "{route:?}");
+        let Err(error) = builder.engine(EngineChoice::Uring).build() else { panic!("{io:?}: a ring on FUSE") };
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.remedy().is_some(), "{error}");
+    });
+}
+
+#[test]
+fn a_broken_byte_costs_its_sample() {
+    const BROKEN: u64 = 700_000;
+    each_way(&[("broken", MIB, Fault::Broken(BROKEN))], |_, dataset, engine, io| {
+        let (came, errors) = read_all(&dataset, engine, io);
+        assert_eq!(came, dataset.len() - 1);
+        assert_one_error(&errors, ErrorKind::Io, "broken", 0..=BROKEN);
+        assert!(errors[0].to_string().contains("os error 5"), "{}", errors[0]);
+    });
+}
+
+#[test]
+fn a_broken_byte_takes_the_place_of_its_batch() {
+    each_way(&[("broken", MIB, Fault::Broken(5))], |_, dataset, engine, io| {
+        let builder = Loader::builder(Arc::clone(&dataset)).batch_size(1).engine(engine).io(io);
+        let mut loader = builder.build().expect("a loader");
+        let (ids, errors) = drain(&*dataset, &mut loader);
+        assert_eq!(ids.len() as u64, dataset.len() - 1, "the batches around the broken one come");
+        assert_one_error(&errors, ErrorKind::Io, "broken", 0..=5);
+    });
+}
+
+#[test]
+fn an_error_that_passes_is_retried() {
+    each_way(&[("once", 3 * MIB + 5, Fault::BrokenOnce)], |_, dataset, engine, io| {
+        let (came, errors) = read_all(&dataset, engine, io);
+        assert!(errors.is_empty(), "{engine:?} {io:?}: {errors:?}");
+        assert_eq!(came, dataset.len());
+    });
+}
+
+#[test]
+fn short_reads_are_repaired() {
+    each_way(
+        &[("sectors", MIB + 3, Fault::Short(512 * 19)), ("pages", 2 * MIB, Fault::Short(65_536))],
+        |_, dataset, engine, io| {
+            let (came, errors) = read_all(&dataset, engine, io);
+            assert!(errors.is_empty(), "{engine:?} {io:?}: {errors:?}");
+            assert_eq!(came, dataset.len());
+        },
+    );
+}
+
+#[test]
+fn a_file_that_ends_early_is_truncated() {
+    const END: u64 = 300_000;
+    each_way(&[("cut", MIB, Fault::EndsAt(END)), ("empty", 4096, Fault::EndsAt(0))], |_, dataset, engine, io| {
+        let (came, errors) = read_all(&dataset, engine, io);
+        assert_eq!(came, dataset.len() - 2);
+        let (cut, empty): (Vec<Error>, Vec<Error>) =
+            errors.into_iter().partition(|error| error.path().is_some_and(|path| path.ends_with("cut")));
+        assert_one_error(&cut, ErrorKind::Truncated, "cut", END..=MIB);
+        assert_one_error(&empty, ErrorKind::Truncated, "empty", 0..=4096);
+    });
+}
+
+#[test]
+fn slow_files_do_not_hold_up_others() {
+    const DELAY: Duration = Duration::from_millis(300);
+    each_way(
+        &[("slow_1", 100_000, Fault::Slow(DELAY)), ("slow_2", 100_000, Fault::Slow(DELAY))],
+        |_, dataset, engine, io| {
+            let start = Instant::now();
+            let (came, errors) = read_all(&dataset, engine, io);
+            assert!(errors.is_empty(), "{engine:?} {io:?}: {errors:?}");
+            assert_eq!(came, dataset.len());
+            // One read after the other would take 20 times as long were each as slow; two slow ones may add up.
+            assert!(start.elapsed() < 10 * DELAY, "{engine:?} {io:?}: {:?}", start.elapsed());
+        },
+    );
+}
+
+#[test]
+fn a_loader_over_reads_that_never_end_can_be_dropped() {
+    // The bound that dropping a loader documents, and some.
+    const DROP_BOUND: Duration = Duration::from_secs(20);
+    each_way(&[("stuck", MIB, Fault::Stuck)], |faulty, dataset, engine, io| {
+        let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).engine(engine).io(io);
+        let mut loader = builder.build().expect("a loader");
+        let first = loader.next().expect("a batch").expect("the first files are good");
+        let start = Instant::now();
+        drop(loader);
+        assert!(start.elapsed() < DROP_BOUND, "{engine:?} {io:?}: {:?}", start.elapsed());
+        assert_eq!(checked(&*dataset, &first).len(), 4, "a batch outlives its loader");
+        faulty.release();
+    });
+}

@@ -1,0 +1,72 @@
+//! States: saved at every batch and resumed with other sizes, refused where they do not belong, and never a panic for
+//! what is no state. The states in tests/golden must load for ever.
+
+mod files;
+mod golden;
+mod identities;
+mod refused;
+mod resumed;
+
+use std::sync::Arc;
+use uringload::State;
+use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records, SampleId};
+use uringload::loader::{Builder, Loader};
+use uringload::sampler::{Cursor, OrderId, Sampler};
+
+const FOLDER: &str = include_str!("../golden/state-v2-folder.json");
+const RECORDS: &str = include_str!("../golden/state-v2-records.json");
+const MIXTURE: &str = include_str!("../golden/state-v2-mixture.json");
+const ROWS: &str = include_str!("../golden/state-v2-rows.json");
+const FOLDER_V1: &str = include_str!("../golden/state-v1-folder.json");
+const RECORDS_V1: &str = include_str!("../golden/state-v1-records.json");
+const MIXER_V1: &str = include_str!("../golden/state-v1-mixer.json");
+const ROWS_V1: &str = include_str!("../golden/state-v1-rows.json");
+
+/// The dataset that the golden states were saved with: no file of it need be there.
+fn golden_files() -> FileTable {
+    let mut files = FileTable::new();
+    files.push_root("/anywhere");
+    for number in 0..100_u64 {
+        files.push(format!("{}/{number:03}", number % 3).as_bytes(), 4096 + 16 * number).unwrap();
+    }
+    files
+}
+
+fn golden_folder() -> Arc<dyn Dataset> {
+    Arc::new(Folder::from_files(golden_files()))
+}
+
+fn golden_records() -> Arc<dyn Dataset> {
+    let options = RecordOptions::new().record_bytes(16);
+    Arc::new(Records::from_files(golden_files(), &options).unwrap())
+}
+
+fn builder(dataset: &Arc<dyn Dataset>) -> Builder {
+    Loader::builder(Arc::clone(dataset)).shuffle(true).seed(42)
+}
+
+/// An order with any identity: each sample in turn, for so many positions.
+struct Known(OrderId, u64);
+
+impl Sampler for Known {
+    fn len(&self) -> u64 {
+        self.1
+    }
+
+    fn at(&self, cursor: Cursor) -> SampleId {
+        SampleId(cursor.position % 100)
+    }
+
+    fn id(&self) -> OrderId {
+        self.0.clone()
+    }
+}
+
+/// The state that `loader` has after `batches` batches.
+fn stand_at(builder: Builder, batches: usize) -> State {
+    let mut loader = builder.build().expect("a loader");
+    for _ in 0..batches {
+        loader.next().expect("a batch").expect("no error");
+    }
+    loader.state()
+}

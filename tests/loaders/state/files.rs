@@ -1,0 +1,62 @@
+//! States in files: whole or not at all.
+
+use super::FOLDER;
+use std::fs;
+use std::os::unix::fs::symlink;
+use uringload::{ErrorKind, State};
+
+#[test]
+fn a_file_has_the_old_state_or_the_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let mut state = State::from_json(FOLDER).unwrap();
+    state.write(&path).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), FOLDER);
+    // What a crash has left behind under the first name that is tried is in nobody's way.
+    let left = folder.path().join(format!(".state.json.{}-0.part", std::process::id()));
+    fs::write(&left, "half a st").unwrap();
+    state.cursor.position = 65;
+    state.write(&path).unwrap();
+    assert_eq!(State::read(&path).unwrap(), state);
+    fs::remove_file(left).unwrap();
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "left behind");
+}
+
+#[test]
+fn what_cannot_be_written_says_so_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = State::from_json(FOLDER).unwrap();
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    for (path, kind) in [
+        (folder.path().join("missing/state.json"), ErrorKind::NotFound),
+        (folder.path().join("folder"), ErrorKind::WrongFileType),
+        ("/dev/null".into(), ErrorKind::WrongFileType),
+        ("/".into(), ErrorKind::WrongFileType),
+        (folder.path().join("x".repeat(255)), ErrorKind::Io),
+    ] {
+        let error = state.write(&path).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (kind, Some(path.as_path())), "{error}");
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "left behind");
+}
+
+#[test]
+fn what_cannot_be_read_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("half"), &FOLDER[..200]).unwrap();
+    fs::write(at("bytes"), b"{\"version\": \xff}").unwrap();
+    fs::File::create(at("large")).unwrap().set_len(1 << 40).unwrap();
+    symlink(at("half"), at("link")).unwrap();
+    for (name, kind, told) in [
+        ("half", ErrorKind::Corrupt, "cut off"),
+        ("link", ErrorKind::Corrupt, "cut off"),
+        ("bytes", ErrorKind::Corrupt, ":12: the state is not text"),
+        ("large", ErrorKind::Corrupt, "1048576"),
+        ("missing", ErrorKind::NotFound, "cannot read the state"),
+    ] {
+        let error = State::read(at(name)).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (kind, Some(at(name).as_path())), "{error}");
+        assert!(error.to_string().contains(told), "{told:?} is not in {error}");
+    }
+}

@@ -1,0 +1,366 @@
+//! Going on from states: with other world sizes, batch sizes, engines, at every batch, behind errors.
+
+use super::stand_at;
+use crate::common::check::checked;
+use crate::common::content::write_file;
+use crate::common::{skip, within};
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use uringload::config::{EngineChoice, IoChoice, OnError, Shuffle};
+use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId};
+use uringload::loader::{Builder, Loader};
+use uringload::sampler::{Cursor, Digest, EpochDigest, Sampler, epoch_digest, for_dataset};
+use uringload::{ErrorKind, State};
+
+const BOUND: Duration = Duration::from_secs(120);
+const SEED: u64 = 7;
+const EPOCHS: u64 = 2;
+
+/// How one run reads.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    world_size: u64,
+    batch_size: u64,
+    drop_last: bool,
+    engine: EngineChoice,
+}
+
+#[derive(Clone)]
+struct Work {
+    dataset: Arc<dyn Dataset>,
+    shuffle: Shuffle,
+    _root: Arc<TempDir>,
+}
+
+/// What all ranks together got, in order, and where they then stood.
+struct Got {
+    samples: Vec<(u64, u64, SampleId)>,
+    /// One of each rank.
+    states: Vec<State>,
+    digests: Vec<EpochDigest>,
+}
+
+impl Work {
+    fn folder(files: u64, shuffle: Shuffle) -> Work {
+        let root = TempDir::new().expect("a folder");
+        for number in 0..files {
+            write_file(&root.path().join(format!("{number:03}")), number * 37 % 3001).expect("a file");
+        }
+        Work { dataset: Arc::new(Folder::open(&[root.path()]).expect("a folder")), shuffle, _root: Arc::new(root) }
+    }
+
+    fn records(records: u64, shuffle: Shuffle) -> Work {
+        let root = TempDir::new().expect("a folder");
+        write_file(&root.path().join("records"), 300 * records).expect("a file");
+        let options = RecordOptions::new().record_bytes(300);
+        let dataset = Records::open(&[root.path()], &options).expect("records");
+        Work { dataset: Arc::new(dataset), shuffle, _root: Arc::new(root) }
+    }
+
+    /// `None`, said aloud, where nothing shuffles so.
+    fn builds(self) -> Option<Work> {
+        match Loader::builder(Arc::clone(&self.dataset)).shuffle(self.shuffle).build() {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                skip(format!("states of a shuffle {:?}: {error}", self.shuffle));
+                None
+            }
+            _ => Some(self),
+        }
+    }
+
+    fn sampler(&self) -> Arc<dyn Sampler> {
+        for_dataset(&*self.dataset, self.shuffle, SEED).expect("an order")
+    }
+
+    fn builder(&self, run: &Run, rank: u64) -> Builder {
+        let builder = Loader::builder(Arc::clone(&self.dataset)).shuffle(self.shuffle).seed(SEED);
+        let builder = builder.rank(rank, run.world_size).batch_size(run.batch_size).drop_last(run.drop_last);
+        builder.engine(run.engine).memory_limit(2 << 20)
+    }
+
+    /// All ranks for `rounds` batches. `states`: none, one for all, or one of each rank.
+    fn deliver(&self, run: &Run, states: &[State], rounds: usize) -> Got {
+        let build = |rank: u64| {
+            let builder = self.builder(run, rank);
+            let state = states.get(rank as usize).or(states.first());
+            let passed = state.map_or(0, |state| state.cursor().epoch);
+            let builder = builder.epochs(EPOCHS.saturating_sub(passed));
+            let builder = match state {
+                Some(state) => builder.resume(state),
+                None => builder,
+            };
+            builder.build().expect("a loader")
+        };
+        let mut loaders: Vec<Loader> = (0..run.world_size).map(build).collect();
+        let mut samples = Vec::new();
+        for _ in 0..rounds {
+            let batches: Vec<_> = loaders.iter_mut().filter_map(Iterator::next).map(Result::unwrap).collect();
+            let Some(first) = batches.first() else { break };
+            assert_eq!(batches.len() as u64, run.world_size, "equal steps");
+            let mut position = first.cursor.position;
+            let ids: Vec<Vec<SampleId>> = batches.iter().map(|batch| checked(&*self.dataset, batch)).collect();
+            for place in 0..ids[0].len() {
+                for (rank, ids) in ids.iter().enumerate() {
+                    if !batches[rank].padding.as_ref().is_some_and(|padding| padding[place]) {
+                        samples.push((first.cursor.epoch, position, ids[place]));
+                        position += 1;
+                    }
+                }
+            }
+            let states: Vec<State> = loaders.iter().map(Loader::state).collect();
+            let shared = |state: &State| State::without_delivered(state);
+            assert!(states.iter().all(|state| shared(state) == shared(&states[0])), "the same on every rank");
+            assert_eq!(states[0].cursor(), first.next);
+        }
+        let digests = loaders.iter().map(Loader::digest).collect();
+        Got { samples, states: loaders.iter().map(Loader::state).map(through_json).collect(), digests }
+    }
+
+    /// Positions of `epoch` that `run` delivers from `from` on.
+    fn end(&self, run: &Run, from: u64) -> u64 {
+        let (len, round) = (self.sampler().len(), run.world_size * run.batch_size);
+        if run.drop_last { from + (len - from) / round * round } else { len }
+    }
+
+    fn expected(&self, run: &Run, start: Cursor) -> Vec<(u64, u64, SampleId)> {
+        let sampler = self.sampler();
+        let mut expected = Vec::new();
+        for epoch in start.epoch..EPOCHS {
+            let from = if epoch == start.epoch { start.position } else { 0 };
+            let at = |position| (epoch, position, sampler.at(Cursor::new(epoch, position)));
+            expected.extend((from..self.end(run, from)).map(at));
+        }
+        expected
+    }
+
+    /// Stops `before` at each batch, saves, and goes on as `after`, from one state and from each rank's own.
+    fn stop_everywhere(&self, before: &Run, after: &Run) {
+        let whole = self.deliver(before, &[], usize::MAX);
+        assert_eq!(whole.samples, self.expected(before, Cursor::default()), "{before:?}");
+        self.assert_sum(&whole.digests, 0, self.end(before, 0));
+        let rounds = 2 * whole_rounds(self.sampler().len(), before);
+        for stop in 1..=rounds {
+            let first = self.deliver(before, &[], stop);
+            let cursor = first.states[0].cursor();
+            let (last_epoch, last_position, _) = *first.samples.last().expect("samples");
+            assert!(first.digests.iter().all(|digest| (digest.epoch, digest.since) == (last_epoch, 0)));
+            self.assert_sum(&first.digests, 0, last_position + 1);
+
+            let one = &first.states[stop % first.states.len()];
+            let rest = self.deliver(after, std::slice::from_ref(one), usize::MAX);
+            assert_eq!(rest.samples, self.expected(after, cursor), "{before:?} stopped at {cursor:?}, then {after:?}");
+            let mut all = first.samples.clone();
+            all.extend(&rest.samples);
+            if !before.drop_last && !after.drop_last {
+                assert_eq!(all, self.expected(before, Cursor::default()), "each sample of each epoch once");
+            }
+            if cursor.epoch < EPOCHS - 1 {
+                self.assert_sum(&rest.digests, 0, self.end(after, 0));
+            } else if cursor.epoch < EPOCHS && after.world_size != before.world_size {
+                self.assert_sum(&rest.digests, cursor.position, self.end(after, cursor.position));
+            }
+
+            let again = self.deliver(before, &first.states, usize::MAX);
+            assert_eq!(again.samples, self.expected(before, cursor));
+            self.assert_sum(&again.digests, 0, self.end(before, 0));
+        }
+    }
+
+    /// The digests of all ranks add up to those positions of their epoch.
+    fn assert_sum(&self, digests: &[EpochDigest], since: u64, end: u64) {
+        let mut sum = Digest::default();
+        for digest in digests {
+            assert_eq!((digest.epoch, digest.since), (digests[0].epoch, since), "{digests:?}");
+            sum += digest.passed();
+        }
+        assert_eq!(sum, epoch_digest(&*self.sampler(), digests[0].epoch, since..end), "{since}..{end}: {digests:?}");
+    }
+}
+
+/// Batches of each rank in an epoch.
+fn whole_rounds(len: u64, run: &Run) -> usize {
+    let round = run.world_size * run.batch_size;
+    (if run.drop_last { len / round } else { len.div_ceil(round) }) as usize
+}
+
+/// What a program that saves and loads would have.
+fn through_json(state: State) -> State {
+    let loaded = State::from_json(&state.to_json()).expect("what was written is read");
+    assert_eq!(loaded, state);
+    loaded
+}
+
+trait WithoutDelivered {
+    fn without_delivered(&self) -> State;
+}
+
+impl WithoutDelivered for State {
+    fn without_delivered(&self) -> State {
+        let mut state = self.clone();
+        state.delivered = None;
+        state
+    }
+}
+
+fn threads(world_size: u64, batch_size: u64, drop_last: bool) -> Run {
+    Run { world_size, batch_size, drop_last, engine: EngineChoice::Threads }
+}
+
+fn auto(world_size: u64, batch_size: u64, drop_last: bool) -> Run {
+    Run { engine: EngineChoice::Auto, ..threads(world_size, batch_size, drop_last) }
+}
+
+#[test]
+fn every_state_of_a_folder_goes_on_with_other_sizes() {
+    within(BOUND, || {
+        for shuffle in [Shuffle::Off, Shuffle::Full, Shuffle::Window(8), Shuffle::Shards { mixed: 2 }] {
+            let Some(work) = Work::folder(29, shuffle).builds() else { continue };
+            work.stop_everywhere(&threads(2, 3, false), &auto(3, 4, false));
+            work.stop_everywhere(&auto(3, 2, true), &threads(2, 3, false));
+            work.stop_everywhere(&auto(1, 7, false), &threads(4, 1, true));
+        }
+    });
+}
+
+#[test]
+fn every_state_of_records_goes_on_with_other_sizes() {
+    within(BOUND, || {
+        for shuffle in [Shuffle::Off, Shuffle::Full, Shuffle::Window(5), Shuffle::Shards { mixed: 1 }] {
+            let Some(work) = Work::records(41, shuffle).builds() else { continue };
+            work.stop_everywhere(&auto(4, 3, false), &threads(1, 5, false));
+            work.stop_everywhere(&threads(2, 50, false), &auto(3, 6, true));
+        }
+    });
+}
+
+/// The state is that of the batch that the consumer holds, though all others were read by then.
+#[test]
+fn what_was_read_ahead_is_not_in_the_state() {
+    within(BOUND, || {
+        let work = Work::folder(40, Shuffle::Full);
+        let mut loader = work.builder(&threads(1, 2, false), 0).build().expect("a loader");
+        for held in 0..19 {
+            let batch = loader.next().expect("a batch").expect("no error");
+            let asked = Instant::now();
+            // The pool holds all of the folder, so it is read to its end without anybody asking for more.
+            while loader.stats().snapshot().count.reads < 39 {
+                assert!(asked.elapsed() < BOUND / 2, "it does not read ahead");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let state = loader.state();
+            assert_eq!(state.cursor(), batch.next);
+            assert_eq!(state.cursor(), Cursor::new(0, 2 * held + 2));
+            assert_eq!(state.delivered.unwrap().digest.delivered.samples, 2 * held + 2);
+            let mut rest = work.builder(&threads(1, 2, false), 0).resume(&state).build().expect("a loader");
+            assert_eq!(rest.state(), state, "nothing has come since");
+            assert_eq!(rest.next().unwrap().unwrap().cursor, batch.next);
+        }
+    });
+}
+
+/// An error that was raised leaves the state before its batch, so that it is tried again; who goes on behind it has
+/// lost those samples, and the digest says so.
+#[test]
+fn a_raised_error_is_tried_again_or_counts_as_lost() {
+    within(BOUND, || {
+        let work = Work::folder(20, Shuffle::Full);
+        let sampler = work.sampler();
+        // Not the one empty file, which needs no read.
+        let bad = (0..20).find(|&position| sampler.at(Cursor::new(0, position)).0 == 13).expect("a position");
+        let file = work._root.path().join("013");
+        fs::rename(&file, work._root.path().join("away")).expect("renamed");
+        let run = threads(2, 2, false);
+        let mut loaders: Vec<Loader> = (0..2).map(|rank| work.builder(&run, rank).build().unwrap()).collect();
+        let mut failed = 0;
+        for loader in &mut loaders {
+            while let Some(next) = loader.next() {
+                match next {
+                    Ok(batch) => assert_eq!(loader.state().cursor(), batch.next),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+                        failed += 1;
+                        let state = loader.state();
+                        assert_eq!(state.cursor(), Cursor::new(0, bad / 4 * 4), "before the batch");
+                        assert_eq!(state.delivered.unwrap().digest.lost, Digest::default());
+                        fs::rename(work._root.path().join("away"), &file).expect("renamed");
+                        let rank = state.delivered.unwrap().rank;
+                        let mut again = work.builder(&run, rank).resume(&state).build().expect("a loader");
+                        let batch = again.next().expect("a batch").expect("the file is back");
+                        assert!(batch.ids.contains(&SampleId(13)));
+                        fs::rename(&file, work._root.path().join("away")).expect("renamed");
+                    }
+                }
+            }
+        }
+        assert_eq!(failed, 1);
+        let digests: Vec<EpochDigest> = loaders.iter().map(Loader::digest).collect();
+        let lost: u64 = digests.iter().map(|digest| digest.lost.samples).sum();
+        // In the last batch nobody has gone on behind it.
+        let (lost_here, end) = if bad >= 16 { (0, 16) } else { (2, 20) };
+        assert_eq!(lost, lost_here, "{digests:?}");
+        if bad < 16 {
+            work.assert_sum(&digests, 0, end);
+        }
+        assert!(bad < 16, "the seed was chosen so that there is a batch behind the bad one: {bad}");
+    });
+}
+
+#[test]
+fn what_is_skipped_is_lost_and_adds_up() {
+    within(BOUND, || {
+        let work = Work::folder(20, Shuffle::Full);
+        for bad in ["007", "013"] {
+            fs::remove_file(work._root.path().join(bad)).expect("removed");
+        }
+        let run = threads(3, 2, false);
+        let build = |rank| work.builder(&run, rank).on_error(OnError::Skip).build().expect("a loader");
+        let mut loaders: Vec<Loader> = (0..3).map(build).collect();
+        let delivered: u64 = loaders.iter_mut().flatten().map(|batch| batch.unwrap().digest.samples).sum();
+        assert_eq!(delivered, 18);
+        let digests: Vec<EpochDigest> = loaders.iter().map(Loader::digest).collect();
+        assert_eq!(digests.iter().map(|digest| digest.lost.samples).sum::<u64>(), 2);
+        work.assert_sum(&digests, 0, 20);
+    });
+}
+
+#[test]
+fn each_epoch_has_a_digest_of_its_own() {
+    within(BOUND, || {
+        let work = Work::folder(10, Shuffle::Full);
+        let run = threads(1, 4, false);
+        let mut loader = work.builder(&run, 0).epochs(2).build().expect("a loader");
+        let of = |epoch, end| epoch_digest(&*work.sampler(), epoch, 0..end);
+        assert_eq!((loader.digest().passed(), loader.last_digest()), (Digest::default(), None));
+        for _ in 0..3 {
+            loader.next().expect("a batch").expect("no error");
+        }
+        assert_eq!((loader.digest().passed(), loader.last_digest()), (of(0, 10), None), "still that of what was held");
+        let state = loader.state();
+        assert_eq!(state.cursor(), Cursor::new(1, 0));
+        assert_eq!(state.delivered.unwrap().digest.passed(), of(0, 10), "a whole epoch can be proved from its states");
+        loader.next().expect("a batch").expect("no error");
+        assert_eq!(loader.digest().passed(), of(1, 4));
+        assert_eq!(loader.last_digest().unwrap().passed(), of(0, 10));
+        // Through a state at the border, too.
+        let mut loader = work.builder(&run, 0).resume(&state).build().expect("a loader");
+        loader.next().expect("a batch").expect("no error");
+        assert_eq!(loader.digest().passed(), of(1, 4));
+        assert_eq!(loader.last_digest().unwrap().passed(), of(0, 10));
+    });
+}
+
+/// What may be different is different: all of it at once.
+#[test]
+fn means_of_reading_are_no_part_of_a_state() {
+    within(BOUND, || {
+        let work = Work::folder(10, Shuffle::Full);
+        let state = stand_at(work.builder(&threads(1, 4, false), 0), 1);
+        let builder = work.builder(&threads(2, 3, true), 1).queue_depth(1).io(IoChoice::Buffered);
+        let mut loader = builder.memory_limit(64 << 20).resume(&state).build().expect("a loader");
+        let digest = loader.digest();
+        assert_eq!((digest.since, digest.passed()), (4, Digest::default()), "counted anew from there on");
+        assert_eq!(loader.next().unwrap().unwrap().cursor, state.cursor());
+    });
+}

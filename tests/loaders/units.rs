@@ -1,0 +1,308 @@
+//! Samples that are cut from units, through a whole loader: a dataset of this test's own, each file of which is one
+//! frame of zstd with some samples.
+
+use crate::common::check::ways_to;
+use crate::common::within;
+use bytes::Bytes;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+use uringload::batch::Batch;
+use uringload::config::{Collate, OnError, PadValue, Padding, Shuffle};
+use uringload::dataset::{
+    Concat, DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
+    Value, View,
+};
+use uringload::loader::{Builder, Loader};
+use uringload::stats::{Bottleneck, Doing, Role};
+use uringload::{Error, ErrorKind, Result};
+
+const SAMPLE_BYTES: usize = 1000;
+const SAMPLES_IN_UNIT: u64 = 25;
+
+/// Files of frames.
+struct Frames {
+    index: Index,
+    stored: u64,
+    decoded: Arc<AtomicU64>,
+    panics: Option<u32>,
+    slow: Duration,
+}
+
+fn sample_bytes(id: u64) -> Vec<u8> {
+    (0..SAMPLE_BYTES as u64).map(|at| (id.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8).collect()
+}
+
+impl Frames {
+    /// Writes `units` files into `folder`.
+    fn write(folder: &TempDir, units: u32) -> Frames {
+        let mut files = FileTable::new();
+        files.push_root(folder.path());
+        let (mut ends, mut stored) = (Vec::new(), 0);
+        for unit in 0..units {
+            let ids = u64::from(unit) * SAMPLES_IN_UNIT..u64::from(unit + 1) * SAMPLES_IN_UNIT;
+            let text: Vec<u8> = ids.clone().flat_map(sample_bytes).collect();
+            let frame = zstd::encode_all(&text[..], 1).expect("a frame");
+            let name = format!("{unit:03}.zst");
+            fs::write(folder.path().join(&name), &frame).expect("a file");
+            files.push(name.as_bytes(), frame.len() as u64).expect("room");
+            stored = stored.max(frame.len() as u64);
+            ends.push(ids.end);
+        }
+        let field = Field { name: "x".into(), dtype: DType::U8, shape: Shape::Fixed(vec![SAMPLE_BYTES as u64]) };
+        let schema = Schema { fields: vec![field] };
+        let mut index = Index::new("frames", files, schema, u64::from(units) * SAMPLES_IN_UNIT);
+        index.bytes = index.samples * SAMPLE_BYTES as u64;
+        index.shards = ends;
+        Frames { index, stored, decoded: Arc::default(), panics: None, slow: Duration::ZERO }
+    }
+}
+
+impl Dataset for Frames {
+    fn index(&self) -> &Index {
+        &self.index
+    }
+
+    fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+        let at = (id.0 % SAMPLES_IN_UNIT) as usize * SAMPLE_BYTES;
+        out.values.push(Value::Bytes(raw[0].slice(at..at + SAMPLE_BYTES)));
+        Ok(())
+    }
+    fn units(&self) -> Option<&dyn Units> {
+        Some(self)
+    }
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        out.extend_from_slice(id.0.to_string().as_bytes());
+    }
+    fn largest(&self, _count: u64) -> u64 {
+        0
+    }
+    fn fingerprint(&self) -> u64 {
+        self.len()
+    }
+}
+
+impl Units for Frames {
+    fn count(&self) -> u32 {
+        self.shards().len() as u32
+    }
+    fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
+        out.push(UnitId((id.0 / SAMPLES_IN_UNIT) as u32));
+    }
+    fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
+        let file = FileId(unit.0);
+        out.push(Span { file, offset: 0, len: self.files().size(file) });
+    }
+    fn decoded_bytes(&self, _unit: UnitId) -> u64 {
+        SAMPLES_IN_UNIT * SAMPLE_BYTES as u64
+    }
+    fn largest_decoded(&self) -> u64 {
+        SAMPLES_IN_UNIT * SAMPLE_BYTES as u64
+    }
+    fn largest_stored(&self) -> u64 {
+        self.stored
+    }
+    fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
+        self.decoded.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(Some(unit.0), self.panics, "this decoder panics");
+        std::thread::sleep(self.slow);
+        let bytes = zstd::bulk::decompress(&stored[0], out.len());
+        let bytes = bytes.map_err(|source| {
+            let error = Error::io("cannot decode", source).with_offset(0);
+            error.with_path(self.files().path(FileId(unit.0)))
+        })?;
+        out[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+}
+
+fn builder(dataset: &Arc<dyn Dataset>) -> Builder {
+    Loader::builder(Arc::clone(dataset)).batch_size(7).epochs(1)
+}
+
+/// The ids of a batch, whose bytes are what they should be.
+fn checked(batch: &Batch, id_of: impl Fn(SampleId) -> u64) -> Vec<u64> {
+    for (index, &id) in batch.ids.iter().enumerate() {
+        assert!(batch.columns[0].bytes_of(index).expect("bytes") == sample_bytes(id_of(id)), "sample {id:?}");
+    }
+    batch.ids.iter().map(|id| id.0).collect()
+}
+
+fn all(loader: Loader) -> Vec<u64> {
+    loader.flat_map(|batch| checked(&batch.expect("a batch"), |id| id.0)).collect()
+}
+
+#[test]
+fn every_way_number_of_threads_and_order_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 30));
+    let orders = [Shuffle::Off, Shuffle::Auto, Shuffle::Full, Shuffle::Window(60), Shuffle::Shards { mixed: 3 }];
+    for (engine, io) in ways_to(&dataset) {
+        for shuffle in orders {
+            let mut seen: Vec<Vec<u64>> = Vec::new();
+            for threads in [0, 1, 3] {
+                let loader = builder(&dataset).engine(engine).io(io).shuffle(shuffle).num_threads(threads);
+                seen.push(all(loader.build().expect("a loader")));
+            }
+            assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "threads change no order");
+            let mut ids = seen.swap_remove(0);
+            assert_eq!(ids.is_sorted(), shuffle == Shuffle::Off);
+            ids.sort_unstable();
+            assert!(ids.into_iter().eq(0..dataset.len()), "{shuffle:?}");
+        }
+    }
+}
+
+#[test]
+fn a_unit_is_decoded_once_where_memory_holds_those_that_are_mixed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames = Frames::write(&folder, 40);
+    let decoded = Arc::clone(&frames.decoded);
+    let unit = frames.largest_decoded();
+    let dataset: Arc<dyn Dataset> = Arc::new(frames);
+    // What reading takes of it leaves some ten units.
+    let tight = builder(&dataset).memory_limit(2 * unit + 14 * unit);
+    for shuffle in [Shuffle::Off, Shuffle::Auto] {
+        decoded.store(0, Ordering::Relaxed);
+        let loader = tight.clone().shuffle(shuffle).build().expect("a loader");
+        assert!(loader.memory_limit() <= 16 * unit);
+        assert_eq!(all(loader).len() as u64, dataset.len());
+        assert_eq!(decoded.load(Ordering::Relaxed), 40, "{shuffle:?}");
+    }
+    decoded.store(0, Ordering::Relaxed);
+    all(tight.shuffle(Shuffle::Full).build().expect("a loader"));
+    assert!(decoded.load(Ordering::Relaxed) > 400, "a full shuffle over few units has its price");
+}
+
+#[test]
+fn memory_for_too_few_units_is_refused_with_the_arithmetic() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 40));
+    let loader = builder(&dataset).batch_size(64).shuffle(Shuffle::Full).memory_limit(700_000);
+    let error = loader.clone().build().err().expect("64 samples of about 30 units");
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::MemoryLimit);
+    assert!(text.contains("units of 28672 bytes") && text.contains("memory limit is 700000"), "{text}");
+    let (_, after) = text.split_once("raise memory_limit to ").expect("a remedy");
+    let enough: u64 = after.split_once(' ').expect("a number").0.parse().expect("a number");
+    assert!(loader.clone().memory_limit(enough - 1).build().is_err());
+    assert_eq!(all(loader.memory_limit(enough).build().expect("as it said")).len() as u64, dataset.len());
+}
+
+#[test]
+fn what_does_not_decode_is_the_error_of_its_samples() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut frames = Frames::write(&folder, 12);
+    frames.panics = Some(3);
+    fs::write(folder.path().join("007.zst"), vec![7; frames.files().size(FileId(7)) as usize]).expect("a file");
+    let dataset: Arc<dyn Dataset> = Arc::new(frames);
+    let skipping = builder(&dataset).on_error(OnError::Skip);
+    for threads in [0, 2] {
+        let (mut good, mut failed) = (Vec::new(), Vec::new());
+        for batch in skipping.clone().num_threads(threads).build().expect("a loader") {
+            let batch = batch.expect("a batch");
+            good.extend(checked(&batch, |id| id.0));
+            failed.extend(batch.failed.iter().map(|failed| (failed.id.0, failed.error.to_string())));
+        }
+        assert_eq!((good.len(), failed.len()), (10 * 25, 2 * 25));
+        for (id, error) in failed {
+            match id / SAMPLES_IN_UNIT {
+                3 => assert!(error.contains("this decoder panics"), "{error}"),
+                7 => assert!(error.contains("cannot decode") && error.contains("007.zst"), "{error}"),
+                _ => panic!("sample {id}: {error}"),
+            }
+        }
+    }
+    let error = builder(&dataset).build().expect("a loader").find_map(Result::err).expect("unit 3");
+    assert!(error.to_string().contains("panics"), "{error}");
+    let error = builder(&dataset).on_error(OnError::Replace).build().err().expect("nothing can stand in");
+    assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("on_error to skip"), "{error}");
+}
+
+#[test]
+fn columns_are_gathered_from_units() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 6));
+    let padded = Collate::Padded(Padding { value: PadValue::Int(0), max_length: None, multiple_of: 1 });
+    for collate in [Collate::Auto, Collate::Views, Collate::Dense, Collate::Ragged, padded] {
+        for shuffle in [false, true] {
+            let loader = builder(&dataset).collate(collate).shuffle(shuffle).build().expect("a loader");
+            assert_eq!(all(loader).len() as u64, dataset.len(), "{collate:?}");
+        }
+    }
+}
+
+#[test]
+fn views_and_mixtures_have_the_units_of_their_datasets() {
+    let (one, two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let first: Arc<dyn Dataset> = Arc::new(Frames::write(&one, 4));
+    let second: Arc<dyn Dataset> = Arc::new(Frames::write(&two, 7));
+    let odd = View::of(Arc::clone(&second), (0..second.len()).filter(|id| id % 2 == 1).collect()).expect("a subset");
+    let odd: Arc<dyn Dataset> = Arc::new(View::repeat(Arc::new(odd), 2).expect("twice"));
+    let border = first.len();
+    let half = odd.len() / 2;
+    let both: Arc<dyn Dataset> = Arc::new(Concat::new(vec![first, odd]).expect("a mixture"));
+    let id_of = |id: SampleId| if id.0 < border { id.0 } else { (id.0 - border) % half * 2 + 1 };
+    for shuffle in [Shuffle::Off, Shuffle::Full] {
+        let loader = builder(&both).shuffle(shuffle).epochs(2).build().expect("a loader");
+        let mut ids: Vec<u64> = loader.flat_map(|batch| checked(&batch.expect("a batch"), id_of)).collect();
+        ids.sort_unstable();
+        assert!(ids.into_iter().eq((0..both.len()).flat_map(|id| [id, id])));
+    }
+}
+
+#[test]
+fn an_epoch_goes_on_in_the_middle_of_a_unit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dataset: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 9));
+    let loader = || builder(&dataset).shuffle(true).seed(5);
+    let whole = all(loader().build().expect("a loader"));
+    for stop in 0..dataset.len() / 7 {
+        let mut first = loader().build().expect("a loader");
+        let mut ids: Vec<u64> =
+            first.by_ref().take(stop as usize).flat_map(|batch| checked(&batch.expect("a batch"), |id| id.0)).collect();
+        let state = first.state();
+        drop(first);
+        let rest = loader().resume(&state).batch_size(4).num_threads(2).build().expect("a loader");
+        ids.extend(all(rest));
+        assert_eq!(ids, whole, "stopped at batch {stop}");
+    }
+}
+
+#[test]
+fn the_verdict_knows_who_decodes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut frames = Frames::write(&folder, 20);
+    frames.slow = Duration::from_millis(4);
+    let dataset: Arc<dyn Dataset> = Arc::new(frames);
+    for threads in [0, 1] {
+        let mut loader = builder(&dataset).num_threads(threads).build().expect("a loader");
+        assert_eq!(loader.by_ref().map(|batch| batch.expect("a batch").len()).sum::<usize>(), 500);
+        let stats = loader.stats().snapshot();
+        assert_eq!((stats.count.units_decoded, stats.count.bytes_decoded), (20, 500_000));
+        let verdict = stats.verdict(None);
+        match threads {
+            0 => assert!(verdict.bottleneck == Bottleneck::Loader && verdict.advice.contains("num_threads")),
+            _ => assert_eq!(verdict.bottleneck, Bottleneck::Decode, "{verdict}"),
+        }
+        let decoder = if threads == 0 { Role::Reactor } else { Role::Stage };
+        assert!(stats.time(decoder, Doing::Decode) >= Duration::from_millis(80));
+    }
+}
+
+#[test]
+fn a_loader_that_is_dropped_in_the_middle_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut frames = Frames::write(&folder, 20);
+    frames.slow = Duration::from_millis(2);
+    let dataset: Arc<dyn Dataset> = Arc::new(frames);
+    for taken in [0, 1, 9] {
+        let mut loader = builder(&dataset).num_threads(2).build().expect("a loader");
+        let kept: Vec<Batch> = loader.by_ref().take(taken).map(|batch| batch.expect("a batch")).collect();
+        within(Duration::from_secs(20), move || drop(loader));
+        kept.iter().for_each(|batch| assert_eq!(checked(batch, |id| id.0).len(), 7, "what is held stays"));
+    }
+}

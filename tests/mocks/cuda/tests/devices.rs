@@ -1,0 +1,13 @@
+//! The driver of CUDA, its mock, and loaders that deliver to devices.
+
+mod common;
+
+mod devices {
+    mod anything;
+    mod bench;
+    mod driver;
+    mod failures;
+    mod kernels;
+    mod pinned;
+    mod pipeline;
+}

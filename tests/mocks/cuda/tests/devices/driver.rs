@@ -1,0 +1,455 @@
+//! What the loader calls of the driver (`sys::cuda`), and that the mock notices what it is there to notice.
+
+use crate::common::{Mock, Random, within};
+use bytes::Bytes;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uringload::sys::cuda::{
+    Context, Copies, DeviceMemory, Event, Fill, Kernels, Notice, Piece, Pinned, ProbeError, SharedStream, Span, Stream,
+    StreamRef, Timing,
+};
+use uringload_sys::{Arena, Part};
+
+const BOUND: Duration = Duration::from_secs(60);
+const UPLOAD: &str = "cuMemcpyHtoDAsync_v2";
+type Upload = unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int;
+
+/// All of a new allocation.
+fn span(context: &Context, len: usize) -> Span {
+    Span::new(&DeviceMemory::new(context, len).expect("memory"), 0..len).expect("all of it")
+}
+
+/// Pinned memory, and its bytes.
+fn pinned(context: &Context, len: usize) -> (Pinned, Part) {
+    let (arena, part) = Arena::reserve(len).expect("an arena");
+    (Pinned::new(context, &arena).expect("memory that may be pinned"), part)
+}
+
+fn reference(stream: &Stream) -> StreamRef {
+    // SAFETY: every test keeps the stream until it is done with what it told of it.
+    unsafe { stream.stream_ref() }
+}
+
+#[test]
+fn a_driver_that_is_none_says_what_to_do() {
+    assert_eq!(Mock::new("init=34").open().unwrap_err(), ProbeError::Stub);
+    assert_eq!(Mock::new("driver=11080").open().unwrap_err(), ProbeError::TooOld(11080));
+    assert_eq!(Mock::new("devices=0").open().unwrap_err(), ProbeError::NoDevice);
+    assert_eq!(Mock::new("init=100").open().unwrap_err(), ProbeError::NoDevice);
+    let mismatch = Mock::new("init=803").open().unwrap_err();
+    assert!(matches!(mismatch, ProbeError::Init(error) if error.code == 803) && mismatch.remedy().contains("restart"));
+    assert!(matches!(Mock::new("fail=cuDeviceGetCount@1:999").open().unwrap_err(), ProbeError::Init(_)));
+    for symbol in ["cuMemHostRegister_v2", "cuStreamGetCtx", "cuLaunchKernel"] {
+        assert_eq!(Mock::without(symbol, "").open().unwrap_err(), ProbeError::MissingSymbol(symbol));
+    }
+}
+
+#[test]
+fn devices_are_described() {
+    let mock = Mock::new("devices=3,memory=1000000");
+    let driver = mock.open().expect("a driver");
+    assert_eq!((driver.devices(), driver.version()), (3, 12040));
+    let info = driver.info(2).expect("a device");
+    assert_eq!((info.name.as_str(), info.memory_bytes, info.compute), ("Mock GPU 2", 1_000_000, (8, 0)));
+    assert_eq!(info.pci, "ffff:02:1f.7");
+    assert_eq!(driver.info(3).unwrap_err(), ProbeError::NoSuchDevice(3, 3));
+    assert_eq!(Context::new(&driver, 3).unwrap_err(), ProbeError::NoSuchDevice(3, 3));
+    mock.assert_clean();
+}
+
+#[test]
+fn a_context_is_shared_and_given_back() {
+    let mock = Mock::new("devices=2");
+    let driver = mock.open().expect("a driver");
+    let (first, again) = (Context::new(&driver, 0).expect("one"), Context::new(&driver, 0).expect("the same"));
+    let other = Context::new(&driver, 1).expect("another device's");
+    assert!(first.is_same(&again) && !first.is_same(&other));
+    assert_eq!(mock.count("contexts"), 3);
+    drop((first, other));
+    assert_eq!(again.memory().expect("still there").1, 1 << 30);
+    drop(again);
+    mock.assert_clean();
+    let refused = Mock::new("fail=cuDevicePrimaryCtxRetain@1:2");
+    let error = Context::new(&refused.open().expect("a driver"), 0).unwrap_err();
+    assert!(matches!(error, ProbeError::Init(error) if error.is_out_of_memory()));
+    refused.assert_clean();
+}
+
+/// Copies of random lengths from blocks that are written again as soon as they come home.
+fn copy_much(mock: &Mock, notice: Notice, seed: u64) {
+    const BLOCK: usize = 40_000;
+    let context = mock.context();
+    let mut random = Random::new(seed);
+    let (pinned, mut rest) = pinned(&context, BLOCK * 4);
+    let mut copies = Copies::new(&context).expect("a stream");
+    assert_eq!(copies.notice(), notice);
+    let mut expected = random.bytes(BLOCK * 8);
+    let target = span(&context, expected.len());
+    let whole = copies.start(Bytes::from(expected.clone()), &target).expect("a copy");
+    assert_eq!((whole.bytes().len(), whole.span().address()), (expected.len(), target.address()));
+    let mut finished = 0;
+    let mut blocks: Vec<Part> = (0..4).map(|_| rest.split_to(BLOCK)).collect();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut started = expected.len() as u64;
+    for _ in 0..60 {
+        let mut block = match blocks.pop() {
+            Some(block) => block,
+            None => {
+                while let Ok(block) = receiver.try_recv() {
+                    blocks.push(block);
+                }
+                finished += copies.finished().expect("no error");
+                std::thread::sleep(Duration::from_micros(50));
+                continue;
+            }
+        };
+        let (len, at) = (random.below(BLOCK), random.below(expected.len() - BLOCK));
+        let fresh = random.bytes(len);
+        block.as_mut()[..len].copy_from_slice(&fresh);
+        expected[at..at + len].copy_from_slice(&fresh);
+        let bytes = Bytes::from_owner(Home(Some(block), sender.clone())).slice(..len);
+        copies.start(bytes, &target.slice(at..at + len).expect("inside")).expect("a copy");
+        started += len as u64;
+    }
+    copies.stream().synchronize().expect("no error");
+    while copies.under_way() > 0 {
+        finished += copies.finished().expect("no error");
+    }
+    assert_eq!(finished, started);
+    let mut came = vec![0; expected.len()];
+    target.read(&mut came).expect("no error");
+    assert!(came == expected, "seed {seed}: wrong bytes");
+    assert_eq!(mock.count("pageable_copies"), 1);
+    drop((copies, whole, target, pinned, context));
+    mock.assert_clean();
+}
+
+/// A block that comes home when its last reader is gone.
+struct Home(Option<Part>, std::sync::mpsc::Sender<Part>);
+
+impl AsRef<[u8]> for Home {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], AsRef::as_ref)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(|part| self.1.send(part));
+    }
+}
+
+#[test]
+fn blocks_come_home_when_their_copies_are_done_and_not_before() {
+    within(BOUND, || {
+        for seed in 0..6 {
+            let settings = format!("copy_us={},jitter_us={},seed={seed}", seed * 40, seed * 60);
+            copy_much(&Mock::new(&settings), Notice::Flag, seed);
+            copy_much(&Mock::without("cuStreamWriteValue32_v2", &settings), Notice::Events, seed);
+        }
+    });
+}
+
+#[test]
+fn host_memory_that_changes_before_its_copy_is_noticed() {
+    let mock = Mock::new("copy_us=20000");
+    let context = mock.context();
+    let (_pinned, mut part) = pinned(&context, 4096);
+    let stream = Stream::new(&context).expect("a stream");
+    let target = span(&context, 4096);
+    // SAFETY: the type is that of `cuda.h`.
+    let upload = unsafe { mock.function::<Upload>(UPLOAD) };
+    let current = context.enter().expect("a context");
+    let start = |part: &Part| {
+        // SAFETY: the memory is registered and outlives the stream's work, which is waited for below.
+        unsafe { upload(target.address(), part.as_ref().as_ptr().cast(), 4096, reference(&stream).as_raw()) }
+    };
+    assert_eq!(start(&part), 0);
+    stream.synchronize().expect("no error");
+    assert_eq!(mock.violations().len(), 0);
+    assert_eq!(start(&part), 0);
+    part.as_mut()[1000] ^= 1;
+    stream.synchronize().expect("no error");
+    let violations = mock.violations();
+    assert!(violations.len() == 1 && violations[0].contains("changed at byte 1000"), "{violations:?}");
+    // What came over is what was there late: a slot that is used too early shows in its bytes as well.
+    let mut came = vec![0; 4096];
+    target.read(&mut came).expect("no error");
+    assert_eq!(came[1000], 1);
+    drop(current);
+}
+
+#[test]
+fn device_memory_that_is_written_while_it_is_read_is_noticed() {
+    let mock = Mock::new("");
+    let context = mock.context();
+    let target = span(&context, 4096);
+    let mut copies = Copies::new(&context).expect("a stream");
+    let trainer = Stream::new(&context).expect("a stream");
+    let loaded = Event::new(&context, Timing::Off).expect("an event");
+    let read = Event::new(&context, Timing::Off).expect("an event");
+    let ready = |copies: &Copies| {
+        loaded.record(copies.stream()).expect("recorded");
+        trainer.wait(&loaded).expect("no error");
+    };
+    copies.start(Bytes::from(vec![1; 4096]), &target).expect("a copy");
+    ready(&copies);
+    let first = mock.consume(&context, reference(&trainer), &target, Duration::from_millis(5));
+    read.record(&trainer).expect("recorded");
+    copies.stream().wait(&read).expect("no error");
+    copies.start(Bytes::from(vec![2; 4096]), &target).expect("a copy");
+    assert_eq!(mock.consumed(&context, &first), Ok(vec![1; 4096]));
+    ready(&copies);
+    let second = mock.consume(&context, reference(&trainer), &target, Duration::ZERO);
+    assert_eq!(mock.consumed(&context, &second), Ok(vec![2; 4096]));
+    assert_eq!(mock.violations(), Vec::<String>::new());
+    // The trainer is long done, but the copy does not know.
+    copies.start(Bytes::from(vec![3; 10]), &target).expect("a copy");
+    copies.stream().synchronize().expect("no error");
+    let violations = mock.violations();
+    assert!(violations.len() == 1 && violations[0].contains("unordered"), "{violations:?}");
+    // The host knows, so what it starts is ordered.
+    mock.reset();
+    trainer.synchronize().expect("no error");
+    copies.start(Bytes::from(vec![4; 4096]), &target).expect("a copy");
+    copies.stream().synchronize().expect("no error");
+    assert_eq!(mock.violations(), Vec::<String>::new());
+    // A reader that did not wait for the copy, which is slow enough for the host not to know of its end.
+    mock.configure("copy_us=20000");
+    copies.start(Bytes::from(vec![5; 4096]), &target).expect("a copy");
+    let early = mock.consume(&context, reference(&trainer), &target, Duration::ZERO);
+    let _ = mock.consumed(&context, &early);
+    copies.stream().synchronize().expect("no error");
+    assert_eq!(mock.violations().len(), 1);
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_for_good() {
+    // SAFETY: the type is that of `cuda.h`.
+    let upload_of = |mock: &Mock| unsafe { mock.function::<Upload>(UPLOAD) };
+    for wrong in 0..4 {
+        let mock = Mock::new("copy_us=20000");
+        let context = mock.context();
+        let stream = Stream::new(&context).expect("a stream");
+        let memory = DeviceMemory::new(&context, 4096).expect("memory");
+        let (pinned, part) = pinned(&context, 4096);
+        let current = context.enter().expect("a context");
+        let mut address = memory.address();
+        let mut held = (Some(memory), Some(pinned));
+        match wrong {
+            0 => address += 1,
+            1 => address -= 1,
+            2 => held.0 = None,
+            _ => {}
+        }
+        // SAFETY: the host's memory outlives the test; the device's address is the mock's to judge.
+        let started =
+            unsafe { upload_of(&mock)(address, part.as_ref().as_ptr().cast(), 4096, reference(&stream).as_raw()) };
+        assert_eq!(started, 0);
+        if wrong == 3 {
+            // Forgotten by the driver before it was read.
+            held.1 = None;
+        }
+        let error = stream.synchronize().unwrap_err();
+        assert_eq!((error.code, error.is_fatal()), (700, true), "{wrong}");
+        assert_eq!(mock.count("illegal"), 1);
+        assert_eq!(Event::new(&context, Timing::Off).unwrap_err().code, 700);
+        assert_eq!(stream.is_idle().unwrap_err().code, 700);
+        drop(current);
+        drop((held, stream, context));
+        mock.assert_given_back();
+    }
+}
+
+#[test]
+fn events_come_to_pass_in_order_and_know_when() {
+    let mock = Mock::new("copy_us=3000");
+    let context = mock.context();
+    let mut copies = Copies::new(&context).expect("a stream");
+    let target = span(&context, 64);
+    let [start, end, never] = [(); 3].map(|()| Event::new(&context, Timing::On).expect("an event"));
+    assert!(never.is_done().expect("no error"));
+    start.record(copies.stream()).expect("recorded");
+    copies.start(Bytes::from_static(&[7; 64]), &target).expect("a copy");
+    end.record(copies.stream()).expect("recorded");
+    assert!(!end.is_done().expect("no error"));
+    assert_eq!(end.since(&start).unwrap_err().code, 600);
+    let other = Stream::new(&context).expect("a stream");
+    other.wait(&end).expect("no error");
+    assert!(!other.is_idle().expect("no error"));
+    other.synchronize().expect("no error");
+    assert!(end.is_done().expect("no error"));
+    let took = end.since(&start).expect("both are there");
+    assert!(took >= Duration::from_millis(3) && took < Duration::from_secs(5), "{took:?}");
+    assert!(never.since(&start).is_err());
+    copies.finished().expect("no error");
+    drop((copies, target, start, end, never, other, context));
+    mock.assert_clean();
+}
+
+#[test]
+fn what_is_refused_is_an_error_and_leaves_nothing() {
+    let mock = Mock::new("memory=1000000,taken=400000");
+    let context = mock.context();
+    assert_eq!(context.memory().expect("numbers"), (600_000, 1_000_000));
+    let held = DeviceMemory::new(&context, 500_000).expect("memory");
+    let error = DeviceMemory::new(&context, 100_001).unwrap_err();
+    assert!(error.is_out_of_memory() && !error.is_fatal());
+    drop(held);
+    DeviceMemory::new(&context, 600_000).expect("it was given back");
+    mock.configure("pinnable=100");
+    let (arena, _part) = Arena::reserve(4096).expect("an arena");
+    assert!(Pinned::new(&context, &arena).is_err());
+    // No pinned memory for the flag: events serve.
+    let mut copies = Copies::new(&context).expect("a stream");
+    assert_eq!(copies.notice(), Notice::Events);
+    let target = span(&context, 10);
+    assert_eq!(copies.start(Bytes::from_static(&[0; 11]), &target).unwrap_err().code, 1);
+    mock.configure(&format!("fail={UPLOAD}@1:1,fail=cuEventCreate@1:2"));
+    assert!(copies.start(Bytes::from_static(&[0; 10]), &target).is_err());
+    assert_eq!(copies.under_way(), 0);
+    // It was started and could not be marked: it is waited for all the same.
+    assert!(copies.start(Bytes::from_static(&[0; 10]), &target).unwrap_err().is_out_of_memory());
+    assert_eq!(copies.under_way(), 1);
+    drop((copies, target, context));
+    mock.assert_clean();
+}
+
+#[test]
+fn a_stream_of_another_device_is_refused() {
+    let mock = Mock::new("devices=2");
+    let driver = mock.open().expect("a driver");
+    let [here, there] = [0, 1].map(|device| Context::new(&driver, device).expect("a context"));
+    let [own, other] = [&here, &there].map(|context| Stream::new(context).expect("a stream"));
+    let event = Event::new(&here, Timing::Off).expect("an event");
+    assert_eq!(reference(&own).is_of(&here), Ok(true));
+    assert_eq!(reference(&other).is_of(&here), Ok(false));
+    assert_eq!(StreamRef::LEGACY.is_of(&here), Ok(true));
+    assert_eq!(StreamRef::PER_THREAD.is_of(&there), Ok(true));
+    assert_eq!(event.record_in(reference(&other)).unwrap_err().code, 400);
+    let nobodys = std::ptr::without_provenance_mut(0x77_7770);
+    // SAFETY: it is no stream at all, which the mock finds out.
+    assert_eq!(unsafe { StreamRef::from_raw(nobodys) }.is_of(&here).unwrap_err().code, 400);
+    // SAFETY: null is the legacy default stream.
+    assert_eq!(unsafe { StreamRef::from_raw(std::ptr::null_mut()) }, StreamRef::LEGACY);
+    drop((own, other, event, here, there));
+    mock.assert_clean();
+}
+
+/// A process can load two drivers, and a handle of one is a pointer into nowhere to the other. Here both count their
+/// handles from the same number, so that neither would notice.
+#[test]
+fn handles_of_another_driver_are_refused() {
+    let mocks = [Mock::new(""), Mock::new("")];
+    let [here, there] = [mocks[0].context(), mocks[1].context()];
+    let [own, other] = [&here, &there].map(|context| Arc::new(Stream::new(context).expect("a stream")));
+    let [event, others] = [&here, &there].map(|context| Event::new(context, Timing::On).expect("an event"));
+    let shared = SharedStream::from(&other);
+    assert_eq!(shared.is_of(&here), Ok(false));
+    assert_eq!(SharedStream::from(&own).is_of(&here), Ok(true));
+    let mut copies = Copies::new(&there).expect("a stream");
+    let table = copies.start(Bytes::from_static(&[0; Piece::BYTES]), &span(&there, Piece::BYTES)).expect("a copy");
+    let (kernels, floats) = (Kernels::new(&here), span(&here, 64));
+    let answers = [
+        event.record(&other),
+        other.wait(&event),
+        shared.wait(&event),
+        shared.record(&event),
+        event.since(&others).map(drop),
+        kernels.burn(&other, &floats, 1),
+        kernels.fill(&other, &floats, Fill { pattern: 0, size: 1 }),
+        kernels.gather(&own, (&table, 0..Piece::BYTES), &floats, &floats),
+    ];
+    for (index, answer) in answers.into_iter().enumerate() {
+        let Err(refused) = answer else { panic!("call {index} is not refused") };
+        assert_eq!(refused.code, 400, "{index}");
+    }
+    assert_eq!((mocks[0].count("kernels"), mocks[1].count("kernels")), (0, 0));
+    drop((own, other, event, others, shared, copies, table, kernels, floats, here, there));
+    mocks.iter().for_each(Mock::assert_clean);
+}
+
+#[test]
+fn a_context_that_somebody_destroyed_is_an_error_everywhere() {
+    let mock = Mock::new("copy_us=5000");
+    let context = mock.context();
+    let mut copies = Copies::new(&context).expect("a stream");
+    let target = span(&context, 100);
+    let kernels = Kernels::new(&context);
+    let event = Event::new(&context, Timing::Off).expect("an event");
+    copies.start(Bytes::from_static(&[1; 100]), &target).expect("a copy");
+    mock.configure("destroy=0");
+    let error = copies.start(Bytes::from_static(&[1; 100]), &target).unwrap_err();
+    assert!(error.is_destroyed_context() && error.is_fatal(), "{error}");
+    assert!(target.read(&mut [0; 100]).unwrap_err().is_destroyed_context());
+    assert!(Stream::new(&context).unwrap_err().is_fatal());
+    drop((copies, target, kernels, event, context));
+    mock.assert_clean();
+}
+
+#[test]
+fn a_device_that_falls_off_ends_every_wait() {
+    within(BOUND, || {
+        for after in 0..8 {
+            let mock = Mock::new("copy_us=2000");
+            let context = mock.context();
+            mock.configure(&format!("lose=0@{after}:46"));
+            let mut copies = Copies::new(&context);
+            let mut error = copies.as_ref().err().copied();
+            if let Ok(copies) = &mut copies {
+                let target = DeviceMemory::new(&context, 100).map(|memory| Span::new(&memory, 0..100).expect("all"));
+                for _ in 0..8 {
+                    let Ok(target) = &target else { break };
+                    error = error.or(copies.start(Bytes::from_static(&[1; 100]), target).err());
+                }
+                error = error.or(copies.stream().synchronize().err());
+                error = error.or(target.err());
+                // By flags it is not told: who waits for a flag asks for an event as well.
+                let told = copies.finished();
+                assert!(told.is_err() || copies.notice() == Notice::Flag || copies.under_way() == 0);
+            }
+            let error = error.expect("an error");
+            assert!(error.code == 46 && error.is_fatal(), "{after}: {error}");
+            drop(copies);
+            drop(context);
+            // A copy that may still be under way keeps what it reads and what it writes to.
+            for name in ["streams", "events", "modules", "allocations"] {
+                assert_eq!(mock.count(name), 0, "{after}: {name}");
+            }
+            assert_eq!(mock.violations(), Vec::<String>::new());
+        }
+    });
+}
+
+#[test]
+fn a_forked_child_is_refused_at_once() {
+    let mock = Mock::new("copy_us=100000");
+    let context = mock.context();
+    let mut copies = Copies::new(&context).expect("a stream");
+    let target = span(&context, 100);
+    copies.start(Bytes::from_static(&[1; 100]), &target).expect("a copy");
+    let start = Instant::now();
+    // SAFETY: the child calls the driver, which refuses, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = |code: i32| code == 3;
+        let answers = [
+            copies.start(Bytes::from_static(&[2; 100]), &target).map(drop),
+            copies.stream().synchronize(),
+            Stream::new(&context).map(drop),
+            context.memory().map(drop),
+        ];
+        let well = answers.iter().all(|answer| answer.as_ref().is_err_and(|error| refused(error.code)));
+        // SAFETY: ends the child at once, without the parent's destructors.
+        unsafe { libc::_exit(if well { 7 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the place is one for an int, and the child is this process's own.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
+    assert!(start.elapsed() < Duration::from_secs(5));
+    copies.stream().synchronize().expect("the parent goes on");
+    drop((copies, target, context));
+    mock.assert_clean();
+}

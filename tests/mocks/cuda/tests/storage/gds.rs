@@ -1,0 +1,251 @@
+//! Files straight into a device's memory, on both mocks: every sample byte for byte, whatever cuFile does.
+
+use crate::common::case::{Case, Consumer};
+use crate::common::cufile::{self, Cufile};
+use crate::common::{Mock, Random, dataset, within};
+use mock_cufile::Knob;
+use std::time::Duration;
+use uringload::config::{
+    Batching, Cause, Collate, Config, EngineKind, Gds, IoChoice, OnError, PackMethod, Packing, PadValue, Padding,
+    Shuffle,
+};
+use uringload::loader::DeviceLoader;
+
+const BOUND: Duration = Duration::from_secs(100);
+const TRAIN: Consumer = Consumer::Train { time: Duration::from_micros(300), held: 1 };
+
+fn config() -> Config {
+    Config { batch_size: 5, shuffle: true.into(), seed: 3, memory_limit: Some(48 << 20), ..Config::default() }
+}
+
+/// What was said of GPUDirect Storage.
+fn causes(loader: &DeviceLoader) -> Vec<Cause> {
+    loader.route().fallbacks.iter().map(|step| step.cause).collect()
+}
+
+/// All of a case's batches against the host's, by the engine.
+fn check(case: &Case, mock: &Mock, consumer: Consumer) -> Vec<Cause> {
+    let mut loader = case.build(mock);
+    let route = loader.route();
+    assert_eq!(route.engine, EngineKind::Gds, "{route}: {:?}", route.fallbacks);
+    assert!(route.devices[0].gds.is_some() && route.direct_io && route.alignment >= 4096, "{route}");
+    let came = case.check_loader(mock, consumer, usize::MAX, &mut loader, &mut case.host());
+    assert!(came > 3 && loader.next().is_none(), "{came}");
+    let said = causes(&loader);
+    drop(loader);
+    said
+}
+
+#[test]
+fn every_sample_is_there_in_every_order_and_form() {
+    if !cufile::has_direct() {
+        return;
+    }
+    within(BOUND, || {
+        let (mock, cufile, mut random) = (Mock::new("copy_us=50"), Cufile::new(), Random::new(11));
+        let gds = cufile.choice(Gds::On);
+        let records = cufile::records(40, 300_001, &mut random);
+        let files = cufile::files(40, &mut random);
+        let arrays = cufile::arrays(40, &mut random);
+        let pad = |max_length| Collate::Padded(Padding { value: PadValue::Bits(7), max_length, multiple_of: 64 });
+        let packing = Packing { method: PackMethod::Concat, seq_len: 200_000, window: 16, pad: PadValue::Bits(1) };
+        let packed = Config { batching: Batching::Packed(packing), batch_size: 1, ..config() };
+        let mut cases = vec![
+            Case::new(&files.dataset, Config { collate: Collate::Ragged, ..config() }),
+            Case::new(&files.dataset, Config { collate: pad(None), index_column: true, ..config() }),
+            Case::new(&files.dataset, Config { collate: pad(Some(100_000)), ..config() }),
+            Case::new(&files.dataset, Config { key_column: true, ..config() }),
+            Case::new(&files.dataset, Config { memory_limit: Some(160 << 20), ..packed }),
+            Case::new(&arrays.dataset, Config { collate: Collate::Dense, ..config() }),
+            Case::new(&arrays.dataset, Config { read_bytes: Some(16 << 20), batch_size: 9, ..config() }),
+            Case::new(&records.dataset, Config { coalesce_gap: 400_000, epochs: Some(2), ..config() }),
+            Case::new(&records.dataset, Config { rank: 1, world_size: 3, drop_last: true, batch_size: 2, ..config() }),
+        ];
+        let shuffles = [Shuffle::Off, Shuffle::Full, Shuffle::Window(10), Shuffle::Shards { mixed: 1 }];
+        cases.extend(shuffles.map(|shuffle| Case::new(&records.dataset, Config { shuffle, ..config() })));
+        for case in cases {
+            let case = Case { gds: gds.clone(), ..case };
+            for consumer in [Consumer::Look, TRAIN] {
+                let before = cufile.get(Knob::Reads);
+                let said = check(&case, &mock, consumer);
+                assert!(said.iter().all(|cause| !is_gds(*cause)), "{said:?}");
+                assert!(cufile.get(Knob::Reads) > before + 3, "{:?}", case.config);
+                mock.assert_clean();
+                cufile.assert_closed();
+            }
+        }
+    });
+}
+
+fn is_gds(cause: Cause) -> bool {
+    format!("{cause:?}").starts_with("Gds")
+}
+
+#[test]
+fn short_reads_are_read_on() {
+    if !cufile::has_direct() {
+        return;
+    }
+    within(BOUND, || {
+        let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(12));
+        let made = cufile::records(30, 300_001, &mut random);
+        let case = Case { gds: cufile.choice(Gds::On), ..Case::new(&made.dataset, config()) };
+        for bytes in [4096, 65536] {
+            cufile.set(Knob::ShortRead, bytes);
+            assert_eq!(check(&case, &mock, Consumer::Look), []);
+        }
+        mock.assert_clean();
+        cufile.assert_closed();
+    });
+}
+
+#[test]
+fn memory_that_cannot_be_registered_is_reached_by_way_of_the_host() {
+    if !cufile::has_direct() {
+        return;
+    }
+    within(BOUND, || {
+        let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(13));
+        let made = cufile::records(60, 300_001, &mut random);
+        let case = Case { gds: cufile.choice(Gds::On), ..Case::new(&made.dataset, config()) };
+        cufile.set(Knob::BarBytes, 3 << 20);
+        let loader = case.build(&mock);
+        let gds = loader.route().devices[0].gds.clone().expect("it is in use");
+        assert_eq!((gds.registered_bytes, gds.memory_bytes), (2 << 20, 48 << 20));
+        assert!(gds.to_string().contains("2 MiB of them registered"), "{gds}");
+        drop(loader);
+        // Much is held, so that memory beyond what is registered is used.
+        let hoard = Consumer::Train { time: Duration::from_millis(3), held: 1 };
+        assert_eq!(check(&case, &mock, hoard), [Cause::GdsMemory]);
+        // None at all: by name it fails, else the pinned path does it.
+        cufile.set(Knob::BarBytes, 1 << 20);
+        let error = case.builder(&mock).build().map(drop).unwrap_err().to_string();
+        assert!(error.contains("gds was asked for") && error.contains("5036"), "{error}");
+        let auto = Case { gds: cufile.choice(Gds::Auto), ..case };
+        let config = Config { io: IoChoice::Direct, ..auto.config.clone() };
+        let auto = Case { config, ..auto };
+        let loader = auto.build(&mock);
+        assert!(causes(&loader).contains(&Cause::GdsMemory) && loader.route().engine != EngineKind::Gds);
+        drop(loader);
+        auto.check(&mock, Consumer::Look, usize::MAX);
+        mock.assert_clean();
+        cufile.assert_closed();
+    });
+}
+
+#[test]
+fn auto_tries_both_ways_and_tells_both_figures() {
+    if !cufile::has_direct() {
+        return;
+    }
+    within(BOUND, || {
+        let (mock, cufile, mut random) = (Mock::new("copy_us=20"), Cufile::new(), Random::new(14));
+        let made = cufile::records(40, 300_001, &mut random);
+        let config = Config { io: IoChoice::Direct, ..config() };
+        let case = Case { gds: cufile.choice(Gds::Auto), ..Case::new(&made.dataset, config) };
+        for (copy_us, read_ms) in [(20_000, 0), (0, 30)] {
+            mock.configure(&format!("copy_us={copy_us}"));
+            cufile.set(Knob::ReadHangs, read_ms);
+            let loader = case.build(&mock);
+            let route = loader.route();
+            let told = match &route.devices[0].gds {
+                Some(gds) => {
+                    assert_eq!(route.engine, EngineKind::Gds);
+                    let [gds, pinned] = gds.trial.expect("a trial");
+                    assert!(gds.bytes > 0 && pinned.bytes > 0 && gds.rate() > pinned.rate() * 0.98, "{gds} {pinned}");
+                    route.to_string()
+                }
+                None => {
+                    let step = route.fallbacks.iter().find(|step| step.cause == Cause::GdsSlower).expect("it is said");
+                    step.to_string()
+                }
+            };
+            assert_eq!(told.matches("s of CPU a GB").count(), 2, "{told}");
+            assert_eq!(route.devices[0].gds.is_some(), copy_us > 0, "{told}");
+            drop(loader);
+        }
+        cufile.set(Knob::ReadHangs, 0);
+        case.check(&mock, Consumer::Look, usize::MAX);
+        mock.assert_clean();
+        cufile.assert_closed();
+    });
+}
+
+#[test]
+fn what_cannot_be_done_so_is_said_and_done_otherwise() {
+    if !cufile::has_direct() {
+        return;
+    }
+    within(BOUND, || {
+        let (mock, cufile, mut random) = (Mock::new("devices=2"), Cufile::new(), Random::new(15));
+        let records = cufile::records(20, 300_001, &mut random);
+        let files = cufile::files(20, &mut random);
+        let mixed = dataset::mixed(30, false, &mut random);
+        let engine = uringload::config::EngineChoice::Threads;
+        let cases = [
+            (Case::new(&mixed.dataset, config()), Cause::GdsWork),
+            (Case::new(&records.dataset, Config { on_error: OnError::Replace, ..config() }), Cause::GdsWork),
+            (Case::new(&records.dataset, Config { collate: Collate::Views, ..config() }), Cause::GdsWork),
+            (Case::new(&records.dataset, Config { engine, ..config() }), Cause::GdsWork),
+            (Case { devices: 2, ..Case::new(&records.dataset, config()) }, Cause::GdsWork),
+            (Case::new(&files.dataset, Config { io: IoChoice::Buffered, ..config() }), Cause::GdsFiles),
+            (Case { memory_limit: Some(7_600_000), ..Case::new(&files.dataset, config()) }, Cause::GdsMemory),
+        ];
+        for (case, cause) in cases {
+            let by_name = Case { gds: cufile.choice(Gds::On), ..case.clone() };
+            let Err(error) = by_name.builder(&mock).build() else { panic!("{cause:?} was overlooked") };
+            assert!(error.to_string().contains("gds was asked for, but "), "{error}");
+            let direct = if case.config.io == IoChoice::Buffered { IoChoice::Buffered } else { IoChoice::Direct };
+            let config = Config { io: direct, ..case.config.clone() };
+            let auto = Case { gds: cufile.choice(Gds::Auto), config, ..case };
+            let said = causes(&auto.build(&mock));
+            assert_eq!(said.iter().filter(|&&said| said == cause).count(), 1, "{said:?} and not {cause:?}");
+            if auto.config.collate != Collate::Views {
+                auto.check(&mock, Consumer::Look, usize::MAX);
+            }
+        }
+        mock.assert_clean();
+        cufile.assert_closed();
+    });
+}
+
+/// Without nvidia-fs, without the library, in compatibility mode: told at once, and nothing lost.
+#[test]
+fn absence_costs_less_than_a_second() {
+    if !cufile::has_direct() {
+        return;
+    }
+    within(BOUND, || {
+        let (mock, cufile, mut random) = (Mock::new(""), Cufile::new(), Random::new(16));
+        let made = cufile::records(20, 300_001, &mut random);
+        let config = Config { io: IoChoice::Direct, ..config() };
+        let case = Case { gds: cufile.choice(Gds::Auto), ..Case::new(&made.dataset, config) };
+        let off = Case { gds: cufile.choice(Gds::Off), ..case.clone() };
+        let expect = |case: &Case, cause: Cause| {
+            let start = std::time::Instant::now();
+            off.build(&mock);
+            let without = start.elapsed();
+            let start = std::time::Instant::now();
+            let loader = case.build(&mock);
+            let with = start.elapsed();
+            assert!(with < without + Duration::from_secs(1), "{with:?}, {without:?} without");
+            let said: Vec<_> = causes(&loader).into_iter().filter(|cause| is_gds(*cause)).collect();
+            assert_eq!(said, [cause]);
+            drop(loader);
+            case.check(&mock, Consumer::Look, usize::MAX);
+        };
+        cufile.set(Knob::NvidiaFs, 0);
+        expect(&case, Cause::GdsCompat);
+        let mut search = cufile.search();
+        search.library = Some(cufile.root().join("libnone.so"));
+        expect(&Case { gds: (Gds::Auto, search), ..case.clone() }, Cause::GdsLibrary);
+        std::fs::remove_dir_all(cufile.root().join("run")).unwrap();
+        expect(&case, Cause::GdsUdev);
+        std::fs::remove_dir_all(cufile.root().join("proc/driver")).unwrap();
+        std::fs::write(cufile.root().join("proc/modules"), "nvme 1 0 - Live 0x0\n").unwrap();
+        expect(&case, Cause::GdsPath);
+        assert_eq!(cufile.get(Knob::Reads), 0);
+        mock.assert_clean();
+        cufile.assert_closed();
+    });
+}
