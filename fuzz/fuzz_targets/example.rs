@@ -11,6 +11,6 @@ fuzz_target!(|data: &[u8]| {
     let plain = TfRecordOptions::new().examples(true).common(|common| (common.sidecars, common.threads) = (false, 1));
     walk(TfRecord::open(&[&path], &plain));
     walk(TfRecord::open(&[&path], &plain.clone().missing(Missing::Empty)));
-    let fixed = plain.fixed([("label", &[]), ("box", &[2, 2])]).fields(["label", "box"]);
+    let fixed = plain.fixed([("label", &[][..]), ("box", &[2, 2])]).fields(["label", "box"]);
     walk(TfRecord::open(&[&path], &fixed));
 });
