@@ -427,7 +427,7 @@ pub(super) fn ends(files: &FileTable, samples: impl Iterator<Item = u64>) -> Res
         end = end.checked_add(samples).ok_or_else(|| {
             // Fits: a table has fewer than 2^32 files.
             let path = files.path(FileId(number as u32));
-            Error::new(ErrorKind::InvalidArgument, "more than 2^64 samples up to").with_path(path)
+            Error::new(ErrorKind::InvalidArgument, "the files have more than 2^64 samples").with_path(path)
         })?;
         Ok(end)
     };

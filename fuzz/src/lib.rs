@@ -146,7 +146,7 @@ pub fn check(error: &Error) {
         eprintln!("{error:?}");
     }
     assert_ne!(error.kind(), ErrorKind::Internal, "{error}");
-    assert_eq!(error.to_string().lines().count(), 1, "{error:?}");
+    assert_eq!(error.headline().to_string().lines().count(), 1, "{error:?}");
 }
 
 /// Looks at everything that the index says, and parses what lies there.

@@ -93,8 +93,8 @@ impl Leaves {
         for (number, pair) in offsets.windows(2).enumerate() {
             let len = u64::from(pair[1] - pair[0]);
             if !self.may_have(len) {
-                let doing = format!("item {number} has {len} bytes, which its leaves cannot have, in");
-                return Err(file.corrupt(doing, pair[0].into()));
+                let what = format!("item {number} has {len} bytes, which its leaves cannot have");
+                return Err(file.corrupt(what, pair[0].into()));
             }
         }
         Ok(())
@@ -248,7 +248,7 @@ impl Layout for Leaves {
         let offsets = file.read_offsets(items)?;
         let (first, last) = (u64::from(offsets[0]), u64::from(offsets[offsets.len() - 1]));
         if first != 4 * (offsets.len() as u64 + 1) {
-            return Err(file.corrupt(format!("the first item begins at {first}, not right behind the table, in"), 4));
+            return Err(file.corrupt(format!("the first item begins at {first}, not right behind the table"), 4));
         }
         if last != file.size {
             check_arrow(file, items > 0 && last == first, last)?;

@@ -212,13 +212,13 @@ impl Layout for Columns {
         let last = offsets[offsets.len() - 1];
         if u64::from(last) != file.size {
             let place = 4 * offsets.len() as u64;
-            return Err(file.corrupt(format!("the last sample ends at {last}, and the file at {}:", file.size), place));
+            return Err(file.corrupt(format!("the last sample ends at {last}, and the file at {}", file.size), place));
         }
         for (number, pair) in offsets.windows(2).enumerate() {
             let len = u64::from(pair[1] - pair[0]);
             if !self.may_have(len) {
-                let doing = format!("sample {number} has {len} bytes, too few or too many, in");
-                return Err(file.corrupt(doing, pair[0].into()));
+                let what = format!("sample {number} has {len} bytes, which its columns cannot have");
+                return Err(file.corrupt(what, pair[0].into()));
             }
         }
         Ok(Table::Offsets(offsets))
