@@ -19,6 +19,7 @@ mod fingerprint;
 mod folder;
 mod hdf5;
 mod headers;
+mod idx;
 mod index;
 mod indexes;
 mod lines;

@@ -49,6 +49,7 @@ pub const FORMATS: &[Format] = &[
     crate::lines::TEXT,
     crate::mds::FORMAT,
     crate::litdata::FORMAT,
+    crate::idx::FORMAT,
     crate::beton::FORMAT,
     crate::arrays::NPY,
     crate::arrays::NPZ,

@@ -42,7 +42,7 @@ class Dataset:
 
     ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these, which
     together are one dataset. The format is told from the files unless ``format`` says it. Formats: folder (every file
-    is a sample, folders of folders are labels), records, mds, litdata, beton, npy, npz, safetensors, hdf5, tokens,
+    is a sample, folders of folders are labels), records, mds, litdata, beton, idx, npy, npz, safetensors, hdf5, tokens,
     tar, tfrecord, jsonl, csv, text, parquet, arrow. The formats that have an option stand behind it.
 
     Args:
