@@ -2,6 +2,7 @@
 """Measures everything that the spine promises, in one run, against fio on the same files.
 
 usage: sudo benches/spine.py DIR [--rounds N] [--work small|records|large] [--binary FILE] [--out FOLDER]
+       sudo benches/spine.py DIR --against FILE [--rounds N] [--work ...] [--binary FILE]
 
 DIR is where benches/data.py put the works (it is run first). Needs root, to drop the page cache. What happens, per work:
 
@@ -14,6 +15,10 @@ DIR is where benches/data.py put the works (it is run first). Needs root, to dro
 
 Before each run the page cache, names and inodes are dropped, and names and inodes are read again: a loader has walked
 the folder before it reads, so fio gets them warm too. The result is a table in Markdown and every single run in JSON.
+
+With --against, nothing but two builds of uringload: FILE is the other one, such as that of the commit before. Each round
+runs both, in turn, on the works cold and, for small and records, warm. The table has the medians and the ratio of each
+pair of runs (median and range), so that the drift of the disk cancels; nothing is written.
 """
 
 import argparse
@@ -202,12 +207,37 @@ def opening_ms(bench, rounds):
     return times[1:]
 
 
+def against(bench, other, works, rounds, log):
+    """Two builds in turn: the lines of a table in Markdown."""
+    yield "| work | MB/s, other | MB/s | ratio | CPU s, other | CPU s | ratio |\n|---|---|---|---|---|---|---|"
+    kinds = [(work, drop_caches, ("--cold", "--no-raw")) for work in works]
+    kinds += [(work, warm, ("--no-raw", "--io", "auto")) for work in works if work.warm]
+    for work, prepare, options in kinds:
+        name = f"{work.name} {'cold' if prepare is drop_caches else 'warm'}"
+        runs = {other: [], bench: []}
+        for number in range(rounds):
+            for build in (other, bench) if number % 2 == 0 else (bench, other):
+                prepare(os.path.join(build.data, work.name))
+                runs[build].append(build.run(work, *options))
+            log(f"round {number + 1} {name}, MB/s: " + ", ".join(f"{it[-1]['bytes_per_s'] / 1e6:.0f}" for it in runs.values()))
+        rates = compared(*([run["bytes_per_s"] / 1e6 for run in it] for it in runs.values()), digits=0)
+        yield f"| {name} | {rates} | {compared(*(report.values(it, 'process_cpu_s') for it in runs.values()), digits=3)} |"
+
+
+def compared(old, new, digits):
+    """Both medians, and the median and range of the ratios of the pairs."""
+    ratios = [after / before for before, after in zip(old, new)]
+    medians = " | ".join(f"{report.median(values):.{digits}f}" for values in (old, new))
+    return f"{medians} | {report.median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--work", choices=[work.name for work in WORKS], action="append")
     parser.add_argument("--binary", default=os.path.join(HERE, "../target/release/uringload"))
+    parser.add_argument("--against")
     parser.add_argument("--out", default=os.path.join(HERE, "results"))
     args = parser.parse_args()
     if os.geteuid() != 0:
@@ -225,6 +255,10 @@ def main():
         print(f"spine: {line}", file=sys.stderr, flush=True)
 
     bench = Bench(os.path.realpath(args.binary), os.path.realpath(args.dir))
+    if args.against:
+        for line in against(bench, Bench(os.path.realpath(args.against), bench.data), works, args.rounds, log):
+            print(line, flush=True)
+        return
     result = {"version": 1, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
               "command": " ".join(["benches/spine.py", *sys.argv[1:]]), "rounds": args.rounds,
               "machine": machine.facts(bench.data), "binary_bytes": os.stat(bench.binary).st_size,
