@@ -114,12 +114,16 @@ impl BlockDevice {
             path.pop();
         }
         let name = path.file_name()?.to_string_lossy().into_owned();
-        let kind = match () {
-            () if path.join("dm").exists() => BlockKind::Mapper,
-            () if path.join("md").exists() => BlockKind::Raid,
-            () if name.starts_with("loop") => BlockKind::Loop,
-            () if name.starts_with("zram") || name.starts_with("ram") => BlockKind::Memory,
-            () => BlockKind::Disk,
+        let kind = if path.join("dm").exists() {
+            BlockKind::Mapper
+        } else if path.join("md").exists() {
+            BlockKind::Raid
+        } else if name.starts_with("loop") {
+            BlockKind::Loop
+        } else if name.starts_with("zram") || name.starts_with("ram") {
+            BlockKind::Memory
+        } else {
+            BlockKind::Disk
         };
         let members = if depth == 0 { Vec::new() } else { entries(&path.join("slaves")) };
         let members = members.iter().filter_map(|member| BlockDevice::at(member, depth - 1)).collect();

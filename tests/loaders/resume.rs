@@ -77,10 +77,8 @@ impl Work {
     /// The samples that all ranks together must get from `start` on.
     fn expected(&self, run: &Run, start: Cursor) -> Vec<(u64, SampleId)> {
         let len = self.dataset.len();
-        let sampler: Box<dyn Sampler> = match self.shuffle {
-            true => Box::new(Shuffled::new(len, SEED)),
-            false => Box::new(Sequential::new(len)),
-        };
+        let sampler: Box<dyn Sampler> =
+            if self.shuffle { Box::new(Shuffled::new(len, SEED)) } else { Box::new(Sequential::new(len)) };
         let round = run.world_size * run.batch_size;
         let mut expected = Vec::new();
         for epoch in start.epoch..EPOCHS {

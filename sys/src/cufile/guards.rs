@@ -181,10 +181,12 @@ fn iommu(root: &Path) -> Iommu {
     }
     let line = read(&root.join("proc/cmdline")).unwrap_or_default();
     let asked = |wanted: &[&str]| line.split_whitespace().any(|word| wanted.contains(&word));
-    match () {
-        () if asked(&["iommu=off", "intel_iommu=off", "amd_iommu=off"]) => Iommu::Off,
-        () if asked(&["iommu=pt", "iommu.passthrough=1"]) => Iommu::Passthrough,
-        () => Iommu::Translating,
+    if asked(&["iommu=off", "intel_iommu=off", "amd_iommu=off"]) {
+        Iommu::Off
+    } else if asked(&["iommu=pt", "iommu.passthrough=1"]) {
+        Iommu::Passthrough
+    } else {
+        Iommu::Translating
     }
 }
 

@@ -41,9 +41,8 @@ impl Table {
         let places = if library.is_some() { &[] } else { places };
         let named = NAMES.iter().map(PathBuf::from);
         let named: Vec<PathBuf> = library.map_or_else(|| named.collect(), |library| vec![library.to_path_buf()]);
-        let placed = places.iter().flat_map(|place| match place.is_dir() {
-            true => NAMES.iter().map(|name| place.join(name)).collect(),
-            false => vec![place.clone()],
+        let placed = places.iter().flat_map(|place| {
+            if place.is_dir() { NAMES.iter().map(|name| place.join(name)).collect() } else { vec![place.clone()] }
         });
         let mut said = String::new();
         for path in named.into_iter().chain(placed) {
