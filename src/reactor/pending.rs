@@ -353,7 +353,7 @@ impl Pending {
         Ok(())
     }
 
-    /// End of the memory that values are gathered into. No read has made the pool back it.
+    /// End of the memory that values are gathered into. No read goes there, so no read has backed it.
     pub(super) fn target_end(&self) -> Option<usize> {
         let target = &self.blocks[self.plan.gather? as usize];
         target.rest.as_ref().map(Part::end)
