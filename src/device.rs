@@ -44,7 +44,7 @@ const QUEUE_DEVICE: usize = 16;
 /// Same, for columns on the host's heap.
 const QUEUE_HOST: usize = 2;
 
-/// Upper bound of a value's integer and its row in a table.
+/// Upper bound of the bytes of one value: its integer plus its row in a table.
 const TABLE_ROW_BYTES: u64 = 40 + 8;
 
 /// Upper bounds for one batch, in bytes, as computed for the host's limits.
