@@ -91,7 +91,8 @@ impl<R: DeviceRange> Drop for RegisteredBuffer<R> {
         // read borrows the buffer.
         let status = unsafe { (self.driver.table.buf_deregister)(base) };
         self.driver.standard_input.restore();
-        // What cannot be deregistered is never freed: a leak, where cuFile would otherwise write to memory of others.
+        // Memory that cannot be deregistered is never freed: leaking it prevents cuFile from writing to memory that
+        // others use.
         if CufileError::check(status).is_ok() {
             // SAFETY: it is dropped only here, and `self` is not used after this.
             unsafe { ManuallyDrop::drop(&mut self.range) };

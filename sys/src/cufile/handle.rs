@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
-/// A registered file. It owns its descriptor: cuFile knows the file by that number, so until the file is deregistered
-/// the descriptor must not be closed and its number not go to another file.
+/// A registered file. It owns its descriptor: cuFile knows the file by that number, so until the file is deregistered,
+/// the descriptor must not be closed and its number must not go to another file.
 pub struct FileHandle {
     raw: Handle,
     /// Closed after `drop` has deregistered it.

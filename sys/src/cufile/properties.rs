@@ -1,4 +1,4 @@
-//! What an open driver says about itself, and which path bytes take.
+//! What an open driver reports about itself, and which path data takes.
 
 use super::abi::{self, property};
 use super::error::CufileError;
@@ -38,13 +38,13 @@ impl fmt::Display for Version {
     }
 }
 
-/// The path that bytes take from the disk into the GPU's memory. Only the first two are GPUDirect Storage.
+/// The path that data takes from the disk into the GPU's memory. Only the first two are GPUDirect Storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GdsMode {
-    /// Straight, through the kernel module nvidia-fs.
+    /// Directly, through the kernel module nvidia-fs.
     NvidiaFs,
-    /// Straight, by the kernel's own PCI peer-to-peer DMA.
+    /// Directly, by the kernel's own PCI peer-to-peer DMA.
     P2pdma,
     /// Copied by cuFile through the host's memory: slower than copying it ourselves, and never called GDS.
     Compat,
@@ -70,7 +70,7 @@ pub struct Properties {
     pub max_direct_io_kib: u64,
     /// The kinds of storage that it supports, as the bits of `CUfileDriverStatusFlags`.
     pub status_flags: u32,
-    /// Whether it may copy through the host if it cannot go straight.
+    /// Whether it may copy through the host if the direct path is unavailable.
     pub compat_allowed: bool,
     /// Whether it uses PCI peer-to-peer DMA.
     pub p2pdma: bool,
@@ -110,8 +110,8 @@ impl Properties {
         }
     }
 
-    /// Which path bytes take. If another path exists and copying through the host is allowed as well, cuFile chooses
-    /// for each file and tells nobody: that is not called direct either.
+    /// Which path data takes. If another path exists and copying through the host is allowed as well, cuFile silently
+    /// chooses for each file, so that does not count as direct either.
     pub fn mode(&self) -> GdsMode {
         if self.compat_allowed {
             GdsMode::Compat
