@@ -154,7 +154,7 @@ impl<T: Delivered> Loader<T> {
         self.memory_limit
     }
 
-    /// The memory that batches are read into, if it was to be [pinned](Builder::pin) and is.
+    /// The memory that batches are read into, if [pinning](Builder::pin) was requested and succeeded.
     pub fn pinned(&self) -> Option<&PinnedMemory> {
         self.pinned.as_ref()
     }

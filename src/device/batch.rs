@@ -245,8 +245,8 @@ impl DeviceBatch {
     /// memory waits for the work in `stream`. Call it before using the columns there, once per stream. On the host it
     /// does nothing: the columns are ready.
     ///
-    /// A stream is a [`StreamRef`](uringload_sys::cuda::StreamRef), for which whoever made it vouches, or an `Arc` of a
-    /// [`Stream`](uringload_sys::cuda::Stream), which the batch keeps.
+    /// A stream is either a [`StreamRef`](uringload_sys::cuda::StreamRef), whose creator guarantees that it is valid,
+    /// or an `Arc` of a [`Stream`](uringload_sys::cuda::Stream), which the batch keeps.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for driver errors.

@@ -209,7 +209,7 @@ impl Running<'_> {
                     self.held = Some(Ok(batch));
                     return Ok(Some(Blocked::Memory));
                 }
-                // If the device failed once, it will fail again.
+                // A device that has failed will fail again.
                 Err(error) if error.kind() == ErrorKind::Device => return Err(error),
                 Err(error) => {
                     self.skip();

@@ -107,7 +107,7 @@ pub(crate) fn choose(opened: &mut Opened, devices: &[Device], asked: &Asked<'_>)
 /// Falls back to the pinned path when the device's memory is too small next to the memory taken for files.
 ///
 /// # Errors
-/// `error`, if GDS was requested by name or `error` is something else.
+/// `error`, if GDS was requested by name or the error is not `MemoryLimit`.
 pub(crate) fn give_up(opened: &mut Opened, devices: &[Device], error: Error) -> Result<()> {
     if error.kind() != ErrorKind::MemoryLimit || devices.iter().any(|device| device.gds_choice() == Gds::On) {
         return Err(error);

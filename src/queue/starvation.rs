@@ -30,7 +30,7 @@ impl Starvation {
     }
 
     /// Checks for starvation. `waits` says that the consumer waits and nothing is available for it. Returns the time
-    /// until the next check, or `None` if the consumer has starved; the count then starts anew.
+    /// until the next check, or `None` if the consumer has starved; the count then starts over.
     pub(crate) fn look(&mut self, waits: bool, now: Instant) -> Option<Duration> {
         if !waits {
             self.end();

@@ -1,5 +1,6 @@
 //! Units in progress. Each is read as if it were a batch of its own, decoded by the stage, and kept as long as the plan
-//! cuts samples from it. Decoded units have a pool of their own with slots of one length, so that it never fragments.
+//! cuts samples from it. Decoded units have a pool of their own, divided into buffers of one length, so that it never
+//! fragments.
 
 use super::Reactor;
 use super::pending::Pending;
@@ -15,7 +16,7 @@ use uringload_sys::Part;
 pub struct Decoder {
     /// Memory for decoded units only.
     pool: Pool,
-    /// Bytes per slot in it.
+    /// Bytes per buffer in it.
     place_bytes: usize,
     stage: Stage,
     /// Units by load number.
@@ -32,7 +33,7 @@ struct Unit {
 }
 
 enum State {
-    /// It is being read, and its slot is reserved.
+    /// It is being read, and its buffer is reserved.
     Reading(Option<Part>),
     Decoding,
     Ready(Bytes),
@@ -110,7 +111,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the slot for a unit. Returns false if none is free.
+    /// Takes the buffer for a unit. Returns false if none is free.
     pub(super) fn take_place(&mut self, load: Load) -> bool {
         let Some(place) = self.pool.take_exact(self.place_bytes) else { return false };
         let unit = Unit { state: State::Reading(Some(place)), uses: 0, evicted: false };

@@ -28,7 +28,7 @@ pub fn page_bytes() -> usize {
 pub enum Backing {
     /// `MAP_HUGETLB` pages, reserved by the administrator through `vm.nr_hugepages`.
     HugeTlb,
-    /// Transparent huge pages, asked for with `MADV_HUGEPAGE`.
+    /// Transparent huge pages, requested with `MADV_HUGEPAGE`.
     Transparent,
     /// Pages of the base size: `MADV_HUGEPAGE` was refused.
     Base,

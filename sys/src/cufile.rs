@@ -159,7 +159,7 @@ impl Cufile {
         let get = self.driver.table.get_bar_size?;
         let gpu = gpu.try_into().ok()?;
         let mut kib = 0usize;
-        // SAFETY: the type is that of the header, and the function writes one `size_t` to the address of a local one.
+        // SAFETY: the type matches the header, and the function writes one `size_t` to the address of a local one.
         let status = unsafe { get(gpu, &raw mut kib) };
         CufileError::check(status).ok()?;
         (kib as u64).checked_mul(1024)
@@ -253,8 +253,8 @@ impl Drop for Driver {
         let close = self.table.driver_close;
         let (done, closed) = mpsc::channel();
         let started = thread::Builder::new().name("uringload-cufile".into()).spawn(move || {
-            // SAFETY: each handle and buffer shares the driver, so none is left, and no call into it is under way. The
-            // library is never unloaded.
+            // SAFETY: each handle and buffer shares the driver, so none is left, and no call into it is in progress.
+            // The library is never unloaded.
             let status = unsafe { close() };
             // Nobody needs to know any more why it would not close.
             let _ = done.send(CufileError::check(status));
@@ -281,12 +281,12 @@ fn open_here(
     let table = Table::load(options.library.as_deref(), &options.places)?;
     let version = Version::of(&table);
     let used_before = table.use_count.is_some_and(|count| {
-        // SAFETY: the type is that of the header, and the function takes nothing.
+        // SAFETY: the type matches the header, and the function takes nothing.
         let uses = unsafe { count() };
         uses > 0
     });
-    // SAFETY: the type is that of the header, and the function takes nothing. Its configuration is in force, `attach`
-    // has made a CUDA context current if the caller wants one, and standard input is open.
+    // SAFETY: the type matches the header, and the function takes nothing. Its configuration is in force, `attach` has
+    // made a CUDA context current if the caller wants one, and standard input is open.
     let status = unsafe { (table.driver_open)() };
     standard_input.restore();
     let is_ours = match CufileError::check(status) {

@@ -205,7 +205,7 @@ impl Ring {
         Ok((ring, steps))
     }
 
-    /// Slots in the file table; 0 if none were asked for or the kernel refused them.
+    /// Slots in the file table; 0 if none were requested or the kernel refused them.
     pub fn files(&self) -> u32 {
         self.slots.len() as u32
     }

@@ -93,7 +93,7 @@ impl Context {
     /// # Errors
     /// If the context was destroyed.
     pub fn enter(&self) -> Result<Current<'_>, CudaError> {
-        // SAFETY: the handle is that of a context that `self` retains.
+        // SAFETY: the handle belongs to a context that `self` retains.
         let pushed = unsafe { (self.table().cuCtxPushCurrent_v2)(self.inner.raw) };
         check("cuCtxPushCurrent", pushed)?;
         Ok(Current { context: self, _thread: PhantomData })

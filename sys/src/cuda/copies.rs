@@ -195,7 +195,7 @@ impl Copies {
     fn mark(&mut self, number: u32, context: &Context) -> Result<Arc<Event>, CudaError> {
         if let (Notifier::Flag { address, .. }, Some(write)) = (&self.notifier, context.table().cuStreamWriteValue32_v2)
         {
-            // SAFETY: the address is that of a word in pinned memory, which `self.notifier` keeps until the stream is
+            // SAFETY: the address points to a word in pinned memory, which `self.notifier` keeps until the stream is
             // drained. Only this stream writes it, and the host reads it as an atomic.
             check("cuStreamWriteValue32", unsafe { write(self.stream.raw(), *address, number, 0) })?;
         }

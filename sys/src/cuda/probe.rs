@@ -146,7 +146,7 @@ impl Driver {
             return Err(ProbeError::NoSuchDevice(index, self.devices));
         }
         let mut device = 0;
-        // SAFETY: the pointer is to an int that lives until the call returns, and the index is that of a device.
+        // SAFETY: the pointer is to an int that lives until the call returns, and the index belongs to a device.
         let found = unsafe { (self.table.cuDeviceGet)(&raw mut device, index as c_int) };
         check("cuDeviceGet", found).map_err(ProbeError::Init)?;
         Ok(device)

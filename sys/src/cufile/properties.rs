@@ -19,7 +19,7 @@ impl Version {
     pub(super) fn of(table: &Table) -> Option<Version> {
         let get = table.get_version?;
         let mut number: c_int = 0;
-        // SAFETY: the type is that of the header, and the function writes one int to the address of a local one.
+        // SAFETY: the type matches the header, and the function writes one int to the address of a local one.
         let status = unsafe { get(&raw mut number) };
         CufileError::check(status).ok()?;
         Version::from_number(number)
@@ -85,7 +85,7 @@ impl Properties {
         // In units of 8 bytes, because the struct is aligned to that.
         let mut words = [0u64; abi::PROPERTIES_BYTES / 8];
         let address: *mut c_void = words.as_mut_ptr().cast();
-        // SAFETY: the type is that of the header, and the function fills the struct at the address. The buffer has the
+        // SAFETY: the type matches the header, and the function fills the struct at the address. The buffer has the
         // alignment of the struct and more than four times its size in 1.20.
         let status = unsafe { (table.get_properties)(address) };
         CufileError::check(status)?;

@@ -26,7 +26,7 @@ pub(super) struct Records {
     pub(super) queued: VecDeque<u64>,
 }
 
-/// An operation in flight, or a free slot for one.
+/// An operation in flight, or a free entry for one.
 pub(super) struct Record {
     kind: Operation,
     tag: u64,

@@ -429,7 +429,7 @@ fn a_turn_that_wants_much_is_content_with_any_after_a_while() {
 
 #[test]
 fn rings_come_and_go_on_one_thread() {
-    // A thread has 16 slots for registered ring descriptors, and dropping a ring must free its slot.
+    // A thread has 16 places for registered ring descriptors, and dropping a ring must free its place.
     for _ in 0..40 {
         let Some((mut ring, steps)) = ring_and_steps(&small()) else { return };
         assert!(steps.iter().all(|step| step.feature != Feature::RingFd), "{steps:?}");
