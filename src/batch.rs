@@ -12,49 +12,49 @@ use std::ops::Range;
 pub(crate) use columns::{Pieces, Samples, index_column, key_column};
 pub use packed::{Packed, Segment};
 
-/// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.
+/// One batch. Its memory returns to the loader once the batch and every `Bytes` cloned out of it are dropped.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Place of the batch's first sample in the order.
+    /// Position of the batch's first sample in the order.
     pub cursor: Cursor,
-    /// Place behind the batch: what to resume from once this batch has been used.
+    /// Position after the batch: where to resume once this batch has been used.
     pub next: Cursor,
-    /// The samples, in order; all columns have one value for each.
+    /// The samples, in order. Every column has one value for each.
     pub ids: Vec<SampleId>,
-    /// Which samples are repeats that only fill the batch up on this rank, so that all ranks have the same number;
-    /// `None` where none is.
+    /// Which samples are repeats that only fill up this rank's batch, so that all ranks have the same number. `None` if
+    /// none are.
     pub padding: Option<Vec<bool>>,
-    /// The columns, in the order of the dataset's schema; behind them "key" and "index", where they were asked for.
+    /// The columns, in the order of the dataset's schema, followed by "key" and "index" if they were requested.
     pub columns: Vec<Column>,
-    /// Samples of this batch that could not be had, unless `on_error` is `raise`.
+    /// The samples of this batch that failed, unless `on_error` is `raise`.
     pub failed: Vec<FailedSample>,
-    /// Of what was delivered: the samples that were planned, without padding.
+    /// Digest of what was delivered: the planned samples, without padding.
     pub digest: Digest,
-    /// Of the samples in `failed`: with `digest`, it adds up to what was planned.
+    /// Digest of the samples in `failed`. Together with `digest`, it adds up to what was planned.
     pub lost: Digest,
-    /// What the columns' values are put together of, where that is done elsewhere.
+    /// The pieces of the columns' values, if they are assembled elsewhere.
     pub(crate) deferred: Option<Box<Deferred>>,
 }
 
-/// A batch whose columns have no values yet.
+/// The pieces of a batch whose columns have no values yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Deferred {
-    /// The memory that was read, of which most pieces are slices.
+    /// The memory that was read. Most pieces are slices of it.
     pub(crate) blocks: Vec<Bytes>,
-    /// By column; `None` for integers and views, which are there.
+    /// By column. `None` for integers and views, which already have their values.
     pub(crate) columns: Vec<Option<Pieces>>,
 }
 
-/// A sample that could not be had.
+/// A sample that failed.
 #[derive(Clone, Debug)]
 pub struct FailedSample {
     /// The sample.
     pub id: SampleId,
     /// Its position in the epoch.
     pub position: u64,
-    /// Why.
+    /// Why it failed.
     pub error: Error,
-    /// The sample that stands in its place in the batch, under `on_error = replace`.
+    /// The sample that replaces it in the batch, under `on_error = replace`.
     pub replaced_by: Option<SampleId>,
 }
 
@@ -69,12 +69,12 @@ impl Batch {
         self.ids.is_empty()
     }
 
-    /// Bytes of all values; what fills up is not counted.
+    /// Bytes of all values, without padding.
     pub fn bytes(&self) -> u64 {
         self.columns.iter().map(Column::bytes).sum()
     }
 
-    /// The column of that name.
+    /// The column named `name`.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }
@@ -91,10 +91,10 @@ pub struct Column {
     pub data: Data,
 }
 
-/// The values of a column, in the form that was asked for ([`Collate`](crate::config::Collate)).
+/// The values of a column, in the requested form ([`Collate`](crate::config::Collate)).
 ///
-/// Lengths and offsets count elements of the column's type, of which each has `dtype.size()` bytes. What was gathered
-/// starts at a multiple of 64 bytes; what could stay where it was read starts at a multiple of the element's size.
+/// Lengths and offsets count elements of the column's type, each of `dtype.size()` bytes. Gathered values start at a
+/// multiple of 64 bytes; values that could stay where they were read start at a multiple of the element size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Data {
@@ -105,33 +105,33 @@ pub enum Data {
         /// The elements, row-major, `samples * product(shape) * size(dtype)` bytes.
         bytes: Bytes,
     },
-    /// Values of any lengths, end to end.
+    /// Values of varying lengths, end to end.
     Ragged {
         /// The elements of all samples: a tensor of shape `[offsets[samples]]`.
         values: Bytes,
-        /// Where each value begins, in elements, and behind them where the last one ends: sample i has
-        /// `offsets[i]..offsets[i + 1]`.
+        /// Start of each value, in elements, followed by the end of the last one: sample i has `offsets[i]..offsets[i +
+        /// 1]`.
         offsets: Vec<u64>,
     },
-    /// Values brought to one length: a tensor of shape `[samples, length]`.
+    /// Values padded to one length: a tensor of shape `[samples, length]`.
     Padded {
-        /// Elements in each row: of the longest value of this batch, rounded up as was asked.
+        /// Elements per row: the length of the batch's longest value, rounded up as requested.
         length: u64,
         /// The elements, `samples * length * size(dtype)` bytes.
         values: Bytes,
-        /// Elements of each row that are the sample's; what is behind them fills up.
+        /// Number of elements in each row that belong to the sample. The rest is padding.
         lengths: Vec<u64>,
     },
-    /// Pieces of samples end to end in rows of one length.
+    /// Pieces of samples, end to end in rows of one length.
     Packed(Packed),
-    /// One slice a sample, each of its own length.
+    /// One slice per sample, each of its own length.
     Views(Vec<Bytes>),
-    /// One integer a sample, as the dataset's index tells them, whatever the form.
+    /// One integer per sample, from the dataset's index, whatever the requested form.
     I64(Vec<i64>),
 }
 
 impl Column {
-    /// Bytes of all values; what fills up is not counted.
+    /// Bytes of all values, without padding.
     pub fn bytes(&self) -> u64 {
         let size = self.dtype.size();
         match &self.data {
@@ -144,8 +144,8 @@ impl Column {
         }
     }
 
-    /// The bytes of the value of sample `index`, without what fills up and without a copy; `None` behind the last
-    /// sample, and where the column is of integers. A tensor of values without elements does not know where it ends.
+    /// The bytes of sample `index`'s value, without padding and without a copy. Returns `None` past the last sample,
+    /// and for integer columns. If the values have no elements, a tensor does not know where it ends.
     pub fn bytes_of(&self, index: usize) -> Option<Bytes> {
         let size = self.dtype.size();
         let of = |bytes: &Bytes, start: u64, len: u64| Some(bytes.slice(range(start * size, len * size)));
@@ -170,7 +170,7 @@ impl Column {
     }
 }
 
-/// As a range of memory: everything that is there at all is shorter than an address.
+/// Converts to a range of memory. Anything that exists in memory is shorter than the address space.
 fn range(start: u64, len: u64) -> Range<usize> {
     start as usize..(start + len) as usize
 }

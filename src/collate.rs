@@ -1,5 +1,5 @@
-//! The form of each column: asked for is a [`Collate`] for some or all of them; checked once, against the dataset's
-//! schema, it becomes a [`Collation`], which also knows what memory the columns take.
+//! The form of each column. A configuration requests a [`Collate`] for some or all columns. Once checked against the
+//! dataset's schema it becomes a [`Collation`], which also knows how much memory the columns take.
 
 mod pad;
 
@@ -10,43 +10,43 @@ use crate::{Error, ErrorKind, Result};
 
 pub use pad::Pad;
 
-/// Gathered columns start at multiples of this: a cache line, and more than any vector instruction asks for.
+/// Alignment of gathered columns: a cache line, which is more than any vector instruction needs.
 pub const COLUMN_ALIGNMENT: u64 = 64;
 
-/// Name of the column of keys.
+/// Name of the key column.
 pub const KEY_COLUMN: &str = "key";
 
-/// Name of the column of numbers in the dataset.
+/// Name of the column of dataset indices.
 pub const INDEX_COLUMN: &str = "index";
 
-/// The form of every column of a batch. The default is of a dataset whose every column has views.
+/// The form of every column of a batch. The default is for a dataset whose columns are all views.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collation {
-    /// One for each field of the schema.
+    /// One per field of the schema.
     forms: Vec<Form>,
     plain_field: Option<usize>,
     key: bool,
     index: bool,
-    /// Values are put together elsewhere, on a device.
+    /// Values are assembled elsewhere, on a device.
     deferred: bool,
 }
 
 /// The form of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// One slice a sample.
+    /// One slice per sample.
     Views,
-    /// Values of so many bytes, end to end.
+    /// Values of `value_bytes` bytes each, end to end.
     Dense { value_bytes: u64 },
     /// Values end to end, with offsets.
     Ragged { element_bytes: u64 },
-    /// Values at one length.
+    /// Values padded to one length.
     Padded(Padded),
-    /// Pieces end to end in rows.
+    /// Pieces, end to end in rows.
     Packed { seq_len: u64, pad: Pad },
 }
 
-/// How values of different lengths are brought to one.
+/// How to pad values of different lengths to one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padded {
     pub(crate) pad: Pad,
@@ -56,44 +56,44 @@ pub(crate) struct Padded {
 }
 
 impl Padded {
-    /// The length, in elements, of the values whose longest has `longest`.
+    /// The padded length, in elements, if the longest value has `longest`.
     pub(crate) fn length(&self, longest: u64) -> u64 {
         longest.min(self.max_length).checked_next_multiple_of(self.multiple_of).unwrap_or(u64::MAX)
     }
 
-    /// Bytes of a value of that length.
+    /// Bytes of a value padded to that length.
     fn bytes(&self, longest: u64) -> u64 {
         self.length(longest).saturating_mul(self.pad.size())
     }
 }
 
-/// Where the values of a batch come to lie end to end.
+/// Where the values of a batch end up end to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gather {
     /// Nowhere: every value stays where it was read.
     Nowhere,
-    /// In the block that they are read into, in the order of the batch.
+    /// In the block that they are read into, in batch order.
     InPlace,
     /// In a block of their own.
     Target,
 }
 
 impl Collation {
-    /// What `config` asks for, of `dataset`.
+    /// Checks what `config` requests against `dataset`.
     ///
-    /// A form that is asked for all columns is had by those that it fits: columns of one shape have neither lengths nor
-    /// padding, so they are dense where all are to be ragged or padded. A form that is asked for one column by its name
-    /// is had or refused. Columns whose values the index tells ([`Value::I64`](crate::dataset::Value::I64)) are
+    /// A form requested for all columns applies to those that it fits: columns of one shape have neither lengths nor
+    /// padding, so they are dense if everything is to be ragged or padded. A form requested for one column by name
+    /// applies or is refused. Columns whose values come from the index ([`Value::I64`](crate::dataset::Value::I64)) are
     /// integers, whatever the form.
     ///
     /// # Errors
-    /// `InvalidArgument` for a column that is not there or is named twice, a form that its shape does not allow, a
-    /// padding that its type cannot hold, a length or a multiple of 0, and for a key or index column whose name the
-    /// dataset has taken.
+    /// `InvalidArgument` for a column that does not exist or is named twice, a form that its shape does not allow, a
+    /// padding value that its type cannot hold, a length or a multiple of 0, and a key or index column whose name the
+    /// dataset already uses.
     pub fn new(config: &Config, dataset: &dyn Dataset) -> Result<Collation> {
         let fields = &dataset.schema().fields;
         check_names(config, fields)?;
-        // What is cut from a unit is shared with other batches, and is not moved.
+        // Bytes cut from a unit are shared with other batches and must not be moved.
         let plain_field = dataset.plain_field().filter(|_| dataset.units().is_none());
         let packing = match &config.batching {
             Batching::Packed(packing) => Some((packed_field(dataset)?, packing)),
@@ -114,44 +114,44 @@ impl Collation {
         Ok(Collation { forms, plain_field, key: config.key_column, index: config.index_column, deferred: false })
     }
 
-    /// The same forms, of columns whose values are put together elsewhere: nothing is gathered on the host.
+    /// The same forms, for columns whose values are assembled elsewhere: nothing is gathered on the host.
     #[must_use]
     pub(crate) fn deferred(self) -> Collation {
         Collation { deferred: true, ..self }
     }
 
-    /// Whether values are put together elsewhere.
+    /// Whether values are assembled elsewhere.
     pub(crate) fn is_deferred(&self) -> bool {
         self.deferred
     }
 
-    /// Whether a column has views of what was read.
+    /// Whether any column has views of what was read.
     pub(crate) fn keeps_views(&self) -> bool {
         self.forms.contains(&Form::Views)
     }
 
-    /// One form for each field of the schema.
+    /// One form per field of the schema.
     pub(crate) fn forms(&self) -> &[Form] {
         &self.forms
     }
 
-    /// The field that rows are made of, where sequences are packed.
+    /// The field that rows are made of, if sequences are packed.
     pub(crate) fn packed_field(&self) -> Option<usize> {
         self.forms.iter().position(|form| matches!(form, Form::Packed { .. }))
     }
 
-    /// Whether there is a column of keys.
+    /// Whether there is a key column.
     pub(crate) fn has_key(&self) -> bool {
         self.key
     }
 
-    /// Whether there is a column of numbers in the dataset.
+    /// Whether there is a column of dataset indices.
     pub(crate) fn has_index(&self) -> bool {
         self.index
     }
 
-    /// Where values come to lie end to end. In place works where the bytes that are read are the values of one column
-    /// and nothing else, and are read in the order of the batch, which a gap to coalesce over does not keep.
+    /// Where values are brought end to end. In place works if the bytes that are read are the values of one column and
+    /// nothing else, and are read in batch order. Coalescing over a gap does not keep that order.
     pub fn gather(&self, coalesce_gap: u64) -> Gather {
         let form = |field: usize| self.forms.get(field).copied().unwrap_or(Form::Views);
         match self.plain_field.map(form) {
@@ -163,19 +163,19 @@ impl Collation {
         }
     }
 
-    /// Whether values that are read one behind the other, in multiples of `sector` bytes, are a tensor as they lie.
+    /// Whether values that are read one after another, in multiples of `sector` bytes, already form a tensor.
     pub(crate) fn lies_end_to_end(&self, sector: u64) -> bool {
         match self.plain_field.and_then(|field| self.forms.get(field)) {
-            // A device's copy does not care where they lie.
+            // For a device's copy it does not matter where they are.
             _ if self.deferred => false,
             Some(Form::Dense { value_bytes }) => value_bytes.is_multiple_of(sector),
             _ => false,
         }
     }
 
-    /// Bytes that the gathered columns of a batch take, whose samples `ids` have `spans` (sample i those up to
-    /// `ends[i]`), in `rows` rows. What a value is longer than its spans, or than the index tells, is not in it; nor
-    /// are values that differ in length where samples are cut from units, which may be as long as a unit.
+    /// Bytes of a batch's gathered columns. Its samples `ids` have `spans` (those of sample i end at `ends[i]`), in
+    /// `rows` rows. Excludes what a value has beyond its spans or beyond the length in the index. Also excludes values
+    /// of varying length if samples are cut from units, since they may be as long as a unit.
     pub(crate) fn target_bytes(
         &self,
         dataset: &dyn Dataset,
@@ -211,8 +211,8 @@ impl Collation {
         aligned_sum(self.forms.iter().enumerate().map(column))
     }
 
-    /// A bound of [`target_bytes`](Collation::target_bytes) for any `samples` samples in `rows` rows; 0 where nothing
-    /// is gathered into a block of its own.
+    /// An upper bound of [`target_bytes`](Collation::target_bytes) for any `samples` samples in `rows` rows. 0 if
+    /// nothing is gathered into a block of its own.
     pub(crate) fn target_bound(&self, dataset: &dyn Dataset, coalesce_gap: u64, samples: u64, rows: u64) -> u64 {
         if self.gather(coalesce_gap) != Gather::Target {
             return 0;
@@ -229,8 +229,8 @@ impl Collation {
         aligned_sum(self.forms.iter().map(column))
     }
 
-    /// Bytes of each field's column in a batch of `samples` samples in `rows` rows, at most; 0 for what stays in views.
-    /// What ragged values that are cut from units take is not in it.
+    /// Upper bound of the bytes of each field's column in a batch of `samples` samples in `rows` rows; 0 for views.
+    /// Excludes ragged values that are cut from units.
     pub(crate) fn column_bounds(&self, dataset: &dyn Dataset, samples: u64, rows: u64) -> Vec<u64> {
         let column = |(field, form): (usize, &Form)| match *form {
             Form::Views => 0,
@@ -244,19 +244,19 @@ impl Collation {
         self.forms.iter().enumerate().map(column).collect()
     }
 
-    /// Whether a column's length is that of the longest value of the dataset, so that a bound of it would save memory.
+    /// Whether a column may be as long as the longest value of the dataset, so that a limit would save memory.
     pub(crate) fn is_padded_without_bound(&self) -> bool {
         self.forms.iter().any(|form| matches!(form, Form::Padded(padded) if padded.max_length == u64::MAX))
     }
 }
 
-/// Bytes of the longest value of a field, at most.
+/// Upper bound of the bytes of a field's longest value.
 pub(crate) fn longest_value(dataset: &dyn Dataset, field: usize) -> u64 {
     let decoded = dataset.units().map_or(0, |units| units.largest_decoded());
     dataset.largest(1).max(decoded).saturating_mul(dataset.widening(field))
 }
 
-/// Bytes of columns of these sizes, each from a boundary on.
+/// Total bytes of columns with these sizes, each of them aligned.
 fn aligned_sum(columns: impl Iterator<Item = u64>) -> u64 {
     let aligned = |bytes: u64| bytes.checked_next_multiple_of(COLUMN_ALIGNMENT).unwrap_or(u64::MAX);
     columns.fold(0, |sum: u64, bytes| sum.saturating_add(aligned(bytes)))
@@ -288,7 +288,7 @@ fn check_names(config: &Config, fields: &[Field]) -> Result<()> {
     Ok(())
 }
 
-/// The form of a column that was asked for `named` by its name, or for `default` with all others.
+/// The form of a column: `named` if requested by name, otherwise `default` as for all others.
 fn form(field: &Field, named: Option<Collate>, default: Collate, is_plain: bool) -> Result<Form> {
     let collate = named.unwrap_or(default);
     let element_bytes = field.dtype.size();

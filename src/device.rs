@@ -1,9 +1,9 @@
-//! Where batches end up: in the memory of a GPU, or on the host where there is none.
+//! Puts batches where they are used: in the memory of a GPU, or on the host if there is none.
 //!
-//! What was read goes to the device as it was read, block by block, in one copy each, which starts when the block is
-//! complete and not when the batch is. Kernels put the columns together there: what alignment read too much is left
-//! behind, values come to lie end to end or at one length, pixels and tokens become what a model takes. The host moves
-//! no value, but for those that it had to make (numbers out of text, decoded units).
+//! Data goes to the device exactly as it was read, one copy per block, started when the block is complete rather than
+//! the batch. Kernels assemble the columns there: they leave out the excess bytes that alignment added, bring values
+//! end to end or to one length, and turn pixels and tokens into what a model takes. The host moves no values, except
+//! those that it had to produce itself (numbers parsed from text, decoded units).
 
 mod batch;
 mod feeder;
@@ -36,50 +36,50 @@ pub use pinned::PinnedMemory;
 pub(crate) use pinned::open_to_pin;
 pub(crate) use transforms::Transforms;
 
-/// Batches of the largest size that a device's memory holds: one in use, one ready, one under way.
+/// Number of maximum-size batches that a device's memory holds: one in use, one ready, one in progress.
 const BATCHES_HELD: u64 = 3;
 
-/// Batches that may be handed over to the consumer and not taken. The device's memory bounds them too.
+/// Maximum number of batches handed over but not yet taken by the consumer. The device's memory bounds them too.
 const QUEUE_DEVICE: usize = 16;
-/// As above, of columns on the host's heap.
+/// Same, for columns on the host's heap.
 const QUEUE_HOST: usize = 2;
 
-/// A column's integers, and its row in a table, at most.
+/// Upper bound of the bytes of one value: its integer plus its row in a table.
 const TABLE_ROW_BYTES: u64 = 40 + 8;
 
-/// Bytes of one batch at most, as the host's limits have counted them.
+/// Upper bounds for one batch, in bytes, as computed for the host's limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchBytes {
-    /// Its samples.
+    /// Number of samples.
     pub(crate) samples: u64,
-    /// Its rows.
+    /// Number of rows.
     pub(crate) rows: u64,
-    /// The bytes of its samples.
+    /// Bytes of its samples.
     pub(crate) payload: u64,
-    /// The units that its samples are cut from, decoded; 0 where samples are read one by one.
+    /// Decoded bytes of the units that its samples are cut from; 0 if samples are read one by one.
     pub(crate) decoded: u64,
-    /// The memory that it is read into.
+    /// Memory that it is read into.
     pub(crate) read: u64,
 }
 
-/// The devices that batches go to, and what was not had of them.
+/// The devices that batches go to, and the fallbacks taken while opening them.
 pub(crate) struct Opened {
     contexts: Vec<Context>,
     pub(crate) fallbacks: Vec<Fallback>,
 }
 
 impl Opened {
-    /// The context that host memory is registered with, for all devices at once.
+    /// The context to register host memory with, for all devices at once.
     pub(crate) fn context(&self) -> Option<&Context> {
         self.contexts.first()
     }
 }
 
-/// Finds the devices that were asked for.
+/// Opens the requested devices.
 ///
 /// # Errors
-/// `Unavailable` where one that was asked for by its number is not to be had; `InvalidArgument` where one is named
-/// twice, or GPUs beside the host.
+/// `Unavailable` if a device requested by number is not available. `InvalidArgument` if one is named twice, or if GPUs
+/// and the host are both named.
 pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
     let mut opened = Opened { contexts: Vec::new(), fallbacks: Vec::new() };
     let mut driver: Option<Driver> = None;
@@ -111,9 +111,9 @@ pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
     Ok(opened)
 }
 
-/// Pins memory for the devices; where that is refused, copies go through memory of the driver's.
+/// Pins memory for the devices. If that is refused, copies go through the driver's own memory.
 pub(crate) fn pin(context: &Context, pool: &mut Pool, fallbacks: &mut Vec<Fallback>) -> Result<Option<Pinned>> {
-    // All of it gets memory by that, so that may fail first, with words of its own.
+    // Pinning backs all of the memory. Back it first, so that a failure gets its own message.
     pool.back(pool.arena().len())?;
     match Pinned::new(context, pool.arena()) {
         Ok(pinned) => Ok(Some(pinned)),
@@ -125,10 +125,10 @@ pub(crate) fn pin(context: &Context, pool: &mut Pool, fallbacks: &mut Vec<Fallba
     }
 }
 
-/// What is made ready before the first batch: the devices' memory, streams and kernels.
+/// Prepares everything needed before the first batch: the devices' memory, streams and kernels.
 ///
 /// # Errors
-/// `MemoryLimit` where a batch does not fit, with the arithmetic; `Device`.
+/// `MemoryLimit` if a batch does not fit, with the arithmetic; `Device`.
 pub(crate) fn prepare(
     opened: &mut Opened,
     devices: &[Device],
@@ -144,7 +144,7 @@ pub(crate) fn prepare(
         let feeder = Feeder { place: Place::Host, transforms, bell, clock, starvation, pinned };
         return Ok((feeder, Vec::new(), QUEUE_HOST));
     }
-    // What is read straight to the device takes none of a lane's memory.
+    // Data read straight to the device takes none of a lane's memory.
     let batch = if gds.is_some() { BatchBytes { read: 0, ..batch } } else { batch };
     let need = need(dataset, collation, &transforms, batch);
     let shadow = gds.map(Loading::shadow);
@@ -166,7 +166,7 @@ pub(crate) fn prepare(
     Ok((feeder, routes, QUEUE_DEVICE))
 }
 
-/// What one batch takes on a device at most.
+/// Upper bound of what one batch takes on a device.
 fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, batch: BatchBytes) -> Need {
     let bounds = collation.column_bounds(dataset, batch.samples, batch.rows);
     let padded = |bytes: u64| bytes.saturating_add(lane::padded(1) as u64);
@@ -174,19 +174,20 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
         Some(made) => padded(padded(made)),
         None => padded(bytes),
     });
-    // What is cut from units is in no bound of a column, and no longer than the units, all columns together.
+    // Column bounds do not cover data cut from units. All columns together are no longer than the units.
     let widening = (0..bounds.len()).map(|field| dataset.widening(field)).max().unwrap_or(1);
     let decoded = batch.decoded.saturating_mul(widening);
     let columns = columns.fold(decoded, u64::saturating_add).saturating_add(padded(batch.samples * 8));
     let fields = bounds.len() as u64 + 1;
     let tables = batch.samples.saturating_mul(fields).saturating_mul(TABLE_ROW_BYTES).saturating_add(4096);
-    // Values that are no slices of what was read are made on the host: as many bytes, or as many as their types have.
+    // Values that are not slices of the data read are made on the host: as many bytes as were read, or as many as their
+    // types need.
     let is_sliced = (dataset.plain_field().is_some() || !dataset.parse_reads_bytes()) && dataset.units().is_none();
     let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
     let values: u64 = bounds.iter().fold(decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
     let loose = if is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
     let staged = tables.saturating_add(loose).next_multiple_of(lane::padded(4096) as u64);
-    // Each block, of half the longest length at least, begins at a whole unit.
+    // Each block is at least half the maximum length and starts at an aligned offset.
     let blocks = batch.read / (crate::plan::BLOCK_BYTES / 2) + 2;
     let rounding = blocks.saturating_mul(lane::padded(1) as u64);
     Need { raw: batch.read.saturating_add(rounding).saturating_add(staged), columns, staged }
@@ -208,7 +209,7 @@ fn kernels(collation: &Collation, transforms: &Transforms) -> Vec<Kernel> {
     kernels
 }
 
-/// A lane with as much memory as was asked for, or as is to be had.
+/// Opens a lane with as much memory as requested, or as much as is available.
 fn open_lane(
     (context, device): (&Context, &Device),
     (need, kernels, shadow): (Need, &[Kernel], Option<Shadow>),

@@ -1,5 +1,5 @@
-//! What moves bytes: an engine takes reads and gives them back done, in any order. It does not retry, order or count:
-//! the reactor decides.
+//! Moves bytes: an engine takes reads and returns them when done, in any order. It does not retry, order or count; the
+//! reactor decides all that.
 
 mod files;
 mod gds;
@@ -22,12 +22,11 @@ pub(crate) use gds::{PINNED, STRAIGHT_BYTES, STRAIGHT_READ_BYTES, Straight, suit
 pub(crate) use open::{Opened, open};
 pub(crate) use way::would_be_direct;
 
-/// Reads that may be given up and not back, beyond which they use up the depth: enough that a dead disk among many
-/// does not narrow the others, and a bound on what is kept for reads that never end.
+/// Number of abandoned reads an engine carries before they use up its depth. It is high enough that one dead disk among
+/// many does not slow the others, and it bounds what is kept for reads that never end.
 pub(crate) const ABANDONED_MAX: usize = 64;
 
-/// One read to be done. Offset, length and memory are aligned as the route's alignment says, except that a buffered
-/// route takes any.
+/// One read to perform. Offset, length and memory have the route's alignment; a buffered route takes any.
 #[derive(Debug)]
 pub struct Read {
     /// Comes back in [`Done::tag`].
@@ -36,79 +35,79 @@ pub struct Read {
     pub file: FileId,
     /// First byte in the file.
     pub offset: u64,
-    /// Where the bytes go; its length is the number of bytes wanted. The engine owns it until the read is done.
+    /// Where the bytes go. Its length is the number of bytes wanted. The engine owns it until the read is done.
     pub part: Part,
 }
 
-/// A read that is done, well or badly.
+/// A completed read, successful or not.
 #[derive(Debug)]
 pub struct Done {
-    /// Of the [`Read`].
+    /// Tag of the [`Read`].
     pub tag: u64,
-    /// The memory, back from the engine.
+    /// The memory, returned by the engine.
     pub part: Part,
-    /// Bytes read, from the part's first on: fewer than wanted at the end of the file or in a short read; or the errno
-    /// of the open or the read.
+    /// Number of bytes read, from the start of the part, or the errno of the open or the read. Fewer bytes than wanted
+    /// mean the end of the file or a short read.
     pub result: io::Result<usize>,
-    /// From the moment the read was started to the moment it was done.
+    /// Time from the start of the read to its completion.
     pub latency: Duration,
 }
 
-/// Moves bytes. Lives and dies on the thread that opened it.
+/// Moves bytes. Must be used and dropped on the thread that opened it.
 pub trait Engine {
-    /// How many more reads `start` takes now.
+    /// How many more reads `start` accepts now.
     fn room(&self) -> usize;
 
     /// Reads that were started and are neither done nor abandoned.
     fn in_flight(&self) -> usize;
 
-    /// Takes a read. It need not reach the kernel before the next `turn`.
+    /// Starts a read. It may reach the kernel only at the next `turn`.
     ///
     /// # Panics
     /// If there is no room.
     fn start(&mut self, read: Read);
 
-    /// Hands what was started to the kernel, waits up to `wait` for something to be done or for a wake-up (`None`: does
-    /// not wait), and appends what is done.
+    /// Submits the started reads to the kernel, waits up to `wait` for a completion or a wake-up (`None` does not
+    /// wait), and appends the completed reads to `done`.
     ///
     /// # Errors
-    /// Only where the engine as a whole has failed; a read's failure is its `Done`.
+    /// Only if the engine as a whole has failed. A read's failure is in its `Done`.
     fn turn(&mut self, wait: Option<Duration>, done: &mut Vec<Done>) -> io::Result<()>;
 
-    /// Ends a `turn` that waits, from any thread.
+    /// A waker that ends a waiting `turn`, from any thread.
     fn waker(&self) -> Waker;
 
-    /// Asks for the end of a read that was started: it is done soon, with `ECANCELED`, another error or its bytes, or
-    /// whenever what it waits for lets go of it. Returns whether it had not begun, and only waited for others: then it
-    /// is done with `ECANCELED` for certain.
+    /// Requests the end of a started read. It completes soon, with `ECANCELED`, another error or its bytes, or only
+    /// when whatever it waits for releases it. Returns true if the read had not begun and only waited for others: then
+    /// it will certainly complete with `ECANCELED`.
     fn cancel(&mut self, _tag: u64) -> bool {
         false
     }
 
-    /// Waits no longer for a read that was started: it is not in flight any more, and takes no room as far as there is
-    /// any in reserve. It is still done whenever it ends, if it does, and its memory is the engine's until then.
+    /// Stops waiting for a started read. It no longer counts as in flight and, while the reserve lasts, takes no room.
+    /// If it ever ends it is still returned as done, and the engine owns its memory until then.
     fn abandon(&mut self, _tag: u64) {}
 
-    /// What becomes of a read that was started and is not done, as in "was ...".
+    /// What a started read is currently doing, to complete the phrase "was ...".
     fn stage(&self, _tag: u64) -> &'static str {
         "being read"
     }
 
-    /// The time by which deadlines are kept.
+    /// The clock that deadlines use.
     fn now(&self) -> Instant {
         Instant::now()
     }
 
-    /// Tells that memory of the arena was populated that reads will go to. Ranges are adjacent and ascend. Returns
+    /// Announces that arena memory which reads will use was populated. Ranges are adjacent and ascending. Returns
     /// whether reads into it are cheaper from now on.
     ///
     /// # Errors
-    /// Why the kernel refused to register it, once; reads work all the same.
+    /// Returns once why the kernel refused to register the memory. Reads work anyway.
     fn register(&mut self, _arena: &Arena, _range: Range<usize>) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// A step down that was taken since, each kind once.
+    /// A fallback taken since the last call. Each kind is reported once.
     fn said(&mut self) -> Option<Fallback> {
         None
     }

@@ -1,4 +1,4 @@
-//! Wires the parts together and owns the threads: [`Loader::builder`] checks everything once, [`Loader`] iterates.
+//! Wires the parts together and owns the threads. [`Loader::builder`] checks everything once; [`Loader`] iterates.
 
 mod book;
 mod builder;
@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 
 pub use builder::{Builder, DeviceBuilder};
 
-/// A loader whose batches lie on a device.
+/// A loader whose batches are on a device.
 pub type DeviceLoader = Loader<DeviceBatch>;
 
-/// What a loader hands out.
+/// What a loader delivers.
 pub trait Delivered: sealed::Sealed + Send + 'static {
-    /// What the host knows of it.
+    /// The host's part of it.
     fn host(&self) -> &Batch;
 
     /// Bytes of its columns.
@@ -38,7 +38,7 @@ pub trait Delivered: sealed::Sealed + Send + 'static {
 }
 
 mod sealed {
-    /// What a loader can hand out is this library's.
+    /// Only this library's types can be delivered by a loader.
     pub trait Sealed {}
     impl Sealed for crate::batch::Batch {}
     impl Sealed for crate::device::DeviceBatch {}
@@ -64,29 +64,29 @@ impl Delivered for DeviceBatch {
     }
 }
 
-/// What is told of samples that cannot be had.
+/// Called for samples that failed.
 type OnFailed = Arc<dyn Fn(&FailedSample) + Send + Sync>;
 
-/// How long dropping a loader waits for its thread. Reads that a device never answers may hold it longer: then the
-/// thread is left to itself with the memory that those reads own.
+/// How long dropping a loader waits for its thread. Reads that a device never answers may take longer. Then the thread
+/// is left alone with the memory that those reads own.
 const JOIN_BOUND: Duration = Duration::from_secs(10);
 
 /// Batches of a dataset, read ahead in the background.
 ///
 /// It is an [`Iterator`] and a [`futures_core::Stream`] over `Result<Batch>`, and has a file descriptor to poll for
-/// those who have an event loop of their own. An error stands in the place of the batch that it is about; iteration
-/// goes on behind it. After the last batch, or after an error that ends the loader, it yields `None`.
+/// custom event loops. An error takes the place of the batch that it is about, and iteration continues after it. After
+/// the last batch, or after an error that ends the loader, it yields `None`.
 ///
-/// Dropping it at any moment ends the reads in flight and returns in bounded time. Batches outlive it.
+/// Dropping it at any time ends the reads in flight and returns in bounded time. Batches outlive it.
 ///
-/// A child that was forked from its process cannot use it: there it yields an error and then `None`, and its drop does
-/// nothing. Batches are not for the child either: it does not inherit their memory (`MADV_DONTFORK`, see `madvise(2)`).
+/// A forked child process cannot use it: there it yields an error and then `None`, and its drop does nothing. The child
+/// cannot use batches either: it does not inherit their memory (`MADV_DONTFORK`, see `madvise(2)`).
 pub struct Loader<T: Delivered = Batch> {
-    /// `None` once the loader is being dropped.
+    /// `None` only while the loader is being dropped.
     batches: Option<Receiver<Result<T>>>,
-    /// The one that hands batches over first.
+    /// The first one delivers the batches.
     threads: Vec<JoinHandle<()>>,
-    /// Set by the thread that hands batches over when it ends as it should.
+    /// Set by the delivering thread when it ends normally.
     ended_well: Arc<AtomicBool>,
     route: Arc<Mutex<Route>>,
     stats: Arc<Stats>,
@@ -96,74 +96,74 @@ pub struct Loader<T: Delivered = Batch> {
     memory_limit: u64,
     finished: bool,
     on_failed: Option<OnFailed>,
-    /// The process that the thread lives in: a forked child has a copy of this, and no thread.
+    /// The process that the thread runs in. A forked child has a copy of this, but no thread.
     process: u32,
     pinned: Option<PinnedMemory>,
 }
 
 impl<T: Delivered> Loader<T> {
-    /// How the bytes are read just now, and every step down from the best way with its reason.
+    /// How data is being read right now, and every fallback from the best way with its reason.
     pub fn route(&self) -> Route {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Counters and times, live.
+    /// Live counters and times.
     pub fn stats(&self) -> Arc<Stats> {
         Arc::clone(&self.stats)
     }
 
-    /// The place behind the last batch that was handed out: start from it to get all that is left.
+    /// Position after the last delivered batch. Start there to get the rest.
     pub fn cursor(&self) -> Cursor {
         self.book.cursor()
     }
 
-    /// The checkpoint behind the last batch that was handed out, whatever was read ahead: what
-    /// [`Builder::resume`] goes on from. Takes a few microseconds.
+    /// The checkpoint after the last delivered batch, regardless of read-ahead, for [`Builder::resume`]. Takes a few
+    /// microseconds.
     ///
-    /// Where an error came in the place of a batch, it stands before that batch, so that going on from it tries the
-    /// batch again. Once a later batch is handed out it stands behind that one, and the samples that were passed count
-    /// as lost.
+    /// If an error was delivered in place of a batch, the checkpoint is before that batch, so that resuming tries it
+    /// again. Once a later batch is delivered, the checkpoint is after that one, and the skipped samples count as lost.
     pub fn state(&self) -> State {
         self.book.state()
     }
 
-    /// What this rank was given of the epoch that the last batch belongs to. Once the next epoch's first batch is
-    /// handed out it is that epoch's, and what it was is [`last_digest`](Loader::last_digest).
+    /// Digest of what this rank was given in the epoch of the last batch. It switches to the next epoch when that
+    /// epoch's first batch is delivered; the old one is then [`last_digest`](Loader::last_digest).
     pub fn digest(&self) -> EpochDigest {
         self.book.digest()
     }
 
-    /// What this rank was given of the epoch before that of [`digest`](Loader::digest); `None` in the first one.
+    /// Digest of what this rank was given in the epoch before that of [`digest`](Loader::digest). `None` in the first
+    /// epoch.
     pub fn last_digest(&self) -> Option<EpochDigest> {
         self.book.last_epoch()
     }
 
-    /// Batches that are left, on this rank: each one that is taken, or whose error is, counts it down. `None` if they
-    /// never end, or if their number is only known at the end, because rows are made of windows of samples.
+    /// Number of batches left on this rank. Each delivered batch, or error in place of a batch, counts it down. `None`
+    /// if batches never end, or if their number is known only at the end because rows are made from windows of samples.
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// Whether no batch is left. Where their number is not known, it is false until `next` has returned `None`.
+    /// Whether no batch is left. If their number is not known, it is false until `next` has returned `None`.
     pub fn is_empty(&self) -> bool {
         self.remaining == Some(0)
     }
 
-    /// Bytes of memory for samples at most.
+    /// Maximum bytes of memory for samples.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
     }
 
-    /// The memory that batches are read into, where it was to be [pinned](Builder::pin) and is.
+    /// The memory that batches are read into, if [pinning](Builder::pin) was requested and succeeded.
     pub fn pinned(&self) -> Option<&PinnedMemory> {
         self.pinned.as_ref()
     }
 
-    /// The next batch if it is ready; never waits. `Ok(None)`: none is ready yet, or none is left (see
+    /// Returns the next batch if it is ready. Never waits. `Ok(None)` means that none is ready yet or none is left (see
     /// [`is_empty`](Loader::is_empty)).
     ///
     /// # Errors
-    /// The error that stands in the place of the batch.
+    /// The error in place of the batch.
     pub fn try_next(&mut self) -> Result<Option<T>> {
         if self.finished {
             return Ok(None);
@@ -182,11 +182,11 @@ impl<T: Delivered> Loader<T> {
         self.hand_out(received).transpose()
     }
 
-    /// A descriptor that is readable whenever `try_next` has something to say: for `poll(2)`, `epoll(7)` and event
-    /// loops built on them. It may be readable once too often.
+    /// A descriptor that is readable whenever `try_next` has something to return, for `poll(2)`, `epoll(7)` and event
+    /// loops built on them. It may be readable without reason.
     ///
     /// # Errors
-    /// `EMFILE` or `ENFILE` where no descriptor is left.
+    /// `EMFILE` or `ENFILE` if no descriptor is left.
     pub fn ready_fd(&self) -> Result<BorrowedFd<'_>> {
         let Some(batches) = &self.batches else { return Err(self.broken_off()) };
         batches.ready_fd().map_err(|source| {
@@ -199,7 +199,7 @@ impl<T: Delivered> Loader<T> {
         self.process != std::process::id()
     }
 
-    /// Ends a forked child's copy, for which no batch will ever come, with an error.
+    /// Ends the copy in a forked child, where no batch will ever arrive, with an error.
     fn forked(&mut self) -> Option<Error> {
         if !self.is_forked() {
             return None;
@@ -210,14 +210,14 @@ impl<T: Delivered> Loader<T> {
         Some(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("build a loader in the child"))
     }
 
-    /// The consumer asked and got nothing: from now on it waits, whatever else it does.
+    /// The consumer asked and got nothing. From now on it waits, whatever else it does.
     fn begin_wait(&mut self) {
         if self.clock.doing() != Doing::WaitBatch {
             self.clock.switch(Doing::WaitBatch);
         }
     }
 
-    /// The consumer got something. What is no batch (an error, the end) ends a wait and is not counted as one.
+    /// The consumer got something. If it is not a batch (an error, the end), it ends a wait but is not counted as one.
     fn end_wait(&mut self, is_batch: bool) {
         let ready = self.clock.doing() != Doing::WaitBatch;
         let asked = self.clock.since();
@@ -229,7 +229,7 @@ impl<T: Delivered> Loader<T> {
         }
     }
 
-    /// Books what came from the reactor.
+    /// Accounts for what arrived and returns it.
     fn hand_out(&mut self, received: Option<Result<T>>) -> Option<Result<T>> {
         self.end_wait(matches!(received, Some(Ok(_))));
         match &received {
@@ -257,7 +257,7 @@ impl<T: Delivered> Loader<T> {
         received
     }
 
-    /// The error of a stream that ends before it should: its thread did.
+    /// The error of a stream that ended early because its thread did.
     fn broken_off(&self) -> Error {
         let thread = self.threads.first().and_then(|thread| thread.thread().name());
         thread_ended(thread.unwrap_or("uringload"))
@@ -310,11 +310,12 @@ impl<T: Delivered> futures_core::Stream for Loader<T> {
 impl<T: Delivered> Drop for Loader<T> {
     fn drop(&mut self) {
         if self.is_forked() {
-            // What another thread held at the fork is held for ever here, so nothing that threads share is touched.
+            // Locks that another thread held at the fork stay locked here forever, so leave everything that threads
+            // share untouched.
             std::mem::forget((self.batches.take(), std::mem::take(&mut self.threads), self.pinned.take()));
             return;
         }
-        // Each thread sees that nobody receives any more and ends.
+        // Each thread notices that nobody receives any more and ends.
         self.batches = None;
         let start = Instant::now();
         for thread in self.threads.drain(..) {
@@ -322,7 +323,7 @@ impl<T: Delivered> Drop for Loader<T> {
                 std::thread::sleep(Duration::from_micros(100));
             }
             if thread.is_finished() {
-                // A panic there was reported to the consumer by `hand_out`.
+                // `hand_out` has already reported a panic there to the consumer.
                 let _ = thread.join();
             }
         }

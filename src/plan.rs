@@ -1,5 +1,5 @@
-//! Which reads make a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
-//! extents become reads. Pure arithmetic: no I/O, no memory but vectors that are reused.
+//! Plans the reads of a batch: samples become spans, spans become aligned and coalesced extents laid out in blocks, and
+//! extents become reads. Pure arithmetic: no I/O, and no memory except reused vectors.
 
 mod units;
 
@@ -14,32 +14,32 @@ use units::Kept;
 
 pub use units::{Load, UnitLimits, UnitsWanted, units_wanted};
 
-/// Blocks are at most this long, unless one extent alone is longer: each block is one copy to a GPU, and 32 MiB is
-/// where copies reach the bus's rate.
+/// Maximum block length, unless a single extent is longer. Each block is one copy to a GPU, and copies reach the bus's
+/// rate at 32 MiB.
 pub const BLOCK_BYTES: u64 = 32 << 20;
 
-/// Where extents begin in memory: at whole pages. Reads past the page cache go straight there, and a device that is
-/// given memory that begins within a page may copy once more (a virtual machine's host does: shuffled records of
-/// 150 528 bytes come at 2.50 GB/s from whole pages and at 2.07 from 512-byte boundaries).
+/// Alignment of extents in memory: whole pages. Reads past the page cache go straight there, and a device may need an
+/// extra copy if its memory starts inside a page. A virtual machine's host does: shuffled records of 150 528 bytes
+/// arrive at 2.50 GB/s with whole pages and at 2.07 with 512-byte boundaries.
 const PAGE_BYTES: u64 = 4096;
 
-/// Shorter extents lie close together all the same: rounding up would cost them more memory than they hold.
+/// Extents shorter than this are packed closely anyway: rounding up would cost more memory than they hold.
 const PAGE_ALIGNED_FROM: u64 = 16 << 10;
 
-/// How bytes are laid out: what the planner needs to know of the route and of the configuration.
+/// How to lay out bytes: what the planner needs to know about the route and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// File offsets, lengths and memory of reads are multiples of this power of two; 1 where reads are buffered.
+    /// Alignment of the file offset, length and memory of reads, a power of two; 1 if reads are buffered.
     pub alignment: u64,
     /// Longest read, a multiple of `alignment`.
     pub read_bytes: u64,
-    /// Extents of one file that lie no further apart than this are read as one, across the whole batch. At 0 only a
-    /// sample that follows its predecessor in the file is joined to it, and memory keeps the batch's order.
+    /// Extents of one file with at most this gap between them are read as one, across the whole batch. At 0, a sample
+    /// is joined only to its predecessor, if it follows it in the file, and memory keeps the batch's order.
     pub coalesce_gap: u64,
 }
 
 impl Layout {
-    /// What a route and a configuration ask for.
+    /// The layout for a route and a configuration.
     pub fn new(route: &Route, config: &Config) -> Layout {
         Layout {
             alignment: u64::from(route.alignment),
@@ -56,17 +56,17 @@ pub struct PlannedRead {
     pub file: FileId,
     /// First byte in the file, aligned.
     pub offset: u64,
-    /// Bytes to ask for, aligned; may reach over the end of the file.
+    /// Bytes to request, aligned. May extend past the end of the file.
     pub len: u64,
-    /// Bytes that must arrive, from `offset` on: `len` less what alignment added at the end.
+    /// Bytes that must arrive, from `offset` on: `len` minus what alignment added at the end.
     pub need: u64,
-    /// Which block it goes to. The reads of a block are in ascending order.
+    /// The destination block. The reads of a block are in ascending order.
     pub block: u32,
     /// First byte in the block.
     pub at: u64,
 }
 
-/// Where one span's bytes lie once they were read.
+/// Where a span's bytes are once they have been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// The span.
@@ -77,36 +77,35 @@ pub struct Slice {
     pub at: u64,
 }
 
-/// Everything that is to be done for one batch, or for one unit that samples of batches behind it are cut from.
+/// All the work for one batch, or for one unit that samples of later batches are cut from.
 #[derive(Clone, Debug, Default)]
 pub struct BatchPlan {
-    /// The unit that is to be read and decoded; then there are no samples, and the slices are what the unit is stored
-    /// in.
+    /// The unit to read and decode. If set, there are no samples, and the slices are the unit's stored bytes.
     pub load: Option<Load>,
-    /// Loads that neither this batch nor a later one uses, by number.
+    /// Numbers of the loads that neither this batch nor a later one uses.
     pub evicted: Vec<u64>,
-    /// The samples, and where the batch stands in the order. Where a sample's value is the dataset's
-    /// [`plain_field`](Dataset::plain_field), only the piece that is wanted is read; else the sample is read whole.
+    /// The samples, and the batch's place in the order. If a sample's value is the dataset's
+    /// [`plain_field`](Dataset::plain_field), only the wanted piece is read; otherwise the sample is read whole.
     pub batch: Selection,
-    /// Where each sample's slices end; sample i has `slices[ends[i-1]..ends[i]]`.
+    /// End of each sample's slices: sample i has `slices[ends[i-1]..ends[i]]`.
     pub ends: Vec<u32>,
-    /// One for each span, in the order of the samples.
+    /// One per span, in sample order.
     pub slices: Vec<Slice>,
-    /// Loads that the samples are cut from, by number, each once.
+    /// Numbers of the loads that the samples are cut from, each once.
     pub uses: Vec<u64>,
-    /// Where each sample's units end in `units`; empty where no sample is cut from any.
+    /// End of each sample's units in `units`. Empty if no sample is cut from a unit.
     pub unit_ends: Vec<u32>,
-    /// Indices into `uses`, in the order of the samples.
+    /// Indices into `uses`, in sample order.
     pub units: Vec<u32>,
-    /// Why the batch cannot be read, in whose place this stands.
+    /// Why the batch cannot be read. This error takes its place.
     pub refused: Option<Error>,
-    /// In the order of memory.
+    /// The reads, in memory order.
     pub reads: Vec<PlannedRead>,
-    /// The order in which they should be issued: indices into `reads`.
+    /// The order to issue them in: indices into `reads`.
     pub issue_order: Vec<u32>,
     /// Length of each block in bytes.
     pub blocks: Vec<u64>,
-    /// The block that values are to be gathered into, the last one; nothing is read into it.
+    /// The block to gather values into, the last one. Nothing is read into it.
     pub gather: Option<u32>,
 }
 
@@ -116,7 +115,7 @@ impl BatchPlan {
         &self.slices[self.slice_range(index)]
     }
 
-    /// Where the slices of sample `index` lie in `slices`.
+    /// Range of the slices of sample `index` in `slices`.
     pub fn slice_range(&self, index: usize) -> Range<usize> {
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         start..self.ends[index] as usize
@@ -129,7 +128,7 @@ impl BatchPlan {
         &self.units[start..end(index)]
     }
 
-    /// Bytes of memory that the batch takes until it is consumed.
+    /// Bytes of memory that the batch holds until it is consumed.
     pub fn block_bytes(&self) -> u64 {
         self.blocks.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes))
     }
@@ -159,31 +158,31 @@ struct Extent {
     start: u64,
     /// Aligned end.
     end: u64,
-    /// End of the last byte that is wanted.
+    /// End of the last wanted byte.
     need_end: u64,
-    /// Block that it is read into, once it is laid out.
+    /// Destination block, once it is laid out.
     block: u32,
     /// First byte in the block.
     at: u64,
 }
 
-/// Plans batch after batch of an order.
+/// Plans the batches of an order, one after another.
 pub struct Planner {
     order: Order,
     walk: Walk,
     layout: Layout,
     collation: Arc<Collation>,
-    /// Where samples are cut from units.
+    /// The unit cache, if samples are cut from units.
     kept: Option<Kept>,
     spans: Vec<Span>,
     extents: Vec<Extent>,
-    /// Extent of each slice.
+    /// The extent of each slice.
     extent_of: Vec<u32>,
     by_offset: Vec<u32>,
 }
 
 impl Order {
-    /// Plans the batches from the start to the end.
+    /// Creates a planner of the batches from start to end.
     pub(crate) fn planner(&self, layout: Layout) -> Planner {
         Planner {
             order: self.clone(),
@@ -198,8 +197,8 @@ impl Order {
         }
     }
 
-    /// Plans the reads of `samples` samples, up to the end of a batch: for benches/plan.rs, which measures planning
-    /// alone. A loader plans on another thread, among other work.
+    /// Plans the reads of `samples` samples, rounded up to whole batches. For benches/plan.rs, which measures planning
+    /// alone; a loader plans on another thread, among other work.
     #[doc(hidden)]
     pub fn plan_ahead(&self, config: &Config, alignment: u64, read_bytes: u64, samples: u64) -> Result<Planned> {
         let collation = Arc::new(Collation::new(config, &**self.dataset())?);
@@ -216,7 +215,7 @@ impl Order {
     }
 }
 
-/// What [`Order::plan_ahead`] planned.
+/// Result of [`Order::plan_ahead`].
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planned {
@@ -226,13 +225,13 @@ pub struct Planned {
 }
 
 impl Planner {
-    /// Sets memory aside for columns of these forms; without it every value stays where it is read.
+    /// Reserves memory for columns of these forms. Without it, every value stays where it is read.
     #[must_use]
     pub fn with_collation(self, collation: Arc<Collation>) -> Planner {
         Planner { collation, ..self }
     }
 
-    /// Plans the reading of units as well, before the batches whose samples are cut from them; without it nothing is
+    /// Also plans the reading of units, before the batches whose samples are cut from them. Without it, nothing is
     /// planned for such samples.
     #[must_use]
     pub fn with_units(self, limits: Option<UnitLimits>) -> Planner {
@@ -249,17 +248,17 @@ impl Planner {
         self.order.dataset()
     }
 
-    /// How bytes are laid out.
+    /// The current layout.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Lays out the batches from now on for another route.
+    /// Lays out future batches for another route.
     pub fn set_layout(&mut self, layout: Layout) {
         self.layout = layout;
     }
 
-    /// The epoch that the next batch belongs to, or `None` at the end.
+    /// Epoch of the next batch, or `None` at the end.
     pub fn epoch(&mut self) -> Option<u64> {
         if let Some(held) = self.kept.as_ref().and_then(|kept| kept.held.as_ref()) {
             return Some(held.batch.cursor.epoch);
@@ -267,7 +266,8 @@ impl Planner {
         self.walk.epoch()
     }
 
-    /// Plans the next batch into `plan`, or a unit that is to be read before it, whatever that held; false at the end.
+    /// Plans the next batch, or a unit to read before it, into `plan`, and discards its old content. Returns false at
+    /// the end.
     pub fn next(&mut self, plan: &mut BatchPlan) -> bool {
         plan.clear();
         if !self.take_held(plan) {
@@ -280,7 +280,7 @@ impl Planner {
             return true;
         }
         if plan.refused.is_some() {
-            // A batch without a span: nothing of it is read.
+            // A batch without spans: nothing of it is read.
             plan.ends.resize(plan.batch.ids.len(), 0);
             return true;
         }
@@ -294,8 +294,8 @@ impl Planner {
         true
     }
 
-    /// Plans the reading of one sample by itself, outside the order, into `plan`, whatever that held. Its values stay
-    /// where they are read.
+    /// Plans the reading of one sample by itself, outside the order, into `plan`, and discards its old content. The
+    /// sample's values stay where they are read.
     pub fn plan_one(&mut self, id: SampleId, plan: &mut BatchPlan) {
         plan.clear();
         plan.batch.positions.push(Position { position: 0, padding: false });
@@ -306,7 +306,7 @@ impl Planner {
         self.lay_out_by_itself(plan);
     }
 
-    /// The batch whose units were to be read first.
+    /// Takes the batch that was held back until its units were planned.
     fn take_held(&mut self, plan: &mut BatchPlan) -> bool {
         let held = self.kept.as_mut().and_then(|kept| kept.held.take());
         let is_held = held.is_some();
@@ -321,14 +321,14 @@ impl Planner {
         }
     }
 
-    /// Plans the next unit that is to be read before the batch `plan`, which is held back; false if there is none.
+    /// Plans the next unit to read before the batch `plan`, which is held back. Returns false if there is none.
     fn plan_load(&mut self, plan: &mut BatchPlan) -> bool {
         let Some(kept) = &mut self.kept else { return false };
         let Some(load) = kept.queue.pop_front() else { return false };
         let held = kept.held.insert(std::mem::take(plan));
         plan.load = Some(load);
         (plan.batch.cursor, plan.batch.next) = (held.batch.cursor, held.batch.cursor);
-        // What makes room for a unit is told with the first that needs it.
+        // Evictions are reported with the first unit that needs the room.
         std::mem::swap(&mut plan.evicted, &mut held.evicted);
         self.spans.clear();
         if let Some(units) = self.order.dataset().units() {
@@ -338,7 +338,7 @@ impl Planner {
         true
     }
 
-    /// Lays out the spans in the order in which they are, whose bytes stay where they are read.
+    /// Lays out the spans in their present order. Their bytes stay where they are read.
     fn lay_out_by_itself(&mut self, plan: &mut BatchPlan) {
         self.extents_in_order();
         let collation = std::mem::take(&mut self.collation);
@@ -349,7 +349,7 @@ impl Planner {
     fn find_spans(&mut self, plan: &mut BatchPlan) {
         self.spans.clear();
         let (dataset, batch) = (self.order.dataset(), &plan.batch);
-        // Bytes of an element of the value that can be read in parts.
+        // Bytes per element, if the value can be read in parts.
         let field = self.order.recipe().map(|recipe| recipe.field());
         let plain = field.filter(|&field| dataset.plain_field() == Some(field));
         let element_bytes = plain.map(|field| dataset.schema().fields[field].dtype.size());
@@ -366,13 +366,13 @@ impl Planner {
     fn aligned(&self, span: &Span) -> Extent {
         let mask = self.layout.alignment - 1;
         let start = span.offset & !mask;
-        // An empty span wants no byte, wherever it lies.
+        // An empty span needs no byte, wherever it is.
         let need_end = if span.len == 0 { start } else { span.offset + span.len };
         Extent { file: span.file, start, end: (need_end + mask) & !mask, need_end, block: 0, at: 0 }
     }
 
-    /// Extents in the order of the batch; a span that begins in or right behind its predecessor's extent is joined to
-    /// it.
+    /// Builds extents in batch order. A span that begins in its predecessor's extent, or directly after it, joins that
+    /// extent.
     fn extents_in_order(&mut self) {
         self.extents.clear();
         self.extent_of.clear();
@@ -380,8 +380,8 @@ impl Planner {
         for span in &self.spans {
             let extent = self.aligned(span);
             match self.extents.last_mut() {
-                // Behind what the predecessor wants, so that memory ascends with the batch and can be compacted in
-                // place.
+                // It must begin after the bytes its predecessor needs, so that memory ascends with the batch and can be
+                // compacted in place.
                 Some(last)
                     if last.file == extent.file
                         && (last.need_end..=last.end + mask).contains(&span.offset)
@@ -396,7 +396,7 @@ impl Planner {
         }
     }
 
-    /// Extents in the order of the disk; spans no further apart than the gap are joined.
+    /// Builds extents in disk order. Spans no further apart than the gap are joined.
     fn extents_by_offset(&mut self) {
         let spans = &self.spans;
         self.by_offset.clear();
@@ -419,10 +419,10 @@ impl Planner {
         }
     }
 
-    /// Gives every extent its place in a block, cuts it into reads, and tells every span where its bytes will lie.
+    /// Places every extent in a block, cuts it into reads, and records where each span's bytes will be.
     fn lay_out(&mut self, plan: &mut BatchPlan) {
         let gather = self.collation.gather(self.layout.coalesce_gap);
-        // What is moved together in place needs to be in one block.
+        // Values that are compacted in place must be in one block.
         let limit = if gather == Gather::InPlace { u64::MAX } else { BLOCK_BYTES };
         let is_tensor = gather == Gather::InPlace && self.collation.lies_end_to_end(self.layout.alignment);
         let to_pages = self.layout.alignment > 1 && !is_tensor;
@@ -463,8 +463,8 @@ impl Planner {
     }
 }
 
-/// Cuts the spans of a value, which lie end to end in it, to the part of it that begins at byte `start` and has `len`
-/// bytes. Spans of which nothing is wanted stay, empty: a dataset's parser counts on their number.
+/// Narrows the spans of a value, which lie end to end in it, to the `len` bytes that begin at byte `start`. Spans that
+/// are not needed stay, empty: the dataset's parser relies on their number.
 fn narrow(spans: &mut [Span], start: u64, len: u64) {
     let (mut skip, mut left) = (start, len);
     for span in spans {
@@ -476,15 +476,15 @@ fn narrow(spans: &mut [Span], start: u64, len: u64) {
     }
 }
 
-/// Reads between two neighbours of one extent in the order of issue.
+/// Distance between consecutively issued reads of an extent.
 const LANES: u32 = 4;
 
-/// Reads of an extent that are interleaved among themselves.
+/// Size of the groups of reads that are interleaved.
 const INTERLEAVED: u32 = 16;
 
-/// The order in which the reads of one extent are issued: 0, 4, 8, 12, 1, 5, ... Neighbours that are submitted one
-/// behind the other are merged by the block layer to requests of up to `max_sectors_kb` (4 MiB), which a device works
-/// on one after the other where it would have worked on the single reads at once.
+/// Issue order of the reads of one extent: 0, 4, 8, 12, 1, 5, ... If neighbours were submitted one after another, the
+/// block layer would merge them into requests of up to `max_sectors_kb` (4 MiB). A device handles these one at a time,
+/// whereas it would have handled the single reads concurrently.
 fn interleave(reads: Range<u32>, out: &mut Vec<u32>) {
     for group in reads.clone().step_by(INTERLEAVED as usize) {
         let end = reads.end.min(group + INTERLEAVED);

@@ -1,10 +1,10 @@
 //! Memory: one fixed arena, lent out in blocks. A block is in exactly one place: free here, in flight in an engine, or
-//! leased to a consumer, and it comes back by drop.
+//! leased to a consumer. A lease returns by drop.
 //!
-//! Only the reactor's thread takes and gives; a lease may be dropped anywhere. The pool is address-ordered first fit:
-//! the lowest free range that is long enough. So a consumer that keeps up is served from the same few megabytes, which
-//! stay in the processor's caches and are all the memory that is ever taken from the system: the arena is address
-//! space, and gets memory from the bottom up, a few megabytes at a time, when the first read into it is about to start.
+//! Only the reactor's thread takes and gives blocks, but a lease may be dropped anywhere. Allocation is address-ordered
+//! first fit: the lowest free range that is long enough. So a consumer that keeps up is served from the same few
+//! megabytes. They stay in the processor's caches and are the only memory ever taken from the system: the arena is
+//! address space, backed from the bottom up, a few megabytes at a time, just before the first read into it starts.
 
 use crate::plan::BLOCK_BYTES;
 use crate::queue::Bell;
@@ -15,37 +15,36 @@ use std::ops::Range;
 use std::sync::Arc;
 use uringload_sys::{Arena, Part};
 
-/// Memory is taken from the system in steps of at least one huge page. It takes 0.2 ms to zero, and up to 4 ms in a
-/// virtual machine whose host must find it first: still less than the reads in flight last, so that growing does not
+/// Memory is taken from the system in steps of at least one huge page. Zeroing it takes 0.2 ms, or up to 4 ms in a
+/// virtual machine whose host must find it first. That is still shorter than the reads in flight, so growing does not
 /// stall the disk.
 pub const GROWTH_BYTES: usize = 2 << 20;
 
-/// Steps in which the whole arena is taken at most: a ring registers no more than 16384 ranges.
+/// Maximum number of steps to back the whole arena: a ring registers at most 16384 ranges.
 const GROWTH_STEPS: usize = 8192;
 
-/// Blocks start at multiples of this, so that every block suits a 4096-byte logical sector.
+/// Alignment of blocks, so that every block suits a 4096-byte logical sector.
 pub const BLOCK_ALIGNMENT: usize = 4096;
 
-/// The free part of an arena, and the way home for the leased part.
+/// The free parts of an arena, and the way back for leased ones.
 #[derive(Debug)]
 pub struct Pool {
     arena: Arena,
-    /// Free parts, by offset; no two touch.
+    /// Free parts, sorted by offset. No two are adjacent.
     free: Vec<Part>,
     free_bytes: usize,
-    /// All that may be lent out: the arena may be longer, by what is missing to a huge page.
+    /// Total bytes that may be lent out. The arena may be longer, since it is rounded up to whole huge pages.
     bytes: usize,
-    /// Length of the longest sample's block where it has one of its own, else 0.
+    /// Length of the longest sample's block if that sample has a block of its own, else 0.
     longest: usize,
-    /// What lies below this offset is kept aside.
+    /// Everything below this offset is reserved.
     reserved: usize,
-    /// Everything below this offset has memory.
+    /// Everything below this offset is backed by memory.
     backed: usize,
     home: Arc<Home>,
 }
 
-/// Where leases go when they are dropped. Unbounded, because a drop can neither wait nor fail; what bounds it is the
-/// arena.
+/// Where dropped leases go. Unbounded, because a drop can neither wait nor fail; the arena is the actual bound.
 #[derive(Debug)]
 struct Home {
     parts: SegQueue<Part>,
@@ -53,11 +52,11 @@ struct Home {
 }
 
 impl Pool {
-    /// Reserves `bytes` of address space for samples of up to `longest_sample` bytes; memory follows as blocks are
-    /// used. `bell` is rung when a lease comes back.
+    /// Reserves `bytes` of address space for samples of up to `longest_sample` bytes. Memory follows as blocks are
+    /// used. `bell` is rung when a lease is returned.
     ///
     /// # Errors
-    /// `MemoryLimit` where the system refuses to reserve that much.
+    /// `MemoryLimit` if the system refuses to reserve that much.
     pub fn new(bytes: usize, longest_sample: usize, bell: Arc<Bell>) -> Result<Pool> {
         let (arena, mut whole) = Arena::reserve(bytes).map_err(|source| {
             Error::new(ErrorKind::MemoryLimit, format!("cannot reserve {bytes} bytes for the pool"))
@@ -68,14 +67,14 @@ impl Pool {
         Ok(Pool::over(arena, whole, longest_sample, bell))
     }
 
-    /// As `new`, of memory elsewhere, all of which is there: `arena` is its [shadow](Arena::shadow), and `whole` the
-    /// part of it that is lent out, from its first byte on.
+    /// Like `new`, but over memory elsewhere that already exists. `arena` is its [shadow](Arena::shadow), and `whole`
+    /// is the part to lend out, from its start.
     pub fn of_shadow(arena: Arena, whole: Part, longest_sample: usize, bell: Arc<Bell>) -> Pool {
         let backed = arena.len();
         Pool { backed, ..Pool::over(arena, whole, longest_sample, bell) }
     }
 
-    /// As it was made, with all of its memory home, for another longest sample and another bell.
+    /// Reuses a pool whose memory is all back, with another longest sample and another bell.
     #[must_use]
     pub(crate) fn renewed(mut self, longest_sample: usize, bell: Arc<Bell>) -> Pool {
         debug_assert!(self.is_whole() && self.free.len() == 1);
@@ -100,11 +99,11 @@ impl Pool {
         &self.arena
     }
 
-    /// Keeps `bytes` aside from now on, while all are free: only [`take_reserved`](Pool::take_reserved) takes them.
+    /// Reserves `bytes` while everything is free. From then on only [`take_reserved`](Pool::take_reserved) takes them.
     pub fn reserve(&mut self, bytes: usize) {
         debug_assert!(self.is_whole() && self.reserved == 0);
         self.reserved = bytes.next_multiple_of(BLOCK_ALIGNMENT).min(self.bytes);
-        // At the bottom, so that memory is not taken for all that lies below it as well.
+        // At the bottom, since backing it also backs everything below it.
         if let Some(rest) = self.free.pop() {
             self.insert(rest);
         }
@@ -120,34 +119,34 @@ impl Pool {
         self.free_bytes
     }
 
-    /// Bytes of memory that were taken from the system so far.
+    /// Bytes of memory taken from the system so far.
     pub fn backed_bytes(&self) -> usize {
         self.backed
     }
 
-    /// Whether every block is home.
+    /// Whether every block is back.
     pub fn is_whole(&self) -> bool {
         self.free_bytes == self.bytes
     }
 
-    /// Takes a block of at least `bytes`, or `None` while no free range is that long. It has no memory yet: see
-    /// [`back`].
+    /// Takes a block of at least `bytes`, or returns `None` if no free range is long enough. It may not be backed by
+    /// memory yet: see [`back`].
     ///
     /// [`back`]: Pool::back
     pub fn take(&mut self, bytes: usize) -> Option<Part> {
         let exact = bytes.checked_next_multiple_of(BLOCK_ALIGNMENT)?;
-        // A sample with a block of its own takes as much room as the longest one would, if it is of about that length:
-        // then the hole that it leaves suits the next such sample, whichever is the longer, and two holes are enough.
+        // If a sample has its own block and is nearly as long as the longest, it takes as much room as the longest
+        // would. The hole it leaves then suits the next such sample, whichever is longer, and two holes are enough.
         let roomy = if self.longest > 0 && exact > self.longest / 2 { exact.max(self.longest) } else { exact };
         self.first_fit(roomy).or_else(|| self.first_fit(exact))
     }
 
-    /// As [`take`](Pool::take), and never more than is needed.
+    /// Like [`take`](Pool::take), but never takes more than needed.
     pub fn take_exact(&mut self, bytes: usize) -> Option<Part> {
         self.first_fit(bytes.checked_next_multiple_of(BLOCK_ALIGNMENT)?)
     }
 
-    /// As `take`, from what is kept aside if there is room.
+    /// Like `take`, but uses the reserved range if it has room.
     pub fn take_reserved(&mut self, bytes: usize) -> Option<Part> {
         let exact = bytes.next_multiple_of(BLOCK_ALIGNMENT);
         let reserved = self.reserved;
@@ -169,11 +168,11 @@ impl Pool {
         Some(block)
     }
 
-    /// Sees to it that everything below the offset `end` of the arena has memory. Returns what got it just now, for
-    /// registration with a ring: such ranges are adjacent and ascend.
+    /// Ensures that everything below the offset `end` of the arena is backed by memory. Returns the range that was
+    /// backed just now, for registration with a ring. These ranges are adjacent and ascending.
     ///
     /// # Errors
-    /// `MemoryLimit` where the system has none left.
+    /// `MemoryLimit` if the system has no memory left.
     pub fn back(&mut self, end: usize) -> Result<Option<Range<usize>>> {
         if end <= self.backed {
             return Ok(None);
@@ -189,7 +188,7 @@ impl Pool {
         Ok(Some(range))
     }
 
-    /// Takes a block back, by offset into the free list, joined with its neighbours.
+    /// Takes a block back: inserts it into the free list by offset and joins it with its neighbours.
     pub fn give(&mut self, block: Part) {
         if block.is_empty() {
             return;
@@ -212,7 +211,7 @@ impl Pool {
         self.join(index);
     }
 
-    /// Takes back what was leased and dropped since the last call; returns whether there was anything.
+    /// Takes back the leases dropped since the last call. Returns whether there were any.
     pub fn collect(&mut self) -> bool {
         let mut any = false;
         while let Some(part) = self.home.parts.pop() {
@@ -222,7 +221,7 @@ impl Pool {
         any
     }
 
-    /// Shares a filled block with consumers: it comes home when the last clone and slice is dropped.
+    /// Shares a filled block with consumers. It comes back when its last clone or slice is dropped.
     pub fn lease(&self, block: Part) -> Bytes {
         if block.is_empty() {
             return Bytes::new();
@@ -230,7 +229,8 @@ impl Pool {
         Bytes::from_owner(Lease { block: Some(block), home: Arc::clone(&self.home) })
     }
 
-    /// Joins the free part behind `index` to the one at it if they touch, and not where what is kept aside ends.
+    /// Joins the free part after `index` to the one at `index` if they touch, but never across the end of the reserved
+    /// range.
     fn join(&mut self, index: usize) -> bool {
         let Some(next) = self.free.get(index + 1).map(Part::offset) else { return false };
         if self.free[index].end() != next || next == self.reserved {

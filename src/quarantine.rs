@@ -1,16 +1,16 @@
-//! The list of samples that could not be had: written while a loader runs, and read back to leave them out.
+//! The list of samples that failed: written while a loader runs, and read back to leave them out.
 //!
-//! It is JSON Lines. A line has the fields
+//! The format is JSON Lines. A line has these fields:
 //!
 //! - `dataset`, `id`: fingerprint (hexadecimal) of the dataset that has the sample, and the sample's number there;
-//! - `key`: what the dataset calls it;
-//! - `file`, `offset`, `length`: the part of the sample that could not be had, in bytes;
-//! - `kind`, `reason`: the error's [`ErrorKind`] by its name here, and the error in one line;
+//! - `key`: the dataset's name for it;
+//! - `file`, `offset`, `length`: the part of the sample that failed, in bytes;
+//! - `kind`, `reason`: the name of the error's [`ErrorKind`], and the error in one line;
 //! - `error`: the parts of the error: `kind`, `what`, `file`, `offset`, `cause` and `remedy`;
-//! - `epoch`, `position`: where it was met first by the loader that wrote the line;
-//! - `replaced_by`: number of the sample that took its place, if one did (in the dataset `replaced_by_dataset`, where
-//!   that is another one);
-//! - `key_hex`, `file_hex`: all bytes of a name that is not Unicode, which `key` and `file` then cannot hold.
+//! - `epoch`, `position`: where the loader that wrote the line first met it;
+//! - `replaced_by`: number of the sample that replaced it, if any (in the dataset `replaced_by_dataset`, if that is
+//!   another one);
+//! - `key_hex`, `file_hex`: all bytes of a name that is not Unicode, which `key` and `file` cannot hold.
 
 use crate::batch::FailedSample;
 use crate::dataset::{Dataset, SampleId, Span};
@@ -22,24 +22,24 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Other datasets that are named where a list has no line of the one that is asked for.
+/// How many other datasets to name when a list has no line for the requested one.
 const NAMED_DATASETS: usize = 3;
 
-/// A list that is being written. Several processes may write to one.
+/// A list that is being written. Several processes may write to the same one.
 #[derive(Debug)]
 pub struct Quarantine {
     file: File,
     path: PathBuf,
-    /// What this one has written.
+    /// Samples written by this instance.
     written: HashSet<SampleId>,
-    /// Whether the last write ended within a line.
+    /// Whether the last write ended in the middle of a line.
     torn: bool,
-    /// Whether it was told that the file cannot be written.
+    /// Whether a write failure was already reported.
     told: bool,
 }
 
 impl Quarantine {
-    /// Opens the file to add to it; makes it if it is not there.
+    /// Opens the file for appending, creating it if necessary.
     ///
     /// # Errors
     /// Why the file cannot be opened for writing.
@@ -52,17 +52,17 @@ impl Quarantine {
         Ok(Quarantine { file, path: path.to_owned(), written: HashSet::new(), torn: false, told: false })
     }
 
-    /// Where it lies.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a line for a sample of `dataset` that could not be had, unless this sample has one already. A line is one
-    /// `write(2)` to the end of the file, so that the lines of several writers do not mix.
+    /// Writes a line for a failed sample of `dataset`, unless this sample already has one. A line is one `write(2)` to
+    /// the end of the file, so that the lines of several writers do not mix.
     ///
     /// # Errors
-    /// What the system said (a full disk), once: later failures are no news. The sample is tried again when it fails
-    /// again.
+    /// The system's error (such as a full disk), once: later failures are not news. The sample is tried again when it
+    /// fails again.
     pub fn add(&mut self, dataset: &dyn Dataset, epoch: u64, failed: &FailedSample) -> Result<()> {
         if self.written.contains(&failed.id) {
             return Ok(());
@@ -85,7 +85,7 @@ impl Quarantine {
 
     fn write(&mut self, mut line: Vec<u8>) -> io::Result<()> {
         if self.torn {
-            // What was cut off must not spoil this line too.
+            // The partial line must not spoil this one too.
             line.insert(0, b'\n');
         }
         line.push(b'\n');
@@ -106,7 +106,7 @@ impl Quarantine {
     }
 }
 
-/// What is written of a sample.
+/// What is written for a sample.
 #[derive(Serialize)]
 struct Line<'a> {
     dataset: String,
@@ -162,7 +162,7 @@ impl Line<'_> {
     }
 }
 
-/// The span of a sample that its error is about, or else its first.
+/// The span of a sample that its error is about, or else its first span.
 fn failing_span(dataset: &dyn Dataset, id: SampleId, error: &Error) -> Option<Span> {
     let mut spans = Vec::new();
     dataset.spans(id, &mut spans);
@@ -171,7 +171,7 @@ fn failing_span(dataset: &dyn Dataset, id: SampleId, error: &Error) -> Option<Sp
     spans.iter().find(is_hit).or(spans.first()).copied()
 }
 
-/// A name as text and, where text cannot hold all of its bytes, these in hexadecimal.
+/// A name as text and, if text cannot hold all of its bytes, also in hexadecimal.
 fn text(name: &[u8]) -> (String, Option<String>) {
     match std::str::from_utf8(name) {
         Ok(name) => (name.to_owned(), None),
@@ -186,20 +186,20 @@ fn fingerprint(fingerprint: u64) -> String {
     format!("{fingerprint:016x}")
 }
 
-/// What is read back of a line; the rest is for people.
+/// The fields that are read back. The others are for people.
 #[derive(Deserialize)]
 struct Read {
     dataset: String,
     id: u64,
 }
 
-/// Reads a list of samples: those of its lines that belong to `dataset` (by fingerprint), sorted, each once. A plain
-/// list serves as well: one number a line, blank lines and what follows a `#` apart; it belongs to any dataset.
+/// Reads a list of samples: those on lines that belong to `dataset` (by fingerprint), sorted and without duplicates. A
+/// plain list works too and belongs to any dataset: one number per line, ignoring blank lines and anything after a `#`.
 ///
 /// # Errors
-/// Of the system, if the file cannot be read. `Corrupt` for a line that is neither JSON nor a number, or that was cut
-/// off; `InvalidArgument` for a sample that `dataset` does not have, and where there are lines and none of them is of
-/// `dataset`. All name the file, the line and where it starts.
+/// The system's error if the file cannot be read. `Corrupt` for a line that is neither JSON nor a number, or that was
+/// cut off. `InvalidArgument` for a sample that `dataset` does not have, and if there are lines but none for `dataset`.
+/// All name the file, the line and its offset.
 pub fn read(path: &Path, dataset: &dyn Dataset) -> Result<Vec<SampleId>> {
     let cannot = |source| Error::io("cannot read the list of samples", source).with_path(path);
     let mut list = BufReader::new(File::open(path).map_err(cannot)?);
@@ -239,7 +239,7 @@ pub fn read(path: &Path, dataset: &dyn Dataset) -> Result<Vec<SampleId>> {
     Ok(ids.into_iter().collect())
 }
 
-/// The dataset, where the line names one, and the sample; `None` for a line that names none.
+/// The dataset, if the line names one, and the sample. `None` for a line without a sample.
 fn read_line(line: &[u8]) -> Result<Option<(Option<String>, u64)>, String> {
     let text = std::str::from_utf8(line).map_err(|error| error.to_string())?.trim();
     if text.starts_with('{') {

@@ -1,7 +1,7 @@
-//! The bounded hand-over between the reactor and the consumer: a lock-free ring, and wake-ups that are never lost.
+//! The bounded queue between the reactor and the consumer: a lock-free ring, with wake-ups that are never lost.
 //!
-//! The ring is `crossbeam_queue::ArrayQueue`. Around it stand two [`Bell`]s: the receiver listens for items, the sender
-//! for room. While neither sleeps, sending and receiving take no lock and make no system call.
+//! The ring is `crossbeam_queue::ArrayQueue`. Two [`Bell`]s surround it: the receiver listens for items, the sender for
+//! room. While neither sleeps, sending and receiving take no lock and make no system call.
 
 mod bell;
 mod parker;
@@ -22,8 +22,8 @@ use uringload_sys::EventFd;
 pub use bell::Bell;
 pub(crate) use starvation::Starvation;
 
-/// A queue of at most `capacity` items. `room` is the bell on which the sending side sleeps when the queue is full; it
-/// may be one that other things ring as well.
+/// Creates a queue of at most `capacity` items. The sender sleeps on the bell `room` when the queue is full; other
+/// things may ring it as well.
 ///
 /// # Panics
 /// If `capacity` is 0.
@@ -40,16 +40,16 @@ pub fn bounded<T>(capacity: usize, room: Arc<Bell>) -> (Sender<T>, Receiver<T>) 
     (Sender { shared: Arc::clone(&shared) }, Receiver { shared, parker: Parker::default() })
 }
 
-/// The side that puts items in. Dropping it closes the queue: what lies in it is still received.
+/// The sending side. Dropping it closes the queue; items already in it can still be received.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
 impl<T> Sender<T> {
-    /// Puts an item in and wakes the receiver if it waits.
+    /// Sends an item and wakes the receiver if it waits.
     ///
     /// # Errors
-    /// Gives the item back if the queue is full or the receiver is gone.
+    /// Returns the item if the queue is full or the receiver is gone.
     pub fn try_send(&self, item: T) -> Result<(), T> {
         if self.is_closed() {
             return Err(item);
@@ -64,7 +64,7 @@ impl<T> Sender<T> {
         self.shared.items.is_full()
     }
 
-    /// Items that wait to be received.
+    /// Number of items waiting to be received.
     pub fn len(&self) -> usize {
         self.shared.items.len()
     }
@@ -74,7 +74,7 @@ impl<T> Sender<T> {
         self.shared.items.is_empty()
     }
 
-    /// Items that the queue holds at most.
+    /// Maximum number of items.
     pub fn capacity(&self) -> usize {
         self.shared.items.capacity()
     }
@@ -85,13 +85,13 @@ impl<T> Sender<T> {
     }
 
     /// Whether the receiver has asked for an item and got none since, however it waits: asleep, as a task, on the
-    /// descriptor, or by asking again. A hint: it may change at any moment.
+    /// descriptor, or by asking again. This is a hint, and may change at any moment.
     pub fn receiver_waits(&self) -> bool {
         self.shared.asked.load(Ordering::Relaxed)
     }
 
-    /// Declares that the sending side is about to sleep for room (true), or that it is awake (false). After `true` it
-    /// must look at `is_full` and `is_closed` once more before it sleeps.
+    /// Declares that the sending side is about to sleep for room (true) or is awake (false). After `true`, it must
+    /// check `is_full` and `is_closed` once more before sleeping.
     #[cfg(test)]
     pub fn want_room(&self, wanted: bool) {
         if wanted {
@@ -101,8 +101,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// How to wake the sending side. Set it before `want_room(true)`, and again when the thing it sleeps in is
-    /// replaced.
+    /// Sets the waker of the sending side. Call it before `want_room(true)`, and again when the sender sleeps in
+    /// something else.
     #[cfg(test)]
     pub fn set_waker(&self, waker: &Waker) {
         self.shared.room.set_waker(waker);
@@ -116,35 +116,35 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The side that takes items out. Dropping it gives the items left back to their owners (drops them) and tells the
-/// sender.
+/// The receiving side. Dropping it drops the items left in the queue and informs the sender.
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
-    /// Where `recv` sleeps; kept, so that waiting allocates nothing.
+    /// Where `recv` sleeps. Kept so that waiting allocates nothing.
     parker: Parker,
 }
 
 /// Why there is no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// None is there yet.
+    /// There is none yet.
     Empty,
-    /// None will ever come: the sender is gone and all it sent was received.
+    /// There will be none: the sender is gone, and everything it sent was received.
     Closed,
 }
 
 impl<T> Receiver<T> {
-    /// Takes an item if there is one; never waits.
+    /// Takes an item if there is one. Never waits.
     ///
     /// # Errors
-    /// [`Missing`] says whether one may still come.
+    /// [`Missing`] says whether an item may still come.
     pub fn try_recv(&mut self) -> Result<T, Missing> {
         let item = self.shared.take();
         self.shared.settle_ready_fd();
         item
     }
 
-    /// Takes an item, waiting for one. `None`: the sender is gone and all it sent was received.
+    /// Takes an item, waiting for one if necessary. Returns `None` if the sender is gone and everything it sent was
+    /// received.
     pub fn recv(&mut self) -> Option<T> {
         loop {
             match self.try_recv() {
@@ -163,7 +163,7 @@ impl<T> Receiver<T> {
     /// Takes an item, waiting for one for at most `wait`.
     ///
     /// # Errors
-    /// `Missing::Empty` if the time has passed, `Missing::Closed` as in `try_recv`.
+    /// `Missing::Empty` if the time is up, `Missing::Closed` as in `try_recv`.
     #[cfg(test)]
     pub fn recv_timeout(&mut self, wait: Duration) -> Result<T, Missing> {
         let start = Instant::now();
@@ -185,7 +185,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Takes an item, or has the task of `context` woken when one is there (or the queue is closed).
+    /// Takes an item, or arranges for the task of `context` to be woken when there is one (or the queue is closed).
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         match self.try_recv() {
             Ok(item) => Poll::Ready(Some(item)),
@@ -194,15 +194,15 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// A descriptor that is readable whenever an item is there or the queue is closed, for `poll(2)` and its kin. It
-    /// may be readable once too often: call `try_recv` until it is `Empty`. Made on the first call; from then on each
-    /// item costs a system call.
+    /// A descriptor that is readable whenever there is an item or the queue is closed, for `poll(2)` and similar. It
+    /// may be readable without reason: call `try_recv` until it returns `Empty`. Created on the first call; from then
+    /// on each item costs a system call.
     ///
     /// # Errors
-    /// `EMFILE` or `ENFILE` where no descriptor is left.
+    /// `EMFILE` or `ENFILE` if no descriptor is left.
     pub fn ready_fd(&self) -> io::Result<BorrowedFd<'_>> {
         if self.shared.ready_fd.get().is_none() {
-            // Only this side sets it, through a `&Receiver` that other threads may share: the first one stays.
+            // Only this side sets it, but through a `&Receiver` that other threads may share. The first one stays.
             let _ = self.shared.ready_fd.set(EventFd::new()?);
             self.shared.settle_ready_fd();
         }
@@ -222,7 +222,7 @@ impl<T> Receiver<T> {
         self.shared.items.is_empty()
     }
 
-    /// Listens with `waker`, then looks once more.
+    /// Listens with `waker`, then checks once more.
     fn poll(&mut self, waker: &Waker) -> Poll<Option<T>> {
         self.shared.ready.set_waker(waker);
         self.shared.ready.listen();
@@ -249,21 +249,21 @@ struct Shared<T> {
     items: ArrayQueue<T>,
     sender_gone: AtomicBool,
     receiver_gone: AtomicBool,
-    /// The receiver's last look found nothing. Nobody waits for a change of it, so that loom need not look at it.
+    /// The receiver's last check found nothing. Nobody waits for this flag to change, so loom need not model it.
     asked: std::sync::atomic::AtomicBool,
-    /// The sender listens.
+    /// The sender listens on it.
     room: Arc<Bell>,
-    /// The receiver listens.
+    /// The receiver listens on it.
     ready: Bell,
     ready_fd: OnceLock<EventFd>,
 }
 
 impl<T> Shared<T> {
-    /// Tells the receiver that an item is there, or that no more will come.
+    /// Tells the receiver that there is an item, or that no more will come.
     fn announce(&self) {
         self.ready.ring();
-        // `ring` begins with a fence: either the descriptor that the receiver made is seen here, or what was sent is
-        // seen by the look that the receiver takes after making it.
+        // `ring` begins with a fence. So either this sees the descriptor that the receiver created, or the receiver's
+        // check after creating it sees what was sent.
         if let Some(event) = self.ready_fd.get() {
             event.signal();
         }
@@ -276,7 +276,7 @@ impl<T> Shared<T> {
                 self.asked.store(true, Ordering::Relaxed);
                 return Err(Missing::Empty);
             }
-            // What was sent before the sender went is visible now.
+            // Everything sent before the sender left is visible now.
             item = self.items.pop();
         }
         let item = item.ok_or(Missing::Closed)?;
@@ -292,7 +292,7 @@ impl<T> Shared<T> {
         if !settled() {
             event.drain();
         }
-        // An item sent before the drain may have lost its signal to it, so the last look comes after.
+        // The drain may have consumed the signal of an item sent just before it, so check again afterwards.
         fence(Ordering::SeqCst);
         if settled() {
             event.signal();

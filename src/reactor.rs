@@ -1,9 +1,9 @@
-//! The loop. The reactor alone decides about reads: which come next, how many are in flight, what becomes of a short
-//! read or an error, and when a batch is complete. It is one bounded step, [`Reactor::turn`], over an engine that only
-//! moves bytes, so the tests drive it with a simulated disk that lies.
+//! The reactor's loop. The reactor alone decides about reads: which come next, how many are in flight, how to handle a
+//! short read or an error, and when a batch is complete. One bounded step, [`Reactor::turn`], runs over an engine that
+//! only moves bytes, so tests can drive it with a simulated disk that lies.
 //!
-//! Batches get their memory in order: no later batch holds a block that an earlier one lacks, so the batch that the
-//! consumer waits for can always be read with what is in flight or comes home.
+//! Batches get their memory in order: no later batch holds a block that an earlier one lacks. The batch that the
+//! consumer waits for can therefore always be read with memory that is in flight or on its way back.
 
 mod assemble;
 mod depth;
@@ -33,39 +33,38 @@ use std::time::{Duration, Instant};
 use timeouts::Timeouts;
 use uringload_sys::arena::Backing;
 
-/// The longest sleep: wake-ups end it, this only bounds what a lost one could cost.
+/// Longest sleep. Wake-ups end a sleep; this only bounds the cost of a lost one.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// How often a reactor that ends with an error looks whether the queue has room for it.
+/// How often a reactor that ends with an error checks whether the queue has room for it.
 const FAIL_WAIT: Duration = Duration::from_millis(5);
 
-/// Batches that may be planned and not delivered. Memory is what bounds them; this bounds the list where samples are
-/// tiny.
+/// Number of batches that may be planned but not delivered. Memory is the real bound; this one bounds the list when
+/// samples are tiny.
 const PENDING_BATCHES: usize = 256;
 
-/// Marks the number of a sample that is read in the place of another, in the upper half of its reads' tags; the numbers
-/// of batches wrap below it.
+/// Marks the number of a replacement sample, in the upper half of its reads' tags. Batch numbers wrap below it.
 const REPAIRS: u32 = 1 << 31;
 
-/// The name of the thread that runs a reactor.
+/// Name of the reactor's thread.
 pub(crate) const THREAD: &str = "uringload-reactor";
 
 pub use failures::Failures;
 pub use pending::{Early, EarlyBlock};
 pub use units::Decoder;
 
-/// What the reactor is told once.
+/// The reactor's fixed settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Bound of reads in flight.
+    /// Maximum number of reads in flight.
     pub queue_depth: usize,
     /// Longest read, in bytes.
     pub read_bytes: u64,
-    /// Whether depth and length stay at their bounds: the depth was asked for by the user.
+    /// Whether depth and read length stay at their bounds, because the user set the depth.
     pub fixed_depth: bool,
-    /// What becomes of samples that cannot be read.
+    /// What to do with samples that cannot be read.
     pub on_error: OnError,
-    /// What the choice of samples that stand in for others derives from.
+    /// Seed for the choice of replacement samples.
     pub seed: u64,
     /// How long a read may take before it is given up.
     pub timeout: Option<Duration>,
@@ -73,13 +72,13 @@ pub struct Rules {
     pub starved_after: Duration,
 }
 
-/// What a turn came to.
+/// Outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// There is more to do.
     Running,
-    /// The next batch belongs to another epoch, which waits for `start_epoch`. Told once as soon as it is next, and
-    /// then as long as there is nothing else to do.
+    /// The next batch belongs to another epoch, which waits for `start_epoch`. Reported once as soon as that batch is
+    /// next, and then whenever there is nothing else to do.
     Epoch {
         /// The epoch.
         epoch: u64,
@@ -92,7 +91,7 @@ pub enum Turn {
     Abandoned,
 }
 
-/// Why nothing more can be started.
+/// Why no more work can start.
 #[derive(Clone, Copy, Debug, Default)]
 struct Blocked {
     memory: bool,
@@ -103,7 +102,7 @@ struct Blocked {
 pub struct Reactor {
     planner: Planner,
     pool: Pool,
-    /// Where samples are cut from units.
+    /// Decodes the units that samples are cut from.
     decoder: Option<Decoder>,
     early: Option<Early>,
     /// Batches planned so far.
@@ -118,34 +117,34 @@ pub struct Reactor {
     told_epoch: Option<u64>,
     /// Planned, with memory, oldest first.
     pending: VecDeque<Pending>,
-    /// The sample that is read in the place of one of `pending[0]`.
+    /// The sample being read to replace one of `pending[0]`.
     repair: Repair,
     timeouts: Timeouts,
     failures: Failures,
-    /// What the consumer is to be told beside the batches.
+    /// An error to deliver to the consumer between batches.
     beside: Option<Error>,
-    /// Number of `pending[0]`, wrapping below `REPAIRS`: the upper half of the tags of its reads.
+    /// Number of `pending[0]`, wrapping below `REPAIRS`: the upper half of its reads' tags.
     first: u32,
     /// Index in `pending` of the first batch that has reads to issue.
     issuing: usize,
-    /// Reads that are planned, have memory, and were not issued.
+    /// Reads that are planned and have memory, but are not issued yet.
     unissued: usize,
-    /// Read again: the rest of short reads, and reads that failed for a moment. They go first.
+    /// Reads to issue again: the rest of short reads, and reads that failed temporarily. They go first.
     again: VecDeque<Read>,
-    /// Planned, still without memory.
+    /// Planned, but still without memory.
     waiting: Option<BatchPlan>,
     spare: Vec<Pending>,
     spare_plans: Vec<BatchPlan>,
     done: Vec<Done>,
     blocked: Blocked,
-    /// There is more to issue at once.
+    /// There is more to issue right away.
     hurry: bool,
     starvation: Starvation,
     refused: Option<io::Error>,
 }
 
 impl Reactor {
-    /// A reactor that delivers what `planner` plans to `out`. `bell` is the one that both the pool and the queue ring.
+    /// Creates a reactor that delivers the batches of `planner` to `out`. Both the pool and the queue ring `bell`.
     pub fn new(
         planner: Planner,
         pool: Pool,
@@ -190,14 +189,14 @@ impl Reactor {
         }
     }
 
-    /// Decodes units with `decoder`, where the planner plans them.
+    /// Sets the decoder for the units that the planner plans.
     #[must_use]
     pub fn with_decoder(self, decoder: Option<Decoder>) -> Reactor {
         Reactor { decoder, ..self }
     }
 
-    /// Tells `early` of each block as soon as it was read well, if it has room. Only where values are put together
-    /// elsewhere: such blocks stay as they were read.
+    /// Hands each block to `early` as soon as it has been read without errors, if `early` has room. Only for deferred
+    /// collation: such blocks stay as they were read.
     #[must_use]
     pub fn with_early(self, early: Option<Early>) -> Reactor {
         debug_assert!(early.is_none() || self.planner.collation().is_deferred());
@@ -215,11 +214,11 @@ impl Reactor {
         self.depth = Depth::new(depth, layout.read_bytes, self.rules.fixed_depth);
     }
 
-    /// Makes a new engine known: what wakes it, and the memory that was taken so far. Returns whether that memory could
-    /// be registered with it, or why not.
+    /// Adopts a new engine: installs its waker and registers the memory taken so far. Returns whether that memory could
+    /// be registered, or why not.
     ///
     /// # Errors
-    /// `MemoryLimit` where the system has no memory for even the first blocks.
+    /// `MemoryLimit` if the system has no memory for even the first blocks.
     pub fn adopt(&mut self, engine: &mut dyn Engine) -> Result<io::Result<bool>> {
         self.bell.set_waker(&engine.waker());
         self.clock.switch(Doing::TakeMemory);
@@ -228,7 +227,7 @@ impl Reactor {
         Ok(engine.register(self.pool.arena(), 0..self.pool.backed_bytes()))
     }
 
-    /// Why memory that was taken since could not be registered; told once.
+    /// Why memory taken since `adopt` could not be registered. Returned once.
     pub fn registration_refused(&mut self) -> Option<io::Error> {
         self.refused.take()
     }
@@ -241,12 +240,12 @@ impl Reactor {
         }
     }
 
-    /// Whether the engine still holds reads that were given up, and their memory.
+    /// Whether the engine still holds reads that were given up, with their memory.
     pub fn has_abandoned(&self) -> bool {
         self.timeouts.abandoned().0 > 0
     }
 
-    /// Ends the stream with an error: waits for room in the queue, or until the consumer is gone.
+    /// Ends the stream with an error. Waits until the queue has room or the consumer is gone.
     pub fn fail(&mut self, error: Error) {
         self.clock.switch(Doing::WaitConsumer);
         let mut item = Err(error);
@@ -259,10 +258,11 @@ impl Reactor {
         }
     }
 
-    /// One step: delivers what is complete, plans ahead, issues what fits, and waits for the engine or the consumer.
+    /// Runs one step: delivers complete batches, plans ahead, issues the reads that fit, and waits for the engine or
+    /// the consumer.
     ///
     /// # Errors
-    /// Only what ends the loader: the engine as a whole failed, or the system has no memory.
+    /// Only errors that end the loader: the engine as a whole failed, or the system has no memory.
     pub fn turn(&mut self, engine: &mut dyn Engine) -> Result<Turn> {
         self.blocked = Blocked::default();
         self.clock.switch(Doing::Assemble);
@@ -287,7 +287,7 @@ impl Reactor {
         if engine.room() == 0 && engine.in_flight() == 0 {
             return Err(self.no_way_to_read());
         }
-        // A batch of empty samples is complete without a read: nobody would end a wait for it.
+        // A batch of empty samples is complete without a read, so nothing would end a wait for it.
         let is_ready = self.pending.front().is_some_and(|front| self.is_done(front)) && !self.repair.is_busy();
         if self.blocked.queue || !is_ready {
             self.wait(engine)?;
@@ -296,7 +296,7 @@ impl Reactor {
         Ok(Turn::Running)
     }
 
-    /// Hands over the batches at the front that are complete, as far as the queue has room.
+    /// Delivers the complete batches at the front, as far as the queue has room.
     fn deliver(&mut self, engine: &mut dyn Engine) -> Result<()> {
         self.decode()?;
         while self.beside.is_some() || self.pending.front().is_some_and(|front| self.is_done(front)) {
@@ -334,7 +334,7 @@ impl Reactor {
             self.beside = self.failures.book(&*dataset, pending.epoch(), &pending.failed())?;
             let batch = pending.finish((&*dataset, &*collation), &self.rules, irreplaceable, &self.pool, &self.stats);
             self.spare.push(pending);
-            // Refused only if the consumer is gone, which the caller sees next: there was room.
+            // The queue had room, so a refusal means that the consumer is gone. The caller checks that next.
             let _ = self.out.try_send(batch);
         }
         Ok(())
@@ -346,8 +346,8 @@ impl Reactor {
         self.pending.pop_front()
     }
 
-    /// Plans batches until there are as many reads as can be issued now (more would hold memory for nothing), or memory
-    /// or the epoch ends. Returns the next epoch where that is what is in the way.
+    /// Plans batches until there are enough reads to issue now (more would only hold memory), or until memory or the
+    /// epoch runs out. Returns the next epoch if the end of this one is what stops planning.
     fn plan_ahead(&mut self, room: usize) -> Option<u64> {
         while self.unissued < room && self.pending.len() < PENDING_BATCHES {
             if self.waiting.is_none() {
@@ -380,7 +380,7 @@ impl Reactor {
         None
     }
 
-    /// Plans reads of the length that the device answers well.
+    /// Plans reads of the length that the device handles well.
     fn adapt_reads(&mut self) {
         let layout = self.planner.layout();
         let read_bytes = (self.depth.read_bytes() / layout.alignment * layout.alignment).max(layout.alignment);
@@ -407,7 +407,7 @@ impl Reactor {
                         self.start(read, now, engine);
                         self.unissued -= 1;
                         if grew {
-                            // What was issued goes to the kernel before more memory is taken: the disk works meanwhile.
+                            // Submit what was issued before taking more memory, so that the disk works meanwhile.
                             self.hurry = true;
                             return Ok(());
                         }
@@ -426,9 +426,9 @@ impl Reactor {
         Ok(())
     }
 
-    /// Sees to it that the memory of a read or of what is gathered, which ends at `end`, is there, and registered. It
-    /// is taken here and not with the block: a little between reads does not hold up those in flight, a hundred
-    /// megabytes at once would.
+    /// Ensures that memory up to `end`, where a read or a gather target ends, is backed and registered. Memory is taken
+    /// here rather than with the block: a little between reads does not delay those in flight, but a hundred megabytes
+    /// at once would.
     fn back(&mut self, end: usize, engine: &mut dyn Engine) -> Result<bool> {
         if end <= self.pool.backed_bytes() {
             return Ok(false);
@@ -444,7 +444,7 @@ impl Reactor {
         Ok(true)
     }
 
-    /// Waits for reads or, where the consumer is in the way, for the consumer.
+    /// Waits for reads or, if the consumer holds things up, for the consumer.
     fn wait(&mut self, engine: &mut dyn Engine) -> Result<()> {
         let in_flight = engine.in_flight();
         let mut longest = if std::mem::take(&mut self.hurry) { Duration::ZERO } else { LONGEST_WAIT };
@@ -455,7 +455,7 @@ impl Reactor {
         let asleep = self.blocked.memory || self.blocked.queue || decodes;
         if asleep {
             self.bell.listen();
-            // The second look that the bell asks for: what changed before `listen` rang for nobody.
+            // The second check that the bell requires: a change before `listen` rang for nobody.
             let decoder = self.decoder.as_mut();
             let decoded = decoder.is_some_and(|decoder| decoder.collect() | decoder.has_finished());
             let changed =
@@ -489,8 +489,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Bounds the wait of a consumer that waits for memory which it holds itself: after `starved_after` it gets an
-    /// error instead of a hang. Returns how long to wait until then.
+    /// Bounds the wait of a consumer that itself holds the memory it waits for. After `starved_after` it gets an error
+    /// instead of a hang. Returns the time left until then.
     fn starving(&mut self, now: Instant) -> Duration {
         let waits = self.pending.is_empty() && self.out.is_empty() && self.out.receiver_waits();
         self.starvation.look(waits, now).unwrap_or_else(|| {
@@ -522,14 +522,14 @@ impl Reactor {
         .with_remedy("drop batches sooner, copy out what is kept, or raise memory_limit")
     }
 
-    /// Every read that the engine takes at once was given up and does not end.
+    /// The error when the engine is full of reads that were given up and do not end.
     fn no_way_to_read(&self) -> Error {
         let (reads, _) = self.timeouts.abandoned();
         Error::new(ErrorKind::Timeout, format!("{reads} reads were given up and have not ended, so no more can begin"))
             .with_remedy("the storage does not answer: see the kernel's log, or the server behind the mount")
     }
 
-    /// Books what the engine has done.
+    /// Settles the reads that the engine has completed.
     fn settle(&mut self) -> Result<()> {
         let mut done = std::mem::take(&mut self.done);
         let alignment = self.planner.layout().alignment;
@@ -542,7 +542,7 @@ impl Reactor {
             }
             let cancelled = self.timeouts.take_cancelled(tag);
             let Some((pending, _)) = self.find(tag) else {
-                // An engine that makes up tags is a bug; its memory must not be lost with it.
+                // An engine that invents tags is a bug, but its memory must not be lost.
                 debug_assert!(false, "a read of no batch: tag {tag:#x}");
                 self.pool.give(done.part);
                 continue;
@@ -573,7 +573,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// A read is complete: where it was the last one of its block, the block may go on before its batch.
+    /// Called when a read is complete. If it was the last one of its block, the block may go out before its batch.
     fn tell_early(&mut self, tag: u64) -> Result<()> {
         let (number, index) = ((tag >> 32) as u32, tag as u32 as usize);
         let Some(early) = self.early.as_ref().filter(|_| number & REPAIRS == 0) else { return Ok(()) };
@@ -585,7 +585,7 @@ impl Reactor {
     }
 }
 
-/// The error of a loader whose thread of this name ended without a word.
+/// The error of a loader whose thread `name` ended without reporting an error.
 pub(crate) fn thread_ended(name: &str) -> Error {
     Error::new(ErrorKind::Internal, format!("thread {name} ended unexpectedly: this is a bug of uringload"))
         .with_remedy("please report it with the message that the thread printed")

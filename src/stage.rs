@@ -1,5 +1,5 @@
-//! Threads that work on what was read: they decode units. Work is numbered; it is done in any order, and whoever takes
-//! it back restores theirs by the number. What bounds the work under way is the memory that it is given.
+//! Threads that decode units. Work is numbered and completes in any order; the receiver restores its own order by the
+//! numbers. The amount of work in progress is bounded by the memory given to it.
 
 use crate::dataset::{Dataset, UnitId};
 use crate::queue::Bell;
@@ -14,36 +14,36 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use uringload_sys::Part;
 
-/// A unit to be decoded.
+/// A unit to decode.
 #[derive(Debug)]
 pub struct Work {
-    /// Comes back in [`Finished::number`].
+    /// Returned in [`Finished::number`].
     pub number: u64,
     /// The unit.
     pub unit: UnitId,
-    /// What it is stored in, one slice for each span.
+    /// Its stored bytes, one slice per span.
     pub stored: Vec<Bytes>,
-    /// Where it is decoded to.
+    /// Destination of the decoded bytes.
     pub out: Part,
 }
 
-/// A unit that was decoded, well or badly.
+/// A decoded unit, or its error.
 #[derive(Debug)]
 pub struct Finished {
-    /// Of the [`Work`].
+    /// Number of the [`Work`].
     pub number: u64,
-    /// The memory, of which so many bytes are the unit.
+    /// The memory. The unit is its first `result` bytes.
     pub out: Part,
-    /// Bytes of the unit.
+    /// Length of the unit in bytes.
     pub result: Result<usize>,
 }
 
-/// Decodes units, on threads of its own or in the caller.
+/// Decodes units, on its own threads or on the caller's.
 #[derive(Debug)]
 pub struct Stage {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Work that was given and not taken back.
+    /// Work submitted and not taken back.
     under_way: usize,
 }
 
@@ -51,10 +51,10 @@ struct Shared {
     dataset: Arc<dyn Dataset>,
     work: SegQueue<Work>,
     finished: SegQueue<Finished>,
-    /// Rung when something is finished.
+    /// Rung when work is finished.
     bell: Arc<Bell>,
-    /// Threads that found nothing to do sleep on it. The lock is held while the queue is looked at before sleeping, and
-    /// taken by whoever has put something there, so that no wake-up is lost.
+    /// Idle threads sleep with it. The lock is held while a thread checks the queue before sleeping, and taken by
+    /// whoever has just queued work, so that no wake-up is lost.
     asleep: Mutex<()>,
     wake: Condvar,
     closed: AtomicBool,
@@ -68,11 +68,11 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Stage {
-    /// Starts so many threads that decode the units of `dataset`; with none, [`submit`](Stage::submit) does the work.
-    /// `bell` is rung whenever something is finished.
+    /// Starts `threads` threads that decode the units of `dataset`. With none, [`submit`](Stage::submit) does the work
+    /// itself. `bell` is rung whenever work is finished.
     ///
     /// # Errors
-    /// What the system says where it starts no thread.
+    /// The system's error if it cannot start a thread.
     pub fn new(dataset: Arc<dyn Dataset>, threads: usize, bell: Arc<Bell>, stats: Arc<Stats>) -> Result<Stage> {
         let shared = Arc::new(Shared {
             dataset,
@@ -96,7 +96,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Gives work; where there are no threads, it is done here and now. `clock` is the caller's.
+    /// Submits work. If there are no threads, decodes it right away. `clock` is the caller's.
     pub fn submit(&mut self, work: Work, clock: &mut Clock) {
         self.under_way += 1;
         if self.threads.is_empty() {
@@ -111,32 +111,32 @@ impl Stage {
         self.shared.wake.notify_one();
     }
 
-    /// Takes back what is finished, in any order.
+    /// Takes one piece of finished work, in any order.
     pub fn take(&mut self) -> Option<Finished> {
         let finished = self.shared.finished.pop();
         self.under_way -= usize::from(finished.is_some());
         finished
     }
 
-    /// Whether something is finished and was not taken back.
+    /// Whether finished work waits to be taken.
     pub fn has_finished(&self) -> bool {
         !self.shared.finished.is_empty()
     }
 
-    /// Work that was given and not taken back.
+    /// Work submitted and not taken back.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 }
 
 impl Drop for Stage {
-    /// Waits for the work at hand, at most one unit for each thread; what was not begun is not done.
+    /// Waits for the work in progress, at most one unit per thread. Work that has not begun is dropped.
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         drop(self.shared.lock());
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
-            // It does not panic: what it runs is caught.
+            // The thread never panics: it catches panics of the work it runs.
             let _ = thread.join();
         }
     }
@@ -154,11 +154,11 @@ impl Shared {
         }
     }
 
-    /// The next work; `None` when there is to be none any more.
+    /// The next work, or `None` if there will be no more.
     fn next(&self, clock: &mut Clock) -> Option<Work> {
         let work = self.work.pop();
         if work.is_some() {
-            // Without a sleep the thread went from one unit to the next.
+            // If the thread did not sleep, it went straight from one unit to the next.
             if clock.doing() != Doing::Decode {
                 clock.switch(Doing::Decode);
             }
@@ -184,7 +184,7 @@ impl Shared {
         let room = self.dataset.units().map_or(0, |units| units.decoded_bytes(unit));
         let room = usize::try_from(room).unwrap_or(usize::MAX).min(out.len());
         let to = &mut out.as_mut()[..room];
-        // Whatever a decoder leaves behind when it panics is memory that is not looked at.
+        // Unwind safe: nobody looks at the memory that a panicking decoder leaves behind.
         let result = catch_unwind(AssertUnwindSafe(|| match self.dataset.units() {
             Some(units) => units.decode(unit, &stored, to),
             None => Err(Error::new(ErrorKind::Internal, "a dataset without units cannot have one decoded")),
@@ -200,7 +200,7 @@ impl Shared {
             self.stats.count.units_decoded.add(1);
             self.stats.count.bytes_decoded.add(bytes as u64);
         }
-        // What it was stored in is free for the next reads before anybody hears of it.
+        // Free the stored bytes for the next reads before anybody learns of the result.
         drop(stored);
         self.finished.push(Finished { number, out, result });
         self.bell.ring();

@@ -1,4 +1,4 @@
-//! A place in the order of a dataset, to save and to resume from: the checkpoint of a loader.
+//! A position in the order of a dataset, to save and to resume from: the checkpoint of a loader.
 
 mod file;
 mod identities;
@@ -10,15 +10,15 @@ use crate::sampler::{BatchingId, Cursor, Difference, EpochDigest, Identified, Mi
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// The version of the JSON that this library writes. It also reads version 1. The version goes up when a field changes
-/// its meaning or a new one must not be ignored; other fields may be added within a version.
+/// The version of the JSON that this library writes. It also reads version 1. The version increases when a field
+/// changes its meaning, or when a new field must not be ignored. Other fields may be added within a version.
 pub const VERSION: u64 = 2;
 
-/// Where a loader stands, and everything that must be the same for the place to mean the same samples.
+/// A loader's position, and everything that must be the same for it to mean the same samples.
 ///
-/// It is valid at the batch that the consumer holds, whatever was read ahead. All but `delivered` is the same on every
-/// rank, so one rank's state serves all of them, and another world size, batch size, engine or number of threads goes
-/// on at the same sample. As JSON it takes less than a kilobyte for one dataset, whatever its size.
+/// It describes the batch that the consumer holds, regardless of read-ahead. Everything except `delivered` is the same
+/// on every rank, so one rank's state serves all of them, and another world size, batch size, engine or number of
+/// threads continues at the same sample. As JSON it takes less than a kilobyte for one dataset, whatever its size.
 ///
 /// ```no_run
 /// # fn main() -> uringload::Result<()> {
@@ -38,24 +38,24 @@ pub const VERSION: u64 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// The dataset that the place is in.
+    /// The dataset of the position.
     pub dataset: Identity,
     /// The order.
     pub order: Saved<OrderId>,
     /// How samples become rows. Matters only within a window of rows.
     pub batching: Saved<BatchingId>,
-    /// The place.
+    /// The position.
     pub cursor: Cursor,
-    /// Positions in the cursor's epoch.
+    /// Number of positions in the cursor's epoch.
     pub length: u64,
-    /// Where a mixture stands whose weights were changed.
+    /// The state of a mixture whose weights were changed.
     pub mixer: Option<Mixer>,
-    /// What the rank that saved this was given, so that all ranks can prove that nothing was lost or doubled. Belongs
-    /// to that rank; all else is the same on every rank.
+    /// What the rank that saved this was given, so that all ranks together can prove that nothing was lost or
+    /// duplicated. It belongs to that rank; everything else is the same on every rank.
     pub delivered: Option<Delivered>,
 }
 
-/// What a dataset is known by.
+/// What identifies a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the format.
@@ -71,7 +71,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of `dataset`. The first time it may take as long as its fingerprint does: about 50 ns for each file.
+    /// The identity of `dataset`. The first call may take as long as its fingerprint does: about 50 ns per file.
     pub fn of(dataset: &dyn Dataset) -> Identity {
         Identity {
             format: dataset.format().to_owned(),
@@ -83,17 +83,17 @@ impl Identity {
     }
 }
 
-/// What a state knows an order or a batching by.
+/// How a state identifies an order or a batching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Saved<Id> {
     /// Its identity.
     Id(Id),
-    /// The sentence that a state of version 1 has instead. A loader that resumes the state saves the identity.
+    /// The sentence that a version 1 state has instead. A loader that resumes the state saves the identity.
     V1(String),
 }
 
-/// In words, on one line.
+/// Writes it in words, on one line.
 impl<Id: fmt::Display> fmt::Display for Saved<Id> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -108,20 +108,20 @@ impl<Id: fmt::Display> fmt::Display for Saved<Id> {
 pub struct Delivered {
     /// The rank.
     pub rank: u64,
-    /// Of so many.
+    /// Total number of ranks.
     pub world_size: u64,
-    /// The samples, from which position on they count, and those that could not be had. Of the epoch that the last
-    /// batch belongs to: at the end of an epoch it is that whole epoch's.
+    /// The samples, the position they count from, and those that failed. Covers the epoch of the last batch; at the end
+    /// of an epoch, that whole epoch.
     pub digest: EpochDigest,
 }
 
 impl State {
-    /// The place, to start from.
+    /// The position to start from.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }
 
-    /// Whether `dataset` is the one that the state was saved with.
+    /// Checks that `dataset` is the one that the state was saved with.
     ///
     /// # Errors
     /// `StateMismatch`, with everything that differs.
@@ -156,7 +156,7 @@ impl State {
         ))
     }
 
-    /// Whether `sampler` has the order that the state was saved in, and the place that it stands at.
+    /// Checks that `sampler` has the order that the state was saved in, and that the state's position exists in it.
     ///
     /// # Errors
     /// `StateMismatch`, with both orders and what differs.
@@ -182,7 +182,7 @@ impl State {
             ))
             .with_remedy("use the mixture that it was saved with"));
         }
-        // Epochs of a mixture whose weights change, and of a caller's order, may differ in length.
+        // Epochs may differ in length in a custom order, or in a mixture whose weights change.
         let may_vary = self.mixer.is_some() || matches!(here, OrderId::Custom { .. });
         if self.length != length && !may_vary {
             return Err(mismatch(format!(
@@ -194,7 +194,8 @@ impl State {
         Ok(())
     }
 
-    /// Whether rows are made as they were when the state was saved; any way will do unless it stands within a window.
+    /// Checks that rows are made the same way as when the state was saved. Any way will do unless the position is
+    /// within a window.
     ///
     /// # Errors
     /// `StateMismatch`, with both ways and what differs.
@@ -217,7 +218,7 @@ const OTHER_ORDER: &str = "use the shuffle and the seed that it was saved with";
 const OTHER_VERSION: &str =
     "the algorithm of this order has changed: resume with the version of the library or program that saved it";
 
-/// Two identities: in words, then each field that differs.
+/// Both identities in words, and each field that differs.
 fn both(saved: &impl fmt::Display, here: &impl fmt::Display, differences: &[Difference]) -> String {
     let differences: Vec<String> = differences.iter().map(Difference::to_string).collect();
     format!("{} ({})", quoted(&saved.to_string(), &here.to_string()), differences.join("; "))
@@ -227,7 +228,7 @@ fn quoted(saved: &str, here: &str) -> String {
     format!("\"{}\" in the state, \"{}\" here", OnLine(saved), OnLine(here))
 }
 
-/// In words, on one line.
+/// Writes it in words, on one line.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cursor { epoch, position, rows } = self.cursor;

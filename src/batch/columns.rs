@@ -1,5 +1,5 @@
-//! Parsed samples become columns. What must lie end to end and does not is copied once, into the block that the plan
-//! has set aside, or not at all here, where that is done elsewhere.
+//! Turns parsed samples into columns. Values that must lie end to end but do not are copied once, into the block that
+//! the plan reserved. If values are assembled elsewhere, nothing is copied here.
 
 use super::{Column, Data, Packed, Segment, range};
 use crate::collate::{COLUMN_ALIGNMENT, Collation, Form, INDEX_COLUMN, KEY_COLUMN, Pad, Padded};
@@ -9,23 +9,24 @@ use bytes::Bytes;
 use std::ops::Range;
 use uringload_sys::{Part, copy};
 
-/// What one batch is made of.
+/// The samples of one batch.
 pub(crate) struct Samples<'a> {
     pub(crate) schema: &'a Schema,
-    /// As many for each planned sample as the schema has fields, in order.
+    /// One value per schema field for each planned sample, in order.
     pub(crate) values: &'a mut [Value],
-    /// Which of the planned samples are in the batch, ascending.
+    /// Indices of the planned samples that are in the batch, ascending.
     pub(crate) good: &'a [u32],
-    /// Where the planned samples of each row end; empty where nothing is packed.
+    /// End of each row's planned samples. Empty if nothing is packed.
     pub(crate) row_ends: &'a [u32],
-    /// The memory that values may lie in.
+    /// The memory that values may be in.
     pub(crate) blocks: &'a [Bytes],
 }
 
 impl Samples<'_> {
-    /// The columns, and how many values were cut. `target` is the memory set aside for what is gathered; what does not
-    /// fit there (a sample that stands in for one that was planned may be longer) is gathered on the heap, and so are
-    /// values that should lie end to end in `blocks` and do not, because a sample between them failed.
+    /// Builds the columns, and counts the truncated values. `target` is the memory reserved for gathered values.
+    /// Whatever does not fit there is gathered on the heap: a replacement sample may be longer than the planned one.
+    /// Values that should lie end to end in `blocks` are gathered on the heap as well if a failed sample between them
+    /// left a hole.
     pub(crate) fn into_columns(
         mut self,
         collation: &Collation,
@@ -37,7 +38,8 @@ impl Samples<'_> {
         (target.lease(pool, columns), cut)
     }
 
-    /// The columns without their values, for each of them what these are put together of, and how many values were cut.
+    /// Builds the columns without their values. Also returns the pieces of each column, and the number of truncated
+    /// values.
     pub(crate) fn into_pieces(mut self, collation: &Collation) -> (Vec<Column>, Vec<Option<Pieces>>, u64) {
         let none = self.schema.fields.iter().map(|_| None).collect();
         let mut target = Target { part: None, end: 0, taken: Vec::new(), deferred: Some(none) };
@@ -74,7 +76,7 @@ impl Samples<'_> {
         self.good.iter().map(move |&sample| bytes_in(self.value(sample, field)))
     }
 
-    /// Whether the index tells the values of a column. Where there is none, what the schema allows is taken for true.
+    /// Whether a column's values come from the index. If there are none, goes by the schema.
     fn is_integers(&self, field: usize) -> bool {
         let Field { dtype, shape, .. } = &self.schema.fields[field];
         match self.good.first() {
@@ -86,7 +88,7 @@ impl Samples<'_> {
     fn numbers(&self, field: usize) -> Vec<i64> {
         let number = |&sample| match self.value(sample, field) {
             Value::I64(number) => *number,
-            // All values of a column are of one kind, which was seen to when they were parsed.
+            // All values of a column are of one kind. Parsing has checked that.
             Value::Bytes(_) => 0,
         };
         self.good.iter().map(number).collect()
@@ -120,7 +122,7 @@ impl Samples<'_> {
         Data::Ragged { values: self.end_to_end(index, field, target), offsets }
     }
 
-    /// All values of a column end to end: where they lie so already they are not copied.
+    /// All values of a column, end to end. Copies nothing if they already lie that way.
     fn end_to_end(&self, index: usize, field: &Field, target: &mut Target) -> Bytes {
         if target.deferred.is_none()
             && let Some(bytes) = end_to_end(self.slices(index), self.blocks)
@@ -163,7 +165,7 @@ impl Samples<'_> {
                 (row, filled) = (row + 1, 0);
             }
             let length = slice.len() as u64 / size;
-            // A sample that stands in for a shorter one may not have the room for all of it.
+            // A replacement for a shorter sample may not fit entirely.
             let len = if row < rows { length.min(seq_len - filled) } else { 0 };
             *cut += u64::from(len < length);
             segments.push(Segment { row: row as u64, start: filled, len, sample });
@@ -179,19 +181,19 @@ impl Samples<'_> {
     }
 }
 
-/// What a column's values are put together of, elsewhere.
+/// The pieces of a column's values, to be assembled elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces {
     /// Bytes of the column.
     pub(crate) len: usize,
-    /// Where each piece begins in the column, ascending; they do not overlap.
+    /// Start of each piece in the column, ascending, and the piece. Pieces do not overlap.
     pub(crate) pieces: Vec<(usize, Bytes)>,
-    /// What stands where no piece lies; where there is none, the pieces cover all.
+    /// Fills the gaps between pieces. If there is none, the pieces cover everything.
     pub(crate) pad: Option<Pad>,
 }
 
 impl Pieces {
-    /// Puts the values together on the heap.
+    /// Assembles the values on the heap.
     pub(crate) fn collect(&self) -> Bytes {
         let mut to = vec![0; self.len];
         write(&mut to, self.pieces.iter().map(|(at, piece)| (*at, piece, piece.len())), self.pad);
@@ -199,20 +201,20 @@ impl Pieces {
     }
 }
 
-/// The block that columns are gathered into, one behind the other.
+/// The block that columns are gathered into, one after another.
 struct Target {
     part: Option<Part>,
-    /// Bytes of it that are taken.
+    /// Bytes used so far.
     end: usize,
-    /// Which column has which of them.
+    /// The used range of each column.
     taken: Vec<(usize, Range<usize>)>,
-    /// By column, where nothing is gathered here.
+    /// The pieces by column, if nothing is gathered here.
     deferred: Option<Vec<Option<Pieces>>>,
 }
 
 impl Target {
-    /// `len` bytes: the first bytes of each piece from its place on, and `pad` where no piece lies. They are in the
-    /// block, and become the column's with `lease`, or on the heap where the block has no room.
+    /// Gathers `len` bytes: each piece's first bytes at its place, and `pad` everywhere else. They go into the block,
+    /// and `lease` assigns them to the column; if the block has no room, they go to the heap.
     fn gather<'a>(
         &mut self,
         column: usize,
@@ -241,7 +243,7 @@ impl Target {
         Bytes::from(buffer)
     }
 
-    /// Shares the block with the columns that lie in it; a block that none lies in goes home.
+    /// Shares the block among the columns in it. If there are none, the block returns to the pool.
     fn lease(self, pool: &Pool, mut columns: Vec<Column>) -> Vec<Column> {
         let Some(part) = self.part else { return columns };
         let block = pool.lease(part);
@@ -257,7 +259,7 @@ impl Target {
     }
 }
 
-/// Copies each piece to its place, and fills up what lies between.
+/// Copies each piece to its place and pads the gaps.
 fn write<'a>(to: &mut [u8], pieces: impl Iterator<Item = (usize, &'a Bytes, usize)> + Clone, pad: Option<Pad>) {
     copy::gather(to, pieces.clone().map(|(at, piece, len)| (at, &piece[..len])));
     let Some(pad) = pad else { return };
@@ -269,14 +271,14 @@ fn write<'a>(to: &mut [u8], pieces: impl Iterator<Item = (usize, &'a Bytes, usiz
     pad.fill(&mut to[end..]);
 }
 
-/// The keys of the samples: views of one buffer.
+/// The keys of the samples, as views of one buffer.
 pub(crate) fn key_column(dataset: &dyn Dataset, ids: &[SampleId]) -> Column {
     let mut keys = Vec::new();
     let mut ends = Vec::with_capacity(ids.len());
     for &id in ids {
         dataset.key(id, &mut keys);
         if ends.is_empty() {
-            // Keys of one dataset are of about one length.
+            // The keys of a dataset have similar lengths.
             keys.reserve(keys.len() * ids.len());
         }
         ends.push(keys.len());
@@ -287,9 +289,9 @@ pub(crate) fn key_column(dataset: &dyn Dataset, ids: &[SampleId]) -> Column {
     Column { name: KEY_COLUMN.into(), dtype: DType::U8, data: Data::Views(views) }
 }
 
-/// The numbers of the samples in their dataset.
+/// The indices of the samples in their dataset.
 pub(crate) fn index_column(ids: &[SampleId]) -> Column {
-    // No dataset that has this column has more samples than an `i64` can number.
+    // `build` refuses this column if the dataset has more samples than an `i64` can number.
     let numbers = ids.iter().map(|id| id.0 as i64).collect();
     Column { name: INDEX_COLUMN.into(), dtype: DType::I64, data: Data::I64(numbers) }
 }
@@ -303,7 +305,7 @@ fn bytes_in(value: &Value) -> &Bytes {
     }
 }
 
-/// The one slice that `slices` cover, in order and without a hole; those that are empty lie anywhere.
+/// The single slice that `slices` cover, in order and without gaps. Empty slices may be anywhere.
 fn end_to_end<'a>(slices: impl Iterator<Item = &'a Bytes>, blocks: &[Bytes]) -> Option<Bytes> {
     let mut slices = slices.filter(|slice| !slice.is_empty());
     let Some(first) = slices.next() else { return Some(Bytes::new()) };

@@ -2,16 +2,16 @@
 
 use bytes::Bytes;
 
-/// Pieces of samples end to end in rows of one length: a tensor of shape `[rows, seq_len]`.
+/// Pieces of samples, end to end in rows of one length: a tensor of shape `[rows, seq_len]`.
 #[derive(Clone, Debug)]
 pub struct Packed {
-    /// Number of rows. A row whose samples could not be had is there, and empty.
+    /// Number of rows. A row whose samples all failed is still there, but empty.
     pub rows: u64,
-    /// Elements in a row.
+    /// Elements per row.
     pub seq_len: u64,
-    /// The elements, `rows * seq_len * size(dtype)` bytes: in each row its pieces, and what fills up behind them.
+    /// The elements, `rows * seq_len * size(dtype)` bytes. Each row has its pieces, then padding.
     pub values: Bytes,
-    /// Where each sample's piece lies, in the order of the batch, one for each sample; rows ascend.
+    /// Location of each sample's piece, in batch order, one per sample. Rows ascend.
     pub segments: Vec<Segment>,
 }
 
@@ -24,12 +24,12 @@ pub struct Segment {
     pub start: u64,
     /// Number of elements.
     pub len: u64,
-    /// The sample: its index in the batch.
+    /// The sample's index in the batch.
     pub sample: usize,
 }
 
 impl Packed {
-    /// Which piece of its row each element belongs to, from 1; 0 fills up. `rows * seq_len` numbers, row-major.
+    /// The piece of its row that each element belongs to, from 1; 0 is padding. `rows * seq_len` numbers, row-major.
     pub fn segment_ids(&self) -> Vec<i32> {
         let mut ids = vec![0; self.elements()];
         let (mut row, mut id) = (0, 0);
@@ -41,9 +41,9 @@ impl Packed {
         ids
     }
 
-    /// The place of each element in its piece, from 0; 0 where it fills up. `rows * seq_len` numbers, row-major.
+    /// The position of each element in its piece, from 0; padding has 0. `rows * seq_len` numbers, row-major.
     ///
-    /// A piece is what is in the row: where a sequence was cut, its second piece begins at 0 again.
+    /// A piece is what is in the row: if a sequence was split, its second piece begins at 0 again.
     pub fn positions(&self) -> Vec<i32> {
         let mut positions = vec![0; self.elements()];
         for segment in &self.segments {
@@ -52,11 +52,11 @@ impl Packed {
         positions
     }
 
-    /// Where each piece begins if all rows are taken as one, and behind them `rows * seq_len`: the `cu_seqlens` of
-    /// FlashAttention's functions for sequences of different lengths, for `values` as a tensor of `[rows * seq_len]`.
+    /// Start of each piece when all rows are taken as one, followed by `rows * seq_len`. This is the `cu_seqlens` of
+    /// FlashAttention's variable-length functions, with `values` as a tensor of `[rows * seq_len]`.
     ///
-    /// What fills up the end of a row stands there as a piece of its own, so that every element is in exactly one and
-    /// none attends to it from another.
+    /// The padding at the end of a row counts as a piece of its own, so that every element is in exactly one piece and
+    /// none attends to padding from another.
     pub fn cu_seqlens(&self) -> Vec<i32> {
         let mut ends = Vec::with_capacity(self.segments.len() + self.rows as usize + 1);
         ends.push(0);

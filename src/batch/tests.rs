@@ -1,4 +1,4 @@
-//! Each form against brute force: whatever the lengths, types, places and failures.
+//! Each form compared with brute force, for all lengths, types, places and failures.
 
 use super::*;
 use crate::collate::Collation;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const POOL_BYTES: usize = 4 << 20;
 
-/// Nothing but a schema.
+/// A dataset that is only a schema.
 struct Fields {
     index: Index,
 }
@@ -36,7 +36,7 @@ impl Dataset for Fields {
     }
 }
 
-/// One planned sample: the elements of each of two columns, and whether it can be had.
+/// One planned sample: its elements in each of two columns, and whether it can be read.
 #[derive(Clone, Debug)]
 struct Planned {
     lengths: [u64; 2],
@@ -52,20 +52,20 @@ struct Case {
     fixed: Option<u64>,
     samples: Vec<Planned>,
     row_ends: Vec<u32>,
-    /// Bytes between two values in memory, and whether values lie in the order of the batch.
+    /// Bytes between two values in memory, and whether values are in batch order.
     gap: usize,
     in_order: bool,
-    /// Bytes of the target; what does not fit goes to the heap.
+    /// Bytes of the target. Whatever does not fit goes to the heap.
     target: Option<usize>,
 }
 
-/// What comes of a case.
+/// The result of a case.
 struct Outcome {
     columns: Vec<Column>,
-    /// Of each good sample, the values of the first two columns.
+    /// The values of each good sample in the first two columns.
     values: Vec<[Vec<u8>; 2]>,
     cut: u64,
-    /// The memory that all values were in.
+    /// The memory that held all values.
     block: Bytes,
     pool: Pool,
 }
@@ -86,7 +86,7 @@ fn run(case: &Case) -> Outcome {
     let size = case.dtype.size();
     let config = Config { collate: case.collate, batching: case.batching.clone(), ..Config::default() };
     let collation = Collation::new(&config, &dataset).unwrap();
-    // Memory as reads leave it: all values of a column, then those of the other, each somewhere behind the last.
+    // Memory as reads leave it: all values of one column, then those of the other, each somewhere after the last.
     let lengths = |index: usize| case.fixed.map_or(case.samples[index].lengths, |length| [length; 2]);
     let (mut memory, mut places) = (vec![0xee; 64], [vec![0; case.samples.len()], vec![0; case.samples.len()]]);
     for (column, places) in places.iter_mut().enumerate() {
@@ -136,7 +136,7 @@ fn bytes_of(value: &Value) -> Vec<u8> {
     }
 }
 
-/// Element `number` of what fills up.
+/// The bytes of the padding element.
 fn pad_bytes(pad: PadValue, dtype: DType) -> Vec<u8> {
     let bits = match (pad, dtype) {
         (PadValue::Int(number), DType::F32) => (number as f32).to_le_bytes().to_vec(),
@@ -147,7 +147,7 @@ fn pad_bytes(pad: PadValue, dtype: DType) -> Vec<u8> {
     bits[..dtype.size() as usize].to_vec()
 }
 
-/// All that holds whatever the form.
+/// Checks everything that holds for all forms.
 fn check_all(case: &Case, outcome: Outcome) {
     let Outcome { columns, values, block, mut pool, .. } = outcome;
     let good: Vec<i64> =
@@ -166,7 +166,7 @@ fn check_all(case: &Case, outcome: Outcome) {
         assert!(bytes.is_empty() || bytes.as_ptr().addr() % alignment as usize == 0, "elements are aligned");
         assert!(column.bytes_of(values.len()).is_none(), "no value behind the last sample");
     }
-    // The block goes home with its columns and not before.
+    // The block returns with its columns, and not before.
     let is_gathered = columns.iter().any(|column| match &column.data {
         Data::Dense { bytes, .. } => is_apart(bytes, &block),
         Data::Ragged { values, .. } | Data::Padded { values, .. } => is_apart(values, &block),
@@ -186,7 +186,7 @@ fn is_apart(bytes: &Bytes, block: &Bytes) -> bool {
     !bytes.is_empty() && !block.as_ptr_range().contains(&bytes.as_ptr())
 }
 
-/// Values end to end: as dense or ragged columns, and not copied where they lie so already.
+/// Checks values that lie end to end: as dense or ragged columns, and without a copy if they already lie that way.
 fn check_end_to_end(case: &Case) {
     let outcome = run(case);
     let size = case.dtype.size();
@@ -303,7 +303,7 @@ fn any_dtype() -> impl Strategy<Value = DType> {
     prop::sample::select(DType::ALL.to_vec())
 }
 
-/// What fills up, and fits the type: its low bits.
+/// A padding value that fits the type: its low bits.
 fn any_pad(dtype: DType) -> impl Strategy<Value = PadValue> {
     let bits = u64::MAX >> (64 - 8 * dtype.size());
     let bits = if dtype == DType::Bool { 1 } else { bits };
@@ -317,7 +317,7 @@ fn any_samples() -> impl Strategy<Value = Vec<Planned>> {
     prop::collection::vec(planned, 0..20)
 }
 
-/// Samples of a type somewhere in memory, with a target that holds all, some or none of them.
+/// Samples of one type, anywhere in memory, with a target that holds all, some or none of them.
 fn any_case() -> impl Strategy<Value = Case> {
     let target = prop_oneof![Just(None), Just(Some(POOL_BYTES)), (1..40_000_usize).prop_map(Some)];
     let gap = prop_oneof![Just(0), 1..70_usize];
@@ -355,7 +355,7 @@ proptest! {
         (case, pad) in any_case().prop_flat_map(|case| { let dtype = case.dtype; (Just(case), any_pad(dtype)) }),
         rows in prop::collection::vec(0..5_usize, 1..12), spare in 0..3_u64,
     ) {
-        // Rows take so many of the samples, the last one the rest.
+        // Rows take that many samples each, and the last one the rest.
         let count = case.samples.len() as u32;
         let mut row_ends = Vec::new();
         let mut end = 0;
@@ -373,7 +373,7 @@ proptest! {
     }
 }
 
-/// A sample that stands in for another may be longer than what was planned: what has no room is cut and counted.
+/// A replacement may be longer than the planned sample. What does not fit is truncated and counted.
 #[test]
 fn what_has_no_room_in_its_row_is_cut() {
     let sample = |length| Planned { lengths: [length, 0], good: true };
@@ -411,7 +411,7 @@ fn keys_share_one_buffer_and_numbers_are_integers() {
     assert_eq!((index.name.as_str(), index.dtype), ("index", DType::I64));
 }
 
-/// Gathered columns begin at lines of the cache, whatever comes before them.
+/// Gathered columns start at cache lines, whatever precedes them.
 #[test]
 fn gathered_columns_begin_at_a_line() {
     let sample = |one, two| Planned { lengths: [one, two], good: true };

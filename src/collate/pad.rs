@@ -1,23 +1,23 @@
-//! The element that fills up, as the bytes of its type.
+//! The padding element, as bytes of its type.
 
 use super::refused;
 use crate::Result;
 use crate::config::PadValue;
 use crate::dataset::{DType, Field};
 
-/// One element of a type, which fills up what values leave free.
+/// One element of a type, used to fill the space that values leave free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pad {
-    /// Little endian; those from `size` on are 0.
+    /// Little-endian. Bytes from `size` on are 0.
     bytes: [u8; 8],
     size: u8,
 }
 
 impl Pad {
-    /// The value as an element of the field's type.
+    /// Converts the value to an element of the field's type.
     ///
     /// # Errors
-    /// `InvalidArgument` where the type does not hold it.
+    /// `InvalidArgument` if the type cannot hold it.
     pub(super) fn new(value: PadValue, field: &Field) -> Result<Pad> {
         let dtype = field.dtype;
         let bits = match value {
@@ -43,12 +43,12 @@ impl Pad {
         u64::from(self.size)
     }
 
-    /// Its bytes, the first one lowest.
+    /// Its bytes as a number, little-endian.
     pub(crate) fn bits(self) -> u64 {
         u64::from_le_bytes(self.bytes)
     }
 
-    /// Fills `to`, which has room for a whole number of elements, with it.
+    /// Fills `to`, whose length must be a whole number of elements.
     pub(crate) fn fill(self, to: &mut [u8]) {
         fn each<const N: usize>(to: &mut [u8], bytes: [u8; 8]) {
             let mut element = [0; N];
@@ -64,7 +64,7 @@ impl Pad {
     }
 }
 
-/// The bits of a whole number as an element of that type, if it holds it.
+/// The bits of an integer as an element of the type, if the type can hold it.
 fn bits_of(number: i64, dtype: DType) -> Option<u64> {
     let wide = i128::from(number);
     match dtype {
@@ -76,16 +76,17 @@ fn bits_of(number: i64, dtype: DType) -> Option<u64> {
         DType::I16 => i16::try_from(number).ok().map(|number| u64::from(number as u16)),
         DType::I32 => i32::try_from(number).ok().map(|number| u64::from(number as u32)),
         DType::I64 => Some(number as u64),
-        // Compared with room to spare: 2^63 as an `i64` would be the largest one, and no difference would show.
+        // Compared in a wider type: converted back to `i64`, 2^63 would saturate to the largest value and hide the
+        // difference.
         DType::F32 => (number as f32 as i128 == wide).then(|| u64::from((number as f32).to_bits())),
         DType::F64 => (number as f64 as i128 == wide).then(|| (number as f64).to_bits()),
         DType::Bool => u64::try_from(number).ok().filter(|&number| number <= 1),
-        // F16, BF16 and the 8-bit floats are carried, not computed with: they hold 0 alone.
+        // F16, BF16 and the 8-bit floats are carried but not computed with, so only 0 converts.
         _ => (number == 0).then_some(0),
     }
 }
 
-/// Whether `bits` are one element of that type.
+/// Whether `bits` are one element of the type.
 fn holds(bits: u64, dtype: DType) -> bool {
     match dtype {
         DType::Bool => bits <= 1,

@@ -1,4 +1,4 @@
-//! What the consumer gets: a batch whose columns lie on a device, and the way home for its memory.
+//! What the consumer gets: a batch whose columns are on a device, and the return path of its memory.
 
 use crate::batch::{Batch, Column, Packed};
 use crate::dataset::DType;
@@ -11,14 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uringload_sys::cuda::{Context, CudaError, Event, SharedStream, Span, Timing};
 use uringload_sys::dlpack::{self, ElementType, Tensor};
 
-/// One batch. Its columns lie on a device, or on the host where the loader runs without one.
+/// One batch. Its columns are on a device, or on the host if the loader runs without one.
 ///
-/// What put the columns there may still be under way when the batch is handed out: [`wait_on`](DeviceBatch::wait_on)
-/// makes a stream wait for it, on the device, so that the host never does. The memory goes back to the loader when the
-/// batch and every column cloned out of it is dropped; work that was put into such a stream by then is waited for.
+/// The work that fills the columns may still be in progress when the batch is handed out.
+/// [`wait_on`](DeviceBatch::wait_on) makes a stream wait for it on the device, so that the host never has to. The
+/// memory returns to the loader once the batch and every column cloned out of it are dropped, after the work queued in
+/// such a stream by then is done.
 #[derive(Clone, Debug)]
 pub struct DeviceBatch {
-    /// What the host knows of the batch: its place in the order, its samples, those that failed. Of its columns it has
+    /// The host's part of the batch: its place in the order, its samples, and those that failed. Of its columns it has
     /// those that stay on the host: views, such as keys.
     pub host: Batch,
     /// The columns on the device, in the order of the dataset's schema.
@@ -29,11 +30,11 @@ pub struct DeviceBatch {
 /// One column of a [`DeviceBatch`].
 #[derive(Clone, Debug)]
 pub struct DeviceColumn {
-    /// Name, as in the schema, or as the transform says.
+    /// Name, as in the schema or as given by the transform.
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// The form of the values; see [`Data`](crate::batch::Data) for what each means.
+    /// The form of the values. [`Data`](crate::batch::Data) explains each one.
     pub form: DeviceForm,
     /// The elements, end to end.
     pub memory: DeviceBytes,
@@ -48,42 +49,42 @@ pub enum DeviceForm {
         /// Shape of one sample's value.
         shape: Vec<u64>,
     },
-    /// Values of any lengths, end to end: a tensor of shape `[offsets[samples]]`.
+    /// Values of varying lengths, end to end: a tensor of shape `[offsets[samples]]`.
     Ragged {
-        /// Where each value begins, in elements, and behind them where the last one ends; on the host.
+        /// Start of each value, in elements, followed by the end of the last one; on the host.
         offsets: Vec<u64>,
     },
     /// A tensor of shape `[samples, length]`.
     Padded {
-        /// Elements in each row.
+        /// Elements per row.
         length: u64,
-        /// Elements of each row that are the sample's; on the host.
+        /// Number of elements in each row that belong to the sample; on the host.
         lengths: Vec<u64>,
     },
-    /// A tensor of shape `[rows, seq_len]`; its `values` are empty, the rest says where each sample's piece lies.
+    /// A tensor of shape `[rows, seq_len]`. Its `values` are empty; the rest says where each sample's piece is.
     Packed(Packed),
 }
 
 impl DeviceColumn {
-    /// The column as a tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a copy; see
+    /// The column as a tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a copy. See
     /// [`lend`](DeviceColumn::lend).
     ///
     /// # Errors
-    /// As [`lend`](DeviceColumn::lend).
+    /// Same as [`lend`](DeviceColumn::lend).
     pub fn to_dlpack(&self, stream: impl Into<SharedStream>) -> Result<Tensor> {
         let memory = self.lend(Some(stream.into()))?;
         let tensor = Tensor::new(memory, element_type(self.dtype), &self.shape());
         tensor.ok_or_else(|| Error::new(ErrorKind::Internal, "a column is not as long as its shape says"))
     }
 
-    /// The column's memory, to lend as a tensor. It is ready for what is put into `stream` from here on; give the
-    /// stream that the consumer names (`__dlpack__(stream=)` in Python). It is the consumer's until it frees the
-    /// tensor, and is reused once what is in the stream by then is done. Without a stream nothing waits: the consumer
-    /// makes sure that the column is ready ([`DeviceBatch::wait`]), and that its work is done when it frees the tensor.
-    /// On the host the stream plays no part, and the consumer may only read.
+    /// Lends the column's memory for use as a tensor. The memory is ready for any work put into `stream` from now on;
+    /// pass the stream that the consumer names (`__dlpack__(stream=)` in Python). The consumer owns the memory until it
+    /// frees the tensor. It is reused once the work in the stream by then is done. Without a stream nothing waits: the
+    /// consumer must ensure that the column is ready ([`DeviceBatch::wait`]), and that its work is done when it frees
+    /// the tensor. On the host the stream is ignored, and the consumer may only read.
     ///
     /// # Errors
-    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    /// `InvalidArgument` for a stream of another device; `Device` for driver errors.
     pub fn lend(&self, stream: Option<SharedStream>) -> Result<dlpack::Memory> {
         match &self.memory.0 {
             Memory::Host(bytes) => Ok(dlpack::Memory::host(bytes.clone())),
@@ -96,7 +97,7 @@ impl DeviceColumn {
         }
     }
 
-    /// Bytes of all values; what fills up is not counted.
+    /// Bytes of all values, without padding.
     pub fn bytes(&self) -> u64 {
         let size = self.dtype.size();
         match &self.form {
@@ -149,13 +150,13 @@ impl DeviceBytes {
         }
     }
 
-    /// Whether there is no byte.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Address of the first byte, of the device (`CUdeviceptr`) or of the host. It is the batch's until the last clone
-    /// is dropped.
+    /// Address of the first byte, on the device (`CUdeviceptr`) or on the host. It belongs to the batch until the last
+    /// clone is dropped.
     pub fn address(&self) -> u64 {
         match &self.0 {
             Memory::Host(bytes) => bytes.as_ptr().addr() as u64,
@@ -163,7 +164,7 @@ impl DeviceBytes {
         }
     }
 
-    /// The bytes, where they lie on the host.
+    /// The bytes, if they are on the host.
     pub fn as_host(&self) -> Option<&Bytes> {
         match &self.0 {
             Memory::Host(bytes) => Some(bytes),
@@ -171,7 +172,7 @@ impl DeviceBytes {
         }
     }
 
-    /// The range of the device's memory, where they lie there.
+    /// The range of device memory, if they are on a device.
     pub fn as_cuda(&self) -> Option<&Span> {
         match &self.0 {
             Memory::Host(_) => None,
@@ -179,15 +180,15 @@ impl DeviceBytes {
         }
     }
 
-    /// The GPU that they lie on; `None` where they lie on the host.
+    /// The GPU they are on, or `None` if they are on the host.
     pub fn device(&self) -> Option<u32> {
         self.as_cuda().map(|span| span.memory().context().info().index)
     }
 
-    /// A copy of the bytes on the host: waits until they are there, and copies. For tests and for looking at values.
+    /// Copies the bytes to the host, after waiting until they are ready. For tests and for looking at values.
     ///
     /// # Errors
-    /// `Device` for what the driver says.
+    /// `Device` for driver errors.
     pub fn to_host(&self) -> Result<Bytes> {
         match &self.0 {
             Memory::Host(bytes) => Ok(bytes.clone()),
@@ -220,35 +221,35 @@ impl DeviceBatch {
         self.host.is_empty()
     }
 
-    /// Bytes of all columns, those on the host too; what fills up is not counted.
+    /// Bytes of all columns, including those on the host, without padding.
     pub fn bytes(&self) -> u64 {
         self.host.bytes() + self.columns.iter().map(DeviceColumn::bytes).sum::<u64>()
     }
 
-    /// The column of that name on the device.
+    /// The device column named `name`.
     pub fn column(&self, name: &str) -> Option<&DeviceColumn> {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// The device's context; `None` where the columns lie on the host.
+    /// The device's context, or `None` if the columns are on the host.
     pub fn context(&self) -> Option<&Context> {
         self.lease.as_ref().map(|lease| &lease.context)
     }
 
-    /// The GPU that the columns lie on; `None` where they lie on the host.
+    /// The GPU that the columns are on, or `None` if they are on the host.
     pub fn device(&self) -> Option<u32> {
         self.context().map(|context| context.info().index)
     }
 
-    /// What is put into `stream` from here on waits for the columns, on the device, and their memory waits for what is
-    /// in `stream` when the batch is dropped. Call it before the columns are used there, once for each stream. On the
-    /// host it does nothing: the columns are there.
+    /// Makes work put into `stream` from now on wait for the columns, on the device. When the batch is dropped, its
+    /// memory waits for the work in `stream`. Call it before using the columns there, once per stream. On the host it
+    /// does nothing: the columns are ready.
     ///
-    /// A stream is a [`StreamRef`](uringload_sys::cuda::StreamRef), by the word of whoever made it, or an `Arc` of a
-    /// [`Stream`](uringload_sys::cuda::Stream), which the batch keeps.
+    /// A stream is either a [`StreamRef`](uringload_sys::cuda::StreamRef), whose creator guarantees that it is valid,
+    /// or an `Arc` of a [`Stream`](uringload_sys::cuda::Stream), which the batch keeps.
     ///
     /// # Errors
-    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    /// `InvalidArgument` for a stream of another device; `Device` for driver errors.
     pub fn wait_on(&self, stream: impl Into<SharedStream>) -> Result<()> {
         match &self.lease {
             Some(lease) => lease.wait_on(stream.into()),
@@ -256,10 +257,10 @@ impl DeviceBatch {
         }
     }
 
-    /// Waits on the host until the columns are there.
+    /// Waits on the host until the columns are ready.
     ///
     /// # Errors
-    /// `Device` for what the driver says.
+    /// `Device` for driver errors.
     pub fn wait(&self) -> Result<()> {
         match &self.lease {
             Some(lease) => lease.wait(),
@@ -267,37 +268,37 @@ impl DeviceBatch {
         }
     }
 
-    /// Whether the columns are there.
+    /// Whether the columns are ready.
     ///
     /// # Errors
-    /// `Device` for what the driver says.
+    /// `Device` for driver errors.
     pub fn is_ready(&self) -> Result<bool> {
         let Some(lease) = &self.lease else { return Ok(true) };
         lease.ready.is_done().map_err(|error| device_error("cannot ask whether a batch is ready", error))
     }
 }
 
-/// What a batch holds of a device's memory; it goes home with the last handle.
+/// A batch's hold on device memory, which returns with the last handle.
 #[derive(Debug)]
 pub(super) struct Lease {
     context: Context,
     range: Range<usize>,
     ready: Arc<Event>,
-    /// Streams that the batch is used on, and the event in each behind which it is not.
+    /// Streams that use the batch, each with the event that marks the end of that use.
     used: Mutex<Vec<(SharedStream, Event)>>,
     home: Arc<Home>,
 }
 
-/// What came home, and what must come to pass before it is free.
+/// Returned memory, and the events that must complete before it is free.
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) range: Range<usize>,
-    /// Blocks that were read straight to the device, which go home then too.
+    /// Blocks that were read straight to the device. They are released then too.
     pub(super) blocks: Vec<Bytes>,
     pub(super) after: Vec<Arc<Event>>,
 }
 
-/// Where leases go when they are dropped.
+/// Where dropped leases go.
 #[derive(Debug)]
 pub(super) struct Home {
     pub(super) returned: SegQueue<Returned>,
@@ -323,7 +324,7 @@ impl Lease {
         stream.wait(&self.ready).map_err(failed)?;
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if !used.iter().any(|(other, _)| *other == stream) {
-            // Made here: a drop must not fail.
+            // Created here because a drop must not fail.
             used.push((stream, Event::new(&self.context, Timing::Off).map_err(failed)?));
         }
         Ok(())
@@ -339,7 +340,7 @@ impl Drop for Lease {
         let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
         let mut after = vec![Arc::clone(&self.ready)];
         for (stream, event) in used {
-            // A context that was destroyed has no work left that could use the memory.
+            // A destroyed context has no work left that could use the memory.
             if stream.record(&event).is_ok() {
                 after.push(Arc::new(event));
             }
@@ -349,7 +350,7 @@ impl Drop for Lease {
     }
 }
 
-/// An error of the driver, in words.
+/// Converts a driver error.
 pub(crate) fn device_error(what: &'static str, error: CudaError) -> Error {
     let remedy = match () {
         () if error.is_out_of_memory() => "lower the device's memory limit, or free memory there",
@@ -360,13 +361,13 @@ pub(crate) fn device_error(what: &'static str, error: CudaError) -> Error {
     Error::new(ErrorKind::Device, what).with_source(error).with_remedy(remedy)
 }
 
-/// Type of an element as DLPack writes it.
+/// The element type in DLPack's terms.
 pub fn element_type(dtype: DType) -> ElementType {
     // At most 8 bytes.
     ElementType { code: dtype.dlpack_code(), bits: (dtype.size() * 8) as u8 }
 }
 
-/// A column without its values, as it is on a device.
+/// The form of a column on a device, without its values.
 pub(super) fn form_of(column: &Column) -> Option<DeviceForm> {
     use crate::batch::Data;
     match &column.data {

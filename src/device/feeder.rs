@@ -1,5 +1,5 @@
-//! The thread between the reactor and the consumer of a device's batches: it starts copies as soon as blocks are read,
-//! makes columns when batches are complete, and hands them over in order before the device has finished them.
+//! The thread between the reactor and the consumer of a device's batches. It starts copies as soon as blocks are read,
+//! makes columns when batches are complete, and hands batches over in order before the device has finished them.
 
 use super::batch::{DeviceBatch, device_error};
 use super::host;
@@ -17,38 +17,38 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use uringload_sys::cuda::Pinned;
 
-/// The longest sleep: wake-ups end it, this only bounds what a lost one could cost.
+/// Longest sleep. Wake-ups end a sleep; this only bounds the cost of a lost one.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// While the device is at work nobody rings: it is looked at again after this time, and then after twice that, up to
+/// Nothing rings while the device works. It is checked again after this time, and then after twice that, up to
 /// `DEVICE_WAIT_MAX`.
 const DEVICE_WAIT: Duration = Duration::from_micros(30);
 const DEVICE_WAIT_MAX: Duration = Duration::from_millis(1);
 
-/// How often a feeder that ends with an error looks whether the queue has room for it.
+/// How often a feeder that ends with an error checks whether the queue has room for it.
 const FAIL_WAIT: Duration = Duration::from_millis(5);
 
 /// Where batches go.
 pub(super) enum Place {
-    /// To these devices, in turn.
+    /// These devices, in turn.
     Lanes { lanes: Vec<Lane>, staging: Pool },
-    /// Nowhere: columns are made on the host.
+    /// No device: columns are made on the host.
     Host,
 }
 
-/// What is asked of the thread.
+/// Everything that the thread works with.
 pub(crate) struct Feeder {
     pub(super) place: Place,
     pub(super) transforms: Transforms,
-    /// What the devices' memory for batches that were dropped, room in the queue and staging memory ring.
+    /// Rung when a dropped batch returns device memory, when the queue has room, and when staging memory is returned.
     pub(super) bell: Arc<Bell>,
     pub(super) clock: Clock,
     pub(super) starvation: Starvation,
-    /// Behind the lanes, so that it is dropped when no copy is under way.
+    /// Declared after the lanes, so that it is dropped when no copy is in progress.
     pub(super) pinned: Vec<Pinned>,
 }
 
-/// Why nothing goes on.
+/// What the thread is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocked {
     Input,
@@ -56,23 +56,23 @@ enum Blocked {
     Memory,
 }
 
-/// The thread at work.
+/// The running thread.
 struct Running<'a> {
     feeder: &'a mut Feeder,
     batches: Receiver<Result<Batch>>,
     early: Receiver<EarlyBlock>,
     out: Sender<Result<DeviceBatch>>,
     parker: Parker,
-    /// Number of the batch that comes next.
+    /// Number of the next batch.
     number: u64,
-    /// It, where it waits for something.
+    /// The next batch, if it has to wait for something.
     held: Option<Result<Batch>>,
     closed: bool,
     wait: Duration,
 }
 
 impl Feeder {
-    /// What wakes the thread.
+    /// The bell that wakes the thread.
     pub(crate) fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
@@ -83,7 +83,7 @@ impl Feeder {
     }
 
     /// Passes batches on until there are no more, the consumer is gone, or a device fails. The reactor sets `read_well`
-    /// when it ends as it should, and this thread `ended_well`.
+    /// when it ends normally, and this thread sets `ended_well`.
     pub(crate) fn run(
         mut self,
         batches: Receiver<Result<Batch>>,
@@ -109,7 +109,7 @@ impl Feeder {
             Ok(()) => {}
             Err(error) => running.fail(error),
         }
-        // Before the queue is closed, which is when the consumer looks.
+        // Must come before the queue closes, since the consumer checks it then.
         ended_well.store(true, Ordering::Release);
     }
 }
@@ -143,7 +143,7 @@ impl Running<'_> {
         }
     }
 
-    /// Waits for what the devices are at, so that all of it is booked when the consumer sees the end.
+    /// Waits for the devices' remaining work, so that all of it is accounted for when the consumer sees the end.
     fn settle(&mut self) -> Result<()> {
         if let Place::Lanes { lanes, .. } = &mut self.feeder.place {
             self.feeder.clock.switch(Doing::WaitDevice);
@@ -154,7 +154,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Takes what has come, and books what is done.
+    /// Takes what has arrived and processes what has finished.
     fn look(&mut self) -> Result<bool> {
         let mut changed = false;
         while let Ok(block) = self.early.try_recv() {
@@ -178,7 +178,7 @@ impl Running<'_> {
     }
 
     fn take_early(&mut self, block: EarlyBlock) {
-        // One that comes behind its batch was copied with it.
+        // A block that arrives after its batch was copied with the batch.
         if let Place::Lanes { lanes, .. } = &mut self.feeder.place
             && block.batch >= self.number
         {
@@ -187,7 +187,7 @@ impl Running<'_> {
         }
     }
 
-    /// Passes the next batch on, if there is one; else says why not.
+    /// Passes the next batch on. Returns what blocks it, if anything does.
     fn pass_on(&mut self) -> Result<Option<Blocked>> {
         let Some(item) = self.held.take() else { return Ok(Some(Blocked::Input)) };
         if self.out.is_full() {
@@ -209,7 +209,7 @@ impl Running<'_> {
                     self.held = Some(Ok(batch));
                     return Ok(Some(Blocked::Memory));
                 }
-                // What the device did not do once it will not do again.
+                // A device that has failed will fail again.
                 Err(error) if error.kind() == ErrorKind::Device => return Err(error),
                 Err(error) => {
                     self.skip();
@@ -217,13 +217,13 @@ impl Running<'_> {
                 }
             },
         };
-        // Refused only if the consumer is gone, which is seen next: there was room.
+        // The queue had room, so a refusal means that the consumer is gone. That is checked next.
         let _ = self.out.try_send(made);
         Ok(None)
     }
 
     fn make(&mut self, batch: &mut Batch) -> Result<Option<DeviceBatch>> {
-        // What was told before the batch was: the batch may know nothing but echoes of it.
+        // First take the blocks announced before the batch: the batch may know them only by their echoes.
         while let Ok(block) = self.early.try_recv() {
             self.take_early(block);
         }
@@ -240,7 +240,7 @@ impl Running<'_> {
         }
     }
 
-    /// The next batch is an error.
+    /// Notes that the next batch is an error.
     fn skip(&mut self) {
         if let Place::Lanes { lanes, .. } = &mut self.feeder.place {
             let lane = (self.number % lanes.len() as u64) as usize;
@@ -249,7 +249,7 @@ impl Running<'_> {
         self.number += 1;
     }
 
-    /// Sleeps until something rings, or the device is to be looked at again.
+    /// Sleeps until something rings, or until the device must be checked again.
     fn sleep(&mut self, blocked: Blocked) {
         let (mut is_busy, mut is_copying) = (false, false);
         if let Place::Lanes { lanes, .. } = &self.feeder.place {
@@ -274,7 +274,7 @@ impl Running<'_> {
         self.feeder.bell.silence();
     }
 
-    /// The second look that listening asks for: what changed before rang for nobody.
+    /// The second check that listening requires: an earlier change rang for nobody.
     fn has_changed(&mut self, blocked: Blocked) -> bool {
         let waker = self.parker.waker();
         let mut context = Context::from_waker(&waker);
@@ -297,7 +297,7 @@ impl Running<'_> {
         changed
     }
 
-    /// Bounds the wait of a consumer that waits for memory which it holds itself. Returns how long to wait until then.
+    /// Bounds the wait of a consumer that itself holds the memory it waits for. Returns the time left until the error.
     fn starving(&mut self, now: Instant) -> Duration {
         let waits = self.out.is_empty() && self.out.receiver_waits();
         self.feeder.starvation.look(waits, now).unwrap_or_else(|| {
@@ -325,7 +325,7 @@ impl Running<'_> {
         .with_remedy("drop batches sooner, copy out what is kept, or raise the device's memory limit")
     }
 
-    /// Ends the stream with an error: waits for room in the queue, or until the consumer is gone.
+    /// Ends the stream with an error. Waits until the queue has room or the consumer is gone.
     fn fail(&mut self, error: Error) {
         self.feeder.clock.switch(Doing::WaitConsumer);
         let mut item = Err(error);

@@ -1,5 +1,5 @@
-//! Whether files are read straight into a GPU's memory: what must hold for it, one read that is looked at byte by byte,
-//! and a short trial against reading into pinned memory and copying.
+//! Decides whether to read files straight into a GPU's memory: checks the preconditions, compares one read byte by
+//! byte, and runs a short trial against reading into pinned memory and copying.
 
 use super::lane::Shadow;
 use super::{BatchBytes, Opened, batch::device_error, pin};
@@ -18,35 +18,35 @@ use std::time::{Duration, Instant};
 use uringload_sys::cuda::{Context, Copies, CudaError, DeviceMemory, Span};
 use uringload_sys::{Arena, system};
 
-/// How long each of the two ways is tried.
+/// Duration of each of the two trials.
 const TRIAL: Duration = Duration::from_millis(200);
 
-/// How long what is tried may take to end, beside that.
+/// How much longer than that a trial may take to finish.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// Host memory of a trial of the pinned path, unless one read is longer.
+/// Host memory for a trial of the pinned path, unless a single read is longer.
 const TRIAL_BYTES: u64 = 64 << 20;
 
-/// Batches, and reads, that a trial is made of at most.
+/// Maximum number of batches and reads in a trial.
 const TRIAL_BATCHES: usize = 64;
 const TRIAL_READS: usize = 4096;
 
-/// Files that a first read is tried of, until it succeeds.
+/// Number of files to try for a successful first read.
 const FILES_TRIED: usize = 4;
 
-/// GDS is taken where it is this much faster, or not slower than that and so much cheaper in the processor's time. The
-/// margins are those of a trial so short.
+/// GDS is chosen if it is at least `FASTER` times as fast as the pinned path, or if it is at least `AS_FAST` times as
+/// fast with at most `CHEAPER` times the CPU time. The margins suit such a short trial.
 const FASTER: f64 = 1.02;
 const AS_FAST: f64 = 0.99;
 const CHEAPER: f64 = 0.9;
 
-/// The device's memory is taken in multiples of this.
+/// Device memory is taken in multiples of this.
 const UNIT: usize = 2 << 20;
 
-/// What addresses of direct reads are multiples of.
+/// Alignment of addresses for direct reads.
 const ALIGNMENT: u64 = 4096;
 
-/// What the choice hangs on.
+/// What the choice depends on.
 pub(crate) struct Asked<'a> {
     pub(crate) config: &'a Config,
     pub(crate) order: &'a Order,
@@ -56,7 +56,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) pool_bytes: usize,
 }
 
-/// A GPU's memory that files are read into, and what does it.
+/// GPU memory that files are read into, and what reads them.
 pub(crate) struct Loading {
     /// Lends the memory out.
     pub(crate) pool: Pool,
@@ -64,7 +64,7 @@ pub(crate) struct Loading {
     pub(super) route: GdsRoute,
 }
 
-/// A step down, which is an error where GDS was asked for by name.
+/// A fallback, which is an error if GDS was requested by name.
 type Step<T> = std::result::Result<T, Box<Fallback>>;
 
 impl Loading {
@@ -73,11 +73,10 @@ impl Loading {
     }
 }
 
-/// Looks whether files are to be read straight into the device's memory. Where not, it is said why, unless it was not
-/// wanted.
+/// Decides whether to read files straight into the device's memory. If not, reports why, unless it was not wanted.
 ///
 /// # Errors
-/// `Unavailable` where it was asked for by name.
+/// `Unavailable` if it was requested by name.
 pub(crate) fn choose(opened: &mut Opened, devices: &[Device], asked: &Asked<'_>) -> Result<Option<Loading>> {
     let insists = devices.iter().any(|device| device.gds_choice() == Gds::On);
     if !insists && devices.iter().all(|device| device.gds_choice() == Gds::Off) {
@@ -105,10 +104,10 @@ pub(crate) fn choose(opened: &mut Opened, devices: &[Device], asked: &Asked<'_>)
     }
 }
 
-/// Where the devices' memory does not suffice beside what was taken for files: the pinned path.
+/// Falls back to the pinned path when the device's memory is too small next to the memory taken for files.
 ///
 /// # Errors
-/// That error, where GDS was asked for by name.
+/// `error`, if GDS was requested by name or the error is not `MemoryLimit`.
 pub(crate) fn give_up(opened: &mut Opened, devices: &[Device], error: Error) -> Result<()> {
     if error.kind() != ErrorKind::MemoryLimit || devices.iter().any(|device| device.gds_choice() == Gds::On) {
         return Err(error);
@@ -169,7 +168,7 @@ fn attempt(
     for (index, &read) in candidates.iter().enumerate() {
         match prove(&mut loading, asked, read) {
             Ok(()) => break,
-            // One bad file is for its samples to tell. What is said of more of them is the same.
+            // One bad file is left to its samples to report. Further fallbacks would say the same.
             Err(step) if matches!(step.cause, Cause::GdsFile | Cause::GdsRead) => {
                 let first = failed.get_or_insert(step);
                 if index + 1 == candidates.len() {
@@ -187,7 +186,7 @@ fn attempt(
     Ok(loading)
 }
 
-/// Whether the work can do with bytes that the host never sees, and leaves the choice of the engine.
+/// Checks that the host need not see the bytes, and that the engine was not chosen by name.
 fn guard_work(asked: &Asked<'_>) -> Step<()> {
     let Asked { config, order, collation, .. } = asked;
     let dataset = order.dataset();
@@ -207,10 +206,10 @@ fn guard_work(asked: &Asked<'_>) -> Step<()> {
     Ok(())
 }
 
-/// The device's memory, as much as the host would have, or as there is for one batch at least.
+/// Takes as much device memory as the host's pool would have, or less, but at least enough for one batch.
 fn take_memory(context: &Context, device: &Device, asked: &Asked<'_>) -> Step<Span> {
     let least = (asked.batch.read as usize).next_multiple_of(UNIT);
-    // What else a batch takes there is about as much again.
+    // The rest of a batch takes about as much again there.
     let most = device.memory_bytes().map_or(usize::MAX, |bytes| (bytes / 2) as usize / UNIT * UNIT);
     let mut bytes = asked.pool_bytes.next_multiple_of(UNIT).min(most);
     while bytes >= least {
@@ -224,8 +223,8 @@ fn take_memory(context: &Context, device: &Device, asked: &Asked<'_>) -> Step<Sp
     Err(memory_step(format!("the GPU has no memory for the {least} bytes of a batch beside its columns")))
 }
 
-/// `cuMemAlloc` promises multiples of 256, and gives multiples of 2 MiB for such lengths: if not, a little more is
-/// taken.
+/// `cuMemAlloc` guarantees multiples of 256, and in practice gives multiples of 2 MiB for such lengths. If it does not,
+/// take a little more.
 fn aligned_memory(context: &Context, bytes: usize) -> std::result::Result<Option<Span>, CudaError> {
     let memory = DeviceMemory::new(context, bytes)?;
     if memory.address().is_multiple_of(ALIGNMENT) {
@@ -237,7 +236,7 @@ fn aligned_memory(context: &Context, bytes: usize) -> std::result::Result<Option
     Ok(Span::new(&memory, start..start + bytes))
 }
 
-/// The reads of every second batch from the start, or from the one behind it, whether or not the order ends before.
+/// The reads of every second batch, starting with the first or the second, even past the end of the order.
 fn planned(asked: &Asked<'_>, layout: Layout, parity: usize) -> Vec<PlannedRead> {
     let mut planner = asked.order.endless().planner(layout).with_collation(Arc::clone(asked.collation));
     let (mut plan, mut reads, mut first) = (BatchPlan::default(), Vec::new(), Vec::new());
@@ -257,7 +256,7 @@ fn planned(asked: &Asked<'_>, layout: Layout, parity: usize) -> Vec<PlannedRead>
     if reads.is_empty() { first } else { reads }
 }
 
-/// The longest read of each of some files, longest first.
+/// The longest read of each of a few files, longest first.
 fn candidates(mut reads: Vec<PlannedRead>) -> Vec<PlannedRead> {
     reads.sort_by_key(|read| std::cmp::Reverse(read.need));
     let mut longest: Vec<PlannedRead> = Vec::new();
@@ -269,13 +268,13 @@ fn candidates(mut reads: Vec<PlannedRead>) -> Vec<PlannedRead> {
     longest
 }
 
-/// Reads once, and holds what came to lie on the device against the file.
+/// Reads once, and compares the bytes on the device with the file.
 fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()> {
     let failed = |cause, what: String| Err(Box::new(Fallback::new(cause, PINNED, None).with_reason(what)));
     let stats = Arc::new(Stats::new());
     let unopened = |error: Error| Box::new(Fallback::new(Cause::GdsWork, PINNED, None).with_error(&error));
     let mut engine = loading.straight.open(asked.config, &stats).map_err(unopened)?.engine;
-    // Behind other bytes: that the offset into the buffer is kept is a part of what is to be seen.
+    // Read to a place after other bytes: part of the proof is that the buffer offset is respected.
     let len = read.len.min(loading.straight.registered_bytes() / 2 / ALIGNMENT * ALIGNMENT) as usize;
     let before = loading.pool.take_exact(len);
     let Some(part) = loading.pool.take_exact(len) else { return Err(work("there is no room for a first read")) };
@@ -322,7 +321,7 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
     }
 }
 
-/// Fills `into` by `pread(2)`.
+/// Fills `into` using `pread(2)`.
 fn read_here(path: &std::path::Path, offset: u64, into: &mut [u8]) -> bool {
     use std::os::unix::fs::FileExt;
     std::fs::File::open(path).is_ok_and(|file| file.read_exact_at(into, offset).is_ok())
@@ -331,7 +330,7 @@ fn read_here(path: &std::path::Path, offset: u64, into: &mut [u8]) -> bool {
 /// Tries both ways on the files.
 ///
 /// # Errors
-/// Where GDS does not win.
+/// If GDS does not win.
 fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<[GdsTrial; 2]> {
     let failed = |error: Error| Box::new(step(Cause::GdsWork, String::new()).with_error(&error));
     let stats = Arc::new(Stats::new());
@@ -350,7 +349,7 @@ fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<
     let mut pool = Pool::new(bytes, 0, Arc::new(Bell::new())).map_err(failed)?;
     let _pinned = pin(context, &mut pool, &mut Vec::new()).map_err(failed)?;
     let mut engine = opened.engine;
-    // Refused is as good as granted here: the loader would have been refused as well.
+    // Ignore a refusal: the loader would have been refused as well.
     let _ = engine.register(pool.arena(), 0..pool.backed_bytes());
     let copies = Copies::new(context).map_err(|error| work(&error.to_string()))?;
     let to = loading.straight.memory().clone();
@@ -367,16 +366,16 @@ fn is_better(gds: GdsTrial, pinned: GdsTrial) -> bool {
     rate >= other * FASTER || (rate >= other * AS_FAST && gds.cpu_per_gb() <= pinned.cpu_per_gb() * CHEAPER)
 }
 
-/// One way, tried.
+/// The trial of one way.
 struct Trial<'a> {
     engine: Box<dyn Engine>,
     pool: &'a mut Pool,
-    /// Where what was read is copied to, unless it is there.
+    /// The destination of copies, unless reads already go there.
     copies: Option<(Copies, Span)>,
 }
 
 impl Trial<'_> {
-    /// Reads for as long as a trial takes, again and again if need be, and waits until all is there.
+    /// Reads for the duration of a trial, repeating reads if necessary, and waits until all data has arrived.
     fn run(mut self, reads: &[PlannedRead]) -> Step<GdsTrial> {
         let failed = |error: std::io::Error| Box::new(step(Cause::GdsRead, format!("a trial: {error}")));
         let (start, cpu, mut bytes) = (Instant::now(), system::cpu_time(), 0);
@@ -396,7 +395,7 @@ impl Trial<'_> {
                 break;
             }
             if start.elapsed() > TRIAL + BOUND {
-                // What is still being read keeps its memory, and none of it is used any more.
+                // Reads still in progress keep their memory, and none of it is used again.
                 under_way.iter().for_each(|&tag| self.engine.abandon(tag));
                 return Err(hangs("a trial"));
             }
@@ -424,13 +423,13 @@ impl Trial<'_> {
     }
 }
 
-/// What `work` makes, unless it takes longer than `bound`: then it is left to itself.
+/// Runs `work` on a thread of its own. If it takes longer than `bound`, returns `None` and leaves the thread alone.
 fn within<T: Send + 'static>(bound: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("uringload-cufile".into());
     thread
         .spawn(move || {
-            // Nobody waits any more where it came too late: it goes as it came.
+            // If the result is late, nobody waits for it any more, and it is dropped.
             let _ = tell.send(work());
         })
         .ok()?;
@@ -462,7 +461,7 @@ fn unavailable(step: &Fallback) -> Error {
 mod tests {
     use super::*;
 
-    /// A second of one way: so many bytes for so much of the processor.
+    /// One second of a trial: this many megabytes for this much CPU time.
     fn trial(megabytes: u64, cpu_ms: u64) -> GdsTrial {
         let (time, cpu) = (Duration::from_secs(1), Duration::from_millis(cpu_ms));
         GdsTrial { bytes: megabytes * 1_000_000, time, cpu }

@@ -1,4 +1,4 @@
-//! Columns made on the host, where there is no device: the same bytes.
+//! Makes columns on the host if there is no device: the same bytes.
 
 use super::batch::{DeviceBatch, DeviceBytes, DeviceColumn, form_of};
 use super::transforms::Transforms;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 /// Makes the columns of a batch.
 ///
 /// # Errors
-/// `Internal` for a batch that was not made for it; `MemoryLimit` where there is no memory.
+/// `Internal` for a batch that was not prepared for this; `MemoryLimit` if there is no memory.
 pub(super) fn make(batch: &mut Batch, transforms: &Transforms) -> Result<DeviceBatch> {
     let Some(deferred) = batch.deferred.take() else {
         return Err(Error::new(ErrorKind::Internal, "a batch was not prepared: this is a bug of uringload"));

@@ -1,5 +1,5 @@
-//! One GPU: its memory, its copies and its kernels. A batch's memory is taken in the order of the batches, so that no
-//! later one holds what an earlier one lacks, and goes back when what used it is done. Nothing here waits.
+//! One GPU: its memory, its copies and its kernels. Memory is taken in batch order, so that no later batch holds what
+//! an earlier one lacks, and is returned once its users are done. Nothing here waits.
 
 use super::batch::{DeviceBatch, DeviceBytes, DeviceColumn, Home, Lease, Returned, device_error, form_of};
 use super::layout::{self, Addressed, Placed, Places, Staged, Work};
@@ -21,36 +21,36 @@ use uringload_sys::cuda::{
     Context, Copies, CudaError, DeviceMemory, Event, Kernel, Kernels, Notice, Span, Stream, Timing, Uploaded,
 };
 
-/// Bytes that one batch takes on a device at most.
+/// Upper bounds of the device memory of one batch, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Need {
-    /// As it was read, with all that goes with it; free again when its columns are made.
+    /// The data as it was read, with everything that goes with it. Free again once the columns are made.
     pub(super) raw: u64,
-    /// Its columns; the consumer holds them.
+    /// Its columns, which the consumer holds.
     pub(super) columns: u64,
-    /// Of `raw`, what is put together on the host: tables, integers, and values that lie in no block.
+    /// The part of `raw` that is put together on the host: tables, integers, and values that are in no block.
     pub(super) staged: u64,
 }
 
 impl Need {
-    /// All of it, in whole units of the device's memory.
+    /// The total, with each part aligned.
     pub(super) fn bytes(self) -> u64 {
         let units = |bytes: u64| bytes.checked_next_multiple_of(RANGE_ALIGNMENT as u64).unwrap_or(u64::MAX);
         units(self.raw).saturating_add(units(self.columns))
     }
 }
 
-/// Memory of the GPU that blocks are read into straight: they are where they must be.
+/// GPU memory that blocks are read straight into: they are already where they must be.
 #[derive(Clone, Debug)]
 pub(super) struct Shadow {
-    /// Address of the first byte of the arena that stands for it on the host.
+    /// Host address of the arena that stands for it.
     pub(super) host: usize,
-    /// It.
+    /// The GPU memory itself.
     pub(super) span: Span,
 }
 
 impl Shadow {
-    /// Where a block lies there, if it does.
+    /// Where a block is on the device, if it is there.
     fn place(&self, block: &Bytes) -> Option<Placed> {
         let host = block.as_ptr().addr();
         let at = host.checked_sub(self.host)?;
@@ -63,42 +63,43 @@ impl Shadow {
 pub(super) struct Lane {
     context: Context,
     memory: DeviceMemory,
-    /// Where it is `Some`, every block lies there.
+    /// If set, every block is there.
     shadow: Option<Shadow>,
     ranges: Ranges,
     copies: Copies,
-    /// Where kernels run, so that the next copies do not wait for them.
+    /// Runs the kernels, so that the next copies do not wait for them.
     work: Stream,
     kernels: Kernels,
     home: Arc<Home>,
     need: Need,
-    /// The batch that gets memory next, and how far the one after it is: batches go to the lanes in turn.
+    /// Number of the batch that gets memory next, and the distance to the one after it: batches go to the lanes in
+    /// turn.
     next: u64,
     step: u64,
     /// Batches that have memory, oldest first.
     begun: VecDeque<Begun>,
-    /// Blocks of batches that have none yet.
+    /// Blocks of batches that have no memory yet.
     early: Vec<EarlyBlock>,
-    /// Memory that is free when its events came to pass.
+    /// Memory that is free once its events have completed.
     freeing: Vec<Returned>,
     timed: VecDeque<Timed>,
     spare: Vec<Event>,
     stats: Arc<Stats>,
 }
 
-/// A batch that has memory on the device.
+/// A batch that has device memory.
 struct Begun {
     number: u64,
     raw: Range<usize>,
-    /// Bytes of `raw` that are taken.
+    /// Bytes of `raw` in use.
     used: usize,
     columns: Range<usize>,
     placed: Vec<Placed>,
-    /// Blocks that were read straight to the device: not to be read into again while kernels read them.
+    /// Blocks that were read straight to the device. They must not be read into again while kernels read them.
     held: Vec<Bytes>,
 }
 
-/// Work of which is to be known how long the device was at it.
+/// Work whose duration on the device is to be measured.
 struct Timed {
     begin: Event,
     end: Event,
@@ -106,7 +107,7 @@ struct Timed {
 }
 
 impl Lane {
-    /// Takes `memory_bytes` of the device's memory, and all that batches need there, such as these kernels.
+    /// Takes `memory_bytes` of device memory, and whatever else batches need there, such as the given kernels.
     pub(super) fn open(
         context: &Context,
         (need, memory_bytes, wanted): (Need, u64, &[Kernel]),
@@ -139,37 +140,38 @@ impl Lane {
         })
     }
 
-    /// How the host learns that a copy is done.
+    /// How the host learns that a copy has finished.
     pub(super) fn notice(&self) -> Notice {
         self.copies.notice()
     }
 
-    /// Bytes of the device's memory.
+    /// Total bytes of device memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.memory.len() as u64
     }
 
-    /// Bytes that no batch has.
+    /// Bytes that no batch holds.
     pub(super) fn free_bytes(&self) -> usize {
         self.ranges.free_bytes()
     }
 
-    /// Whether the device is at work, or something of its memory is about to be free: looking again is worth it.
+    /// Whether the device is working, or some of its memory is about to become free, so that checking again is
+    /// worthwhile.
     pub(super) fn is_busy(&self) -> bool {
         self.copies.under_way() > 0 || !self.freeing.is_empty() || !self.timed.is_empty()
     }
 
-    /// Whether copies are under way.
+    /// Whether copies are in progress.
     pub(super) fn is_copying(&self) -> bool {
         self.copies.under_way() > 0
     }
 
-    /// Whether memory came home that was not looked at.
+    /// Whether memory was returned and not processed yet.
     pub(super) fn has_returned(&self) -> bool {
         !self.home.returned.is_empty()
     }
 
-    /// Books what is done and starts to copy what came early; returns whether anything changed.
+    /// Processes finished work and starts to copy early blocks. Returns whether anything changed.
     pub(super) fn turn(&mut self) -> Result<bool, CudaError> {
         let mut changed = self.copies.finished()? > 0;
         while let Some(returned) = self.home.returned.pop() {
@@ -178,7 +180,7 @@ impl Lane {
         }
         let mut index = 0;
         while index < self.freeing.len() {
-            // Those that came to pass are not asked again.
+            // Completed events are not queried again.
             let after = &mut self.freeing[index].after;
             while let Some(event) = after.last() {
                 if !event.is_done()? {
@@ -200,22 +202,22 @@ impl Lane {
         Ok(changed)
     }
 
-    /// Waits for all that the device is at, and books it.
+    /// Waits for all of the device's work and processes it.
     pub(super) fn settle(&mut self) -> Result<(), CudaError> {
         self.copies.stream().synchronize()?;
         self.work.synchronize()?;
         self.turn().map(drop)
     }
 
-    /// Takes note of a block of a batch that is not complete.
+    /// Takes a block of a batch that is not complete yet.
     pub(super) fn take_early(&mut self, block: EarlyBlock) {
         self.early.push(block);
     }
 
-    /// Makes the columns of a batch. `None`: there is no memory for it just now, there or here.
+    /// Makes the columns of a batch. Returns `None` if there is no memory for it now, on the device or on the host.
     ///
     /// # Errors
-    /// `MemoryLimit` where it needs more than any batch was to need; `Device`.
+    /// `MemoryLimit` if it needs more than the bound for any batch; `Device`.
     pub(super) fn put(
         &mut self,
         number: u64,
@@ -234,8 +236,8 @@ impl Lane {
             return Ok(None);
         }
         let Some(part) = staging.take_exact(self.need.staged as usize) else {
-            // Copies that are under way have it. The heap would do as well, but is not pinned: the driver would copy it
-            // before the call returns, and nothing else would go on meanwhile.
+            // Copies in progress hold it. The heap would work as well but is not pinned: the driver would copy the data
+            // before the call returns, and nothing else would progress meanwhile.
             batch.deferred = Some(deferred);
             return Ok(None);
         };
@@ -250,7 +252,7 @@ impl Lane {
         }
     }
 
-    /// Gives back the memory of a batch that is an error.
+    /// Gives back the memory of a batch that turned out to be an error.
     pub(super) fn skip(&mut self, number: u64) {
         self.early.retain(|block| block.batch != number);
         if self.next == number {
@@ -263,7 +265,7 @@ impl Lane {
         }
     }
 
-    /// Takes memory for the batch, if it is the next one in line and there is enough; returns whether it has memory.
+    /// Takes memory for the batch if it is next in line and there is enough. Returns whether it has memory.
     fn begin(&mut self, number: u64, block_bytes: u64) -> Result<bool, CudaError> {
         if number < self.next {
             return Ok(true);
@@ -271,7 +273,7 @@ impl Lane {
         if number > self.next {
             return Ok(false);
         }
-        // What is read of it may be less than the most that any batch needs; what is staged is not known yet.
+        // Its blocks may be smaller than the bound for any batch. The staged size is not known yet.
         let raw = block_bytes.saturating_add(self.need.staged) as usize;
         let Some(raw) = self.ranges.take(raw) else { return Ok(false) };
         let Some(columns) = self.ranges.take(self.need.columns as usize) else {
@@ -283,7 +285,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Starts to copy the blocks that came early, of all batches that memory can be had for.
+    /// Starts to copy early blocks, for every batch that can get memory.
     fn place_early(&mut self) -> Result<(), CudaError> {
         let mut index = 0;
         while index < self.early.len() {
@@ -301,14 +303,14 @@ impl Lane {
                 self.begun.insert(place, begun);
                 placed?;
             }
-            // Another may be next in line now.
+            // Another batch may be next in line now.
             index = 0;
         }
         Ok(())
     }
 
-    /// Starts to copy a block to the batch's memory, unless it lies on the device; returns whether there is room.
-    /// Values of it are slices of `known_as`.
+    /// Starts to copy a block to the batch's memory, unless it is already on the device. Returns whether there is room.
+    /// The values in it are slices of `known_as`.
     fn place(&mut self, begun: &mut Begun, block: Bytes, known_as: &Bytes) -> Result<bool, CudaError> {
         if let Some(shadow) = &self.shadow {
             let host = known_as.as_ptr().addr();
@@ -323,7 +325,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Starts to copy those blocks of a batch that came early and found no memory until its end.
+    /// Starts to copy the batch's early blocks that had found no memory until now.
     fn place_rest(&mut self, begun: &mut Begun) -> Result<bool, CudaError> {
         let mut all = true;
         for block in self.early.extract_if(.., |block| block.batch == begun.number).collect::<Vec<_>>() {
@@ -350,7 +352,7 @@ impl Lane {
         Ok(uploaded)
     }
 
-    /// Everything that is to be done for a batch that has memory.
+    /// Does everything for a batch that has memory.
     fn make(
         &mut self,
         begun: &mut Begun,
@@ -400,7 +402,7 @@ impl Lane {
         self.finish(begun, batch, &works, &table)
     }
 
-    /// Makes the columns of what was copied, and gives back what is not needed any more.
+    /// Makes the columns from the copied data, and gives back what is no longer needed.
     fn finish(
         &mut self,
         begun: &mut Begun,
@@ -438,12 +440,12 @@ impl Lane {
     }
 
     fn launch(&mut self, begun: &Begun, works: &[Work], spans: &[Span], table: &Uploaded) -> Result<(), CudaError> {
-        // A kernel waits for its table by itself, and so for the blocks in front of it. Integers are copied behind the
-        // table, to columns that no kernel writes: the batch is ready only when they are there as well.
+        // A kernel waits for its table, and therefore for the blocks copied before it. But integers are copied after
+        // the table, to columns that no kernel writes, and the batch is ready only once they have arrived too.
         let copied = self.timing()?;
         copied.record(self.copies.stream())?;
         self.work.wait(&copied)?;
-        // The wait is for what was recorded by then: it may be recorded again.
+        // The wait applies to what was recorded by then, so the event may be recorded again.
         self.spare.push(copied);
         let (begin, end) = (self.timing()?, self.timing()?);
         begin.record(&self.work)?;
@@ -460,11 +462,11 @@ impl Lane {
         Ok(())
     }
 
-    /// Gives back a batch's memory once the device is done with what was begun of it.
+    /// Gives back a batch's memory once the device has finished the work begun for it.
     fn abandon(&mut self, begun: Begun) {
         let mut after = Vec::new();
         for stream in [self.copies.stream(), &self.work] {
-            // A device that does not even record an event is lost, and its memory with it.
+            // A device that cannot even record an event is lost, and its memory with it.
             let Ok(event) = Event::new(&self.context, Timing::Off) else { return };
             if event.record(stream).is_err() {
                 return;
@@ -475,7 +477,7 @@ impl Lane {
         self.freeing.push(Returned { range: begun.columns, blocks: Vec::new(), after });
     }
 
-    /// Books how long the device was at what is done.
+    /// Adds up how long the device took for finished work.
     fn measure(&mut self) -> Result<(), CudaError> {
         while let Some(first) = self.timed.front() {
             if !first.end.is_done()? {
@@ -513,12 +515,12 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // Kernels must not be unloaded while they run. A device that failed has none that do.
+        // Kernels must not be unloaded while they run. A device that failed is running none.
         let _ = self.work.synchronize();
     }
 }
 
-/// Bytes with what rounds them up.
+/// `bytes`, rounded up to the alignment.
 pub(super) fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(RANGE_ALIGNMENT)
 }
@@ -527,7 +529,7 @@ fn unprepared() -> Error {
     Error::new(ErrorKind::Internal, "a batch was not prepared for the device: this is a bug of uringload")
 }
 
-/// The batch, whose columns lie in `spans`, as many for each column as its work makes.
+/// The finished batch. Its columns are in `spans`, as many per column as its work makes.
 fn columns_of(batch: &mut Batch, works: &[Work], spans: Vec<Span>, lease: Arc<Lease>) -> DeviceBatch {
     let mut spans = spans.into_iter();
     let mut host = Vec::new();

@@ -1,5 +1,5 @@
-//! One batch on its way to a device: which bytes go where, and what is to be done with them there. Arithmetic over
-//! addresses; the copies and the launches are the lane's.
+//! One batch on its way to a device: which bytes go where, and what to do with them there. Only address arithmetic; the
+//! lane does the copies and launches.
 
 use super::batch::DeviceForm;
 use super::transforms::image_shape;
@@ -13,18 +13,18 @@ use std::ops::Range;
 use uringload_sys::Part;
 use uringload_sys::cuda::{CudaError, Fill, Images, Kernels, Piece, Row, Span, Stream, Tokens, Uploaded};
 
-/// Where a block of host memory came to lie on the device.
+/// Where a block of host memory is on the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
-    /// Address of its first byte on the host.
+    /// Host address of its first byte.
     pub(super) host: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) len: usize,
-    /// Address of its first byte on the device.
+    /// Device address of its first byte.
     pub(super) device: u64,
 }
 
-/// Blocks that were placed, to be asked where a piece of one lies.
+/// The placed blocks, to look up the location of a piece.
 #[derive(Debug, Default)]
 pub(super) struct Places(Vec<Placed>);
 
@@ -34,7 +34,7 @@ impl Places {
         Places(placed)
     }
 
-    /// Where the bytes lie on the device; `None` where they lie in none of the blocks.
+    /// The device address of the bytes, or `None` if they are in none of the blocks.
     pub(super) fn find(&self, bytes: &Bytes) -> Option<u64> {
         let start = bytes.as_ptr().addr();
         let index = self.0.partition_point(|placed| placed.host <= start).checked_sub(1)?;
@@ -43,16 +43,16 @@ impl Places {
     }
 }
 
-/// What is to be done for one column.
+/// The work for one column.
 #[derive(Debug)]
 pub(super) enum Work {
     /// It stays on the host.
     Stay,
-    /// Its integers are among the staged bytes, ready as they are.
+    /// Its integers are among the staged bytes and need no work.
     Integers(Range<usize>),
-    /// Its pieces are brought to their places; what they leave free is filled up before.
+    /// Its pieces are copied to their places, after filling the gaps they leave.
     Gather { table: Range<usize>, len: usize, fill: Option<Fill> },
-    /// Its rows are brought to one length.
+    /// Its rows are padded to one length.
     Pad { table: Range<usize>, len: usize, row_bytes: u64, fill: Fill },
     /// Its images become a tensor.
     Images { table: Range<usize>, len: usize, images: Images, layout: ImageLayout },
@@ -61,7 +61,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// Bytes of each column that it makes.
+    /// Length in bytes of each column that it makes.
     pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
         let (first, second) = match self {
             Work::Stay => (None, None),
@@ -72,7 +72,7 @@ impl Work {
         first.into_iter().chain(second)
     }
 
-    /// Starts the kernels that make the columns `to` of what lies in `from`.
+    /// Starts the kernels that make the columns `to` from the data in `from`.
     pub(super) fn launch(
         &self,
         kernels: &Kernels,
@@ -101,7 +101,7 @@ impl Work {
         }
     }
 
-    /// Name, type and form of each column that it makes of `column`, whose form is `form`.
+    /// Name, type and form of each column that it makes from `column`, whose form is `form`.
     pub(super) fn outputs(&self, column: &Column, form: DeviceForm) -> Vec<(String, DType, DeviceForm)> {
         let name = column.name.clone();
         match self {
@@ -118,34 +118,34 @@ impl Work {
     }
 }
 
-/// Bytes that go to the device beside the blocks: tables, integers, and values that lie in no block.
+/// Bytes that go to the device besides the blocks: tables, integers, and values that are in no block.
 #[derive(Debug)]
 pub(super) struct Staged {
     memory: Memory,
     end: usize,
-    /// The part, once its room did not suffice.
+    /// The part, once it became too small.
     outgrown: Option<Part>,
 }
 
 /// Where staged bytes are put together.
 #[derive(Debug)]
 enum Memory {
-    /// Pinned.
+    /// Pinned memory.
     Part(Part),
-    /// Of any length.
+    /// Memory of any length.
     Heap(Vec<u8>),
 }
 
-/// Places in the staged bytes begin at multiples of this, for vector loads.
+/// Alignment within the staged bytes, for vector loads.
 const STAGED_ALIGNMENT: usize = 16;
 
 impl Staged {
-    /// Nothing, with room in `part`; what does not fit there goes to the heap.
+    /// Starts empty, with room in `part`. If that is not enough, everything moves to the heap.
     pub(super) fn new(part: Part) -> Staged {
         Staged { memory: Memory::Part(part), end: 0, outgrown: None }
     }
 
-    /// Where the next bytes begin.
+    /// Aligns the end and returns it: the next bytes begin there.
     pub(super) fn align(&mut self) -> usize {
         let aligned = self.end.next_multiple_of(STAGED_ALIGNMENT);
         self.append(&[0; STAGED_ALIGNMENT][..aligned - self.end]);
@@ -162,7 +162,7 @@ impl Staged {
         match &mut self.memory {
             Memory::Part(part) if end <= part.len() => part.as_mut()[self.end..end].copy_from_slice(bytes),
             Memory::Part(part) => {
-                // Longer than it was bound to be: a sample that stands in for another, or a decoded value.
+                // Longer than expected: a replacement sample, or a decoded value.
                 let heap = [&part.as_ref()[..self.end], bytes].concat();
                 if let Memory::Part(part) = std::mem::replace(&mut self.memory, Memory::Heap(heap)) {
                     self.outgrown = Some(part);
@@ -173,7 +173,7 @@ impl Staged {
         self.end = end;
     }
 
-    /// All of them, and what was not needed of the part.
+    /// Returns all staged bytes, and gives the unused memory of the part back.
     pub(super) fn finish(self, pool: &mut Pool) -> Bytes {
         self.outgrown.into_iter().for_each(|part| pool.give(part));
         match self.memory {
@@ -192,21 +192,21 @@ impl Staged {
     }
 }
 
-/// The pieces of a column, each with its address on the device.
+/// The pieces of a column, each with its device address.
 pub(super) struct Addressed<'a> {
     pub(super) pieces: &'a Pieces,
     pub(super) addresses: Vec<u64>,
 }
 
 impl<'a> Addressed<'a> {
-    /// Finds each piece, or stages it; `base` is where the staged bytes will begin on the device.
+    /// Finds each piece, or stages it. `base` is where the staged bytes will begin on the device.
     pub(super) fn new(pieces: &'a Pieces, places: &Places, staged: &mut Staged, base: u64) -> Addressed<'a> {
         let find = |(_, bytes): &(usize, Bytes)| places.find(bytes).unwrap_or_else(|| base + staged.push(bytes) as u64);
         let addresses = pieces.pieces.iter().map(find).collect();
         Addressed { pieces, addresses }
     }
 
-    /// The values as rows, of which each has as many bytes as `lengths` says; one without bytes has no piece.
+    /// The values as rows with the given byte lengths. A row without bytes has no piece.
     pub(super) fn values(&self, lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = Row> {
         let mut pieces = self.pieces.pieces.iter().zip(&self.addresses);
         lengths.map(move |len| {
@@ -216,7 +216,7 @@ impl<'a> Addressed<'a> {
     }
 }
 
-/// What is to be done for one column, of whose pieces the addresses are known.
+/// The work for one column whose pieces have known addresses.
 pub(super) fn plain(column: &Column, addressed: &Addressed<'_>, staged: &mut Staged) -> Work {
     let Pieces { len, pad, .. } = *addressed.pieces;
     if let (Data::Padded { length, lengths, .. }, Some(pad)) = (&column.data, pad) {
@@ -237,7 +237,7 @@ pub(super) fn plain(column: &Column, addressed: &Addressed<'_>, staged: &mut Sta
     Work::Gather { table: start..staged.end(), len, fill }
 }
 
-/// The integers of a column, staged.
+/// Stages the integers of a column.
 pub(super) fn integers(values: &[i64], staged: &mut Staged) -> Work {
     let start = staged.align();
     values.iter().for_each(|value| staged.append(&value.to_le_bytes()));
@@ -248,7 +248,7 @@ fn fill(pad: Pad) -> Fill {
     Fill { pattern: pad.bits(), size: pad.size() as u32 }
 }
 
-/// Which blocks of a batch have a piece of a column in them, by index in the batch's blocks.
+/// Which blocks of the batch contain a piece of a column, by block index.
 pub(super) fn blocks_in_use(batch: &Batch, deferred: &Deferred) -> Vec<bool> {
     let places = |(index, block): (usize, &Bytes)| Placed {
         host: block.as_ptr().addr(),

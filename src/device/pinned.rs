@@ -1,4 +1,4 @@
-//! Host memory that a device's copy engine reads, and how long it is kept for copies that somebody else has queued.
+//! Host memory that a device's copy engine reads, kept alive for copies that somebody else has queued.
 
 use super::device_error;
 use crate::config::{Cause, Device, DeviceKind, Fallback};
@@ -7,10 +7,10 @@ use bytes::Bytes;
 use std::sync::{Arc, mpsc};
 use uringload_sys::cuda::{Context, Event, Pinned, SharedStream, Timing};
 
-/// The pinned memory of a loader whose batches stay on the host; see [`Builder::pin`](crate::loader::Builder::pin).
+/// The pinned memory of a loader whose batches stay on the host. See [`Builder::pin`](crate::loader::Builder::pin).
 ///
-/// A copy out of pinned memory that is queued in a stream reads it when its turn comes, while whoever queued it goes
-/// on: what was dropped by then may be another batch's already. [`keep`](PinnedMemory::keep) makes memory wait.
+/// A copy queued in a stream reads pinned memory when its turn comes, while the code that queued it moves on. If the
+/// memory is dropped by then, it may already belong to another batch. [`keep`](PinnedMemory::keep) makes memory wait.
 #[derive(Clone, Debug)]
 pub struct PinnedMemory {
     inner: Arc<Inner>,
@@ -20,32 +20,32 @@ pub struct PinnedMemory {
 struct Inner {
     pinned: Arc<Pinned>,
     context: Context,
-    /// To the thread that waits for streams; it ends when all that could send is gone.
+    /// To the thread that waits for streams, which ends once all senders are gone.
     settle: mpsc::Sender<Settling>,
-    /// A forked child has copies of all this and no thread; nothing of CUDA works there.
+    /// A forked child has copies of all this but no thread, and CUDA does not work there.
     process: u32,
 }
 
-/// What is let go when its event has come to pass.
+/// Memory to release once its event has completed.
 #[derive(Debug)]
 struct Settling {
     after: Event,
     _blocks: Vec<Bytes>,
-    /// Behind the blocks: registered as long as a copy may read them.
+    /// Declared after the blocks: stays registered as long as a copy may read them.
     _pinned: Arc<Pinned>,
 }
 
-/// Memory that is used on a stream.
+/// Memory in use on a stream.
 #[derive(Debug)]
 struct Kept {
     blocks: Vec<Bytes>,
     stream: SharedStream,
-    /// Made beforehand: a drop must not fail. `None` once it is on its way.
+    /// Created in advance because a drop must not fail. `None` once it has been sent.
     after: Option<Event>,
     memory: PinnedMemory,
 }
 
-/// One of the blocks, whose holder holds them all.
+/// One of the blocks. Holding it keeps all of them.
 struct Block {
     bytes: Bytes,
     _kept: Arc<Kept>,
@@ -56,8 +56,8 @@ impl PinnedMemory {
         let (settle, settling) = mpsc::channel::<Settling>();
         let wait = move || {
             for settling in settling {
-                // In the order of the drops: what is done early in another stream waits for those before it. An error
-                // is that of the work in the stream, which is over with it.
+                // In drop order: an event that completes early in another stream waits for those before it. Any error
+                // is an error of the work in the stream, which has ended with it.
                 let _ = settling.after.wait();
             }
         };
@@ -69,12 +69,12 @@ impl PinnedMemory {
         Ok(PinnedMemory { inner: Arc::new(Inner { pinned, context, settle, process }) })
     }
 
-    /// The same bytes at the same places, kept beyond their drop: when the last of them and of their clones is dropped,
-    /// they go home as soon as all is done that was put into `stream` by then. For values of one batch, which go home
-    /// together.
+    /// Returns the same bytes at the same addresses, but keeps them beyond their drop: once the last of them and of
+    /// their clones is dropped, their memory returns as soon as all work put into `stream` by then is done. Meant for
+    /// values of one batch, which return together.
     ///
     /// # Errors
-    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    /// `InvalidArgument` for a stream of another device; `Device` for driver errors.
     pub fn keep(&self, blocks: Vec<Bytes>, stream: impl Into<SharedStream>) -> Result<Vec<Bytes>> {
         let failed = |error| device_error("cannot keep memory for a stream", error);
         let (stream, context) = (stream.into(), &self.inner.context);
@@ -87,7 +87,7 @@ impl PinnedMemory {
         let kept = Arc::new(Kept { blocks, stream, after, memory: self.clone() });
         let keep = |bytes: &Bytes| {
             let block = Block { bytes: bytes.clone(), _kept: Arc::clone(&kept) };
-            // An empty value is nobody's memory, and its address may be anything.
+            // An empty value owns no memory, and its address may be anything.
             if bytes.is_empty() { Bytes::new() } else { Bytes::from_owner(block) }
         };
         Ok(kept.blocks.iter().map(keep).collect())
@@ -109,18 +109,19 @@ impl Drop for Kept {
             std::mem::forget((blocks, after, self.memory.clone()));
             return;
         }
-        // A context that was destroyed has no work left that could read the memory.
+        // A destroyed context has no work left that could read the memory.
         if self.stream.record(&after).is_ok() {
-            // Refused only if the thread has panicked: then the blocks are dropped here.
+            // Fails only if the thread has panicked; the blocks are then dropped here.
             let _ = settle.send(Settling { after, _blocks: blocks, _pinned: Arc::clone(pinned) });
         }
     }
 }
 
-/// The device whose copy engine is to reach the memory. `None`, and said, where any would do and there is none.
+/// Opens the device whose copy engine must reach the memory. If any device would do and there is none, returns `None`
+/// and reports it.
 ///
 /// # Errors
-/// `Unavailable` where one that was asked for by its number is not to be had; `InvalidArgument` for the host.
+/// `Unavailable` if a device requested by number is not available; `InvalidArgument` for the host.
 pub(crate) fn open_to_pin(device: &Device, fallbacks: &mut Vec<Fallback>) -> Result<Option<Context>> {
     if device.kind() == DeviceKind::Host {
         let what = "memory cannot be pinned for the host";

@@ -1,15 +1,15 @@
-//! Which bytes of a device's memory are free: numbers only, the memory itself is elsewhere.
+//! Tracks which bytes of a device's memory are free. Numbers only; the memory itself is elsewhere.
 
 use std::ops::Range;
 
-/// Ranges begin at multiples of this: what `cuMemAlloc` gives, and enough for any vector instruction.
+/// Alignment of ranges: what `cuMemAlloc` guarantees, and enough for any vector instruction.
 pub(super) const RANGE_ALIGNMENT: usize = 256;
 
-/// Free ranges by address, of which no two touch within a slot. First fit, as in the pool: a consumer that keeps up is
-/// served from the same bytes again and again.
+/// Free ranges by address. No two ranges within a slot are adjacent. First fit, as in the pool: a consumer that keeps
+/// up is served from the same bytes again and again.
 ///
-/// No range crosses from one slot to the next. So whatever is held, each holder spoils one slot at most, and what fits
-/// into a slot can be had while there are fewer holders than slots.
+/// No range crosses a slot boundary. So each holder spoils at most one slot, and whatever fits into a slot is available
+/// as long as there are fewer holders than slots.
 #[derive(Debug)]
 pub(super) struct Ranges {
     free: Vec<Range<usize>>,
@@ -18,7 +18,8 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// `len` free bytes, rounded down to whole units, in slots of `slot` bytes, which are whole units, and a rest.
+    /// Starts with `len` free bytes, rounded down to whole units, split into slots of `slot` bytes and a remainder.
+    /// `slot` must be a multiple of the unit.
     pub(super) fn new(len: usize, slot: usize) -> Ranges {
         debug_assert!(slot > 0 && slot.is_multiple_of(RANGE_ALIGNMENT));
         let len = len / RANGE_ALIGNMENT * RANGE_ALIGNMENT;
@@ -26,12 +27,12 @@ impl Ranges {
         Ranges { free: slots.collect(), free_bytes: len, slot }
     }
 
-    /// Bytes that are free.
+    /// Number of free bytes.
     pub(super) fn free_bytes(&self) -> usize {
         self.free_bytes
     }
 
-    /// Takes at least `bytes`, or `None` while no free range is that long.
+    /// Takes at least `bytes`, or returns `None` if no free range is long enough.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Range<usize>> {
         let bytes = bytes.checked_next_multiple_of(RANGE_ALIGNMENT)?;
         if bytes == 0 {
@@ -48,7 +49,7 @@ impl Ranges {
         Some(taken)
     }
 
-    /// Gives back what was taken, or a part of it that begins and ends at whole units.
+    /// Gives back a range, or a part of one that begins and ends at whole units.
     pub(super) fn give(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -65,13 +66,13 @@ impl Ranges {
         }
     }
 
-    /// Whether a free range and the one behind it are one.
+    /// Whether a free range and the next one must be joined.
     fn joins(&self, index: usize) -> bool {
         let end = self.free[index].end;
         self.free.get(index + 1).is_some_and(|next| next.start == end) && !end.is_multiple_of(self.slot)
     }
 
-    /// Shortens what was taken to `bytes`; the rest is free.
+    /// Shortens a taken range to `bytes` and frees the rest.
     pub(super) fn shorten(&mut self, range: &mut Range<usize>, bytes: usize) {
         let end = (range.start + bytes.next_multiple_of(RANGE_ALIGNMENT)).min(range.end);
         self.give(end..range.end);
@@ -111,7 +112,7 @@ mod tests {
         let slot = 4 * RANGE_ALIGNMENT;
         let mut ranges = Ranges::new(3 * slot, slot);
         assert!(ranges.take(slot + 1).is_none());
-        // The first two of them share a slot; the third does not begin there.
+        // The first two share a slot; the third does not fit there.
         let held: Vec<_> = [2, 1, 3].map(|units| ranges.take(units * RANGE_ALIGNMENT).unwrap()).into();
         assert_eq!(held[2].start, slot);
         let third = ranges.take(slot).unwrap();

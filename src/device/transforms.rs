@@ -1,4 +1,4 @@
-//! What becomes of each column on its way, resolved once against the dataset.
+//! The transform of each column, resolved once against the dataset.
 
 use super::batch::{DeviceBytes, DeviceColumn, DeviceForm};
 use super::layout::{Addressed, Staged, Work};
@@ -12,7 +12,7 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use uringload_sys::cuda::{self, Image, Kernel, PixelType, TokenType};
 
-/// Name of the column of labels, unless the dataset has one of that name.
+/// Name of the labels column, unless the dataset already has a column of that name.
 const LABELS: &str = "labels";
 
 /// The transform of each column that has one.
@@ -28,25 +28,25 @@ enum Resolved {
     Images {
         images: Images,
         layout: ImageLayout,
-        /// Pixels of the source, from top to bottom and from left to right.
+        /// Height and width of the source, in pixels.
         source: (u32, u32),
     },
     Tokens {
         tokens: Tokens,
         stored: DType,
-        /// Name of the labels' column, if they are wanted.
+        /// Name of the labels column, if labels are wanted.
         labels: Option<String>,
-        /// Elements of a row at most.
+        /// Maximum number of elements in a row.
         longest: u64,
     },
 }
 
 impl Transforms {
-    /// The transforms that were asked for, by column. Each of these columns gets the form that its transform takes, in
-    /// `config`.
+    /// Resolves the requested transforms, by column. Sets the form of each of these columns in `config` to what its
+    /// transform needs.
     ///
     /// # Errors
-    /// `InvalidArgument` for a column that is not there, is named twice, was given a form of its own, or cannot have
+    /// `InvalidArgument` for a column that does not exist, is named twice, was given a form of its own, or cannot have
     /// such a transform.
     pub(crate) fn new(asked: &[(String, Transform)], config: &mut Config, dataset: &dyn Dataset) -> Result<Transforms> {
         let fields = &dataset.schema().fields;
@@ -89,7 +89,7 @@ impl Transforms {
         Ok(Transforms { of, seed: config.seed })
     }
 
-    /// Bytes of the columns that the transform of a field makes of `samples` samples at most, where it has one.
+    /// Upper bound of the bytes of the columns that a field's transform makes from `samples` samples, if it has one.
     pub(super) fn bytes(&self, field: usize, samples: u64) -> Option<u64> {
         let each = match self.resolved(field)? {
             Resolved::Images { layout, .. } => layout.bytes() as u64,
@@ -101,7 +101,7 @@ impl Transforms {
         Some(samples.saturating_mul(each))
     }
 
-    /// The kernel that the transform of a field is, where it has one.
+    /// The kernel of a field's transform, if it has one.
     pub(super) fn kernel(&self, field: usize) -> Option<Kernel> {
         Some(match self.resolved(field)? {
             Resolved::Images { layout, .. } => match layout.dtype {
@@ -115,7 +115,7 @@ impl Transforms {
         })
     }
 
-    /// What is to be done for a column that has a transform.
+    /// The work for a column, if it has a transform.
     pub(super) fn work(
         &self,
         field: usize,
@@ -147,10 +147,10 @@ impl Transforms {
         })
     }
 
-    /// The columns that a transform makes, on the host; `None` where the column has none.
+    /// Makes the columns of a transform on the host. Returns `None` if the column has no transform.
     ///
     /// # Errors
-    /// `MemoryLimit` where there is no memory.
+    /// `MemoryLimit` if there is no memory.
     pub(super) fn on_host(
         &self,
         field: usize,
@@ -201,7 +201,7 @@ impl Transforms {
     }
 }
 
-/// Bytes of the value of each of `samples` samples, of a column that a transform can have.
+/// Byte length of each sample's value, in a column that a transform accepts.
 fn value_lengths(column: &Column, samples: usize) -> Vec<usize> {
     let size = column.dtype.size() as usize;
     match &column.data {

@@ -1,4 +1,4 @@
-//! How the files of a dataset are opened: relative to which folder, with which flags.
+//! How to open the files of a dataset: relative to which folder, and with which flags.
 
 use crate::dataset::{Dataset, FileId};
 use crate::{Error, Result};
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringload_sys::file::{self, OpenFlags};
 
-/// The files of a dataset, for engines.
+/// A dataset's files, as engines open them.
 pub(super) struct Files {
     dataset: Arc<dyn Dataset>,
     roots: Vec<Arc<OwnedFd>>,
     direct: bool,
-    /// Whether reads of these files may block the thread that submits them (FUSE and its kin).
+    /// Whether reads of these files may block the submitting thread (FUSE and similar).
     blocking: bool,
-    /// Cleared at the first file that belongs to somebody else.
+    /// Cleared at the first file that belongs to another user.
     noatime: AtomicBool,
 }
 
 impl Files {
-    /// Opens the roots.
+    /// Opens the root folders.
     ///
     /// # Errors
-    /// Names the root that is gone or closed to this process.
+    /// Names the root that is missing or that this process may not open.
     pub(super) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
         let open = |root: &crate::dataset::Root| {
             let folder = file::open_folder(&root.path);
@@ -34,7 +34,7 @@ impl Files {
         Ok(Files { dataset, roots, direct, blocking, noatime: AtomicBool::new(true) })
     }
 
-    /// Files that may be open at once as plain descriptors: a quarter of what the process may have.
+    /// How many files may be open at once as plain descriptors: a quarter of the process's limit.
     pub(super) fn open_at_once() -> usize {
         (uringload_sys::system::open_files_limit().soft.unwrap_or(u64::MAX).min(4096) as usize / 4).max(4)
     }
@@ -44,33 +44,34 @@ impl Files {
         self.dataset.files().len()
     }
 
-    /// The folder that the file's path is relative to, and the path.
+    /// The file's root folder, and its path relative to that folder.
     pub(super) fn place(&self, file: FileId) -> (&Arc<OwnedFd>, &[u8]) {
         let files = self.dataset.files();
         (&self.roots[files.root_of(file)], files.name(file))
     }
 
-    /// Where the file is, for people.
+    /// The file's path, for messages.
     pub(super) fn path(&self, file: FileId) -> PathBuf {
         self.dataset.files().path(file)
     }
 
-    /// How to open the files.
+    /// Flags to open files with.
     pub(super) fn flags(&self) -> OpenFlags {
-        // O_NONBLOCK means nothing to a regular file, and keeps a FIFO that took its place from holding the open up.
+        // O_NONBLOCK has no effect on a regular file. If a FIFO has taken its place, it keeps the open from blocking.
         let nonblock = !self.blocking;
         OpenFlags::default().direct(self.direct).noatime(self.noatime.load(Ordering::Relaxed)).nonblock(nonblock)
     }
 
-    /// Whether a read must be left to a kernel worker, because it could block the submitting thread.
+    /// Whether reads must go to a kernel worker because they could block the submitting thread.
     pub(super) fn must_not_block(&self) -> bool {
         self.blocking
     }
 
-    /// Learns from an open with `flags` that failed: true if there is another way to open the file, which `flags` now
-    /// gives. Many opens may have been under way when the first of them failed; each has its second try, and no third.
+    /// Learns from an open with `flags` that failed. Returns true if there is another way to open the file, which the
+    /// method `flags` now gives. Many opens may have been in progress when the first one failed; each gets a second try
+    /// and no third.
     pub(super) fn learn(&self, flags: OpenFlags, error: &io::Error) -> bool {
-        // O_NOATIME is only for a file's owner: open(2).
+        // Only the owner of a file may use O_NOATIME: open(2).
         let refused = flags.noatime && error.raw_os_error() == Some(EPERM);
         if refused {
             self.noatime.store(false, Ordering::Relaxed);
@@ -81,7 +82,7 @@ impl Files {
     /// Opens a file as a plain descriptor.
     pub(super) fn open(&self, id: FileId) -> io::Result<OwnedFd> {
         let (folder, path) = self.place(id);
-        // Reads of a regular file block whatever O_NONBLOCK says; leaving it set saves a system call a file.
+        // Reads of a regular file block whatever O_NONBLOCK says. Leaving it set saves one system call per file.
         let flags = self.flags().nonblock(true);
         let opened = file::open(folder.as_fd(), path, flags)?;
         if flags.noatime && !opened.flags.noatime {

@@ -1,8 +1,8 @@
-//! Files straight into a GPU's memory: threads that have cuFile read. The memory is known here by its shadow, an arena
-//! whose byte at each offset stands for the byte of the GPU's memory at that offset.
+//! Reads files straight into GPU memory, with threads that call cuFile. The GPU memory appears here as its shadow: an
+//! arena in which the byte at each offset stands for the GPU byte at that offset.
 //!
-//! What cuFile is not good for takes the way of the pinned path, thread by thread and into the same place: short reads,
-//! memory that could not be registered, files that cuFile does not take, reads that it fails.
+//! Reads that cuFile cannot or should not do go through the pinned path instead, on the same thread and to the same
+//! place: short reads, memory that could not be registered, files that cuFile does not accept, and reads that it fails.
 
 use super::files::Files;
 use super::open::Opened;
@@ -23,87 +23,87 @@ use uringload_sys::cuda::{Bounce, Context, Span};
 use uringload_sys::cufile::{Cufile, CufileError, FileHandle, ReadError, RegisteredBuffer};
 use uringload_sys::file::{self, Identity};
 
-/// Reads that are shorter go by the host: below this cuFile costs more than it saves (cuDF reads so too; KvikIO draws
-/// the line at 16 KiB, NVIDIA's own advice at 64).
+/// Shorter reads go through the host: below this size cuFile costs more than it saves. cuDF uses the same limit; KvikIO
+/// uses 16 KiB, and NVIDIA's own advice is 64.
 pub(crate) const STRAIGHT_BYTES: u64 = 128 << 10;
 
-/// Length of one read where the user has no wish, and its bounds. NIXL's 12.7 GB/s from one disk are of 4 MiB; cuFile
-/// cuts up what is longer than 16 MiB.
+/// Default length of one read, and its bounds. NIXL's 12.7 GB/s from one disk were measured with 4 MiB; cuFile splits
+/// anything longer than 16 MiB.
 pub(crate) const STRAIGHT_READ_BYTES: usize = 4 << 20;
 const READ_BYTES_BOUNDS: [usize; 2] = [1 << 20, 16 << 20];
 
-/// Threads: each has one read under way.
+/// Minimum and maximum default number of threads. Each has one read in progress.
 const THREADS: [usize; 2] = [8, 16];
 
-/// What offsets, lengths and memory of direct reads are multiples of.
+/// Alignment of the offset, length and memory of direct reads.
 const ALIGNMENT: u32 = 4096;
 
-/// Registered files at once.
+/// Maximum number of registered files.
 const FILES_KEPT: usize = 256;
 
-/// Pinned memory of each thread.
+/// Pinned memory per thread.
 const BOUNCE_BYTES: usize = 1 << 20;
 
-/// How long a read may take where the user has no wish: cuFile is known to hang, which nothing but time tells.
+/// Default time limit of a read. cuFile is known to hang, and only a timeout can detect that.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Registrations are not tried below this.
+/// Smallest registration to try.
 const REGISTERED_MIN: usize = 2 << 20;
 
-/// Steps down that nobody has asked for yet.
+/// Capacity of the queue of unreported fallbacks.
 const SAID_MAX: usize = 16;
 
-/// A GPU's memory that files are read into, and cuFile, which does it.
+/// GPU memory that files are read into, and cuFile, which reads them.
 pub(crate) struct Straight {
     files: Files,
     context: Context,
     cufile: Cufile,
     memory: Span,
-    /// The first bytes of the memory: all of it, or as many as could be had. `None` once it is being dropped.
+    /// The registered bytes, from the start of the memory: all of it, or as much as was possible. `None` only while
+    /// dropping.
     registered: Option<RegisteredBuffer<Span>>,
     alignment: u32,
     kept: Mutex<Kept>,
     kept_max: usize,
-    /// Reads that cuFile has done.
+    /// Number of reads done by cuFile.
     reads: AtomicU64,
     said: ArrayQueue<Fallback>,
     file_was_said: AtomicBool,
     read_was_said: AtomicBool,
 }
 
-/// Files that cuFile was told of, a bounded number.
+/// Files registered with cuFile, a bounded number.
 #[derive(Default)]
 struct Kept {
     slots: HashMap<FileId, Slot>,
-    /// Counts uses.
+    /// Use counter.
     uses: u64,
 }
 
 #[derive(Default)]
 struct Slot {
-    /// Locked while the file is opened and registered; empty until then, or where that failed.
+    /// Locked while the file is opened and registered. Empty until then, or if that failed.
     file: Arc<Mutex<Option<Arc<Known>>>>,
     used: u64,
 }
 
-/// A file that was opened for cuFile.
+/// A file opened for cuFile.
 struct Known {
-    /// `None` where cuFile does not take it.
+    /// `None` if cuFile does not accept the file.
     handle: Option<FileHandle>,
     identity: Identity,
-    /// Whether cuFile has failed to read it.
+    /// Whether cuFile failed to read it.
     refused: AtomicBool,
 }
 
-/// What a thread has for reads that go by the host.
+/// Per-thread state for reads through the host.
 #[derive(Default)]
 pub(super) struct Own {
     file: Option<(FileId, OwnedFd)>,
     bounce: Option<Bounce>,
 }
 
-/// Whether a dataset's files are such as can be read past the page cache; where `insists` is false, also whether they
-/// should be.
+/// Checks whether a dataset's files can be read past the page cache and, unless `insists`, also whether they should be.
 ///
 /// # Errors
 /// Why not.
@@ -124,19 +124,20 @@ fn files_step(error: &Error) -> Box<Fallback> {
     Box::new(Fallback::new(Cause::GdsFiles, PINNED, None).with_error(error))
 }
 
-/// What is taken instead.
+/// What is used instead.
 pub(crate) const PINNED: &str = "the pinned path";
 
-/// How long a read may take.
+/// Time limit of a read.
 pub(crate) fn timeout(config: &Config) -> Duration {
     config.timeout.unwrap_or(TIMEOUT)
 }
 
 impl Straight {
-    /// Makes `memory` known to cuFile, or as much of it from its first byte on as it takes; then that is said.
+    /// Registers `memory` with cuFile, or as much of it, from its start, as cuFile accepts. In the second case also
+    /// returns the fallback to report.
     ///
     /// # Errors
-    /// Why none of it could be had, or the files not be read so.
+    /// Why no memory could be registered, or why the files cannot be read this way.
     pub(crate) fn new(
         config: &Config,
         dataset: &Arc<dyn Dataset>,
@@ -178,27 +179,27 @@ impl Straight {
         &self.memory
     }
 
-    /// Bytes of it that are registered.
+    /// Number of its bytes that are registered.
     pub(crate) fn registered_bytes(&self) -> u64 {
         self.registered.as_ref().map_or(0, RegisteredBuffer::len)
     }
 
-    /// Reads that cuFile has done.
+    /// Number of reads done by cuFile.
     pub(crate) fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// The engine.
+    /// Opens the engine.
     ///
     /// # Errors
-    /// Where the system allows no threads.
+    /// If the system cannot start the threads.
     pub(crate) fn open(self: &Arc<Self>, config: &Config, stats: &Arc<Stats>) -> Result<Opened> {
         let [least, most] = THREADS;
         let processors = std::thread::available_parallelism().map_or(least, usize::from);
         let threads = config.io_threads.unwrap_or(processors.clamp(least, most)).max(1);
         let [shortest, longest] = READ_BYTES_BOUNDS;
         let read_bytes = config.read_bytes.map_or(STRAIGHT_READ_BYTES, |bytes| bytes.clamp(shortest, longest));
-        // Each thread that is done finds the next read waiting.
+        // So that each thread that finishes finds its next read waiting.
         let queue_depth = config.queue_depth.unwrap_or(2 * threads).max(1);
         let engine = Threads::new(Arc::clone(self), threads, false, (queue_depth, ABANDONED_MAX), stats)
             .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
@@ -217,7 +218,7 @@ impl Straight {
         Ok(Opened { engine: Box::new(engine), route })
     }
 
-    /// The file as cuFile knows it.
+    /// The file as registered with cuFile, registering it if necessary.
     fn known(&self, id: FileId, opening: &AtomicBool) -> io::Result<Arc<Known>> {
         let mut evicted = None;
         let file = {
@@ -232,7 +233,7 @@ impl Straight {
             slot.used = used;
             Arc::clone(&slot.file)
         };
-        // Not under the lock: cuFile is told, unless a read of it is under way.
+        // Not under the lock: dropping the file deregisters it with cuFile, unless a read in progress still holds it.
         drop(evicted);
         let mut file = lock(&file);
         if let Some(known) = &*file {
@@ -259,16 +260,16 @@ impl Straight {
         Ok(Known { handle, identity, refused: AtomicBool::new(false) })
     }
 
-    /// Tells of the first step down of a kind.
+    /// Reports the first fallback of a kind.
     fn say(&self, was_said: &AtomicBool, cause: Cause, id: FileId, error: &str, remedy: &'static str) {
         if !was_said.swap(true, Ordering::Relaxed) {
             let reason = format!("{}: {error}", self.files.path(id).display());
-            // Full where nobody listens.
+            // The queue is full if nobody takes the fallbacks.
             let _ = self.said.push(Fallback::new(cause, PINNED, None).with_reason(reason).with_remedy(remedy));
         }
     }
 
-    /// Reads by cuFile; `None` where that is not the way for this read.
+    /// Reads with cuFile. Returns `None` if this read should not use it.
     fn straight(&self, read: &Read, opening: &AtomicBool) -> io::Result<Option<usize>> {
         let len = read.part.len() as u64;
         let holds = |buffer: &&RegisteredBuffer<Span>| read.part.end() as u64 <= buffer.len();
@@ -276,7 +277,7 @@ impl Straight {
             return Ok(None);
         };
         let known = self.known(read.file, opening)?;
-        // What is registered would be read for as long as it is, whatever has taken its place.
+        // A registered file stays readable even after another file has taken its place, so check the identity.
         let (folder, path) = self.files.place(read.file);
         if !Identity::at(folder.as_fd(), path)?.is_same_file(&known.identity) {
             return Err(io::Error::other("the file was replaced by another since it was registered with cuFile"));
@@ -285,7 +286,7 @@ impl Straight {
             return Ok(None);
         };
         match self.cufile.read(handle, buffer, read.part.offset() as u64, read.offset, len) {
-            // At most `len`, which is the length of memory.
+            // At most `len`, which is a length of memory.
             Ok(bytes) => {
                 self.reads.fetch_add(1, Ordering::Relaxed);
                 Ok(Some(bytes as usize))
@@ -303,7 +304,8 @@ impl Straight {
         }
     }
 
-    /// Reads to pinned memory and copies from there. What came before an error counts: the rest is read again.
+    /// Reads into pinned memory and copies to the GPU from there. Bytes copied before an error count; the rest is read
+    /// again.
     fn bounced(&self, read: &Read, own: &mut Own, opening: &AtomicBool) -> io::Result<usize> {
         let file = match own.file.take() {
             Some((id, file)) if id == read.file => file,
@@ -330,7 +332,7 @@ impl Straight {
             let Some(to) = self.memory.slice(start..start + got) else {
                 return Err(io::Error::other("a read leads outside the GPU's memory: this is a bug of uringload"));
             };
-            // A bounce that has failed is not used again.
+            // A bounce buffer that has failed is not reused.
             bounce.copy(&to).map_err(io::Error::other)?;
             done += got;
             if got < len {
@@ -344,7 +346,7 @@ impl Straight {
 
 impl Drop for Straight {
     fn drop(&mut self) {
-        // cuFile wants the memory's context to be current where it lets go of it.
+        // cuFile needs the memory's context to be current while it releases the memory.
         let _current = self.context.enter();
         lock(&self.kept).slots.clear();
         self.registered = None;
@@ -367,7 +369,7 @@ impl Reader for Straight {
     }
 }
 
-/// Registers the memory, or as much of it as the limits allow; then what was said of more.
+/// Registers the memory, or as much of it as the limits allow. Also returns the error that limited it.
 fn register(
     cufile: &Cufile,
     memory: &Span,

@@ -1,5 +1,5 @@
-//! The ladder: which engine and which way through the kernel a dataset is read with here, and every step down from the
-//! best one with its reason and its remedy.
+//! The fallback ladder: chooses the engine and the I/O path for a dataset on this machine, and records every step down
+//! from the best choice with its reason and remedy.
 
 use super::files::Files;
 use super::pread::Pread;
@@ -18,39 +18,40 @@ use std::time::Duration;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::ring::{Feature, Ring, RingOptions};
 
-/// Longest read where the device does not ask for less. Registered 512 KiB reads are where one core reads most; longer
-/// ones are split by the kernel, on raw devices by a worker thread.
+/// Longest read, unless the device asks for less. One core reads most with registered reads of 512 KiB. The kernel
+/// splits longer ones, on raw devices in a worker thread.
 const READ_BYTES: usize = 512 << 10;
 
-/// Reads in flight where the device does not tell its limits (network and stacked file systems).
+/// Reads in flight if the device does not report its limits (network and stacked file systems).
 const DEPTH_UNKNOWN: usize = 64;
 
-/// Most reads in flight that are ever useful to one ring.
+/// Largest number of reads in flight that is ever useful to one ring.
 const DEPTH_MAX: usize = 512;
 
-/// Threads of the `threads` engine where reads wait for a device: each has one read in flight.
+/// Threads of the `threads` engine when reads wait for a device. Each has one read in flight.
 const WAITING_THREADS: usize = 16;
 
-/// Reads that the `threads` engine has under way or waiting.
+/// Queue depth of the `threads` engine: reads in progress or waiting.
 const THREADS_DEPTH: usize = 64;
 
-/// Kernel worker threads of a ring: for reads that block (FUSE) and for opens of names that are not in the dentry
-/// cache.
+/// Limits of a ring's kernel worker threads, for reads that block (FUSE) and for opens of names that are not in the
+/// dentry cache.
 const RING_WORKERS: [u32; 2] = [4, 4];
 
-/// How long a ring collects more completions once it has one.
+/// How long a ring waits for more completions once it has one.
 const RING_BATCH_WAIT: Duration = Duration::from_micros(200);
 
-/// An engine that is open, and how it came to be this one.
+/// An open engine, and the route that led to it.
 pub(crate) struct Opened {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) route: Route,
 }
 
-/// Opens the engine that `config` asks for, or the best there is. To be called on the thread that will use it.
+/// Opens the engine that `config` asks for, or else the best one available. Call it on the thread that will use the
+/// engine.
 ///
 /// # Errors
-/// `Unavailable` where something was asked for by name and cannot be had.
+/// `Unavailable` if `config` names something that is not available.
 pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>) -> Result<Opened> {
     if config.engine == EngineChoice::Sim {
         return Ok(simulated(config, dataset));
@@ -69,7 +70,7 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
         devices: Vec::new(),
         fallbacks: way.fallbacks.clone(),
     };
-    // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers); threads copy
+    // A buffered read through a ring copies on the one thread that owns the ring (or in kernel workers). Threads copy
     // on every processor.
     let ring_suits = way.direct || config.engine == EngineChoice::Uring;
     if config.engine != EngineChoice::Threads && ring_suits && way.fuse {
@@ -86,19 +87,20 @@ pub(crate) fn open(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stat
             Err(error) => route.fallbacks.push(Fallback::new(Cause::RingSetup, "pread threads", Some(&error))),
         }
     }
-    // Where reads are copies, each processor makes them, the reactor's own among them; where they wait, many do.
-    // A deadline cannot be kept by a thread that is itself inside a read.
+    // If reads are copies, use one thread per processor, including the reactor's own. If reads wait, use many threads.
+    // A thread that is itself inside a read cannot enforce a deadline.
     let helps = way.resident && config.io_threads.is_none() && config.timeout.is_none();
     let threads = config.io_threads.unwrap_or(if helps { processors() - 1 } else { WAITING_THREADS });
     route.engine = EngineKind::Threads;
-    // So many that a thread which is done finds the next read waiting, and the reactor is woken once for many reads.
+    // Deep enough that a thread that finishes finds its next read waiting, and that the reactor is woken once for many
+    // reads.
     route.queue_depth = config.queue_depth.unwrap_or(THREADS_DEPTH.max(2 * threads)).max(1);
     let engine = Threads::new(Arc::new(Pread::new(files)), threads, helps, (route.queue_depth, spare(config)), stats)
         .map_err(|source| Error::io(format!("cannot start {threads} threads to read with"), source))?;
     Ok(Opened { engine: Box::new(engine), route })
 }
 
-/// Room for reads that are given up; nobody gives one up without a timeout.
+/// Room for reads that are given up. Without a timeout, none are.
 fn spare(config: &Config) -> usize {
     if config.timeout.is_some() { ABANDONED_MAX } else { 0 }
 }
@@ -146,7 +148,8 @@ fn simulated(config: &Config, dataset: &Arc<dyn Dataset>) -> Opened {
     Opened { engine: Box::new(sim), route }
 }
 
-/// Reads in flight at most: below what the device's queue takes, so that submitting never sleeps for a request slot.
+/// Maximum number of reads in flight: below the capacity of the device's queue, so that submitting never sleeps for a
+/// request slot.
 fn depth(config: &Config, way: &Way) -> usize {
     if let Some(depth) = config.queue_depth {
         return depth.max(1);
@@ -154,7 +157,7 @@ fn depth(config: &Config, way: &Way) -> usize {
     let read_bytes = read_bytes(config, way) as u64;
     let of_device = |device: &BlockDevice| {
         let requests_a_read = read_bytes.div_ceil(device.request_bytes().max(1)).max(1);
-        // A quarter is left to others: metadata, the page cache, other processes.
+        // Leave a quarter to others: metadata, the page cache, other processes.
         (u64::from(device.requests()) * 3 / 4 / requests_a_read) as usize
     };
     let known = way.devices.iter().map(of_device).filter(|&depth| depth > 0);

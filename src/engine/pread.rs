@@ -1,5 +1,5 @@
-//! The engine where io_uring is not to be had: threads that call `pread(2)`. Also the faster one for files in the page
-//! cache, where a read is a copy and a second processor copies too.
+//! The engine for systems without io_uring: threads that call `pread(2)`. It is also the faster one for files in the
+//! page cache, where a read is a copy and a second processor can copy too.
 
 use super::Read;
 use super::files::Files;
@@ -11,18 +11,18 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A dataset of at most this many files has each opened once and kept open.
+/// If a dataset has at most this many files, each is opened once and stays open.
 const FILES_KEPT_OPEN: usize = 256;
 
-/// Reads by `pread(2)`.
+/// Reads with `pread(2)`.
 pub(super) struct Pread {
     files: Arc<Files>,
-    /// The dataset's files, where they are few; empty where each thread opens what it reads.
+    /// The dataset's files if there are few. Empty if each thread opens what it reads.
     kept: Vec<OnceLock<File>>,
 }
 
 impl Pread {
-    /// Reads of these files.
+    /// Creates a reader of these files.
     pub(super) fn new(files: Arc<Files>) -> Pread {
         let kept = if files.len() <= FILES_KEPT_OPEN.min(Files::open_at_once()) { files.len() } else { 0 };
         Pread { files, kept: (0..kept).map(|_| OnceLock::new()).collect() }
@@ -37,7 +37,7 @@ impl Pread {
 }
 
 impl Reader for Pread {
-    /// The file that was read last.
+    /// The last file read.
     type Own = Option<(FileId, File)>;
 
     fn read(&self, read: &mut Read, last: &mut Self::Own, opening: &AtomicBool) -> io::Result<usize> {
@@ -52,7 +52,7 @@ impl Reader for Pread {
             return file.read_at(read.part.as_mut(), read.offset);
         }
         if last.as_ref().is_none_or(|(file, _)| *file != read.file) {
-            // Closed before the next is opened: a thread holds one descriptor.
+            // Close the file before opening the next: a thread holds one descriptor.
             *last = None;
             *last = Some((read.file, self.open(read.file, opening)?));
         }

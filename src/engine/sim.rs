@@ -1,6 +1,6 @@
-//! A simulated disk. Its bytes are a function of file and offset, so that whoever got them can tell whether they are
-//! right, and it lies as real disks do: short reads, interrupted reads, errors, reordering, delay, files that shrank.
-//! All of it derives from a seed.
+//! A simulated disk. Its bytes are a function of file and offset, so that any recipient can check them. It lies like
+//! real disks do: short reads, interrupted reads, errors, reordering, delays, files that shrank. Everything derives
+//! from a seed.
 
 use super::{ABANDONED_MAX, Done, Engine, Read};
 use crate::dataset::{Dataset, FileId};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// How often the disk lies: each figure is a chance in 256.
+/// How often the disk lies. Each number is a chance in 256.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// A read ends early, at any byte.
@@ -21,24 +21,24 @@ pub struct Faults {
     pub momentary: u8,
     /// A read fails with EIO, once or for good.
     pub device: u8,
-    /// Of the reads that fail with EIO, how many do so whenever they are tried.
+    /// Of the reads that fail with EIO, how many fail on every attempt.
     pub lasting: u8,
-    /// A read is left for a later turn.
+    /// A read is delayed to a later turn.
     pub delay: u8,
     /// A file is shorter than its index says.
     pub shrunk: u8,
-    /// A read does not end before it is cancelled.
+    /// A read does not end until it is cancelled.
     pub stuck: u8,
-    /// Of the reads that do not end, how many do not hear that they are cancelled, and end much later if at all.
+    /// Of the reads that do not end, how many also ignore cancellation and end much later, if ever.
     pub deaf: u8,
-    /// Whether reads are done in any order.
+    /// Whether reads complete in random order.
     pub reorder: bool,
 }
 
-/// What a turn takes.
+/// Simulated duration of a turn.
 const TURN: Duration = Duration::from_micros(100);
 
-/// A read that does not hear is left for so long at most, or for ever.
+/// Longest delay of a read that ignores cancellation but does end.
 const DEAF_SECONDS: u64 = 300;
 
 /// The simulated disk.
@@ -49,27 +49,27 @@ pub struct Sim {
     random: Xoshiro256PlusPlus,
     queue: Vec<Read>,
     stuck: Vec<Stuck>,
-    /// Reads in `stuck` that nobody waits for.
+    /// Tags of reads in `stuck` that nobody waits for.
     abandoned: Vec<u64>,
     now: Instant,
     depth: usize,
     alignment: u64,
-    /// Reads that failed with EIO once and will succeed.
+    /// Reads that failed with EIO once and will then succeed.
     failed_once: HashSet<(FileId, u64)>,
 }
 
 /// A read that does not end by itself, or not soon.
 struct Stuck {
     read: Read,
-    /// Whether it does not hear when it is cancelled.
+    /// Whether it ignores cancellation.
     deaf: bool,
     cancelled: bool,
-    /// When it ends all the same.
+    /// When it ends anyway.
     until: Option<Instant>,
 }
 
 impl Sim {
-    /// A disk that holds the files of `dataset`, takes `depth` reads at once, and insists on `alignment`.
+    /// Creates a disk that holds the files of `dataset`, accepts `depth` reads at once, and requires `alignment`.
     pub fn new(dataset: Arc<dyn Dataset>, depth: usize, alignment: u64, seed: u64, faults: Faults) -> Sim {
         Sim {
             dataset,
@@ -86,26 +86,26 @@ impl Sim {
         }
     }
 
-    /// Length of the file on the disk, which may be less than its index says.
+    /// Length of the file on the disk. May be less than its index says.
     pub fn size(&self, file: FileId) -> u64 {
         let size = self.dataset.files().size(file);
         let draw = mix(self.seed ^ u64::from(file.0));
         if (draw as u8) < self.faults.shrunk { (draw >> 8) % (size + 1) } else { size }
     }
 
-    /// Whether every read of these bytes fails, however often it is tried.
+    /// Whether every read of these bytes fails, however often it is retried.
     pub fn is_bad(&self, file: FileId, offset: u64) -> bool {
         let draw = mix(self.seed ^ (u64::from(file.0) << 40) ^ (offset >> 12).rotate_left(17) ^ 0xbad);
         (draw as u8) < self.faults.device && ((draw >> 8) as u8) < self.faults.lasting
     }
 
-    /// Ends what is stuck, whoever waits for it.
+    /// Ends all stuck reads, whether or not anyone waits for them.
     #[cfg(test)]
     pub fn release(&mut self) {
         self.stuck.iter_mut().for_each(|stuck| stuck.until = Some(self.now));
     }
 
-    /// Keeps the read back if it is one that does not end.
+    /// Keeps the read if it is one that does not end; otherwise returns it.
     fn keep(&mut self, read: Read) -> Option<Read> {
         if !self.chance(self.faults.stuck) {
             return Some(read);
@@ -117,7 +117,7 @@ impl Sim {
         None
     }
 
-    /// Gives back what was stuck and is not any more.
+    /// Returns the reads that are no longer stuck.
     fn unstick(&mut self, done: &mut Vec<Done>) {
         let now = self.now;
         let ends = |stuck: &mut Stuck| stuck.cancelled || stuck.until.is_some_and(|until| until <= now);
@@ -150,7 +150,7 @@ impl Sim {
         }
         let left = self.size(read.file).saturating_sub(read.offset).min(wanted);
         let bytes = if left > 1 && self.chance(self.faults.short) {
-            // At least one aligned unit: a disk that gives no more than a part of one, and does so again, has ended.
+            // At least one aligned unit: a disk that twice returns less than that is at the end of the file.
             let least = self.alignment.min(left);
             least + self.random.next_u64() % (left - least + 1)
         } else {
@@ -207,7 +207,7 @@ impl Engine for Sim {
     }
 
     fn cancel(&mut self, tag: u64) -> bool {
-        // A read that is only slow may be one that waits for others.
+        // A read that is merely slow may be one that waits for others.
         if let Some(index) = self.queue.iter().position(|read| read.tag == tag)
             && self.chance(128)
         {
@@ -242,7 +242,7 @@ impl Engine for Sim {
 
 const ECANCELED: i32 = 125;
 
-/// Fills `out` with what the disk holds from `offset` on.
+/// Fills `out` with the disk's content from `offset` on.
 pub fn fill(file: FileId, offset: u64, out: &mut [u8]) {
     let head = ((8 - offset % 8) % 8).min(out.len() as u64) as usize;
     let (head, rest) = out.split_at_mut(head);
@@ -254,7 +254,7 @@ pub fn fill(file: FileId, offset: u64, out: &mut [u8]) {
     }
 }
 
-/// The byte that the disk holds at `offset`.
+/// The disk's byte at `offset`.
 pub fn byte_at(file: FileId, offset: u64) -> u8 {
     word_at(file, offset / 8).to_le_bytes()[(offset % 8) as usize]
 }

@@ -1,4 +1,4 @@
-//! Threads as an engine: each has one read under way, which blocks it. What a read is, is a parameter.
+//! An engine of threads, each of which blocks in one read at a time. The reading itself is a type parameter.
 
 use super::{Done, Engine, Read};
 use crate::config::Fallback;
@@ -11,95 +11,97 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long dropping the engine waits for a thread that is inside a read. Past that the thread is left to itself; it
-/// owns what it reads into and ends when its read does.
+/// How long dropping the engine waits for a thread that is inside a read. After that the thread is left alone: it owns
+/// the memory it reads into, and it ends when its read does.
 const JOIN_BOUND: Duration = Duration::from_secs(5);
 
-/// The reactor is woken once this many reads are done, or half of what is in flight: a wake-up costs as much as a read
-/// of 64 KiB from the page cache.
+/// The reactor is woken once this many reads are done, or half of those in flight. A wake-up costs as much as a 64 KiB
+/// read from the page cache.
 const READS_A_TURN: usize = 32;
 
 /// How a thread reads.
 pub(super) trait Reader: Send + Sync + 'static {
-    /// What each thread keeps for itself from read to read.
+    /// State that each thread keeps between reads.
     type Own: Default;
 
-    /// Reads to the first bytes of the read's memory, and returns how many there are: fewer than its length at the end
-    /// of the file, and whenever that suits. `opening` is told while a file is only being opened.
+    /// Reads into the read's memory, from its start, and returns the number of bytes. It may return fewer than the
+    /// memory's length at the end of the file, and whenever that is convenient. Sets `opening` while it only opens a
+    /// file.
     ///
     /// # Errors
-    /// As [`Done::result`].
+    /// As in [`Done::result`].
     fn read(&self, read: &mut Read, own: &mut Self::Own, opening: &AtomicBool) -> io::Result<usize>;
 
-    /// As [`Engine::said`].
+    /// As in [`Engine::said`].
     fn said(&self) -> Option<Fallback> {
         None
     }
 }
 
-/// Threads that read as `R` says.
+/// Threads that read with `R`.
 pub(super) struct Threads<R: Reader> {
     shared: Arc<Shared<R>>,
     workers: Vec<Worker>,
-    /// Whether the reactor reads too while it would wait, so that no processor is kept for waiting alone.
+    /// Whether the reactor also reads while it would otherwise wait, so that no processor only waits.
     helps: bool,
-    /// What the reactor keeps, as a thread that reads.
+    /// The reactor's own state when it acts as a reading thread.
     own: R::Own,
     depth: usize,
-    /// Reads that may be abandoned before they use up the depth.
+    /// Number of reads that may be abandoned before they use up the depth.
     spare: usize,
     started: usize,
-    /// Reads that threads hold and nobody waits for.
+    /// Reads that threads still hold but nobody waits for.
     abandoned: Vec<u64>,
     stats: Arc<Stats>,
 }
 
-/// One thread that reads, and what it reads.
+/// One reading thread and its current read.
 struct Worker {
     thread: JoinHandle<()>,
     reading: Arc<Reading>,
 }
 
-/// What a thread is inside of.
+/// What a thread is currently doing.
 struct Reading {
-    /// Tag of the read; [`NOTHING`] between two.
+    /// Tag of the current read, or [`NOTHING`] between reads.
     tag: AtomicU64,
-    /// Whether it is only opening the file.
+    /// Whether it is still opening the file.
     opening: AtomicBool,
 }
 
-/// No tag of a read: the reactor numbers them from 0.
+/// Not the tag of any read: the reactor numbers them from 0.
 const NOTHING: u64 = u64::MAX;
 
-/// Reads go to the threads and back through two lock-free queues; the locks are only for those who sleep.
+/// Reads go to the threads and back through two lock-free queues. The locks serve only sleepers.
 struct Shared<R> {
     reader: Arc<R>,
     jobs: ArrayQueue<(Read, Instant)>,
-    /// Threads that sleep for a job, or are about to.
+    /// Number of threads that sleep waiting for a job, or are about to.
     sleeping: AtomicUsize,
     closed: AtomicBool,
     jobs_gate: Mutex<()>,
     job_is_there: Condvar,
     done: ArrayQueue<Done>,
-    /// How many results the reactor sleeps for; `AWAKE` while it does not.
+    /// How many results the sleeping reactor waits for, or `AWAKE` while it does not sleep.
     wanted: AtomicUsize,
     results_gate: Mutex<Woken>,
     result_is_there: Condvar,
 }
 
-/// Whether somebody used the waker since the last turn.
+/// Whether the waker was used since the last turn.
 #[derive(Default)]
 struct Woken(bool);
 
-/// More results than there can be.
+/// More results than there can ever be.
 const AWAKE: usize = usize::MAX;
 
 impl<R: Reader> Threads<R> {
-    /// Starts `threads` threads that take up to `depth` reads, and go on while up to `spare` of them are abandoned.
-    /// `helps`: the thread that turns the engine reads as well, which only suits reads that do not wait.
+    /// Starts `threads` threads that accept up to `depth` reads, and carry on while up to `spare` of them are
+    /// abandoned. With `helps`, the thread that turns the engine reads as well, which suits only reads that do not
+    /// wait.
     ///
     /// # Errors
-    /// `EAGAIN` where the system allows no more threads.
+    /// `EAGAIN` if the system allows no more threads.
     pub(super) fn new(
         reader: Arc<R>,
         threads: usize,
@@ -147,7 +149,7 @@ impl<R: Reader> Threads<R> {
         Ok(())
     }
 
-    /// Reads on the calling thread until enough is done or nothing is left to start.
+    /// Reads on the calling thread until enough results are there or no read is left to start.
     fn help(&mut self, wanted: usize) {
         let opening = AtomicBool::new(false);
         while self.shared.done.len() < wanted {
@@ -170,9 +172,10 @@ impl<R: Reader> Engine for Threads<R> {
     fn start(&mut self, read: Read) {
         assert!(self.room() > 0, "start without room");
         self.started += 1;
-        // Never full: it holds as many as `room` allows.
+        // Never full: it has the capacity that `room` allows.
         let _ = self.shared.jobs.push((read, Instant::now()));
-        // Either this sees who is about to sleep, or the sleeper's second look sees the job: see `next_job`.
+        // Either this load sees the thread that is about to sleep, or that thread's second check sees the job: see
+        // `next_job`.
         fence(Ordering::SeqCst);
         if self.shared.sleeping.load(Ordering::Relaxed) > 0 {
             drop(lock(&self.shared.jobs_gate));
@@ -191,7 +194,7 @@ impl<R: Reader> Engine for Threads<R> {
             && !woken.0
         {
             shared.wanted.store(wanted, Ordering::Relaxed);
-            // Either the thread that finishes sees `wanted`, or this second look sees its result: see `work`.
+            // Either the thread that finishes sees `wanted`, or this second check sees its result: see `work`.
             fence(Ordering::SeqCst);
             let sleeps = |woken: &mut Woken| !woken.0 && shared.done.len() < wanted;
             let waited = shared.result_is_there.wait_timeout_while(woken, wait, sleeps);
@@ -210,7 +213,7 @@ impl<R: Reader> Engine for Threads<R> {
         Ok(())
     }
 
-    /// What no thread has taken yet is done at once. A thread that is inside a read cannot be called back.
+    /// A read that no thread has taken yet completes at once. A thread inside a read cannot be interrupted.
     fn cancel(&mut self, tag: u64) -> bool {
         let mut found = false;
         for _ in 0..self.shared.jobs.len() {
@@ -219,7 +222,7 @@ impl<R: Reader> Engine for Threads<R> {
                 found = true;
                 self.shared.finish(read, start, Err(io::Error::from_raw_os_error(ECANCELED)));
             } else {
-                // The others keep their order; there is the room that the last one left.
+                // The others keep their order. Popping this one has left room for it.
                 let _ = self.shared.jobs.push((read, start));
             }
         }
@@ -229,8 +232,8 @@ impl<R: Reader> Engine for Threads<R> {
     fn abandon(&mut self, tag: u64) {
         self.started -= 1;
         self.abandoned.push(tag);
-        // The thread that is lost with it gets a successor. Where the system has none the others go on, and if there
-        // is no other, reads fail while they wait for one.
+        // Replace the thread that is stuck in the read. If the system has no thread to give, the others carry on. If
+        // there are no others, reads fail while they wait for one.
         let _ = self.add_worker();
     }
 
@@ -266,7 +269,7 @@ impl<R: Reader> Drop for Threads<R> {
         self.shared.job_is_there.notify_all();
         let start = Instant::now();
         for Worker { thread, reading } in self.workers.drain(..) {
-            // One that is known not to come back is not waited for.
+            // Do not wait for a thread that is known to be stuck.
             let is_lost = || self.abandoned.contains(&reading.tag.load(Ordering::Relaxed));
             while !thread.is_finished() && !is_lost() && start.elapsed() < JOIN_BOUND {
                 std::thread::sleep(Duration::from_micros(200));
@@ -296,14 +299,14 @@ impl<R: Reader> Shared<R> {
         }
     }
 
-    /// Hands a result over.
+    /// Hands over a result.
     fn finish(&self, read: Read, start: Instant, result: io::Result<usize>) {
         let done = Done { tag: read.tag, part: read.part, result, latency: start.elapsed() };
-        // Never full: it holds as many as were started.
+        // Never full: it has room for every started read.
         let _ = self.done.push(done);
     }
 
-    /// The next read; sleeps until there is one. `None`: the engine is being dropped.
+    /// The next read, sleeping until there is one. `None` means that the engine is being dropped.
     fn next_job(&self, clock: &mut Clock) -> Option<(Read, Instant)> {
         loop {
             if self.closed.load(Ordering::Relaxed) {

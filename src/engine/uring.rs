@@ -1,9 +1,9 @@
-//! The engine of first choice: io_uring with a table of open files, reads into registered memory, and chains of open
-//! and read for files that are read once.
+//! The preferred engine: io_uring with a table of open files, reads into registered memory, and chained open and read
+//! requests for files that are read once.
 //!
-//! A file lives in a slot of the ring's table from its first read until another file needs the slot; no file is ever
-//! closed by a request of its own, for opening the next one into a slot closes the last. So a dataset of a few large
-//! files opens each once, and a folder of many small ones costs one chain a file.
+//! A file stays in a slot of the ring's table from its first read until another file needs the slot. No request is
+//! spent on closing files, because opening the next file into a slot closes the previous one. So a dataset of a few
+//! large files opens each once, and a folder of many small files costs one chain per file.
 
 use super::files::Files;
 use super::{Done, Engine, Read};
@@ -18,14 +18,14 @@ use std::time::Duration;
 use uringload_sys::ring::{Completion, DRAIN_BOUND, Open, Operation, PIECE_BYTES_MAX, Ring, Target};
 use uringload_sys::{Arena, OpenFlags};
 
-/// A turn goes on collecting until a quarter of what is in flight is done, but not beyond this many completions: by
-/// then what a wake-up and a system call cost is spread thin enough (a batch of 16 to 32 gives 5/6 of the best rate).
+/// A turn collects until a quarter of the reads in flight are done, but not beyond this many completions. By then the
+/// cost of a wake-up and a system call is spread thin enough (batches of 16 to 32 reach 5/6 of the best rate).
 const COMPLETIONS_A_TURN: usize = 16;
 
-/// A dataset of at most this many files has each opened once and kept open.
+/// If a dataset has at most this many files, each is opened once and stays open.
 const SLOTS_KEPT_OPEN: usize = 1024;
 
-/// How long dropping the engine waits for reads of which some are known not to end.
+/// How long dropping the engine waits for reads if some of them are known not to end.
 const STUCK_DRAIN_BOUND: Duration = Duration::from_millis(250);
 
 /// io_uring as an engine.
@@ -33,24 +33,25 @@ pub(super) struct Uring {
     ring: Ring,
     files: Arc<Files>,
     depth: usize,
-    /// Reads that may be abandoned before they use up the depth.
+    /// Number of reads that may be abandoned before they use up the depth.
     spare: usize,
     slots: Vec<Slot>,
     slot_of: HashMap<FileId, u32>,
-    /// Slots that nobody reads from, the longest idle first. One that came into use again is skipped when it is met.
+    /// Slots that nobody reads from, longest idle first. A slot that has come back into use is skipped when it is
+    /// reached.
     idle: VecDeque<u32>,
-    /// What the ring's tags stand for.
+    /// The reads behind the ring's tags.
     reads: Vec<InFlight>,
     free_reads: Vec<u32>,
     /// Reads whose file is being opened, or that found no idle slot.
     waiting: VecDeque<Read>,
-    /// Cancelled before they reached the ring.
+    /// Reads cancelled before they reached the ring.
     cancelled: Vec<Done>,
     started: usize,
-    /// Reads that the ring holds and nobody waits for.
+    /// Number of reads that the ring holds but nobody waits for.
     abandoned: usize,
     completions: Vec<Completion>,
-    /// Cleared at the first registration that the kernel refused; what comes behind is read into unregistered.
+    /// Cleared when the kernel first refuses a registration. Memory after that stays unregistered.
     registering: bool,
 }
 
@@ -76,12 +77,12 @@ enum Waited {
 struct Slot {
     file: Option<FileId>,
     state: State,
-    /// How it was opened.
+    /// Flags it was opened with.
     flags: OpenFlags,
     users: u32,
-    /// Whether `idle` names it.
+    /// Whether it is listed in `idle`.
     listed: bool,
-    /// The file itself, where the ring has no table of files.
+    /// The file itself, if the ring has no file table.
     fd: Option<Arc<OwnedFd>>,
     error: Option<io::Error>,
 }
@@ -95,7 +96,7 @@ enum State {
 }
 
 impl Uring {
-    /// Slots of the file table that suit `depth` reads in flight of a dataset of `files` files.
+    /// Size of the file table for `depth` reads in flight of a dataset with `files` files.
     pub(super) fn slots_wanted(depth: usize, files: usize) -> u32 {
         (2 * depth).max(files.min(SLOTS_KEPT_OPEN)) as u32
     }
@@ -125,7 +126,7 @@ impl Uring {
         }
     }
 
-    /// Queues the read if its file is open or can be opened now; else gives it back.
+    /// Queues the read if its file is open or can be opened now; otherwise returns it.
     fn dispatch(&mut self, read: Read) -> Option<Read> {
         if let Some(&slot) = self.slot_of.get(&read.file) {
             if self.slots[slot as usize].state != State::Open {
@@ -170,7 +171,7 @@ impl Uring {
         self.ring.open_and_read(open, read.offset, read.part, u64::from(index), force_async);
     }
 
-    /// Opens the file on this thread, where the ring has no table to open it into.
+    /// Opens the file on this thread, because the ring has no file table.
     fn open_here(&mut self, slot: u32, read: Read) {
         match self.files.open(read.file) {
             Ok(fd) => {
@@ -188,10 +189,10 @@ impl Uring {
         }
     }
 
-    /// Remembers what a read is for; returns the ring's tag for it.
+    /// Records a read and returns the ring's tag for it.
     fn book(&mut self, slot: u32, read: &Read) -> u32 {
         self.slots[slot as usize].users += 1;
-        // There is one entry for each read that `room` allows.
+        // `reads` has one entry for each read that `room` allows.
         let index = self.free_reads.pop().unwrap_or_default();
         let state = Waited::InFlight;
         self.reads[index as usize] = InFlight { tag: read.tag, file: read.file, offset: read.offset, slot, state };
@@ -212,7 +213,7 @@ impl Uring {
         None
     }
 
-    /// Lists the slot as idle if it is.
+    /// Lists the slot as idle, if it is.
     fn release(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if slot.users == 0 && slot.state != State::Opening && !slot.listed {
@@ -221,7 +222,7 @@ impl Uring {
         }
     }
 
-    /// The slot's file is not open after all.
+    /// Forgets the slot's file, which is not open after all.
     fn forget(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = State::Empty;
@@ -240,7 +241,7 @@ impl Uring {
         }
     }
 
-    /// A read came back: hands it on, or starts it again where its file could only be opened in another way.
+    /// Handles a read that came back: returns it, or starts it again if its file must be opened with other flags.
     fn returned(&mut self, completion: Completion, done: &mut Vec<Done>) {
         let Completion { tag: index, result, part, latency, .. } = completion;
         let InFlight { tag, file, offset, slot, state: waited } = self.reads[index as usize];
@@ -273,7 +274,7 @@ impl Uring {
 }
 
 impl Uring {
-    /// The place in `reads` of the read with this tag that somebody waits for.
+    /// Index in `reads` of the read with this tag that somebody waits for.
     fn in_flight_as(&self, tag: u64) -> Option<usize> {
         self.reads.iter().position(|read| read.tag == tag && read.state == Waited::InFlight)
     }
@@ -355,7 +356,7 @@ impl Engine for Uring {
         if let Some(index) = self.in_flight_as(tag) {
             return if is_opening(self.reads[index].slot) { "being opened" } else { "being read" };
         }
-        // Its file is being opened by another read, or every slot of the table is in use.
+        // Either another read is opening its file, or every slot of the table is in use.
         let read = self.waiting.iter().find(|read| read.tag == tag);
         let slot = read.and_then(|read| self.slot_of.get(&read.file));
         if slot.is_some() { "being opened" } else { "waiting for a free place to open it in" }
@@ -385,7 +386,7 @@ mod tests {
     use std::time::Instant;
     use uringload_sys::ring::RingOptions;
 
-    /// An engine over a FIFO, which stands for a file system whose opens and reads do not end.
+    /// An engine over a FIFO, which stands in for a file system whose opens and reads do not end.
     fn over_a_fifo(folder: &std::path::Path) -> Option<Uring> {
         let options = RingOptions::default().entries(16).files(4);
         let ring = match Ring::open(&options) {
@@ -420,7 +421,7 @@ mod tests {
         let (_arena, mut memory) = Arena::reserve(1 << 20).unwrap();
         let mut read = |tag| Read { tag, file: FileId(0), offset: 0, part: memory.split_to(4096) };
         for has_writer in [false, true] {
-            // Without a writer the open waits, with one that says nothing the read does.
+            // Without a writer the open blocks; with a silent writer the read does.
             let path = folder.path().join("fifo");
             let writer = has_writer.then(|| File::options().read(true).write(true).open(path).unwrap());
             engine.start(read(1));

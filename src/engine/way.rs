@@ -1,4 +1,4 @@
-//! Which way to the bytes: past the page cache or through it, and what alignment that asks for.
+//! Chooses how to read: past the page cache or through it, and with what alignment.
 
 use crate::config::{Cause, Config, Fallback, IoChoice};
 use crate::dataset::{Dataset, FileId, FileTable};
@@ -8,33 +8,33 @@ use std::os::fd::AsFd;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::file::{self, OpenFlags, Opened};
 
-/// Files whose residency is looked at to tell whether a dataset lies in the page cache.
+/// Number of files to sample when checking whether a dataset is in the page cache.
 const RESIDENCY_FILES: u64 = 64;
 
-/// From this share of resident pages on the page cache is taken: below it, the misses cost more than the hits save.
+/// Share of resident pages from which on the page cache is used. Below it, misses cost more than hits save.
 const RESIDENT_SHARE: f64 = 0.9;
 
-/// Files of a root that are tried before it is given up.
+/// Number of files of a root to try before giving it up.
 const FILES_TRIED: usize = 16;
 
 /// The smallest sector of any device, in bytes.
 const SECTOR_BYTES: u32 = 512;
 
-/// Alignment that suits every device with sectors of up to 4096 bytes, where the kernel does not tell one.
+/// Alignment that suits every device with sectors of up to 4096 bytes, for kernels that do not report one.
 const ALIGNMENT_UNKNOWN: u32 = 4096;
 
-/// The way that was chosen.
+/// The chosen way.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     /// `O_DIRECT`.
     pub(super) direct: bool,
-    /// What offsets, lengths and memory of reads are multiples of; 1 where any will do.
+    /// Alignment of the offset, length and memory of reads; 1 if any will do.
     pub(super) alignment: u32,
-    /// Whether a read may block whoever submits it.
+    /// Whether a read may block the submitting thread.
     pub(super) blocking: bool,
-    /// Whether a root lies on FUSE.
+    /// Whether any root is on FUSE.
     pub(super) fuse: bool,
-    /// Whether the bytes lie in memory, as far as a sample tells: reads are copies then, and do not wait.
+    /// Whether the data is in memory, judging by a sample. Reads are then copies and do not wait.
     pub(super) resident: bool,
     /// The devices below the dataset, as far as they are known.
     pub(super) devices: Vec<BlockDevice>,
@@ -50,10 +50,11 @@ struct Direct {
     fuse: bool,
 }
 
-/// Looks at one file of each root and, where the choice is open, at the page cache.
+/// Probes one file of each root and, if the choice is open, the page cache.
 ///
 /// # Errors
-/// `Unavailable` if `O_DIRECT` was asked for by name and a root refuses it; or why a root's file cannot be opened.
+/// `Unavailable` if `O_DIRECT` was requested by name and a root refuses it. Otherwise, why a root's file cannot be
+/// opened.
 pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
     let roots = probe_roots(dataset)?;
     let devices: Vec<BlockDevice> = roots.iter().filter_map(|root| root.device.clone()).collect();
@@ -98,10 +99,10 @@ pub(super) fn choose(config: &Config, dataset: &dyn Dataset) -> Result<Way> {
     })
 }
 
-/// Whether `O_DIRECT` would be taken now; `None` where the choice is not ours to make.
+/// Whether `O_DIRECT` would be chosen now. `None` if the choice is not automatic.
 ///
 /// # Errors
-/// As opening an engine.
+/// Same as opening an engine.
 pub(crate) fn would_be_direct(config: &Config, dataset: &dyn Dataset) -> Result<Option<bool>> {
     if config.io != IoChoice::Auto || config.engine == crate::config::EngineChoice::Sim {
         return Ok(None);
@@ -109,7 +110,7 @@ pub(crate) fn would_be_direct(config: &Config, dataset: &dyn Dataset) -> Result<
     choose(config, dataset).map(|way| Some(way.direct))
 }
 
-/// Looks at one file of each root: the first that can be opened. That a file has gone is for its own samples to say.
+/// Probes one file of each root: the first that can be opened. A missing file is reported by its own samples.
 fn probe_roots(dataset: &dyn Dataset) -> Result<Vec<Direct>> {
     let files = dataset.files();
     let probe_root = |root| {
@@ -136,7 +137,7 @@ fn probe(dataset: &dyn Dataset, id: FileId) -> Result<Direct> {
     }
 }
 
-/// Which share of the bytes of a sample of the files lies in the page cache; `None` where the kernel does not tell
+/// Share of bytes in the page cache, over a sample of the files. `None` if the kernel does not report it
 /// (`cachestat(2)`, Linux 6.5).
 fn resident_share(dataset: &dyn Dataset) -> Option<f64> {
     let files = dataset.files();

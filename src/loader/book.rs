@@ -1,12 +1,12 @@
-//! What was handed out: the place behind it, and the digest of it.
+//! Tracks what was delivered: the position after it, and its digest.
 
 use crate::batch::Batch;
 use crate::sampler::{Cursor, EpochDigest, Order, Selection};
 use crate::state::{Delivered, Identity, Saved, State};
 
-/// Kept where batches are handed out, so that it knows nothing of what was only read ahead.
+/// Updated when batches are delivered, so it knows nothing of what was only read ahead.
 pub(super) struct Book {
-    /// The state at the start, of which place and digest are replaced.
+    /// The initial state. Position and digest are replaced in it.
     template: State,
     order: Order,
     cursor: Cursor,
@@ -15,7 +15,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Before the first batch of `order`. `digest` is that of what was delivered before.
+    /// Starts before the first batch of `order`. `digest` is that of earlier deliveries.
     pub(super) fn new(order: Order, digest: EpochDigest) -> Book {
         let (sampler, start) = (order.sampler(), order.start());
         let template = State {
@@ -30,7 +30,7 @@ impl Book {
         Book { template, order, cursor: start, digest, last_epoch: None }
     }
 
-    /// Enters a batch.
+    /// Records a batch.
     pub(super) fn hand_out(&mut self, batch: &Batch) {
         if batch.cursor != self.cursor {
             self.pass(batch.cursor);
@@ -41,8 +41,8 @@ impl Book {
         self.cursor = batch.next;
     }
 
-    /// Enters as lost the samples of batches that an error stood in the place of: the consumer went on behind them.
-    /// Nothing was kept of them, so the order is walked again.
+    /// Records as lost the samples of batches that errors took the place of, since the consumer continued after them.
+    /// Nothing was kept of those batches, so the order is walked again.
     fn pass(&mut self, to: Cursor) {
         let (mut walk, mut batch) = (self.order.at(self.cursor).walk(), Selection::default());
         while walk.next(&mut batch) && batch.cursor < to {
@@ -55,7 +55,7 @@ impl Book {
         }
     }
 
-    /// A batch at `cursor` comes next: where it is the first of its epoch, so is its digest.
+    /// Notes that a batch at `cursor` comes next. The first batch of an epoch starts a new digest.
     fn begin(&mut self, cursor: Cursor) {
         if cursor.epoch != self.digest.epoch {
             self.last_epoch = Some(std::mem::replace(&mut self.digest, EpochDigest::new(cursor)));

@@ -1,4 +1,4 @@
-//! How much memory there may be, checked once: a sum with a term for each holder.
+//! The memory budget, checked once: a sum with one term per holder.
 
 use crate::collate::Collation;
 use crate::config::{Batching, Config, OnError};
@@ -9,83 +9,83 @@ use crate::pool::BLOCK_ALIGNMENT;
 use crate::sampler::{Order, Selection};
 use crate::{Error, ErrorKind, Result};
 
-/// The largest alignment that a device asks for; where one asks for more, `build` has promised too little memory.
+/// Largest alignment that a device requires. If one requires more, `build` has promised too little memory.
 pub(super) const ALIGNMENT_MAX: u64 = 4096;
 
-/// Memory for samples where the user names no limit: enough to keep a fast disk busy while a batch is used.
+/// Default memory for samples: enough to keep a fast disk busy while a batch is in use.
 const MEMORY_LIMIT: u64 = 256 << 20;
 
-/// Batches of the largest size that the default limit holds: one in use, one ready, one under way.
+/// Number of maximum-size batches within the default limit: one in use, one ready, one in progress.
 const BATCHES_HELD: u64 = 3;
 
-/// Batches that may be ready at most. Memory is the bound that matters; this one bounds the queue where samples are
-/// tiny.
+/// Maximum number of ready batches. Memory is the real bound; this one bounds the queue when samples are tiny.
 const QUEUE_MAX: u64 = 1024;
 
-/// Memory for decoded units where the user names no limit, as long as a batch needs no more.
+/// Default memory for decoded units, unless one batch needs more.
 const UNITS_LIMIT: u64 = 1 << 30;
 
-/// Units that are read or waited for by the disk at a time, so that it does not rest while they are decoded.
+/// Units being read or queued at the disk at a time, so that it is not idle while units are decoded.
 const STORED_HELD: u64 = 3;
 
-/// Batches, and samples, that are looked at to see how many units an order uses.
+/// Number of batches and samples to examine when estimating how many units an order uses.
 const BATCHES_SEEN: usize = 64;
 const SAMPLES_SEEN: usize = 16 << 10;
 
-/// Threads that decode, where the user has no wish, at most.
+/// Maximum default number of decoding threads.
 const THREADS_MAX: usize = 8;
 
-/// How much memory there is, and for what.
+/// How much memory there is, and what for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Bytes of the pool.
+    /// Size of the pool in bytes.
     pub(super) pool_bytes: usize,
-    /// Bytes of these that are kept aside for samples that stand in for others.
+    /// Bytes of the pool reserved for replacement samples.
     pub(super) reserve_bytes: usize,
-    /// Batches that may be ready.
+    /// Maximum number of ready batches.
     pub(super) queue_capacity: usize,
-    /// Where samples are cut from units: what those take beside the pool.
+    /// Memory for decoded units, outside the pool, if samples are cut from units.
     pub(super) units: Option<UnitMemory>,
     /// The largest batch.
     pub(super) batch: BatchBytes,
 }
 
 impl Limits {
-    /// Bytes of memory for samples, all together.
+    /// Total bytes of memory for samples.
     pub(super) fn bytes(&self) -> u64 {
         let units = self.units.map_or(0, |units| units.limits.most * units.place_bytes);
         (self.pool_bytes + units) as u64
     }
 }
 
-/// What decoded units may take.
+/// Memory for decoded units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnitMemory {
     /// How many there may be.
     pub(super) limits: UnitLimits,
-    /// Bytes of each.
+    /// Bytes per decoded unit.
     pub(super) place_bytes: usize,
-    /// Bytes that the longest is stored in, with alignment.
+    /// Stored bytes of the longest unit, with alignment.
     pub(super) stored_bytes: usize,
-    /// Threads that decode them.
+    /// Number of threads that decode them.
     pub(super) threads: usize,
 }
 
-/// The memory sum: the most that one batch of `order` can take, and the most that all of them together may.
+/// Computes the memory budget: the most that one batch of `order` can take, and the most that all of them together may
+/// take.
 pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Result<Limits> {
     let dataset = &**order.dataset();
     let (samples, payload) = order.largest_batch();
-    // Alignment reads up to a unit before and behind each sample; 4096 is the largest unit that a device asks for.
-    // What lies between two samples that are read as one comes with them.
+    // Alignment reads up to one alignment unit before and after each sample; 4096 is the largest that a device
+    // requires. Samples that are read as one also bring the bytes between them.
     let around = samples.saturating_mul((2 * ALIGNMENT_MAX).saturating_add(config.coalesce_gap));
     let mut batch_bytes = payload.saturating_add(around);
-    // What is gathered lies in a block of its own, beside those that it is gathered from.
+    // Gathered values go into a block of their own, next to the blocks that they are gathered from.
     let target = collation.target_bound(dataset, config.coalesce_gap, samples, config.batch_size);
     batch_bytes = batch_bytes.saturating_add(target);
-    // Blocks start at 4096-byte boundaries, and the one that is gathered into is a block more.
+    // Blocks start at 4096-byte boundaries, and the gather target is one more block.
     let roundings = block_roundings(batch_bytes) + if target > 0 { block_roundings(0) } else { 0 };
     batch_bytes = batch_bytes.saturating_add(roundings);
-    // One sample that stands in for another is read into memory that no batch takes.
+    // A replacement sample is read into memory that no batch takes.
     let mut reserve_bytes = match config.on_error {
         OnError::Replace => dataset.largest(1).saturating_add(2 * ALIGNMENT_MAX),
         _ => 0,
@@ -119,7 +119,7 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
         )
         .with_remedy(format!("raise memory_limit to {batch_bytes} or more, or lower {lower}{padded}")));
     }
-    // A packed batch is about as full as it can be.
+    // A packed batch is about as full as possible.
     let mean = match &config.batching {
         Batching::Packed(_) => payload.max(1),
         _ => (dataset.bytes() / dataset.len().max(1)).saturating_mul(samples).max(1),
@@ -130,7 +130,7 @@ pub(super) fn check(config: &Config, order: &Order, collation: &Collation) -> Re
     Ok(Limits { pool_bytes: limit as usize, reserve_bytes: reserve_bytes as usize, queue_capacity, units, batch })
 }
 
-/// How many units the first batches want, whether or not the order ends before.
+/// How many units the first batches need, even past the end of the order.
 fn wanted(units: &dyn Units, order: &Order) -> UnitsWanted {
     let (mut walk, mut batch, mut left) = (order.endless().walk(), Selection::default(), SAMPLES_SEEN);
     let batches = std::iter::from_fn(|| {
@@ -141,8 +141,8 @@ fn wanted(units: &dyn Units, order: &Order) -> UnitsWanted {
     units_wanted(units, batches.take(BATCHES_SEEN))
 }
 
-/// Shares the memory out: what units get, and what is left to everything else, which needs `batch_bytes` for one batch,
-/// and is well served with `ample`. All together is the user's limit, or not above `most` unless one batch needs it.
+/// Divides the memory between units and everything else, which needs `batch_bytes` for one batch and does well with
+/// `ample`. The total is the user's limit, or else at most `most`, unless one batch needs more.
 fn unit_memory(
     config: &Config,
     units: &dyn Units,
@@ -156,7 +156,7 @@ fn unit_memory(
     let threads = config
         .num_threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX));
-    // All that is used, and room for what is decoded meanwhile; more than there are is of no use.
+    // All the units in use, plus room for those decoded meanwhile. More than exist would be useless.
     let by_batch = wanted.by_batch.max(1) as u64;
     let ahead = (by_batch + 1).max(threads as u64 + 1);
     let useful = (wanted.in_all as u64 + ahead).min(u64::from(units.count()) + ahead);
@@ -179,7 +179,8 @@ fn unit_memory(
             config.batch_size
         )));
     }
-    // What is not needed for units that are of use is left to reading, and at most a half goes to reading before.
+    // Reserve memory for reading first: at most half, or whatever it needs. Memory that useful units do not take also
+    // goes to reading.
     let reading = ample.min(needed.max(limit / 2)).min(limit - by_batch * place);
     let places = ((limit - reading) / place).min(useful);
     let ahead = (places / 4).max(1).min(places - by_batch);
@@ -188,7 +189,7 @@ fn unit_memory(
     Ok((memory, limit - places * place))
 }
 
-/// Bytes of memory that the longest unit is read into, with alignment.
+/// Memory that the longest unit is read into, in bytes, with alignment.
 fn largest_stored(units: &dyn Units) -> u64 {
     let mut spans = Vec::new();
     let stored = |unit: u32| {
@@ -200,7 +201,7 @@ fn largest_stored(units: &dyn Units) -> u64 {
     bytes.saturating_add(block_roundings(bytes))
 }
 
-/// What rounding up the blocks of `bytes` adds at most: there are n / 16 MiB + 1 of them.
+/// Upper bound of what rounding adds to the blocks of `bytes`: there are n / 16 MiB + 1 of them.
 fn block_roundings(bytes: u64) -> u64 {
     (bytes / (crate::plan::BLOCK_BYTES / 2) + 1) * crate::pool::BLOCK_ALIGNMENT as u64
 }

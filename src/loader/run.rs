@@ -1,4 +1,5 @@
-//! The reactor's thread: opens the engine, turns the reactor until the end, and looks for a better way between epochs.
+//! The reactor's thread: opens the engine, turns the reactor until the end, and checks for a better way to read between
+//! epochs.
 
 use super::book::Book;
 use super::limits::{ALIGNMENT_MAX, Limits, UnitMemory};
@@ -24,23 +25,23 @@ use std::thread::JoinHandle;
 use uringload_sys::Arena;
 use uringload_sys::cuda::{Context, Pinned};
 
-/// Everything that the reactor's thread needs to know.
+/// Everything that the reactor's thread needs.
 pub(super) struct Job {
     pub(super) order: Order,
     pub(super) config: Config,
     pub(super) collation: Arc<Collation>,
     pub(super) limits: Limits,
     pub(super) stats: Arc<Stats>,
-    /// Where nothing was delivered before, it is empty.
+    /// Empty if nothing was delivered before.
     pub(super) digest: EpochDigest,
     pub(super) failures: Failures,
-    /// The device whose copy engine is to reach the pool's memory.
+    /// The device whose copy engine must reach the pool's memory.
     pub(super) context: Option<Context>,
-    /// Where files are read straight into a device's memory: it, which takes the pool's place.
+    /// The device memory that files are read straight into, if they are. It replaces the pool.
     pub(super) gds: Option<Loading>,
 }
 
-/// What goes on from the reactor to devices.
+/// What passes batches from the reactor on to devices.
 pub(super) struct Feeding {
     pub(super) feeder: Feeder,
     pub(super) routes: Vec<DeviceRoute>,
@@ -48,10 +49,11 @@ pub(super) struct Feeding {
     pub(super) fallbacks: Vec<Fallback>,
 }
 
-/// Blocks that may wait to be copied before their batch is complete; one that finds no room is copied with it.
+/// Maximum number of blocks waiting to be copied before their batch is complete. A block that finds no room is copied
+/// with its batch.
 const EARLY_BLOCKS: usize = 256;
 
-/// What the reactor's thread tells when its engine is open.
+/// Sent by the reactor's thread once its engine is open.
 struct Started {
     route: Arc<Mutex<Route>>,
     pinned: Option<Pinned>,
@@ -59,7 +61,7 @@ struct Started {
 
 type Told = Result<Started>;
 
-/// Starts the thread and waits until its engine is open. `fallbacks` were taken before.
+/// Starts the thread and waits until its engine is open. `fallbacks` are those taken before.
 pub(super) fn start(job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
     let making = Making::new(&job);
     let context = job.context.clone();
@@ -77,19 +79,19 @@ pub(super) fn start(job: Job, mut fallbacks: Vec<Fallback>) -> Result<Loader> {
     Ok(loader)
 }
 
-/// As `start`, with a thread behind it that passes batches on to devices.
+/// Like `start`, with a second thread that passes batches on to devices.
 pub(super) fn start_on_devices(job: Job, feeding: Feeding) -> Result<DeviceLoader> {
     let making = Making::new(&job);
     let Feeding { mut feeder, routes, queue_capacity, mut fallbacks } = feeding;
     let (tell_early, early) = bounded(EARLY_BLOCKS, Arc::new(Bell::new()));
-    // Where batches stay on the host, or were read straight to the device, nobody wants blocks early.
+    // If batches stay on the host, or are read straight to the device, early blocks are of no use.
     let tell_early = (!routes.is_empty() && job.gds.is_none()).then_some(tell_early);
     let Reading { batches, thread, ended_well: read_well, told } = read(job, tell_early)?;
     let book = making.book();
     let Started { route, pinned } = wait(&told)?;
     {
         let mut route = route.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is read straight to a device comes from no memory of the host, but for tables.
+        // Data read straight to a device uses no host memory, except for tables.
         let is_pinned = |device: &DeviceRoute| pinned.is_some() || (device.gds.is_some() && device.pinned);
         let devices = routes.into_iter();
         route.devices = devices.map(|device| DeviceRoute { pinned: is_pinned(&device), ..device }).collect();
@@ -107,7 +109,7 @@ pub(super) fn start_on_devices(job: Job, feeding: Feeding) -> Result<DeviceLoade
     Ok(making.loader(book, receiver, vec![feeding, thread], ended_well, route))
 }
 
-/// What a loader is made of, beside its threads.
+/// What a loader is made from, besides its threads.
 struct Making {
     order: Order,
     digest: EpochDigest,
@@ -125,8 +127,8 @@ impl Making {
         }
     }
 
-    /// A large dataset's fingerprint takes a while, which the reactor's thread uses to open its engine and start to
-    /// read.
+    /// Computing a large dataset's fingerprint takes a while. Meanwhile the reactor's thread opens its engine and
+    /// starts to read.
     fn book(&self) -> Book {
         Book::new(self.order.clone(), self.digest)
     }
@@ -162,7 +164,7 @@ struct Reading {
     batches: Receiver<Result<Batch>>,
     thread: JoinHandle<()>,
     ended_well: Arc<AtomicBool>,
-    /// Told once, when its engine is open.
+    /// Receives one message, once the engine is open.
     told: mpsc::Receiver<Told>,
 }
 
@@ -198,7 +200,7 @@ fn run(
     let (mut running, pinned) = match Running::new(job, sender, early, bell) {
         Ok(running) => running,
         Err(error) => {
-            // The builder waits for exactly this; if it is gone, so is whoever could want to know.
+            // Only the builder waits for this. If it is gone, nobody needs the error.
             let _ = tell.send(Err(error));
             return;
         }
@@ -217,14 +219,14 @@ struct Running {
     dataset: Arc<dyn Dataset>,
     config: Config,
     stats: Arc<Stats>,
-    /// The first epoch, whose way was chosen when the engine was opened.
+    /// Whether this is the first epoch, whose way was chosen when the engine was opened.
     first_epoch: bool,
-    /// Whether files are read straight into a device's memory, which stays so.
+    /// Whether files are read straight into a device's memory. That never changes.
     is_straight: bool,
 }
 
-/// What stands for the pool's memory in batches for a device, where nobody looks at their bytes on the host: then a
-/// block goes home when its copy is done, and not only when its batch is complete.
+/// The addresses that stand for the pool's memory in batches for a device, if nobody looks at the bytes on the host. A
+/// block then returns when its copy is done, rather than when its batch is complete.
 fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<Option<Bytes>> {
     if dataset.parse_reads_bytes() || dataset.units().is_some() || collation.keeps_views() {
         return Ok(None);
@@ -234,7 +236,7 @@ fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<O
     Ok(Some(Bytes::from_owner(whole)))
 }
 
-/// What decodes units, and the memory that they are decoded to.
+/// Creates the decoder of units and the memory they are decoded into.
 fn decoder(units: UnitMemory, dataset: &Arc<dyn Dataset>, bell: &Arc<Bell>, stats: &Arc<Stats>) -> Result<Decoder> {
     let UnitMemory { limits, place_bytes, threads, .. } = units;
     let pool = Pool::new(limits.most * place_bytes, 0, Arc::clone(bell))?;
@@ -243,7 +245,7 @@ fn decoder(units: UnitMemory, dataset: &Arc<dyn Dataset>, bell: &Arc<Bell>, stat
 }
 
 impl Running {
-    /// The reactor with its engine, and the pool's memory as a device knows it.
+    /// Creates the reactor with its engine, and pins the pool's memory for a device.
     fn new(
         job: Job,
         sender: Sender<Result<Batch>>,
@@ -266,7 +268,7 @@ impl Running {
             None => Pool::new(limits.pool_bytes, longest, Arc::clone(bell))?,
         };
         pool.reserve(limits.reserve_bytes);
-        // Before the ring knows the memory: both lock its pages.
+        // Pin before the ring registers the memory: both lock its pages.
         let pinned = match &job.context {
             Some(context) if !is_straight => device::pin(context, &mut pool, &mut route.fallbacks)?,
             _ => None,
@@ -310,7 +312,7 @@ impl Running {
         }
     }
 
-    /// Makes the engine known to the reactor and writes down what became of registration.
+    /// Hands the engine to the reactor and records whether registration worked.
     fn adopt(&mut self) -> Result<()> {
         let registered = self.reactor.adopt(&mut *self.engine)?;
         let backing = self.reactor.backing();
@@ -324,10 +326,11 @@ impl Running {
         Ok(())
     }
 
-    /// Before an epoch, where the choice is ours: looks whether the files lie in the page cache now. Where the way
-    /// stays the same the epoch begins while the last one is still being read; else it waits for the engine to be idle.
+    /// Before an epoch, if the choice is automatic, checks whether the files are now in the page cache. If the way
+    /// stays the same, the epoch begins while the last one is still being read; otherwise it waits for the engine to be
+    /// idle.
     fn start_epoch(&mut self, epoch: u64, idle: bool) -> Result<()> {
-        // An engine that holds reads which were given up is kept: it has their memory until they end.
+        // Keep an engine that holds abandoned reads: it owns their memory until they end.
         if !self.first_epoch && !self.is_straight && !self.reactor.has_abandoned() && self.way_has_changed() {
             if !idle {
                 return Ok(());
@@ -347,7 +350,7 @@ impl Running {
     }
 
     fn way_has_changed(&self) -> bool {
-        // Where it cannot be told (files that are gone) the way is kept, and each file's own error says why.
+        // If this cannot be determined (files are missing), keep the way. Each file's own error says why.
         let direct = engine::would_be_direct(&self.config, &*self.dataset).unwrap_or(None);
         let now = self.route.lock().unwrap_or_else(PoisonError::into_inner).direct_io;
         direct.is_some_and(|direct| direct != now)

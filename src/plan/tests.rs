@@ -1,5 +1,5 @@
-//! Plans as arithmetic: wherever spans lie, each byte of them comes from its place in its file to the place that is
-//! told, and reads keep to what the layout asks for.
+//! Plans as arithmetic: wherever spans are, each of their bytes comes from its place in the file to its announced place
+//! in memory, and reads obey the layout.
 
 mod pieces;
 mod units;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 const MIB: u64 = 1 << 20;
 
-/// Samples of any spans at all.
+/// Samples with arbitrary spans.
 struct Spans {
     index: Index,
     samples: Vec<Vec<Span>>,
@@ -62,12 +62,12 @@ fn planner(dataset: Arc<dyn Dataset>, batch_size: u64, layout: Layout, collate: 
     Order::new(&config, dataset, sampler).unwrap().planner(layout).with_collation(collation)
 }
 
-/// How values that are to lie end to end are asked for.
+/// The collation for values that are to lie end to end, or not.
 fn collate(joined: bool) -> Collate {
     if joined { Collate::Ragged } else { Collate::Views }
 }
 
-/// The one batch of all samples, end to end or not.
+/// Plans a single batch of all samples, end to end or not.
 fn plan(samples: Vec<Vec<Span>>, layout: Layout, joined: bool) -> BatchPlan {
     let dataset = Spans::new(samples);
     let count = dataset.len();
@@ -84,7 +84,7 @@ fn layout(alignment: u64, coalesce_gap: u64) -> Layout {
     Layout { alignment, read_bytes: 8 * alignment.max(512), coalesce_gap }
 }
 
-/// Where each read lies in its block: its first byte there. Reads ascend and leave no more than a page between them.
+/// The first byte of each read in its block. Reads ascend and leave at most a page between them.
 fn places(plan: &BatchPlan) -> Vec<u64> {
     let mut filled = vec![0; plan.blocks.len()];
     let place = |read: &PlannedRead| {
@@ -105,14 +105,14 @@ fn places(plan: &BatchPlan) -> Vec<u64> {
     places
 }
 
-/// Reads are what the layout asks for, and end where the last wanted byte does.
+/// Checks that reads obey the layout and end where the last wanted byte does.
 fn check_reads(plan: &BatchPlan, layout: Layout) {
     for read in &plan.reads {
         assert_eq!((read.offset % layout.alignment, read.len % layout.alignment), (0, 0), "{read:?}");
         assert!(read.len > 0 && read.len <= layout.read_bytes, "{read:?}");
         assert!(read.need > 0 && read.need <= read.len && read.len - read.need < layout.alignment, "{read:?}");
     }
-    // What must arrive ends with a wanted byte, or between two extents that were joined.
+    // The required bytes end with a wanted byte, or between two extents that were joined.
     let wanted = |file, byte| {
         let holds = |slice: &Slice| {
             slice.span.file == file && (slice.span.offset..slice.span.offset + slice.span.len).contains(&byte)
@@ -120,7 +120,7 @@ fn check_reads(plan: &BatchPlan, layout: Layout) {
         plan.slices.iter().any(holds)
     };
     for read in &plan.reads {
-        // Spans are joined over less than an alignment unit without a gap too, and a read may be cut off right there.
+        // Spans less than an alignment unit apart are joined even without a gap, and a read may be cut right there.
         let is_between = read.need == read.len;
         assert!(is_between || wanted(read.file, read.offset + read.need - 1), "{read:?} needs what nobody wants");
     }
@@ -128,7 +128,7 @@ fn check_reads(plan: &BatchPlan, layout: Layout) {
     assert!(plan.reads.windows(2).all(ascends), "blocks are filled one after the other");
 }
 
-/// Every byte of every span lies where its slice says, and is among those that must arrive.
+/// Checks that every byte of every span lies where its slice says and is among the bytes that must arrive.
 fn check_slices(plan: &BatchPlan) {
     let places = places(plan);
     let mut of_block: HashMap<u32, Vec<(u64, PlannedRead)>> = HashMap::new();
@@ -151,7 +151,8 @@ fn check_slices(plan: &BatchPlan) {
     }
 }
 
-/// Blocks are short, what is moved together in place has one, and all of it is within what `build` counts on.
+/// Checks that blocks are short, that values compacted in place have a single block, and that everything stays within
+/// the bound that `build` uses.
 fn check_blocks(plan: &BatchPlan, layout: Layout, joined: bool) {
     let payload: u64 = plan.slices.iter().map(|slice| slice.span.len).sum();
     let spans = plan.slices.len() as u64;
@@ -181,7 +182,7 @@ fn check_blocks(plan: &BatchPlan, layout: Layout, joined: bool) {
     }
 }
 
-/// Without a gap memory has the batch's order, so that it can be moved together in place.
+/// Checks that without a gap memory keeps the batch's order, so that it can be compacted in place.
 fn check_order(plan: &BatchPlan) {
     let mut end = (0, 0);
     for slice in plan.slices.iter().filter(|slice| slice.span.len > 0) {
@@ -190,7 +191,7 @@ fn check_order(plan: &BatchPlan) {
     }
 }
 
-/// With a gap nothing is read twice, and what is nearer than the gap is one extent.
+/// Checks that with a gap nothing is read twice, and that whatever is nearer than the gap is one extent.
 fn check_coalesced(plan: &BatchPlan, layout: Layout) {
     let mut reads: Vec<PlannedRead> = plan.reads.clone();
     reads.sort_by_key(|read| (read.file, read.offset));
@@ -215,7 +216,7 @@ fn check(samples: Vec<Vec<Span>>, layout: Layout, joined: bool) {
     if layout.coalesce_gap == 0 { check_order(&plan) } else { check_coalesced(&plan, layout) }
 }
 
-/// Spans that are empty, tiny, neighbours, far apart, or large.
+/// Spans that are empty, tiny, adjacent, far apart, or large.
 fn any_span() -> impl Strategy<Value = Span> {
     let offset = prop_oneof![0..40_u64, 0..20_000_u64, (0..64_u64).prop_map(|n| n * 512), 0..1_u64 << 40];
     let len = prop_oneof![Just(0), 1..30_u64, 1..9000_u64, (1..20_u64).prop_map(|n| n * 512), 1..40 * MIB];
@@ -226,7 +227,7 @@ fn any_layout() -> impl Strategy<Value = Layout> {
     let alignment = prop_oneof![Just(1_u64), Just(512), Just(4096)];
     let gap = prop_oneof![Just(0_u64), Just(1), 1..5000_u64, 1..10 * MIB];
     (alignment, 1..40_u64, gap).prop_map(|(alignment, reads, coalesce_gap)| {
-        // Reads of a few bytes would be millions for the large spans.
+        // Reads of a few bytes would mean millions of them for the large spans.
         Layout { alignment, read_bytes: reads * 16 * 4096, coalesce_gap }
     })
 }
@@ -240,7 +241,7 @@ proptest! {
         check(samples, layout, joined);
     }
 
-    /// Runs of neighbours, as records and the members of archives are.
+    /// Runs of neighbours, like records or the members of an archive.
     #[test]
     fn neighbours_come_to_their_places(
         lens in prop::collection::vec((0..3000_u64, 0..700_u64), 1..60), start in 0..5000_u64, layout in any_layout(),
@@ -272,7 +273,7 @@ fn long_spans_are_cut_and_the_last_read_needs_what_is_left() {
     assert_eq!(reads, [(0, 4096, 4096), (4096, 4096, 4096), (8192, 2048, 1808)]);
 }
 
-/// Records that follow each other are read as one, in reads of full length, although none ends at a sector's end.
+/// Consecutive records are read as one extent, in reads of full length, although none ends at a sector boundary.
 #[test]
 fn sequential_records_are_one_extent() {
     let mut files = FileTable::new();
@@ -339,12 +340,12 @@ fn dense_records_of_aligned_length_lie_end_to_end() {
     let plan = plan(samples.clone(), layout(512, 0), true);
     assert_eq!(plan.slices.iter().map(|slice| slice.at).collect::<Vec<_>>(), [0, 1024, 2048, 3072]);
     assert_eq!((plan.blocks[0], plan.gather), (4096, None));
-    // In the order of the disk they do not, and are gathered into a block of their own.
+    // In disk order they are not, and are gathered into a block of their own.
     let plan = self::plan(samples, layout(512, 1), true);
     assert_eq!((plan.gather, plan.blocks.last().copied()), (Some(1), Some(4096)));
 }
 
-/// One plan after the other in the same memory, over epochs and an empty epoch, as resumed as started.
+/// Plans one after another in the same memory, over several epochs and an empty one, both resumed and from the start.
 #[test]
 fn plans_follow_each_other_to_the_last_epoch() {
     let dataset: Arc<dyn Dataset> = Spans::new((0..10).map(|n| vec![span(0, n * 100, 100)]).collect());
@@ -372,7 +373,7 @@ fn plans_follow_each_other_to_the_last_epoch() {
         }
         assert!(!resumed.next(&mut plan));
     }
-    // What is left of the first epoch from 7 on is no batch.
+    // What remains of the first epoch from 7 on is less than a batch.
     let mut resumed = new(at(0, 7));
     assert_eq!(resumed.epoch(), Some(1));
     assert!(resumed.next(&mut plan));

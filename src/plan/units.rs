@@ -1,5 +1,5 @@
-//! Which units are read for a batch, and which are kept for later ones: the cache of decoded units, as arithmetic.
-//! It is decided here and not where memory is, so that it is a function of the order alone.
+//! Decides which units to read for a batch and which to keep for later ones: the cache of decoded units, as arithmetic.
+//! The decision is made here, not where the memory is, so that it is a function of the order alone.
 
 use super::BatchPlan;
 use crate::dataset::{Dataset, SampleId, UnitId, Units};
@@ -9,45 +9,46 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 /// How many decoded units there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitLimits {
-    /// Units that are kept while memory for more is left to what is read ahead.
+    /// Units to keep, leaving memory for more to reading ahead.
     pub kept: usize,
-    /// Units that the samples of one batch may be cut from: all that there is memory for. At least `kept`.
+    /// Units that one batch's samples may be cut from: as many as fit in memory. At least `kept`.
     pub most: usize,
 }
 
-/// A unit that is to be read and decoded.
+/// A unit to read and decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// The unit.
     pub unit: UnitId,
-    /// Tells this load from an earlier or later one of the same unit; counts from 0.
+    /// Distinguishes this load from other loads of the same unit. Counts from 0.
     pub number: u64,
-    /// Bytes that it has at most when it is decoded.
+    /// Maximum number of bytes when decoded.
     pub bytes: u64,
 }
 
-/// Which units are there when a batch is planned, if all before it was done. The least recently used go first.
+/// The units that are cached when a batch is planned, assuming all earlier work is done. The least recently used ones
+/// are evicted first.
 pub(super) struct Kept {
     limits: UnitLimits,
     loads: HashMap<UnitId, KeptUnit>,
-    /// By when they were last of use.
+    /// The cached units by last use.
     by_use: BTreeMap<u64, UnitId>,
-    /// Counts uses.
+    /// Use counter.
     clock: u64,
     /// Number of the next load.
     next: u64,
-    /// What is to be loaded before the batch that is held back.
+    /// Units to load before the batch that is held back.
     pub(super) queue: VecDeque<Load>,
-    /// The batch that comes behind those loads.
+    /// The batch that follows those loads.
     pub(super) held: Option<BatchPlan>,
     of: Vec<UnitId>,
 }
 
 struct KeptUnit {
     load: Load,
-    /// When it was last of use.
+    /// Time of last use.
     used: u64,
-    /// Its place in the list of the batch that used it last.
+    /// Its index in the list of the batch that last used it.
     place: u32,
 }
 
@@ -65,7 +66,7 @@ impl Kept {
         }
     }
 
-    /// Tells the batch `plan` which loads its samples are cut from, and queues those that are missing.
+    /// Records in `plan` which loads its samples are cut from, and queues the missing ones.
     pub(super) fn find(&mut self, dataset: &dyn Dataset, units: &dyn Units, plan: &mut BatchPlan) {
         let begin = self.clock;
         for index in 0..plan.batch.ids.len() {
@@ -84,7 +85,7 @@ impl Kept {
         self.evict(begin, plan);
     }
 
-    /// The place in `uses` of the load of a unit, which is of use to the batch that began at `begin`.
+    /// Index in `uses` of the load of `unit`, which is used by the batch that began at `begin`.
     fn touch(&mut self, unit: UnitId, units: &dyn Units, begin: u64, uses: &mut Vec<u64>) -> u32 {
         let used = self.clock;
         self.clock += 1;
@@ -106,7 +107,7 @@ impl Kept {
         kept.place
     }
 
-    /// The loads of a batch that does not come are not made.
+    /// Cancels the loads of a batch that is refused.
     fn forget_queue(&mut self, plan: &mut BatchPlan) {
         for load in self.queue.drain(..) {
             if let Some(kept) = self.loads.remove(&load.unit) {
@@ -118,7 +119,7 @@ impl Kept {
         plan.unit_ends.clear();
     }
 
-    /// Lets go of units that were last of use before `begin`, until no more are kept than may be.
+    /// Evicts units last used before `begin`, until at most the allowed number is kept.
     fn evict(&mut self, begin: u64, plan: &mut BatchPlan) {
         while self.loads.len() > self.limits.kept {
             let Some((&used, &unit)) = self.by_use.first_key_value() else { return };
@@ -146,16 +147,16 @@ fn too_many(dataset: &dyn Dataset, units: &dyn Units, wanted: usize, most: usize
     .with_remedy("shuffle by shards or in windows, lower batch_size, or raise memory_limit")
 }
 
-/// How many units the batches of an order want.
+/// How many units the batches of an order need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnitsWanted {
-    /// By one batch, at most.
+    /// Largest number needed by one batch.
     pub by_batch: usize,
-    /// By all batches that were looked at.
+    /// Number needed by all examined batches together.
     pub in_all: usize,
 }
 
-/// Counts the units that batches of samples are cut from, `batches` being their samples.
+/// Counts the units that batches of samples are cut from. `batches` yields each batch's samples.
 pub fn units_wanted(units: &dyn Units, batches: impl Iterator<Item = Vec<SampleId>>) -> UnitsWanted {
     let (mut by_batch, mut all, mut of) = (0, Vec::new(), Vec::new());
     for batch in batches {

@@ -1,4 +1,4 @@
-//! Lists that are read back: what belongs to a dataset, and what is wrong with the rest.
+//! Lists that are read back: which lines belong to a dataset, and what is wrong with the others.
 
 use super::*;
 use crate::dataset::{FileTable, Folder};
@@ -100,7 +100,7 @@ fn a_full_disk_is_told_once() {
     assert!(quarantine.written.is_empty(), "they are tried again");
 }
 
-/// Behind a line that was cut off by a full disk the next one begins anew.
+/// After a line that a full disk cut off, the next one starts on a new line.
 #[test]
 fn a_torn_line_spoils_no_other() {
     let folder = tempfile::tempdir().unwrap();

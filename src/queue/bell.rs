@@ -1,19 +1,19 @@
-//! A wake-up that is never lost: "I am about to sleep until something of yours changes".
+//! A wake-up that is never lost, for a listener that is about to sleep until something changes.
 
 use super::primitives::{AtomicBool, Mutex, Ordering, fence, lock};
 use std::fmt;
 use std::task::Waker;
 
-/// Wakes one listener that sleeps until a condition changes which other threads change.
+/// Wakes one listener that sleeps until other threads change a condition.
 ///
-/// The listener calls [`listen`](Bell::listen), looks at its condition once more, and only then sleeps. Whoever changes
+/// The listener calls [`listen`](Bell::listen), checks its condition once more, and only then sleeps. Whoever changes
 /// the condition calls [`ring`](Bell::ring) afterwards. Either the ringer sees that somebody listens, or the listener's
-/// second look sees the change: between the two stores and the two loads stand two sequentially consistent fences, so
-/// both cannot miss (the store-buffering pattern; the loom tests below try every interleaving). While nobody listens a
-/// ring costs a fence and a load: no lock, no system call.
+/// second check sees the change: two sequentially consistent fences separate the two stores from the two loads, so both
+/// cannot miss (the store-buffering pattern; the loom tests below try every interleaving). While nobody listens, a ring
+/// costs a fence and a load: no lock, no system call.
 ///
-/// One bell may stand for several conditions of one listener: a reactor that sleeps for room in the queue or for
-/// memory.
+/// One bell may stand for several conditions of one listener, such as a reactor that sleeps for room in the queue or
+/// for memory.
 #[derive(Default)]
 pub struct Bell {
     wanted: AtomicBool,
@@ -21,12 +21,12 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// A bell with no waker: set one before listening.
+    /// Creates a bell without a waker. Set one before listening.
     pub fn new() -> Bell {
         Bell::default()
     }
 
-    /// How to wake the listener. It may be replaced whenever nobody sleeps on the bell.
+    /// Sets the waker of the listener. It may be replaced whenever nobody sleeps on the bell.
     pub fn set_waker(&self, waker: &Waker) {
         let mut slot = lock(&self.waker);
         if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
@@ -34,26 +34,25 @@ impl Bell {
         }
     }
 
-    /// Declares that the listener is about to sleep. It must look at its condition after this call and before it
-    /// sleeps.
+    /// Declares that the listener is about to sleep. It must check its condition after this call and before sleeping.
     pub fn listen(&self) {
-        // A swap, as in `ring` and `silence`: one order of all changes to the flag, in which each sees the one before
-        // it.
+        // A swap, as in `ring` and `silence`: all changes to the flag have one order, in which each sees the previous
+        // one.
         self.wanted.swap(true, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the declaration back: the listener does not sleep after all, or is awake again.
+    /// Withdraws the declaration: the listener does not sleep after all, or is awake again.
     pub fn silence(&self) {
-        // A ring that is under way may still wake the listener once: wake-ups may be spurious.
+        // A ring in progress may still wake the listener once: wake-ups may be spurious.
         self.wanted.swap(false, Ordering::AcqRel);
     }
 
-    /// Wakes the listener if it listens. Call it after the change it may wait for.
+    /// Wakes the listener if it listens. Call it after the change that it may be waiting for.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::AcqRel) {
-            // Cloned, not called under the lock: a waker may run code that sets the next one.
+            // Cloned rather than called under the lock: a waker may run code that sets the next one.
             let waker = lock(&self.waker).clone();
             if let Some(waker) = waker {
                 waker.wake();
@@ -102,7 +101,7 @@ mod loom_tests {
     use loom::sync::atomic::AtomicUsize;
     use std::sync::Arc;
 
-    /// The condition is as weak as it may be: relaxed loads and stores, so that only the bell's fences order them.
+    /// The condition is as weak as possible: relaxed loads and stores, so that only the bell's fences order them.
     #[test]
     fn queue_bell_never_loses_a_ring() {
         model(|| {
@@ -119,7 +118,7 @@ mod loom_tests {
             let (bell, condition) = &*shared;
             let parker = Parker::default();
             bell.set_waker(&parker.waker());
-            // If a ring were lost this would park for ever, which loom reports as a deadlock.
+            // If a ring were lost, this would park forever, which loom reports as a deadlock.
             while condition.load(Ordering::Relaxed) < 2 {
                 bell.listen();
                 if condition.load(Ordering::Relaxed) < 2 {

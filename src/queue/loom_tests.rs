@@ -1,4 +1,4 @@
-//! Every interleaving of a small hand-over. A lost wake is a deadlock, which loom reports.
+//! Tests every interleaving of a small hand-over. A lost wake-up is a deadlock, which loom reports.
 
 use super::*;
 use loom::thread;
@@ -76,15 +76,15 @@ fn queue_task_is_woken_for_an_item_and_for_the_end() {
     });
 }
 
-/// Every interleaving with at most three preemptions, the bound at which loom's authors say that bugs are found;
-/// without a bound a run takes hours.
+/// Tests every interleaving with at most three preemptions, the bound at which bugs are found according to loom's
+/// authors. Without a bound, a run takes hours.
 pub(super) fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(check);
 }
 
-/// The smallest executor: sleeps in a parker of its own.
+/// A minimal executor that sleeps in a parker of its own.
 fn block_on(receiver: &mut Receiver<i32>) -> Option<i32> {
     let parker = Parker::default();
     loop {

@@ -1,14 +1,14 @@
-//! Where a thread sleeps until its waker is called. A wake-up that comes before the sleep ends it at once.
+//! A place for a thread to sleep until its waker is called. A wake-up that comes before the sleep ends it at once.
 
 use super::primitives::{Condvar, Mutex, lock};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// A place to sleep; belongs to whoever sleeps there, on whatever thread that is.
+/// A place to sleep. It belongs to whoever sleeps there, on whatever thread.
 ///
-/// `std::thread::park` would do as well, but loom's model of it (0.7.2) loses an unpark that comes while the thread
-/// waits for a lock. This one is the same code under loom, and is not called unless there is nothing to do.
+/// `std::thread::park` would do as well, but loom's model of it (0.7.2) loses an unpark that arrives while the thread
+/// waits for a lock. This code is the same under loom, and it runs only when there is nothing to do.
 #[derive(Default)]
 pub(crate) struct Parker(Arc<Token>);
 
@@ -19,7 +19,7 @@ struct Token {
 }
 
 impl Parker {
-    /// Ends a sleep, from any thread.
+    /// A waker that ends the sleep, from any thread.
     pub(crate) fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.0))
     }
@@ -33,11 +33,11 @@ impl Parker {
         *there = false;
     }
 
-    /// Sleeps until woken, or for `wait`.
+    /// Sleeps until woken, but at most for `wait`.
     pub(crate) fn park_timeout(&self, wait: Duration) {
         let mut there = lock(&self.0.there);
         if !*there {
-            // It may end too early; the caller looks at the time.
+            // It may end too early; the caller checks the time.
             let woken = self.0.came.wait_timeout(there, wait);
             there = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }

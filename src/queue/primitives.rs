@@ -1,5 +1,5 @@
-//! What the queue is built of, in one place so that the loom tests can replace it: under `--cfg loom` every atomic,
-//! lock and park is loom's, and the lock-free ring (which is tested where it comes from) a locked one.
+//! The queue's building blocks, in one place so that the loom tests can replace them. Under `--cfg loom`, every atomic,
+//! lock and park is loom's, and a locked ring replaces the lock-free one (which is tested by its own crate).
 
 #[cfg(not(loom))]
 pub(super) use {
@@ -15,7 +15,7 @@ pub(super) use {
     loom::sync::{Condvar, Mutex, MutexGuard},
 };
 
-/// Locks. What is guarded here is never left half changed, so a panic elsewhere is no reason for another one.
+/// Locks a mutex. What it guards is never left half changed, so a panic elsewhere need not cause another one here.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

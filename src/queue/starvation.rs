@@ -1,11 +1,12 @@
-//! A consumer that waits for memory which it holds itself gets an error instead of a hang, after a while.
+//! Detects a consumer that waits for memory which it holds itself, so that after a while it gets an error instead of a
+//! hang.
 
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the consumer has begun to wait, at most: nobody rings then.
+/// Longest interval between checks whether the consumer has begun to wait: nobody rings then.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Since when a consumer waits for what can only come of itself.
+/// Tracks since when a consumer has been waiting for something that it alone can release.
 #[derive(Debug)]
 pub(crate) struct Starvation {
     after: Duration,
@@ -13,23 +14,23 @@ pub(crate) struct Starvation {
 }
 
 impl Starvation {
-    /// It is one when it has lasted for `after`.
+    /// Counts a wait as starvation once it has lasted for `after`.
     pub(crate) fn new(after: Duration) -> Starvation {
         Starvation { after, since: None }
     }
 
-    /// How long it has to last to be one.
+    /// How long a wait must last to count as starvation.
     pub(crate) fn after(&self) -> Duration {
         self.after
     }
 
-    /// There is something for the consumer.
+    /// Ends the wait: there is something for the consumer.
     pub(crate) fn end(&mut self) {
         self.since = None;
     }
 
-    /// Looks at it; `waits`: the consumer waits, and there is nothing that it could get. Returns how long to wait
-    /// before the next look, or `None` where it has lasted: then it begins anew.
+    /// Checks for starvation. `waits` says that the consumer waits and nothing is available for it. Returns the time
+    /// until the next check, or `None` if the consumer has starved; the count then starts over.
     pub(crate) fn look(&mut self, waits: bool, now: Instant) -> Option<Duration> {
         if !waits {
             self.end();

@@ -1,4 +1,4 @@
-//! The hand-over between real threads, tasks and poll loops.
+//! The queue between real threads, tasks and poll loops.
 
 use super::*;
 use std::sync::atomic::AtomicUsize;
@@ -30,7 +30,7 @@ fn queue<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     bounded(capacity, Arc::new(Bell::new()))
 }
 
-/// Sends, sleeping for room as a reactor does.
+/// Sends, sleeping for room like a reactor.
 fn send<T>(sender: &Sender<T>, mut item: T) -> Result<(), T> {
     let parker = Parker::default();
     sender.set_waker(&parker.waker());

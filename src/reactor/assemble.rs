@@ -1,4 +1,4 @@
-//! What was read becomes a [`Batch`]: samples are parsed, and their values become columns.
+//! Turns what was read into a [`Batch`]: parses samples and builds columns from their values.
 
 use super::pending::bytes_of;
 use crate::batch::{Batch, Deferred, FailedSample, Samples, index_column, key_column};
@@ -11,33 +11,33 @@ use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use uringload_sys::Part;
 
-/// The samples of one batch, parsed. Reused from batch to batch.
+/// The parsed samples of one batch. Reused from batch to batch.
 #[derive(Default)]
 pub(super) struct Parsed {
-    /// Values of a sample: as many as the schema has fields.
+    /// Values per sample: the number of fields in the schema.
     width: usize,
-    /// Sample i of the plan has `values[i * width..][..width]`; one that failed has values that mean nothing.
+    /// Sample i of the plan has `values[i * width..][..width]`. The values of a failed sample are meaningless.
     values: Vec<Value>,
-    /// What could not be had, by index in the plan.
+    /// Samples that failed, ordered by index in the plan.
     failed: Vec<Missing>,
-    /// Indices in the plan of the samples that are in the batch.
+    /// Plan indices of the samples that are in the batch.
     good: Vec<u32>,
     raw: Vec<Bytes>,
     sample: Sample,
 }
 
-/// A sample that could not be had.
+/// A sample that failed.
 struct Missing {
     /// Index in the plan.
     index: usize,
     error: Error,
-    /// The sample whose values are in its place.
+    /// The sample whose values replace it.
     replaced_by: Option<SampleId>,
 }
 
 impl Parsed {
-    /// Parses every sample of `plan` whose bytes lie in `blocks` and in `units`, its units; those that have an error in
-    /// `failed` are not looked at.
+    /// Parses every sample of `plan` from `blocks` and from its `units`. Skips samples that already have an error in
+    /// `failed`.
     pub(super) fn parse(
         &mut self,
         dataset: &dyn Dataset,
@@ -61,7 +61,7 @@ impl Parsed {
                 }
             }
         }
-        // What is reused for the next batch must not keep this one's memory.
+        // State reused for the next batch must not keep this batch's memory alive.
         self.raw.clear();
     }
 
@@ -86,7 +86,7 @@ impl Parsed {
         if let Err(error) = dataset.parse(id, &self.raw, &mut self.sample) {
             return Some(error);
         }
-        // Under packing the value of one field is a part of the sample's.
+        // With packing, the packed field's value is only a piece of the sample's.
         let piece = plan.batch.pieces.get(index).and_then(|&piece| Some((collation.packed_field()?, piece)));
         let is_whole = |field: usize| piece.is_none_or(|(packed, _)| packed != field);
         let sized = |(index, (field, value)): (usize, (&Field, &Value))| !is_whole(index) || has_size(value, field);
@@ -110,7 +110,7 @@ impl Parsed {
         ))
     }
 
-    /// Whether the values are one for each field, each of the kind that other samples have there.
+    /// Whether there is one value per field, each of the same kind as in other samples.
     fn fits(&self, values: &[Value]) -> bool {
         let is_missing = |index| {
             let place = self.failed.binary_search_by_key(&index, |missing| missing.index);
@@ -122,21 +122,21 @@ impl Parsed {
         values.len() == self.width && first.is_none_or(|first| first.iter().zip(values).all(same))
     }
 
-    /// Index in the plan of the first sample that is missing and has no other in its place.
+    /// Plan index of the first sample that is missing and not replaced.
     pub(super) fn missing(&self) -> Option<usize> {
         self.failed.iter().find(|missing| missing.replaced_by.is_none()).map(|missing| missing.index)
     }
 
-    /// Why the sample at `index` of the plan could not be had.
+    /// Why the sample at `index` of the plan failed.
     pub(super) fn error_at(&self, index: usize) -> Option<Error> {
         let missing = self.failed.iter().find(|missing| missing.index == index);
         missing.map(|missing| missing.error.clone())
     }
 
-    /// Puts the values of the sample `by` in the place of the missing one at `index` of the plan.
+    /// Replaces the missing sample at `index` of the plan with the values of the sample `by`.
     ///
     /// # Errors
-    /// `Corrupt` where the values are not of the kind that the others are.
+    /// `Corrupt` if the values are not of the same kinds as the others.
     pub(super) fn replace(&mut self, index: usize, by: SampleId, values: Vec<Value>) -> Result<()> {
         if !self.fits(&values) {
             return Err(mismatch(by));
@@ -149,10 +149,10 @@ impl Parsed {
         Ok(())
     }
 
-    /// The values of the first sample, copied out of the memory that they were read into.
+    /// Takes the values of the first sample, copied out of the memory they were read into.
     ///
     /// # Errors
-    /// That of the sample.
+    /// The sample's error.
     pub(super) fn take_one(&mut self) -> Result<Vec<Value>> {
         let copy = |value: Value| match value {
             Value::Bytes(bytes) => Value::Bytes(Bytes::copy_from_slice(&bytes)),
@@ -165,35 +165,35 @@ impl Parsed {
         }
     }
 
-    /// The samples of `plan` that could not be had.
+    /// The samples of `plan` that failed.
     pub(super) fn failed_samples(&self, plan: &BatchPlan) -> Vec<FailedSample> {
         self.failed.iter().map(|missing| missing.of(plan)).collect()
     }
 
-    /// Number of samples that have another one in their place.
+    /// Number of samples that were replaced by another one.
     pub(super) fn replaced(&self) -> usize {
         self.failed.iter().filter(|missing| missing.replaced_by.is_some()).count()
     }
 
-    /// Number of samples that could not be had.
+    /// Number of samples that failed.
     pub(super) fn failed(&self) -> usize {
         self.failed.len()
     }
 
-    /// The error of the first of them.
+    /// The error of the first failed sample.
     pub(super) fn first_error(&self) -> Option<Error> {
         self.failed.first().map(|missing| missing.error.clone())
     }
 
-    /// Lets go of everything.
+    /// Drops everything.
     pub(super) fn clear(&mut self) {
         self.values.clear();
         self.failed.clear();
         self.sample.values.clear();
     }
 
-    /// Makes the batch, and lets go of everything. What is gathered comes to lie in `target`. Returns how many values
-    /// were cut.
+    /// Builds the batch and drops everything else. Gathered values are written to `target`. Returns how many values
+    /// were truncated.
     pub(super) fn assemble(
         &mut self,
         (dataset, collation): (&dyn Dataset, &Collation),
@@ -238,7 +238,7 @@ impl Parsed {
             let (columns, truncated) = samples.into_columns(collation, target, pool);
             (columns, None, truncated)
         };
-        // What was gathered is not needed any more where it was read.
+        // Gathered values no longer need the memory they were read into.
         self.values.clear();
         if collation.has_key() {
             columns.push(key_column(dataset, &ids));
@@ -253,7 +253,7 @@ impl Parsed {
     }
 }
 
-/// Whether a value is as long as the schema says.
+/// Whether a value has the length that the schema gives.
 fn has_size(value: &Value, field: &Field) -> bool {
     match (value, &field.shape) {
         (Value::I64(_), _) => true,
@@ -265,8 +265,8 @@ fn has_size(value: &Value, field: &Field) -> bool {
     }
 }
 
-/// Leaves of a value the piece that is wanted; false where it does not have it. Of a plain field nothing but the piece
-/// was read.
+/// Cuts a value down to the wanted piece. Returns false if the value does not contain it. For a plain field, only the
+/// piece itself was read.
 fn cut_out(value: &mut Value, schema: &Schema, field: usize, piece: Piece, is_plain: bool) -> bool {
     let Value::Bytes(bytes) = value else { return false };
     let size = schema.fields[field].dtype.size();
@@ -298,8 +298,8 @@ fn mismatch(id: SampleId) -> Error {
     )
 }
 
-/// Moves the spans of good samples, which lie in one block in the batch's order, end to end there. Where they lie so
-/// already, from a place on that suits their type, nothing is moved.
+/// Moves the spans of good samples, which lie in one block in batch order, so that they follow each other without gaps.
+/// Moves nothing if they already do and start at an offset that is aligned for every type.
 pub(super) fn compact(plan: &mut BatchPlan, parts: &mut [Part], failed: &[Option<Error>]) {
     let is_good = |index: usize| failed.get(index).is_none_or(Option::is_none);
     if lie_end_to_end(plan, is_good) {

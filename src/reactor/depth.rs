@@ -1,27 +1,27 @@
-//! How many reads are in flight, and how long they are: as many as the device needs to be busy, and no more than its
-//! queue takes without making the submitting thread sleep.
+//! Chooses how many reads are in flight and how long they are: enough to keep the device busy, but no more than its
+//! queue takes without putting the submitting thread to sleep.
 //!
-//! Beyond the depth that keeps a device busy more reads only wait longer, in the device instead of here, where the
-//! oldest batch could still go first. So the depth grows by steps while reads come back fast, and shrinks when they
-//! come back slowly (additive increase, multiplicative decrease, as TCP's congestion window in RFC 5681). Where reads
-//! are slow at the least depth, they are too long for the device: they are halved, and doubled again when they are
-//! fast.
+//! Beyond the depth that keeps a device busy, more reads only wait longer, and they wait in the device instead of here,
+//! where the oldest batch could still go first. So the depth grows in steps while reads complete fast and shrinks when
+//! they complete slowly (additive increase, multiplicative decrease, like TCP's congestion window in RFC 5681). If
+//! reads are slow even at the minimum depth, they are too long for the device: they are halved, and doubled again once
+//! they are fast.
 
 use std::time::Duration;
 
-/// Depth to begin with: what saturates every NVMe and virtio disk that was measured at 128 KiB.
+/// Initial depth: saturates every NVMe and virtio disk that was measured at 128 KiB.
 const START: usize = 64;
 
-/// Depth is not lowered below this: a disk array needs some reads on each member.
+/// Minimum depth: a disk array needs some reads on each member.
 const LEAST: usize = 8;
 
-/// Reads are not made shorter than this: below, a request costs the device more than its bytes.
+/// Minimum read length. Below it, the request costs the device more than its bytes.
 const LEAST_READ_BYTES: u64 = 64 << 10;
 
-/// Reads that take longer than this on average are queueing.
+/// Reads whose mean latency is above this are queueing.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// Reads that take less than this on average leave room for more of them.
+/// Reads whose mean latency is below this leave room for more of them.
 const FAST: Duration = Duration::from_millis(1);
 
 /// The controller.
@@ -29,26 +29,26 @@ const FAST: Duration = Duration::from_millis(1);
 pub(super) struct Depth {
     now: usize,
     bound: usize,
-    /// Longest read, now and at most.
+    /// Longest read now, and its upper bound.
     read_bytes: u64,
     read_bytes_bound: u64,
     fixed: bool,
-    /// Reads and their summed latency since the last look, in microseconds.
+    /// Number of reads and the sum of their latencies since the last adjustment, in microseconds.
     reads: usize,
     latency_us: u64,
-    /// Whether the depth, and not the work at hand, was what limited the reads in flight.
+    /// Whether the depth, rather than the available work, limited the reads in flight.
     limiting: bool,
 }
 
 impl Depth {
-    /// Within `bound` reads of at most `read_bytes`; `fixed`: always at the bounds.
+    /// Stays within `bound` reads of at most `read_bytes` each. If `fixed`, always stays at the bounds.
     pub(super) fn new(bound: usize, read_bytes: u64, fixed: bool) -> Depth {
         let bound = bound.max(1);
         let now = if fixed { bound } else { START.min(bound) };
         Depth { now, bound, read_bytes, read_bytes_bound: read_bytes, fixed, reads: 0, latency_us: 0, limiting: false }
     }
 
-    /// Reads that may be in flight now.
+    /// Number of reads that may be in flight now.
     pub(super) fn now(&self) -> usize {
         self.now
     }
@@ -58,19 +58,19 @@ impl Depth {
         self.read_bytes
     }
 
-    /// Tells that reads were issued, and whether they filled the depth.
+    /// Records that reads were issued, and whether they filled the depth.
     pub(super) fn started(&mut self, in_flight: usize, filled: bool) {
         self.limiting |= filled && in_flight >= self.now;
     }
 
-    /// Tells how long one read took.
+    /// Records the latency of one read.
     pub(super) fn done(&mut self, latency: Duration) {
         if self.fixed {
             return;
         }
         self.reads += 1;
         self.latency_us += latency.as_micros() as u64;
-        // Two rounds of the queue, so that what is looked at was issued at the present depth.
+        // Two rounds of the queue, so that the measured reads were issued at the present depth.
         if self.reads >= 2 * self.now {
             let mean = Duration::from_micros(self.latency_us / self.reads as u64);
             let least = LEAST.min(self.bound);

@@ -1,4 +1,4 @@
-//! How many samples could not be had, how many may be, and where they are written down.
+//! Counts failed samples, enforces the limit on them, and records them in the quarantine.
 
 use crate::batch::FailedSample;
 use crate::config::MaxFailures;
@@ -8,35 +8,35 @@ use crate::sampler::Order;
 use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 
-/// What to do about too many failures.
+/// Remedy for too many failures.
 const REMEDY: &str = "check the storage, leave these samples out, or allow more";
 
-/// The books of the samples that could not be had.
+/// Accounts for failed samples.
 pub struct Failures {
     limit: Option<MaxFailures>,
     quarantine: Option<Quarantine>,
     order: Order,
     /// Failures so far.
     total: u64,
-    /// Those of them in `epoch`.
+    /// Failures in `epoch`.
     in_epoch: u64,
     epoch: u64,
 }
 
 impl Failures {
-    /// Allows `limit` failures among the samples of `order`, and writes each to `quarantine`.
+    /// Allows `limit` failures among the samples of `order`, and writes each one to `quarantine`.
     pub fn new(limit: Option<MaxFailures>, quarantine: Option<Quarantine>, order: Order) -> Failures {
         Failures { limit, quarantine, order, total: 0, in_epoch: 0, epoch: 0 }
     }
 
-    /// Samples that could not be had so far.
+    /// Samples that failed so far.
     #[cfg(test)]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Counts the samples of a batch that could not be had and writes them down. Returns what the consumer is to be
-    /// told beside the batch: once, that the quarantine file cannot be written.
+    /// Counts the failed samples of a batch and writes them to the quarantine. Returns an error to deliver next to the
+    /// batch: once, if the quarantine file cannot be written.
     ///
     /// # Errors
     /// `TooManyFailures`, which ends the loader.
@@ -59,7 +59,7 @@ impl Failures {
         }
     }
 
-    /// The limit that is exceeded, in words.
+    /// Describes the limit that was exceeded, if any.
     fn exceeded(&self) -> Option<String> {
         match self.limit? {
             MaxFailures::Count(limit) => {

@@ -1,4 +1,4 @@
-//! One batch on its way: its memory, its reads, and what went wrong.
+//! A batch in progress: its memory, its reads, and its failures.
 
 use super::Rules;
 use super::assemble::{self, Parsed};
@@ -17,97 +17,99 @@ use std::io;
 use std::time::Instant;
 use uringload_sys::Part;
 
-/// Times that a read which the system interrupted or had no room for is started again.
+/// How often to retry a read that the system interrupted or had no room for.
 const MOMENTARY_RETRIES: u8 = 64;
 
-/// Times that a read which the device failed is started again: a second failure is not bad luck.
+/// How often to retry a read after a device error. A second failure is not bad luck.
 const DEVICE_RETRIES: u8 = 1;
 
-/// A batch whose reads are under way.
+/// A batch whose reads are in progress.
 #[derive(Default)]
 pub(super) struct Pending {
     plan: BatchPlan,
-    /// Which batch it is, of all that were planned; units are not counted.
+    /// Which batch this is among all that were planned. Units are not counted.
     number: u64,
-    /// As many as the plan has, and then such as earlier plans had.
+    /// The plan's blocks, followed by spare ones of earlier plans.
     blocks: Vec<Block>,
     reads: Vec<Progress>,
-    /// The memory of each read that was not issued yet.
+    /// The memory of each read that is not issued yet.
     parts: Vec<Option<Part>>,
     /// Reads issued so far.
     issued: usize,
-    /// Reads that are not settled.
+    /// Reads that are not settled yet.
     left: usize,
     failures: Vec<Failure>,
-    /// The memory that the samples lie in, once they were parsed.
+    /// The memory that holds the samples, once they are parsed.
     blocks_read: Option<Vec<Bytes>>,
     /// The memory that values are gathered into.
     target: Option<Part>,
-    /// Whether memory was left behind with reads that were given up.
+    /// Whether reads that were given up still hold some of the memory.
     has_holes: bool,
     parsed: Parsed,
 }
 
-/// One block of a batch: what was not handed out yet, and what came back.
+/// One block of a batch: the memory not handed out yet, and the memory that came back.
 #[derive(Default)]
 struct Block {
     rest: Option<Part>,
     home: Vec<Part>,
-    /// Where it starts in the arena.
+    /// Its offset in the arena.
     start: usize,
     len: usize,
-    /// Bytes that reads which were given up have kept.
+    /// Bytes held by reads that were given up.
     missing: usize,
-    /// Reads into it that are not settled.
+    /// Reads into the block that are not settled yet.
     left: u32,
     /// Whether one of them failed.
     failed: bool,
-    /// The whole of it, or what stands for it, where it was handed out as soon as it was read.
+    /// The whole block, or its echo, if it was handed out as soon as it was read.
     early: Option<Bytes>,
 }
 
-/// How far one read has come.
+/// Progress of one read.
 #[derive(Clone, Copy, Default)]
 struct Progress {
-    /// Bytes before the part that is in flight, from the read's start on: they are home.
+    /// Bytes before the part in flight, from the start of the read. Their memory is back.
     base: u64,
-    /// Bytes that are good, from the read's start on.
+    /// Good bytes, from the start of the read.
     got: u64,
     momentary: u8,
     device: u8,
-    /// Times that it was taken back because it had not begun.
+    /// Times it was taken back because it had not begun.
     waits: u32,
-    /// When the read that is in flight is to be cancelled.
+    /// When to cancel the read that is in flight.
     deadline: Option<Instant>,
 }
 
-/// Who is told of blocks before their batch is complete.
+/// Receiver of blocks whose batch is not complete yet.
 pub struct Early {
     sender: Sender<EarlyBlock>,
-    /// As long as the pool's memory: the byte at an offset here stands for the one at the same offset there, wherever
-    /// values are only asked where they lie.
+    /// As long as the pool's memory. A byte here stands for the byte at the same offset there, wherever only a value's
+    /// location matters.
     echoes: Option<Bytes>,
 }
 
 impl Early {
-    /// Tells `sender`, as far as it has room. With `echoes`, of as many bytes as the pool has, a block is the
-    /// receiver's alone: only for datasets that do not look at bytes, and for columns that do not stay on the host.
+    /// Sends blocks to `sender` as far as it has room. With `echoes`, which has as many bytes as the pool, the receiver
+    /// owns each block alone. That is only for datasets that do not look at bytes, and for columns that do not stay on
+    /// the host.
     pub fn new(sender: Sender<EarlyBlock>, echoes: Option<Bytes>) -> Early {
         Early { sender, echoes }
     }
 }
 
-/// A block that was read before the batch that it belongs to is complete.
+/// A block that was read before its batch is complete.
 #[derive(Clone, Debug)]
 pub struct EarlyBlock {
-    /// Which batch, of all that the reactor delivers, from 0. Each is delivered in its place, be it as an error.
+    /// Number of its batch among all that the reactor delivers, from 0. Each batch is delivered at its position, even
+    /// if as an error.
     pub batch: u64,
-    /// All of it.
+    /// The whole block.
     pub bytes: Bytes,
-    /// What the batch's values are slices of: the bytes, or an echo of them, which has as many bytes somewhere else
-    /// that mean nothing.
+    /// What the batch's values are slices of: either these bytes, or an echo of them. An echo has the same length, lies
+    /// elsewhere, and has no meaningful content.
     pub known_as: Bytes,
-    /// Bytes of all blocks of the batch.
+    /// Total bytes of all blocks of the batch.
     pub batch_bytes: u64,
     /// Number of blocks of the batch.
     pub blocks: usize,
@@ -121,33 +123,33 @@ struct Failure {
     error: Error,
 }
 
-/// What became of a read that was done.
+/// What happened to a completed read.
 pub(super) enum Verdict {
-    /// All that is needed is there.
+    /// All needed bytes have been read.
     Complete,
-    /// It will not be had; the failure is booked.
+    /// It failed for good; the failure is recorded.
     Failed,
-    /// Fewer bytes came than are needed: the rest is to be read.
+    /// It returned fewer bytes than needed: read the rest.
     Short(Read),
-    /// It failed for a moment and is to be read again.
+    /// It failed temporarily: read it again.
     Again(Read),
 }
 
 impl Pending {
     /// Takes the memory for `plan`, all or nothing.
     pub(super) fn take_memory(&mut self, pool: &mut Pool, plan: &BatchPlan) -> bool {
-        // A batch that has the whole pool to itself gets no room to spare: then it fits, as was checked by `build`.
+        // A batch that has the whole pool to itself gets no slack. Then it fits, as `build` has checked.
         self.take_blocks(pool, plan, Pool::take) || (pool.is_whole() && self.take_blocks(pool, plan, Pool::take_exact))
     }
 
-    /// Takes the memory for `plan` by `take`, all or nothing.
+    /// Takes the memory for `plan` with `take`, all or nothing.
     pub(super) fn take_blocks(
         &mut self,
         pool: &mut Pool,
         plan: &BatchPlan,
         take: fn(&mut Pool, usize) -> Option<Part>,
     ) -> bool {
-        // Never shortened: a block's list of parts keeps its length for the next batch that has as many blocks.
+        // Never shortened: a block's list of parts keeps its capacity for the next batch with as many blocks.
         self.blocks.resize_with(plan.blocks.len().max(self.blocks.len()), Block::default);
         for (block, &bytes) in self.blocks.iter_mut().zip(&plan.blocks) {
             block.rest = take(pool, bytes as usize);
@@ -162,13 +164,12 @@ impl Pending {
         true
     }
 
-    /// Gives back what was taken, before anything was begun.
+    /// Gives the memory back before any read has begun.
     pub(super) fn give_blocks(&mut self, pool: &mut Pool) {
         self.blocks.iter_mut().filter_map(|block| block.rest.take()).for_each(|part| pool.give(part));
     }
 
-    /// Begins the batch, for which memory was taken; gives back the plan it had before, for reuse. `number` says which
-    /// batch it is.
+    /// Begins the batch whose memory was taken, as batch `number`. Returns the previous plan for reuse.
     pub(super) fn begin(&mut self, plan: BatchPlan, number: u64) -> Option<BatchPlan> {
         self.number = number;
         self.reads.clear();
@@ -179,7 +180,7 @@ impl Pending {
             if read.block != block {
                 (block, filled) = (read.block, 0);
             }
-            // A plan's blocks reach to the ends of their reads, so the part is always there.
+            // A plan's blocks extend to the ends of their reads, so the part is always there.
             let Block { rest, home, left, .. } = &mut self.blocks[block as usize];
             if read.at > filled {
                 home.extend(rest.as_mut().map(|rest| rest.split_to((read.at - filled) as usize)));
@@ -200,7 +201,7 @@ impl Pending {
         self.left == 0
     }
 
-    /// The next read, if there is one left to issue. `number` is the batch's.
+    /// The next read to issue, if any is left. `number` is the batch's number.
     pub(super) fn issue(&mut self, number: u32) -> Option<Read> {
         let index = *self.plan.issue_order.get(self.issued)?;
         let planned = self.plan.reads[index as usize];
@@ -210,33 +211,33 @@ impl Pending {
         Some(Read { tag, file: planned.file, offset: planned.offset, part })
     }
 
-    /// Until when the read may be in flight, if it is and has a deadline.
+    /// The read's deadline, if it is in flight and has one.
     pub(super) fn deadline(&self, index: usize) -> Option<Instant> {
         self.reads.get(index)?.deadline
     }
 
-    /// The read was started and is to be cancelled then.
+    /// Sets the deadline of a read that was started.
     pub(super) fn set_deadline(&mut self, index: usize, deadline: Instant) {
         self.reads[index].deadline = Some(deadline);
     }
 
-    /// The read is about to be cancelled, or has ended; returns what it is.
+    /// Clears the deadline of a read that has ended or is about to be cancelled, and returns its plan.
     pub(super) fn clear_deadline(&mut self, index: usize) -> PlannedRead {
         self.reads[index].deadline = None;
         self.plan.reads[index]
     }
 
-    /// Times that the read was taken back because it had not begun.
+    /// How often the read was taken back because it had not begun.
     pub(super) fn waits(&self, index: usize) -> u32 {
         self.reads[index].waits
     }
 
-    /// The read was taken back before it had begun, and is to be started again.
+    /// Notes that the read was taken back before it had begun, and will be started again.
     pub(super) fn wait_again(&mut self, index: usize) {
         self.reads[index].waits += 1;
     }
 
-    /// Goes on without the memory of a read that does not come back; returns how much that is.
+    /// Goes on without the memory of a read that does not come back. Returns how many bytes that is.
     pub(super) fn abandon(&mut self, index: usize, error: Error) -> u64 {
         let base = self.reads[index].base;
         let PlannedRead { file, offset, len, block, .. } = self.plan.reads[index];
@@ -249,8 +250,8 @@ impl Pending {
         len - base
     }
 
-    /// Books a read that is done and says what is next for it. `cancelled` is what it fails with if it was cancelled
-    /// and is not complete all the same.
+    /// Settles a completed read and says what happens to it next. `cancelled` is the error of a read that was
+    /// cancelled, used if it is not complete anyway.
     pub(super) fn settle(
         &mut self,
         done: Done,
@@ -277,15 +278,15 @@ impl Pending {
                     let at = planned.offset + progress.got;
                     return self.fail(index, done.part, at, error);
                 }
-                // The same end twice is the end of the file; anything more is a short read to be repaired.
+                // Ending at the same place twice means the end of the file. Anything else is a short read to repair.
                 let first_try = before == 0 && progress.base == 0;
                 if progress.got > before || (first_try && bytes > 0) {
                     let mut rest = done.part;
-                    // What is read next must be aligned again, so up to a unit is read twice.
+                    // The next read must be aligned again, so up to one alignment unit is read twice.
                     let base = progress.got & !(alignment - 1);
                     block.home.push(rest.split_to((base - progress.base) as usize));
                     progress.base = base;
-                    // It got further: what failed it before was passed.
+                    // It made progress, so it got past whatever failed it before.
                     progress.device = 0;
                     return Verdict::Short(again(rest, base));
                 }
@@ -323,12 +324,12 @@ impl Pending {
         Verdict::Failed
     }
 
-    /// Shares the block of read `index` with whoever wants it before the batch is complete, if all of it was read well.
-    /// Nothing may be moved in it any more. Where `echoes` stands for the pool's memory, the batch keeps its echo only,
-    /// so that the block goes home as soon as whoever wanted it has let go of it.
+    /// Shares the block of read `index` before the batch is complete, if all of it was read without errors. From then
+    /// on nothing may be moved inside it. If `echoes` stands for the pool's memory, the batch keeps only the echo, so
+    /// the block returns to the pool as soon as the receiver drops it.
     ///
     /// # Errors
-    /// `Internal` where memory was lost: a bug.
+    /// `Internal` if memory was lost, which is a bug.
     pub(super) fn tell_early(&mut self, index: usize, pool: &Pool, early: &Early) -> Result<()> {
         let which = self.plan.reads[index].block as usize;
         let block = &mut self.blocks[which];
@@ -338,7 +339,7 @@ impl Pending {
         let mut parts = Vec::with_capacity(1);
         block.join(&mut parts)?;
         let Some(part) = parts.pop() else { return Ok(()) };
-        // A block may be longer than what is read into it.
+        // A block may be longer than the data read into it.
         let (start, len) = (part.offset(), self.plan.blocks[which] as usize);
         let bytes = pool.lease(part).slice(..len);
         let kept = early.echoes.as_ref().map_or_else(|| bytes.clone(), |echoes| echoes.slice(start..start + len));
@@ -346,33 +347,33 @@ impl Pending {
         let told = EarlyBlock { batch, bytes, known_as: kept.clone(), batch_bytes, blocks };
         block.early = Some(match early.sender.try_send(told) {
             Ok(()) => kept,
-            // Where there is no room the block goes with its batch.
+            // If there is no room, the block goes with its batch.
             Err(EarlyBlock { bytes, .. }) => bytes,
         });
         Ok(())
     }
 
-    /// Where the memory ends that values are gathered into, which no read has taken from the system.
+    /// End of the memory that values are gathered into. No read goes there, so no read has backed it.
     pub(super) fn target_end(&self) -> Option<usize> {
         let target = &self.blocks[self.plan.gather? as usize];
         target.rest.as_ref().map(Part::end)
     }
 
-    /// The unit that this is, if it is no batch.
+    /// The unit to load, if this is not a batch.
     pub(super) fn load(&self) -> Option<Load> {
         self.plan.load
     }
 
-    /// The loads that samples are cut from.
+    /// The plan of the batch.
     pub(super) fn plan(&self) -> &BatchPlan {
         &self.plan
     }
 
-    /// Of a unit that was read: what it is stored in, one slice for each span, or why it could not be had. Every block
-    /// is leased or home afterwards.
+    /// Takes a unit's stored bytes, one slice per span, or the error if it could not be read. Every block is leased or
+    /// back in the pool afterwards.
     ///
     /// # Errors
-    /// `Internal` where memory was lost: a bug.
+    /// `Internal` if memory was lost, which is a bug.
     pub(super) fn take_stored(&mut self, pool: &Pool, stats: &Stats) -> Result<Result<Vec<Bytes>>> {
         let mut parts = Vec::with_capacity(self.plan.blocks.len());
         for block in &mut self.blocks[..self.plan.blocks.len()] {
@@ -386,11 +387,11 @@ impl Pending {
         Ok(Ok(self.plan.slices.iter().map(|slice| bytes_of(slice, &blocks)).collect()))
     }
 
-    /// Parses the samples, once every read is settled, where `gather` says that they are to lie. Every block is leased
-    /// or home afterwards, but for the one that values are gathered into.
+    /// Parses the samples once every read is settled. `gather` says how they must lie in memory. Afterwards every block
+    /// is leased or back in the pool, except the one that values are gathered into.
     ///
     /// # Errors
-    /// `Internal` where memory was lost: a bug.
+    /// `Internal` if memory was lost, which is a bug.
     pub(super) fn parse(
         &mut self,
         (dataset, collation, gather): (&dyn Dataset, &Collation, Gather),
@@ -403,7 +404,7 @@ impl Pending {
         let mut blocks = Vec::with_capacity(self.plan.blocks.len());
         for index in 0..self.plan.blocks.len() {
             if let Some(early) = self.blocks[index].early.take() {
-                // It is whole, and stays where the slices say; its place among the runs is kept.
+                // It is whole and stays where the slices say. Keep its place among the runs.
                 blocks.push(early);
                 if self.has_holes {
                     self.renumber_slices(index, blocks.len() - 1);
@@ -416,7 +417,7 @@ impl Pending {
                 self.move_slices(index, &failed, (first, blocks.len()), &parts)?;
             }
             if gather == Gather::Nowhere {
-                // A block may be longer than what is read into it.
+                // A block may be longer than the data read into it.
                 let len = self.plan.blocks[index] as usize;
                 blocks.extend(
                     parts.drain(..).map(|part| pool.lease(part)).map(|bytes| bytes.slice(..len.min(bytes.len()))),
@@ -424,10 +425,10 @@ impl Pending {
             }
         }
         if self.has_holes {
-            // What lies around a hole are blocks of their own now.
+            // The pieces around a hole are blocks of their own now.
             self.plan.slices.iter_mut().for_each(|slice| slice.block &= !MOVED);
         }
-        // The block to gather into is the last; nothing is read into it, so it has no hole.
+        // The gather block is the last one. Nothing is read into it, so it has no holes.
         self.target = self.plan.gather.and_then(|_| parts.pop());
         if gather == Gather::InPlace && !self.has_holes {
             assemble::compact(&mut self.plan, &mut parts, &failed);
@@ -443,17 +444,18 @@ impl Pending {
         Ok(())
     }
 
-    /// Whether `parse` was done.
+    /// Whether `parse` has run.
     pub(super) fn is_parsed(&self) -> bool {
         self.blocks_read.is_some()
     }
 
-    /// Whether another sample can stand in for one of this batch: where rows are packed it would be of another length.
+    /// Whether another sample can replace one of this batch. Packed rows cannot: the other sample would have a
+    /// different length.
     pub(super) fn is_replaceable(&self) -> bool {
         self.plan.batch.pieces.is_empty() && self.plan.batch.row_ends.is_empty()
     }
 
-    /// Index of the first sample that is missing and has no other in its place.
+    /// Index of the first sample that is missing and not replaced.
     pub(super) fn missing(&self) -> Option<usize> {
         self.parsed.missing()
     }
@@ -463,18 +465,18 @@ impl Pending {
         (self.plan.batch.ids[index], self.parsed.error_at(index))
     }
 
-    /// Puts the values of the sample `by` in the place of the missing one at `index`.
+    /// Replaces the missing sample at `index` with the values of the sample `by`.
     ///
     /// # Errors
-    /// `Corrupt` where the values are not of the kind that the others are.
+    /// `Corrupt` if the values are not of the same kinds as the others.
     pub(super) fn replace(&mut self, index: usize, by: SampleId, values: Vec<Value>) -> Result<()> {
         self.parsed.replace(index, by, values)
     }
 
-    /// Of a batch of one sample, which was parsed: its values, copied, so that its memory is free.
+    /// Takes the values of a parsed batch of one sample, copied, so that its memory becomes free.
     ///
     /// # Errors
-    /// That of the sample.
+    /// The sample's error.
     pub(super) fn take_one(&mut self) -> Result<Vec<Value>> {
         let values = self.parsed.take_one();
         self.blocks_read = None;
@@ -486,13 +488,13 @@ impl Pending {
         self.plan.batch.cursor.epoch
     }
 
-    /// The samples that could not be had.
+    /// The samples that failed.
     pub(super) fn failed(&self) -> Vec<FailedSample> {
         self.parsed.failed_samples(&self.plan)
     }
 
-    /// Makes the batch of what was parsed, or the error that stands in its place: `irreplaceable`, or what `rules`
-    /// says.
+    /// Builds the batch from the parsed samples, or returns the error that takes its place: `irreplaceable`, or the one
+    /// `rules` asks for.
     ///
     /// # Errors
     /// That error.
@@ -516,7 +518,7 @@ impl Pending {
         if let Some(error) = raised {
             stats.count.samples_failed.add(failed);
             self.parsed.clear();
-            // Goes home by drop.
+            // Dropping the lease returns the memory.
             let _ = self.target.take().map(|part| pool.lease(part));
             return Err(error);
         }
@@ -528,8 +530,8 @@ impl Pending {
         Ok(batch)
     }
 
-    /// Tells the slices of a block that came back with holes where they lie: in one of `parts[first..]`, which are the
-    /// runs that it came back in.
+    /// Updates the slices of a block that came back with holes: each now lies in one of `parts[first..]`, the runs that
+    /// came back.
     fn move_slices(
         &mut self,
         block: usize,
@@ -557,13 +559,13 @@ impl Pending {
         Ok(())
     }
 
-    /// Tells the slices of a whole block that it is number `to` of what came back.
+    /// Sets the block number of the slices of a whole block to `to`, its index among the blocks that came back.
     fn renumber_slices(&mut self, block: usize, to: usize) {
         let of_block = self.plan.slices.iter_mut().filter(|slice| slice.block as usize == block);
         of_block.for_each(|slice| slice.block = MOVED | to as u32);
     }
 
-    /// The error of each sample that lacks a byte, by sample; empty where all are good.
+    /// The error of each sample that lacks a byte, by sample index. Empty if all samples are good.
     fn failed_samples(&self) -> Vec<Option<Error>> {
         if self.failures.is_empty() {
             return Vec::new();
@@ -580,17 +582,17 @@ impl Pending {
 }
 
 impl Block {
-    /// Joins what came back to one part again, or to one for each run where memory is missing, and appends it.
+    /// Joins what came back into one part again, or into one part per run if memory is missing, and appends the result.
     fn join(&mut self, parts: &mut Vec<Part>) -> Result<()> {
         self.home.extend(self.rest.take());
-        // A repair may have split off nothing; an empty part has no place in the order.
+        // A repair may have split off nothing, and an empty part has no place in the order.
         self.home.retain(|part| !part.is_empty());
         self.home.sort_unstable_by_key(Part::offset);
         let first = parts.len();
         let mut bytes = 0;
         for part in self.home.drain(..) {
             bytes += part.len();
-            // The first part of a block may lie right behind the block before, which it is no part of.
+            // The block's first part may directly follow the previous block, which must not be joined with it.
             let apart = match parts[first..].last_mut() {
                 Some(last) => last.unsplit(part).err(),
                 None => Some(part),
@@ -602,7 +604,8 @@ impl Block {
     }
 }
 
-/// Marks the block of a slice as one of those that came back, while others still count in those that were taken.
+/// Marks a slice's block number as an index among the blocks that came back. Unmarked numbers still index the blocks
+/// that were taken.
 const MOVED: u32 = 1 << 31;
 
 pub(super) fn lost(what: &'static str) -> Error {
@@ -621,7 +624,7 @@ pub(super) fn bytes_of(slice: &Slice, blocks: &[Bytes]) -> Bytes {
 const EIO: i32 = 5;
 const ECANCELED: i32 = 125;
 
-/// EINTR, EAGAIN, ENOMEM of a kernel that is short of memory for a moment, and ECANCELED of a read that was taken back.
+/// EINTR, EAGAIN, ENOMEM from a kernel that is briefly short of memory, and ECANCELED for a read that was taken back.
 fn is_momentary(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ECANCELED)
         || matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
@@ -643,7 +646,7 @@ mod tests {
     use super::*;
     use crate::sampler::{Piece, Selection};
 
-    /// A sample of another length does not fit into the gap of a packed row: what is missing there is left out.
+    /// A sample of another length does not fit into the gap in a packed row, so the missing one is left out.
     #[test]
     fn packed_rows_get_no_replacements() {
         let mut pending = Pending::default();

@@ -1,6 +1,6 @@
-//! Samples that stand in for those that cannot be had. They are read one after the other, for the oldest batch only and
-//! once nothing of it is in flight any more, into memory that is kept aside for them: so no batch ever waits for memory
-//! that a later one holds.
+//! Replaces samples that cannot be read. Replacements are read one at a time, only for the oldest batch and only once
+//! none of its reads is in flight. They use memory reserved for them, so no batch ever waits for memory that a later
+//! one holds.
 
 use super::{REPAIRS, Reactor};
 use crate::collate::Gather;
@@ -13,55 +13,55 @@ use crate::reactor::pending::Pending;
 use crate::sampler::replacement;
 use crate::{Error, ErrorKind, Result};
 
-/// Samples that are tried in the place of one, before its batch is given up.
+/// Number of replacements to try for one sample before its batch fails.
 const ATTEMPTS: u64 = 16;
 
-/// One sample that is being read in the place of another.
+/// A replacement sample that is being read.
 #[derive(Default)]
 pub(super) struct Repair {
-    /// A batch of the one sample.
+    /// A batch of just that sample.
     one: Pending,
     spare_plan: BatchPlan,
-    /// Of the last sample that was begun, wrapping.
+    /// Number of the last replacement that was begun, wrapping.
     number: u32,
     trying: Option<Trying>,
 }
 
 struct Trying {
-    /// Index in the oldest batch of the sample that cannot be had.
+    /// Index of the missing sample in the oldest batch.
     index: usize,
-    /// How many were tried before.
+    /// Number of earlier attempts.
     attempt: u64,
     id: SampleId,
 }
 
-/// How far the oldest batch has come.
+/// State of the oldest batch.
 pub(super) enum Repaired {
-    /// A sample is being read.
+    /// A replacement is being read.
     Waiting,
-    /// Each missing sample has another one in its place, or is to have none.
+    /// Each missing sample has been replaced, or is not to be.
     Done,
-    /// A sample cannot be replaced: this stands in the place of the batch.
+    /// A sample cannot be replaced. This error takes the place of the batch.
     Failed(Error),
 }
 
 impl Repair {
-    /// Whether a sample is being read.
+    /// Whether a replacement is being read.
     pub(super) fn is_busy(&self) -> bool {
         self.trying.is_some() && !self.one.is_complete()
     }
 
-    /// The next read of the sample that is to be read.
+    /// The next read of the current replacement.
     pub(super) fn issue(&mut self) -> Option<Read> {
         self.one.issue(REPAIRS | self.number)
     }
 
-    /// What the reads of that number belong to, if they are of the sample that is being read.
+    /// The owner of the reads with that number, if they belong to the current replacement.
     pub(super) fn owns(&mut self, number: u32) -> Option<&mut Pending> {
         (number == REPAIRS | self.number).then_some(&mut self.one)
     }
 
-    /// Begins to read the sample that stands in for `original`.
+    /// Begins to read a replacement for `original`.
     fn begin(
         &mut self,
         original: SampleId,
@@ -86,8 +86,7 @@ impl Repair {
 }
 
 impl Reactor {
-    /// Brings the oldest batch, which is parsed, on: until each missing sample is replaced, or a read is to be waited
-    /// for.
+    /// Advances the oldest batch, which is parsed, until every missing sample is replaced or a read is pending.
     pub(super) fn repair(&mut self) -> Result<Repaired> {
         let Some(batch) = self.pending.front_mut() else { return Ok(Repaired::Done) };
         if self.rules.on_error != OnError::Replace || !batch.is_replaceable() {
@@ -108,7 +107,7 @@ impl Reactor {
                     let of = (&**self.planner.dataset(), &**self.planner.collation(), Gather::Nowhere);
                     one.parse(of, Vec::new(), &self.pool, &self.stats)?;
                     let read = one.take_one();
-                    // The sample was copied; its memory is free for the next one.
+                    // The sample was copied, so its memory is free for the next one.
                     self.pool.collect();
                     match read.and_then(|values| batch.replace(index, id, values)) {
                         Ok(()) => continue,
@@ -125,7 +124,7 @@ impl Reactor {
     }
 }
 
-/// What stands in the place of a batch with a sample that nothing can stand in for.
+/// The error that takes the place of a batch when one of its samples cannot be replaced.
 fn irreplaceable(
     original: SampleId,
     error: Option<Error>,

@@ -1,5 +1,6 @@
-//! The simulator: the whole reactor over a disk that lies, from one seed. The oracle knows every byte of the disk, so
-//! it can tell that each sample comes exactly once, in order, byte-exact, or as its error, and that no memory is lost.
+//! The simulator: runs the whole reactor over a disk that lies, all from one seed. The oracle knows every byte of the
+//! disk, so it can check that each sample comes exactly once, in order, byte-exact or as its error, and that no memory
+//! is lost.
 
 mod units;
 
@@ -17,10 +18,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use uringload_sys::Arena;
 
-/// Seeds of the quick suite; the slow one runs more (`URINGLOAD_SEEDS`).
+/// Seeds of the quick suite. The slow suite runs more (`URINGLOAD_SEEDS`).
 const SEEDS: u64 = 5_000;
 
-/// Turns after which a world has hung.
+/// A world that takes more turns than this has hung.
 const TURNS_MAX: usize = 200_000;
 
 /// One simulated run.
@@ -30,7 +31,7 @@ struct World {
     dataset: Arc<dyn crate::dataset::Dataset>,
     order: Order,
     layout: Layout,
-    /// What is asked of the columns.
+    /// The columns' configuration.
     config: Config,
     collation: Arc<Collation>,
     rules: Rules,
@@ -39,15 +40,15 @@ struct World {
     pool_bytes: usize,
     reserve_bytes: usize,
     queue_capacity: usize,
-    /// Values that came cut.
+    /// Number of truncated values.
     cut: u64,
-    /// What the consumer has heard of so far.
+    /// What the consumer has been told so far.
     heard: Heard,
-    /// Blocks that came before their batches.
+    /// Blocks that arrived before their batches.
     early: Vec<Told>,
 }
 
-/// A block that came before its batch, and is home again.
+/// A block that arrived before its batch and is back in the pool.
 struct Told {
     batch: u64,
     known_as: Bytes,
@@ -60,12 +61,12 @@ struct Heard {
     failures: u64,
     /// Whether it was told that there is no memory.
     starved: bool,
-    /// Batches that came with timeouts and with samples.
+    /// Batches that had both timeouts and samples.
     holes: u64,
     irreplaceable: u64,
 }
 
-/// What came to pass in some worlds: a suite in which nothing goes wrong proves nothing.
+/// What happened in at least one world. A suite in which nothing goes wrong proves nothing.
 #[derive(Debug, Default)]
 struct Seen {
     timeouts: u64,
@@ -79,8 +80,8 @@ struct Seen {
     early: u64,
 }
 
-/// The batch with its values, where they were to be put together elsewhere. Of what came `early` the batch may know the
-/// echo only.
+/// The batch with its values, where collation was deferred. For blocks that came `early`, the batch may know only the
+/// echo.
 fn collected(mut batch: Batch, early: &[Told]) -> Batch {
     let Some(mut deferred) = batch.deferred.take() else { return batch };
     for (column, pieces) in batch.columns.iter_mut().zip(&mut deferred.columns) {
@@ -105,14 +106,14 @@ fn collected(mut batch: Batch, early: &[Told]) -> Batch {
     batch
 }
 
-/// A sample of a batch that must come.
+/// A sample of an expected batch.
 #[derive(Clone, Copy)]
 struct Wanted {
     id: SampleId,
     position: Position,
 }
 
-/// Forms of columns that the dataset of a world can have.
+/// Column configurations that the dataset of a world allows.
 fn any_columns(pick: &mut impl FnMut(u64) -> u64, dtype: DType, is_records: bool) -> Config {
     let padding = Padding {
         value: PadValue::Int(pick(2) as i64 * 77),
@@ -175,7 +176,7 @@ impl World {
         let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap };
         let config = any_columns(&mut pick, dtype, is_records);
         let collation = Collation::new(&config, &*dataset).unwrap();
-        // Drawn of its own, so that the worlds are those of before.
+        // Not drawn from the generator, so that the worlds stay the same as before.
         let is_deferred = seed.is_multiple_of(3);
         let lies = pick(4) > 0;
         let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };
@@ -197,14 +198,14 @@ impl World {
             fixed_depth: pick(2) == 0,
             on_error: [OnError::Skip, OnError::Raise, OnError::Warn, OnError::Replace][pick(4) as usize],
             seed,
-            // A read that does not end is given up, or the run would not end either.
+            // Reads that never end must be given up, or the run would not end either.
             timeout: (stuck > 0 || pick(4) == 0).then(|| Duration::from_millis([2, 50, 2000][pick(3) as usize])),
             starved_after: Duration::from_secs(60),
         };
         let gathered = collation.target_bound(&*dataset, coalesce_gap, batch_size, 0);
         let bound = (dataset.largest(batch_size) + batch_size * (2 * 4096 + coalesce_gap)) * 2 + (1 << 20);
         let reserve_bytes = if rules.on_error == OnError::Replace { dataset.largest(1) + 3 * 4096 } else { 0 } as usize;
-        // Room for one batch only makes memory that does not come home felt.
+        // With room for one batch only, memory that is not returned shows up.
         let tight = dataset.largest(batch_size) + batch_size * (2 * 4096 + coalesce_gap) + 4 * 4096;
         let bytes = if pick(4) == 0 { tight } else { bound + pick(4) * bound };
         let pool_bytes = (bytes + gathered) as usize + reserve_bytes;
@@ -230,7 +231,7 @@ impl World {
         }
     }
 
-    /// The batches that must come.
+    /// The expected batches.
     fn expected(&self) -> Vec<(Cursor, Vec<Wanted>)> {
         let mut expected = Vec::new();
         let (sampler, strided, from) = (self.order.sampler(), self.order.strided(), self.order.start());
@@ -285,7 +286,7 @@ impl World {
                     }
                 };
                 match turn {
-                    // As the loader does: at once where the route stays, else when nothing is in flight.
+                    // Like the loader: at once if the route stays the same, otherwise when nothing is in flight.
                     Turn::Epoch { epoch, idle } if idle || self.seed.is_multiple_of(2) => reactor.start_epoch(epoch),
                     Turn::Epoch { .. } => {}
                     Turn::Finished => finished = true,
@@ -305,7 +306,8 @@ impl World {
             seen.abandoned += u64::from(reactor.has_abandoned());
             if std::mem::take(&mut self.heard.starved) {
                 seen.starved += 1;
-                // Reads that never end may hold all memory, as this consumer may: that is said, and then they end.
+                // Reads that never end, or this consumer, may hold all memory. That is reported, and then the reads
+                // end.
                 assert!(reactor.has_abandoned() || !held.is_empty());
                 sim.release();
             }
@@ -337,7 +339,7 @@ impl World {
         assert_eq!(sim.in_flight(), 0);
     }
 
-    /// A loader ends early for a reason only, and goes on for none.
+    /// Checks that a loader ends early only for a reason, and goes on only without one.
     fn check_failures(&self, ended_by: Option<&Error>, reactor: &Reactor) {
         let limit = match self.max_failures {
             Some(MaxFailures::Count(limit)) => limit,
@@ -355,7 +357,7 @@ impl World {
         }
     }
 
-    /// Takes the blocks that came before their batches; returns how many.
+    /// Takes the blocks that arrived before their batches. Returns how many.
     fn receive_early(&mut self, early: &mut Receiver<EarlyBlock>, next: u64) -> u64 {
         let mut blocks = 0;
         while let Ok(block) = early.try_recv() {
@@ -408,7 +410,7 @@ impl World {
         }
         let is_timeout = |failed: &FailedSample| failed.error.kind() == ErrorKind::Timeout;
         self.heard.holes += u64::from(batch.failed.iter().any(is_timeout) && !batch.is_empty());
-        // What is to come, with what stands in for others.
+        // The expected samples, including replacements.
         let mut failed = batch.failed.iter().peekable();
         let mut there = Vec::new();
         let (mut digest, mut lost) = (Digest::default(), Digest::default());
@@ -457,7 +459,7 @@ impl World {
         Some(batch)
     }
 
-    /// The column has the form that was asked for, whatever was skipped.
+    /// Checks that the column has the requested form, whatever was skipped.
     fn check_form(&self, column: &Column, samples: usize, stands_in: bool) {
         let is_fixed = self.is_fixed();
         match (&column.data, self.config.collate) {
@@ -473,8 +475,8 @@ impl World {
                 assert_eq!(values.len() as u64, offsets[samples] * column.dtype.size());
             }
             (Data::Padded { length, values, lengths }, Collate::Padded(padding)) => {
-                // A buffer of the heap does not always begin so: the memory that was set aside was enough, unless a
-                // sample stands in that is longer than the one that was planned, or it is put together elsewhere.
+                // A heap buffer is not always aligned like this. So the reserved memory sufficed, unless a replacement
+                // is longer than the planned sample or collation is deferred.
                 let is_heap = stands_in || self.collation.is_deferred();
                 assert!(values.is_empty() || is_heap || values.as_ptr().addr().is_multiple_of(64));
                 let longest = lengths.iter().copied().max().unwrap_or(0);
@@ -507,7 +509,7 @@ impl World {
         assert_eq!(replaced_by.is_some(), self.rules.on_error == OnError::Replace);
         let Some(by) = *replaced_by else { return };
         let mut tries = (0..16).map(|attempt| replacement(self.seed, *id, attempt, self.dataset.len()).unwrap());
-        // Those before it failed, or it would not have come to this one.
+        // Those before it must have failed, or it would not have been this one's turn.
         let before: Vec<SampleId> = tries.by_ref().take_while(|tried| *tried != by).collect();
         assert!(before.len() < 16, "{by:?} in the place of {id:?}");
         assert!(before.iter().all(|tried| self.may_fail(*tried, error, sim) || self.rules.timeout.is_some()));
@@ -540,8 +542,8 @@ impl World {
         spans.iter().any(|span| span.len > 0 && sim.size(span.file) < span.offset + span.len)
     }
 
-    /// Whether some disk error near the sample explains its error: reads reach over samples where they are joined. Any
-    /// sample may come too late.
+    /// Whether a disk error near the sample explains its error: joined reads span several samples. Any sample may time
+    /// out.
     fn may_fail(&self, id: SampleId, error: &Error, sim: &Sim) -> bool {
         if self.must_fail(id, sim) || (error.kind() == ErrorKind::Timeout && self.rules.timeout.is_some()) {
             return true;
@@ -560,7 +562,7 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
     let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let mut seen = Seen::default();
     for seed in 0..seeds {
-        // A panic inside a world prints this first, so that the failure can be run again.
+        // If a world panics, this prints the seed first, so that the failure can be reproduced.
         let printed = PrintSeed(seed);
         World::new(seed).run(&mut seen);
         drop(printed);
@@ -571,8 +573,8 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
     assert!(seeds < SEEDS || !all.contains(&0), "{seeds} seeds have not shown everything: {seen:?}");
 }
 
-/// Long blocks take the room of the longest where there is room to spare. A batch that has all of the pool to itself
-/// gets what it needs: it would wait for ever for room that nobody holds.
+/// Long blocks take as much room as the longest one if there is room to spare. A batch that has the whole pool to
+/// itself gets exactly what it needs: otherwise it would wait forever for room that nobody holds.
 #[test]
 fn a_batch_that_fits_into_the_pool_gets_its_memory() {
     const MIB: usize = 1 << 20;

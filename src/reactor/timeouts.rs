@@ -1,5 +1,5 @@
-//! Reads that take too long: they are cancelled, get a short grace, and are given up. What is given up keeps its memory
-//! until it ends; the batch goes on without.
+//! Handles reads that take too long: they are cancelled, get a short grace period, and are then given up. A read that
+//! was given up keeps its memory until it ends, and the batch goes on without it.
 
 use super::pending::Pending;
 use super::{REPAIRS, Reactor};
@@ -8,26 +8,26 @@ use crate::{Error, ErrorKind};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long a read that was cancelled may take to come back before its batch goes on without its memory.
+/// Grace period for a cancelled read. After it, the batch goes on without the read's memory.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Times that a read which only waits behind others gets its time anew, so that it does not fail for what they do:
-/// there is a thread for it once those were given up.
+/// How often a read that only waits behind others gets a new deadline, so that it does not fail because of them. Once
+/// those are given up, a thread is free for it.
 const WAITS_MAX: u32 = 3;
 
-/// Deadlines that are kept before those of reads that were done are looked for.
+/// Number of deadlines kept before those of completed reads are pruned.
 const DEADLINES_KEPT: usize = 1024;
 
-/// The reads that have a deadline, and those that missed it.
+/// Tracks reads that have a deadline, and those that missed it.
 #[derive(Default)]
 pub(super) struct Timeouts {
-    /// How long a read may take; `None`: as long as it likes.
+    /// How long a read may take. `None` means no limit.
     after: Option<Duration>,
-    /// One for each read that was started, in order; some were done since.
+    /// One for each started read, in order. Some of these reads have completed since.
     deadlines: VecDeque<Deadline>,
-    /// Reads that were cancelled and are not back, in order.
+    /// Cancelled reads that have not come back, in order.
     cancelled: VecDeque<Cancelled>,
-    /// Reads that may still come back, to no batch.
+    /// Reads that may still come back but belong to no batch any more.
     abandoned: Vec<Abandoned>,
 }
 
@@ -38,7 +38,7 @@ struct Deadline {
 }
 
 struct Cancelled {
-    /// When it is given up.
+    /// When to give it up.
     until: Instant,
     tag: u64,
     error: Error,
@@ -54,41 +54,41 @@ impl Timeouts {
         Timeouts { after, ..Timeouts::default() }
     }
 
-    /// The next moment at which a read is to be given up, if no read ends.
+    /// The next time at which a read must be cancelled or given up, if no read ends before.
     pub(super) fn next(&self) -> Option<Instant> {
         let deadline = self.deadlines.front().map(|deadline| deadline.at);
         let grace = self.cancelled.front().map(|cancelled| cancelled.until);
         deadline.into_iter().chain(grace).min()
     }
 
-    /// A read came back: the error that it stands for where it was cancelled.
+    /// Takes the error of a read that came back, if it was cancelled.
     pub(super) fn take_cancelled(&mut self, tag: u64) -> Option<Error> {
         let index = self.cancelled.iter().position(|cancelled| cancelled.tag == tag)?;
         self.cancelled.remove(index).map(|cancelled| cancelled.error)
     }
 
-    /// A read came back: whether it was given up before, so that nobody waits for it.
+    /// Whether a read that came back had been given up, so that nobody waits for it.
     ///
-    /// Tags of batches repeat after 2^31 batches. If a read stays away for so long and its tag comes again, the two may
-    /// be taken for each other: the memory of both is safe, and the later batch misses its own deadline.
+    /// Batch tags repeat after 2^31 batches. If a read stays away that long and its tag comes up again, the two may be
+    /// confused: the memory of both is safe, and the later batch misses its own deadline.
     pub(super) fn take_abandoned(&mut self, tag: u64) -> bool {
         let index = self.abandoned.iter().position(|abandoned| abandoned.tag == tag);
         index.map(|index| self.abandoned.swap_remove(index)).is_some()
     }
 
-    /// Reads that were given up and are not back, and their bytes of memory.
+    /// Number of reads that were given up and have not come back, and the bytes of memory they hold.
     pub(super) fn abandoned(&self) -> (usize, u64) {
         (self.abandoned.len(), self.abandoned.iter().map(|abandoned| abandoned.bytes).sum())
     }
 }
 
 impl Reactor {
-    /// The time, where deadlines are kept.
+    /// The current time, if deadlines are in use.
     pub(super) fn deadline_clock(&self, engine: &dyn Engine) -> Option<Instant> {
         self.timeouts.after.map(|_| engine.now())
     }
 
-    /// Starts a read; `now` is what `deadline_clock` says.
+    /// Starts a read. `now` comes from `deadline_clock`.
     pub(super) fn start(&mut self, read: Read, now: Option<Instant>, engine: &mut dyn Engine) {
         if let (Some(now), Some(after)) = (now, self.timeouts.after) {
             let deadline = Deadline { at: now + after, tag: read.tag };
@@ -96,7 +96,7 @@ impl Reactor {
                 pending.set_deadline(index, deadline.at);
             }
             self.timeouts.deadlines.push_back(deadline);
-            // As many again as are in flight, so that each is looked at a bounded number of times.
+            // Room for as many again as are in flight, so that each deadline is examined a bounded number of times.
             if self.timeouts.deadlines.len() > DEADLINES_KEPT.max(2 * engine.in_flight()) {
                 let mut deadlines = std::mem::take(&mut self.timeouts.deadlines);
                 deadlines.retain(|deadline| self.is_running(*deadline));
@@ -106,7 +106,7 @@ impl Reactor {
         engine.start(read);
     }
 
-    /// Cancels the reads whose time is over, and goes on without those that do not come back.
+    /// Cancels reads whose time is up, and goes on without those that do not come back.
     pub(super) fn expire(&mut self, engine: &mut dyn Engine) {
         let (Some(now), Some(after)) = (self.deadline_clock(engine), self.timeouts.after) else { return };
         while let Some(&deadline) = self.timeouts.deadlines.front() {
@@ -150,13 +150,13 @@ impl Reactor {
         self.timeouts.cancelled.push_back(Cancelled { until: now + GRACE, tag, error });
     }
 
-    /// Whether the read of this deadline is still in flight, and not in flight again.
+    /// Whether this deadline's read is still in flight, and was not restarted since.
     fn is_running(&mut self, deadline: Deadline) -> bool {
         let found = self.find(deadline.tag);
         found.is_some_and(|(pending, index)| pending.deadline(index) == Some(deadline.at))
     }
 
-    /// The batch that a read belongs to, and the read's index in it.
+    /// Finds the batch that a read belongs to, and the read's index in it.
     pub(super) fn find(&mut self, tag: u64) -> Option<(&mut Pending, usize)> {
         let (number, index) = ((tag >> 32) as u32, tag as u32 as usize);
         let pending = match self.repair.owns(number) {

@@ -1,6 +1,6 @@
-//! Units on their way: read as if each were a batch of its own, decoded by the stage, and kept as long as the plan says
-//! that samples are cut from them. Memory for decoded units is a pool of its own, in places of one length, so that it
-//! never falls to pieces.
+//! Units in progress. Each is read as if it were a batch of its own, decoded by the stage, and kept as long as the plan
+//! cuts samples from it. Decoded units have a pool of their own, divided into buffers of one length, so that it never
+//! fragments.
 
 use super::Reactor;
 use super::pending::Pending;
@@ -12,28 +12,28 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use uringload_sys::Part;
 
-/// Decoded units, and what decodes them.
+/// Decoded units, and the stage that decodes them.
 pub struct Decoder {
-    /// Memory for decoded units alone.
+    /// Memory for decoded units only.
     pool: Pool,
-    /// Bytes of a place in it.
+    /// Bytes per buffer in it.
     place_bytes: usize,
     stage: Stage,
-    /// By the number of their load.
+    /// Units by load number.
     units: HashMap<u64, Unit>,
 }
 
-/// One load.
+/// One loaded unit.
 struct Unit {
     state: State,
-    /// Batches that are planned, were not made, and have samples that are cut from it.
+    /// Planned batches, not built yet, that have samples cut from this unit.
     uses: usize,
-    /// No batch that is planned from now on uses it.
+    /// No batch planned from now on uses it.
     evicted: bool,
 }
 
 enum State {
-    /// It is read; its place waits for it.
+    /// It is being read, and its buffer is reserved.
     Reading(Option<Part>),
     Decoding,
     Ready(Bytes),
@@ -41,17 +41,17 @@ enum State {
 }
 
 impl Decoder {
-    /// A decoder with memory for as many units of `place_bytes` as `pool` has room for.
+    /// Creates a decoder with room for as many units of `place_bytes` as fit into `pool`.
     pub fn new(pool: Pool, place_bytes: usize, stage: Stage) -> Decoder {
         Decoder { pool, place_bytes, stage, units: HashMap::new() }
     }
 
-    /// Bytes of the memory for decoded units, and those of them that are free.
+    /// Total bytes of the memory for decoded units, and how many of them are free.
     pub(super) fn memory(&self) -> (usize, usize) {
         (self.pool.bytes(), self.pool.free_bytes())
     }
 
-    /// Whether there is something that `take` has not seen.
+    /// Whether there are results that `take` has not seen.
     pub(super) fn has_finished(&self) -> bool {
         self.stage.has_finished()
     }
@@ -61,12 +61,12 @@ impl Decoder {
         self.stage.under_way()
     }
 
-    /// Takes back what was dropped; returns whether there was anything.
+    /// Takes back dropped memory. Returns whether there was any.
     pub(super) fn collect(&mut self) -> bool {
         self.pool.collect()
     }
 
-    /// What is decoded becomes ready.
+    /// Takes decoded units and marks them ready.
     fn take(&mut self) {
         while let Some(Finished { number, out, result }) = self.stage.take() {
             let state = match result {
@@ -87,7 +87,7 @@ impl Decoder {
         }
     }
 
-    /// Lets go of a unit that nobody uses and nobody will.
+    /// Drops a unit that is neither used now nor needed later.
     fn let_go(&mut self, number: u64) {
         let is_done =
             |unit: &Unit| unit.evicted && unit.uses == 0 && matches!(unit.state, State::Ready(_) | State::Failed(_));
@@ -96,7 +96,7 @@ impl Decoder {
         }
     }
 
-    /// Takes note of what the plan says of the units that are there; once for each plan.
+    /// Notes which of the loaded units a plan uses and evicts. Call once per plan.
     pub(super) fn note(&mut self, plan: &mut BatchPlan) {
         for number in plan.evicted.drain(..) {
             if let Some(unit) = self.units.get_mut(&number) {
@@ -111,7 +111,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the place for a unit; false while none is free.
+    /// Takes the buffer for a unit. Returns false if none is free.
     pub(super) fn take_place(&mut self, load: Load) -> bool {
         let Some(place) = self.pool.take_exact(self.place_bytes) else { return false };
         let unit = Unit { state: State::Reading(Some(place)), uses: 0, evicted: false };
@@ -119,14 +119,14 @@ impl Decoder {
         true
     }
 
-    /// Whether a load is done, well or badly.
+    /// Whether a load has finished, successfully or not.
     fn is_done(&self, load: Load) -> bool {
         let unit = self.units.get(&load.number);
-        // One that nobody wants any more is gone.
+        // A unit that is no longer needed is gone.
         unit.is_none_or(|unit| matches!(unit.state, State::Ready(_) | State::Failed(_)))
     }
 
-    /// What a batch is cut from, in the order of its list, or why it is not there.
+    /// The units that a batch is cut from, in the order of its list, or why one is not there.
     pub(super) fn of(&self, plan: &BatchPlan) -> Vec<Result<Bytes>> {
         let unit = |number| match self.units.get(number).map(|unit| &unit.state) {
             Some(State::Ready(bytes)) => Ok(bytes.clone()),
@@ -136,13 +136,13 @@ impl Decoder {
         plan.uses.iter().map(unit).collect()
     }
 
-    /// Units that memory is kept for.
+    /// Number of units that hold memory.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.units.len()
     }
 
-    /// Lets go of all units; whether all memory is home.
+    /// Drops all units. Returns whether all memory is back.
     #[cfg(test)]
     pub(super) fn forget_all(&mut self) -> bool {
         self.units.clear();
@@ -150,7 +150,7 @@ impl Decoder {
         self.pool.is_whole()
     }
 
-    /// A batch was made.
+    /// Notes that a batch was built.
     pub(super) fn release(&mut self, uses: &[u64]) {
         for &number in uses {
             if let Some(unit) = self.units.get_mut(&number) {
@@ -162,7 +162,7 @@ impl Decoder {
 }
 
 impl Reactor {
-    /// Sends what was read to be decoded, and takes back what is.
+    /// Submits units that were read for decoding, and takes the decoded ones.
     pub(super) fn decode(&mut self) -> Result<()> {
         let Some(decoder) = &mut self.decoder else { return Ok(()) };
         for pending in self.pending.iter_mut().filter(|pending| pending.is_complete()) {
@@ -186,7 +186,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Whether a batch that is pending can be taken from the front: it was read, and decoded if it is a unit.
+    /// Whether a pending batch can be taken from the front: it was read and, if it is a unit, decoded.
     pub(super) fn is_done(&self, pending: &Pending) -> bool {
         pending.is_complete()
             && match (pending.load(), &self.decoder) {

@@ -1,4 +1,4 @@
-//! Threads that decode: everything comes back once, whatever becomes of it.
+//! Decoding threads: everything comes back exactly once, whatever happens to it.
 
 use super::*;
 use crate::dataset::{FileTable, Index, Sample, SampleId, Schema, Span, Units};
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use uringload_sys::Arena;
 
-/// Unit n decodes to n bytes of what it is stored in; some do not.
+/// Unit n decodes to n bytes of its stored data; some do not decode.
 struct Odd {
     index: Index,
     decoded: AtomicU64,
@@ -121,7 +121,7 @@ fn all_work_comes_back_once() {
     }
 }
 
-/// Threads are asleep when work comes, again and again: a lost wake-up would leave it lying.
+/// Work arrives while the threads sleep, again and again. A lost wake-up would leave it undone.
 #[test]
 fn sleepers_are_woken() {
     let (_arena, mut whole) = Arena::reserve(1 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! States in files: written whole or not at all.
+//! States in files: written entirely or not at all.
 
 use super::State;
 use crate::{Error, ErrorKind, Result};
@@ -7,31 +7,32 @@ use std::fs::{self, File};
 use std::io::{ErrorKind as IoKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The longest file that is looked at: a thousand times a state, so that a wrong file does not fill the memory.
+/// Maximum file size to read: a thousand times a state, so that a wrong file does not fill the memory.
 pub(super) const STATE_BYTES_MAX: u64 = 1 << 20;
 
-/// Names that are tried for a file that becomes the state once it is whole.
+/// Number of names to try for the temporary file.
 const ATTEMPTS: u32 = 100;
 
 impl State {
-    /// Reads a state that [`write`](State::write) has written.
+    /// Reads a state written by [`write`](State::write).
     ///
     /// # Errors
-    /// That of the system; and as [`from_json`](State::from_json), with the file.
+    /// The system's error, or those of [`from_json`](State::from_json), with the file.
     pub fn read(path: impl AsRef<Path>) -> Result<State> {
         let path = path.as_ref();
         let failed = |source| Error::io("cannot read the state", source).with_path(path);
         let mut bytes = Vec::new();
-        // One byte more than is allowed tells a file that is too long from one that is just not.
+        // One more byte than allowed distinguishes a file that is too long from one that just fits.
         File::open(path).map_err(failed)?.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         State::from_bytes(&bytes).map_err(|error| error.with_path(path))
     }
 
-    /// Writes the state so that `path` has either what it had or all of this, whenever the machine stops: into a file
-    /// beside it, which is synced and then renamed. Takes as long as the disk takes for that.
+    /// Writes the state so that `path` has either its old content or all of the new, even if the machine stops at any
+    /// moment. It writes to a file next to `path`, which it syncs and then renames. Takes as long as the disk needs for
+    /// that.
     ///
     /// # Errors
-    /// That of the system; `WrongFileType` where `path` is there and is no regular file.
+    /// The system's error; `WrongFileType` if `path` exists and is not a regular file.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
@@ -42,17 +43,18 @@ impl State {
         let text = self.to_json() + "\n";
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         if let Err(source) = written.and_then(|()| fs::rename(&beside, path)) {
-            // It is of no use, and the error that matters is the first one.
+            // It is of no use now, and the first error is the one that matters.
             let _ = fs::remove_file(&beside);
             return Err(failed(source));
         }
-        // The rename lasts once the folder is synced. Some filesystems refuse that, and all keep the file's content.
+        // The rename is durable once the folder is synced. Some file systems refuse that, but all keep the file's
+        // content.
         let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
         Ok(())
     }
 }
 
-/// A new file in the folder of `path`.
+/// Creates a new file in the folder of `path`.
 fn create_beside(path: &Path) -> std::io::Result<(File, PathBuf)> {
     let Some(name) = path.file_name() else { return Err(IoKind::IsADirectory.into()) };
     let mut last = IoKind::AlreadyExists.into();

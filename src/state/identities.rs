@@ -7,7 +7,7 @@ use crate::sampler::{BatchingId, Field, Identified, METHODS, OrderId, Parts, Sto
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// The kind under which the sentence of a state of version 1 is written, where no loader has resumed it in between.
+/// The kind used to write a version 1 state's sentence, if no loader has resumed the state in between.
 const V1: &str = "v1";
 
 /// The kinds of orders, for messages.

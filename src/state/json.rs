@@ -1,5 +1,5 @@
-//! The JSON of a state. Reading it trusts nothing: each field is looked for, told its kind and held to its bounds, and
-//! what is wrong is named.
+//! The JSON of a state. Reading it trusts nothing: each field is looked up and checked for type and bounds, and errors
+//! name what is wrong.
 
 use super::file::STATE_BYTES_MAX;
 use super::identities::{self, WrittenId};
@@ -9,10 +9,10 @@ use crate::{Error, ErrorKind, Result};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// Samples that a digest counts at most: more is no number that ever came of counting, and adds up without overflow.
+/// Maximum number of samples in a digest: no real count is higher, and adding up cannot overflow.
 const SAMPLES_MAX: u64 = 1 << 62;
 
-/// In the order in which a person wants to read it.
+/// Fields in the order in which a person wants to read them.
 #[derive(Serialize)]
 struct Written<'a> {
     version: u64,
@@ -59,7 +59,7 @@ struct WrittenDelivered {
     lost_sum: Hex,
 }
 
-/// 16 digits: as a number, a program whose numbers are floats would round it.
+/// Written as 16 digits: as a number, a program whose numbers are floats would round it.
 pub(super) struct Hex(pub(super) u64);
 
 impl Serialize for Hex {
@@ -68,14 +68,14 @@ impl Serialize for Hex {
     }
 }
 
-// serde asks for a reference.
+// serde requires a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
 impl State {
-    /// The state as JSON, for people too: on several lines.
+    /// The state as readable JSON on several lines.
     pub fn to_json(&self) -> String {
         let Identity { format, fingerprint, samples, files, bytes } = &self.dataset;
         let Cursor { epoch, position, rows } = self.cursor;
@@ -111,16 +111,17 @@ impl State {
                 lost_sum: Hex(digest.lost.sum),
             }),
         };
-        // What can fail is a writer, a map whose keys are no strings and a value that refuses: here is none of them.
+        // Only a writer, a map with keys that are not strings, or a value that refuses can fail. None of them is here.
         serde_json::to_string_pretty(&written).expect("numbers and strings become JSON")
     }
 
-    /// Reads what [`to_json`](State::to_json) has made, in this version of the library or an earlier one. It ignores
-    /// fields that it does not know.
+    /// Reads JSON written by [`to_json`](State::to_json), in this version of the library or an earlier one. Ignores
+    /// unknown fields.
     ///
     /// # Errors
-    /// `Corrupt` for what is no JSON, is cut off, lacks a field or has an impossible value in one; `StateMismatch` for
-    /// a version, a kind or another name that this version of the library does not know. Each names the place.
+    /// `Corrupt` for text that is not JSON, is cut off, lacks a field or has an impossible value in one.
+    /// `StateMismatch` for a version, a kind or another name that this version of the library does not know. Each names
+    /// the place.
     pub fn from_json(text: &str) -> Result<State> {
         if text.len() as u64 > STATE_BYTES_MAX {
             return Err(corrupt(format!("the state has more than {STATE_BYTES_MAX} bytes")));
@@ -169,7 +170,7 @@ impl State {
         Ok(state)
     }
 
-    /// As `from_json`, of bytes that may be no text.
+    /// Like `from_json`, for bytes that may not be text.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<State> {
         match std::str::from_utf8(bytes) {
             Ok(text) => State::from_json(text),
@@ -178,7 +179,7 @@ impl State {
     }
 }
 
-/// Order and batching of a state of version 1.
+/// Order and batching of a version 1 state.
 fn sentences(fields: &Fields<'_>) -> Result<(Saved<OrderId>, Saved<BatchingId>)> {
     let order = Saved::V1(fields.text("order")?.to_owned());
     let batching = match fields.optional("batching") {
@@ -221,7 +222,7 @@ fn delivered(fields: &Fields<'_>) -> Result<Delivered> {
     })
 }
 
-/// Values that fit their fields and not each other.
+/// Checks for values that are each valid but contradict each other.
 fn check(state: &State) -> Result<()> {
     let refuse = |what: String| Err(corrupt(format!("the state contradicts itself: {what}")));
     let State { dataset, cursor: Cursor { epoch, position, rows }, length, .. } = state;
@@ -327,7 +328,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value, for a message: itself where it is short.
+/// Describes a value for a message: shows the value itself if it is short.
 fn kind(value: &Value) -> String {
     const SHORT: usize = 40;
     match value {

@@ -1,22 +1,22 @@
-//! The sentences by which states of version 1 know orders and batchings. They are frozen: such states exist and must
-//! load for ever. Nothing else is compared with them, and no new state has one.
+//! The sentences that identify orders and batchings in version 1 states. They are frozen: such states exist and must
+//! load forever. They are compared with nothing else, and new states do not use them.
 
 use crate::config::PackMethod;
 use crate::sampler::{BatchingId, OrderId, Parts, Stopping, hash};
 
-/// What a caller's order was called that had no sentence of its own.
+/// The name of a custom order that had no sentence of its own.
 const CUSTOM: &str = "an order of the caller's";
-/// The names of orders that are samplers of Python begin so; their type follows.
+/// Prefix of the names of orders that are Python samplers. Their type follows.
 const PYTHON: &str = "python:";
 /// Longer lists of a mixture's orders were shortened.
 const ORDERS_BYTES_MAX: usize = 160;
 
-/// Whether a state of version 1 with this sentence is of the order `id`.
+/// Whether `sentence`, from a version 1 state, describes the order `id`.
 pub(super) fn is_order(sentence: &str, id: &OrderId) -> bool {
     sentence == order(id) || (matches!(id, OrderId::Custom { .. }) && sentence == CUSTOM)
 }
 
-/// What version 1 called an order.
+/// The version 1 sentence for an order.
 pub(super) fn order(id: &OrderId) -> String {
     match id {
         OrderId::Sequential => "in the order of the dataset".into(),
@@ -61,7 +61,7 @@ fn mixed(parts: &Parts, stopping: Stopping, seed: u64) -> String {
     format!("mixed of {}, until {stopping}, seed {seed}: {all}", parts.count())
 }
 
-/// What version 1 called a batching. Samples had no name.
+/// The version 1 sentence for a batching. Samples had none.
 pub(super) fn batching(id: &BatchingId) -> String {
     match id {
         BatchingId::Samples => "samples".into(),
@@ -96,7 +96,7 @@ mod tests {
         seeds.into_iter().map(|seed| Arc::new(Shuffled::new(2, seed)) as _).collect()
     }
 
-    /// Copied from what version 1 has written. If one of these fails, states of users do not load: do not update them.
+    /// Copied from what version 1 wrote. If one of these fails, users' states do not load: do not update them.
     #[test]
     fn sentences_are_what_they_always_were() {
         let distributed = |seed| OrderId::TorchDistributed { ranks: 2, seed, version: 1 };

@@ -5,7 +5,7 @@
 //! by value, and needs no lock or borrow to prove that nobody else does.
 //!
 //! Address space is reserved at once, and memory is taken range by range with [`Arena::populate`]. Populating costs
-//! about 0.18 ms a MiB, for zeroing, and a loader whose consumer keeps up never needs all of its limit.
+//! about 0.18 ms per MiB, for zeroing, and a loader whose consumer keeps up never needs all of its limit.
 
 use std::fmt;
 use std::io;
@@ -28,11 +28,11 @@ pub fn page_bytes() -> usize {
 pub enum Backing {
     /// `MAP_HUGETLB` pages, reserved by the administrator through `vm.nr_hugepages`.
     HugeTlb,
-    /// Transparent huge pages, asked for with `MADV_HUGEPAGE`.
+    /// Transparent huge pages, requested with `MADV_HUGEPAGE`.
     Transparent,
     /// Pages of the base size: `MADV_HUGEPAGE` was refused.
     Base,
-    /// Memory elsewhere, which the arena is [a shadow](Arena::shadow) of.
+    /// Memory elsewhere, which the arena [shadows](Arena::shadow).
     Elsewhere,
 }
 
@@ -100,9 +100,9 @@ impl Arena {
         self.map.backing
     }
 
-    /// Takes memory for all pages of a range now (`MADV_POPULATE_WRITE`), so that no read and no registration meets a
-    /// page fault later. It changes no byte. Before Linux 5.14 it does nothing, and pages get memory as they are
-    /// touched. A shadow gets none.
+    /// Backs all pages of a range with memory now (`MADV_POPULATE_WRITE`), so that no read and no registration meets a
+    /// page fault later. It changes no byte. Before Linux 5.14 it does nothing, and pages are backed when they are
+    /// first touched. A shadow gets none.
     ///
     /// # Errors
     /// `ENOMEM` if the kernel or a control group has no more memory to give; `InvalidInput` for a range outside the
@@ -177,7 +177,7 @@ impl Part {
         self.len == 0
     }
 
-    /// Offset of the byte behind the last one.
+    /// Offset just past the last byte.
     pub fn end(&self) -> usize {
         self.offset + self.len
     }
@@ -289,7 +289,7 @@ impl Drop for Map {
 
 fn map_huge_tlb(len: usize) -> Option<NonNull<u8>> {
     use rustix::mm::{MapFlags, ProtFlags};
-    // Without `NORESERVE` this call sets the pages aside or fails, so that no touch ends in a SIGBUS.
+    // Without `NORESERVE` this call sets the pages aside or fails, so that no access ends in a SIGBUS.
     let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
     // SAFETY: a new anonymous mapping at an address that the kernel chooses touches no existing memory.
     let base =
@@ -299,7 +299,7 @@ fn map_huge_tlb(len: usize) -> Option<NonNull<u8>> {
 
 fn map_transparent(len: usize) -> io::Result<(NonNull<u8>, Backing)> {
     use rustix::mm::{MapFlags, ProtFlags};
-    // One huge page more than asked for, so that a boundary of 2 MiB lies inside. The ends are given back.
+    // One huge page more than requested, so that it contains a 2 MiB boundary. The excess at both ends is given back.
     let wide = len.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new anonymous mapping at an address that the kernel chooses touches no existing memory.

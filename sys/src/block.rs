@@ -77,10 +77,10 @@ pub struct QueueLimits {
 }
 
 impl BlockDevice {
-    /// The device that the file lies on. `None` for a file on no device: tmpfs, overlays, FUSE, network file systems.
+    /// The device that the file is on. `None` for a file on no device: tmpfs, overlays, FUSE, network file systems.
     pub fn of(file: BorrowedFd<'_>) -> Option<BlockDevice> {
         let device = Identity::of(file).ok()?.device;
-        // With major number 0 the file system made the number up. Btrfs does so although it lies on a device.
+        // With major number 0 the file system made the number up. Btrfs does so even though it is on a device.
         let (major, minor) = if device.0 == 0 { mount_source(file)? } else { device };
         BlockDevice::at(Path::new(&format!("/sys/dev/block/{major}:{minor}")), DEPTH_MAX)
     }
@@ -93,7 +93,7 @@ impl BlockDevice {
         self.least(|queue| u64::from(queue.requests)) as u32
     }
 
-    /// The shortest request limit on the way down to the disks, in bytes. 0 if unknown.
+    /// The smallest request limit on the path down to the disks, in bytes. 0 if unknown.
     pub fn request_bytes(&self) -> u64 {
         let below = self.least(|queue| queue.request_bytes);
         [self.queue.request_bytes, below].into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(0)
@@ -162,7 +162,7 @@ pub(crate) fn chosen(choices: &str) -> &str {
     bracketed.map_or(choices.trim(), |(word, _)| word)
 }
 
-/// Number of the device that is mounted where the file lies, if it is a device that is mounted there.
+/// Number of the device mounted at the file's location, if what is mounted there is a device.
 fn mount_source(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {

@@ -1,14 +1,13 @@
-//! Copying many pieces into one block, faster than one `memcpy` after the other.
+//! Copying many pieces into one block, faster than one `memcpy` after another.
 //!
-//! Two things cost a plain copy half of the memory's rate. It reads each line of the target before it overwrites it,
+//! Two things cost a plain copy half of the memory bandwidth. It reads each line of the target before it overwrites it,
 //! which stores that bypass the cache do not. And it waits for memory at the start of each piece, because the processor
 //! prefetches only within a page. So the start of the next piece is fetched while this one is copied.
 
 /// Shorter pieces go through the cache: their ends are not whole lines, and would cost more than the rest gains.
 const STREAM_BYTES_MIN: usize = 2048;
 
-/// How much of the next piece is fetched ahead: a page, after which the processor sees by itself where the piece goes
-/// on.
+/// How much of the next piece to fetch ahead: one page, after which the processor's own prefetching takes over.
 const AHEAD_BYTES: usize = 4096;
 
 /// Bytes of a cache line.
@@ -20,7 +19,7 @@ const LINE_BYTES: usize = 64;
 /// # Panics
 /// If a piece does not fit inside `to`.
 pub fn gather<'a>(to: &mut [u8], pieces: impl IntoIterator<Item = (usize, &'a [u8])>) {
-    // Its drop runs whatever a piece or the iterator does, so that nobody sees `to` before the stores have reached it.
+    // Its drop runs no matter what a piece or the iterator does, so nobody sees `to` before the stores have reached it.
     let _written = Fence;
     let mut pieces = pieces.into_iter().peekable();
     while let Some((at, from)) = pieces.next() {
@@ -80,8 +79,8 @@ mod processor {
         pub(super) fn store(&mut self, from: &[u8; 16]) {
             // SAFETY: `from` is 16 readable bytes, and this load needs no alignment.
             let bytes = unsafe { _mm_loadu_si128(from.as_ptr().cast()) };
-            // SAFETY: `self` is 16 writable bytes, which its type aligns to 16. The store is not ordered among others,
-            // which is what `Fence` is for: no caller of `gather` can skip its drop.
+            // SAFETY: `self` is 16 writable bytes, which its type aligns to 16. The store is not ordered with other
+            // stores, which is what `Fence` is for: no caller of `gather` can skip its drop.
             unsafe { _mm_stream_si128(self.0.as_mut_ptr().cast(), bytes) };
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! [`Cufile::open`] does everything that can hang on a thread of its own, and returns within its bound. After that a
 //! [`FileHandle`] is a file that cuFile knows, a [`RegisteredBuffer`] is memory that it may write to, and
-//! [`Cufile::read`] moves bytes from one to the other. Look at [`guards`] first: on a system that lacks something,
-//! cuFile hangs, crashes, or silently copies through the host.
+//! [`Cufile::read`] moves bytes from one to the other. Check [`guards`] first: on a system that lacks something, cuFile
+//! hangs, crashes, or silently copies through the host.
 //!
-//! Only functions that every cuFile since 1.0 has are used. The batch API is not, because in compatibility mode it
+//! Only functions available in every cuFile since 1.0 are used. The batch API is not, because in compatibility mode it
 //! ignores the offset into the buffer. Nor is the stream API, whose arguments must outlive a stream that somebody else
 //! owns.
 
@@ -76,12 +76,12 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// process, and because a library that hangs once hangs again.
 static OPENING: AtomicBool = AtomicBool::new(false);
 
-/// The turn to open. Dropping it lets the next one have it.
+/// The turn to open cuFile. Dropping it lets the next one have it.
 struct Turn;
 
 impl Turn {
     fn take() -> Option<Turn> {
-        // Not `then_some`, which would always make a `Turn` and drop it, and so end the turn of another.
+        // Not `then_some`, which would always make a `Turn` and drop it, and so end somebody else's turn.
         (!OPENING.swap(true, Ordering::AcqRel)).then(|| Turn)
     }
 }
@@ -117,7 +117,7 @@ impl Cufile {
         let (done, opened) = mpsc::sync_channel(0);
         let (log_known, log) = mpsc::channel();
         let started = thread::Builder::new().name("uringload-cufile".into()).spawn(move || {
-            // In this order, so that after a panic the turn has ended by the time the receiver notices.
+            // In this order, so that after a panic the turn has already ended when the receiver notices.
             let (done, turn) = (done, turn);
             let result = open_here(&options, attach, &log_known);
             // If nobody waits any more, the driver that did open is closed as it drops, and then the turn ends.
@@ -132,7 +132,7 @@ impl Cufile {
         }
     }
 
-    /// What the driver said about itself when it was opened.
+    /// What the driver reported about itself when it was opened.
     pub fn properties(&self) -> &Properties {
         &self.driver.properties
     }
@@ -153,12 +153,13 @@ impl Cufile {
         self.driver.standard_input.was_closed
     }
 
-    /// Bytes of BAR1 of the GPU with this index, which bound what can be registered; `None` if cuFile cannot tell.
+    /// Size of BAR1 of the GPU with this index, in bytes, which bounds what can be registered; `None` if cuFile cannot
+    /// tell.
     pub fn bar_bytes(&self, gpu: u32) -> Option<u64> {
         let get = self.driver.table.get_bar_size?;
         let gpu = gpu.try_into().ok()?;
         let mut kib = 0usize;
-        // SAFETY: the type is that of the header, and the function writes one `size_t` to the address of a local one.
+        // SAFETY: the type matches the header, and the function writes one `size_t` to the address of a local one.
         let status = unsafe { get(gpu, &raw mut kib) };
         CufileError::check(status).ok()?;
         (kib as u64).checked_mul(1024)
@@ -173,7 +174,7 @@ impl Cufile {
         FileHandle::new(self.driver.clone(), file)
     }
 
-    /// Registers memory for as long as the buffer lives. It pays for memory that is used again and again.
+    /// Registers memory for as long as the buffer lives. This pays off for memory that is used repeatedly.
     ///
     /// # Errors
     /// What `cuFileBufRegister` reports, together with the memory. If [`is_limit`](CufileError::is_limit) holds, a
@@ -213,7 +214,7 @@ impl Cufile {
         // both. The range lies inside the buffer, as checked above. By the contract of `DeviceRange` it stays
         // allocated, and nothing in Rust refers to its bytes. All arguments have the types of the header.
         let read = unsafe { (self.driver.table.read)(file.raw(), base, bytes, at, into) };
-        // Taken before anything else can change it. It means something for -1 only.
+        // Taken before anything else can change it. It is meaningful for -1 only.
         let errno = std::io::Error::last_os_error();
         match u64::try_from(read) {
             Ok(read) if read <= len => Ok(read),
@@ -252,10 +253,10 @@ impl Drop for Driver {
         let close = self.table.driver_close;
         let (done, closed) = mpsc::channel();
         let started = thread::Builder::new().name("uringload-cufile".into()).spawn(move || {
-            // SAFETY: each handle and buffer shares the driver, so none is left, and no call into it is under way. The
-            // library is never unloaded.
+            // SAFETY: each handle and buffer shares the driver, so none is left, and no call into it is in progress.
+            // The library is never unloaded.
             let status = unsafe { close() };
-            // Why it would not close helps nobody any more.
+            // Nobody needs to know any more why it would not close.
             let _ = done.send(CufileError::check(status));
         });
         if started.is_ok() {
@@ -280,12 +281,12 @@ fn open_here(
     let table = Table::load(options.library.as_deref(), &options.places)?;
     let version = Version::of(&table);
     let used_before = table.use_count.is_some_and(|count| {
-        // SAFETY: the type is that of the header, and the function takes nothing.
+        // SAFETY: the type matches the header, and the function takes nothing.
         let uses = unsafe { count() };
         uses > 0
     });
-    // SAFETY: the type is that of the header, and the function takes nothing. Its configuration is in force, `attach`
-    // has made a CUDA context current if the caller wants one, and standard input is open.
+    // SAFETY: the type matches the header, and the function takes nothing. Its configuration is in force, `attach` has
+    // made a CUDA context current if the caller wants one, and standard input is open.
     let status = unsafe { (table.driver_open)() };
     standard_input.restore();
     let is_ours = match CufileError::check(status) {

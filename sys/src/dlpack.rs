@@ -27,7 +27,7 @@ pub struct ElementType {
     pub bits: u8,
 }
 
-/// Memory to lend as a tensor, whatever keeps it alive, and what its consumer may do with it.
+/// Memory to lend as a tensor, with its owner and what its consumer may do with it.
 pub struct Memory {
     address: *mut c_void,
     len: usize,
@@ -38,7 +38,7 @@ pub struct Memory {
     owner: Box<dyn Send>,
 }
 
-// SAFETY: the address is only a number here. What it leads to is kept alive by `owner`, which may be sent.
+// SAFETY: the address is only a number here. What it points to is kept alive by `owner`, which may be sent.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -95,7 +95,7 @@ pub struct Tensor {
     raw: NonNull<Lent<Versioned>>,
 }
 
-// SAFETY: it is the only owner of a `Lent`, whose owner is `Send` and whose pointers lead to memory that this keeps.
+// SAFETY: it is the only owner of a `Lent`, whose owner is `Send` and whose pointers point to memory that this keeps.
 unsafe impl Send for Tensor {}
 
 impl Tensor {
@@ -143,8 +143,8 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// As [`Tensor`], for consumers older than version 1.0: the address of a `DLManagedTensor`, which its `deleter` frees.
-/// `None` for read-only memory as well, because this struct cannot say so.
+/// Like [`Tensor`], for consumers older than version 1.0: the address of a `DLManagedTensor`, which its `deleter`
+/// frees. `None` for read-only memory as well, because this struct cannot say so.
 pub fn into_legacy_raw(memory: Memory, element: ElementType, shape: &[u64]) -> Option<*mut c_void> {
     if memory.is_read_only() {
         return None;

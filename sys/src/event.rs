@@ -12,7 +12,7 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// A new one: not readable, non-blocking, closed on exec.
+    /// Creates one: not readable, non-blocking, closed on exec.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` if the process or the system has no descriptor left.

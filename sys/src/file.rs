@@ -116,7 +116,7 @@ pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> io::Result
     Ok(rustix::io::pread(file, into, offset)?)
 }
 
-/// What tells this file from another one under the same name.
+/// Distinguishes a file from another one under the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Major and minor number of the device. The major number is 0 if the file system has no device of its own.
@@ -138,7 +138,7 @@ impl Identity {
         Ok(stat(file)?.0)
     }
 
-    /// The identity of what is now at `path`, relative to the folder `at`. It does not ask a server behind a mount
+    /// The identity of what is now at `path`, relative to the folder `at`. Does not query a server behind a mount
     /// again.
     ///
     /// # Errors
@@ -196,8 +196,8 @@ pub fn direct_alignment(file: BorrowedFd<'_>) -> Option<DirectAlignment> {
     Some(DirectAlignment { memory: stat.stx_dio_mem_align, offset })
 }
 
-/// Name of the file system that the file lies on, such as "ext4"; its magic number in hexadecimal if this crate does
-/// not know it.
+/// Name of the file system that the file is on, such as "ext4"; its magic number in hexadecimal if this crate does not
+/// know it.
 ///
 /// # Errors
 /// What `fstatfs(2)` reports.

@@ -1,7 +1,7 @@
 //! An io_uring that owns every [`Part`] in flight by value.
 //!
 //! A part moves into the ring with its read and comes back with the [`Completion`]. So nobody can look at bytes that
-//! the kernel is writing, and dropping the ring waits for the kernel before it lets go of the memory. The ring does not
+//! the kernel is writing, and dropping the ring waits for the kernel before it releases the memory. The ring does not
 //! retry, reorder or count bytes: that is up to the caller.
 
 mod bell;
@@ -50,12 +50,12 @@ const RETRY_WAIT: Duration = Duration::from_millis(1);
 /// How long a drain waits before it cancels again what is still in flight.
 const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
-/// What a ring should have.
+/// What a ring should be set up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingOptions {
-    /// The most operations in flight, at least 1; an open with its read counts as two. The kernel's limit is 32768 less
-    /// a few.
+    /// The most operations in flight, at least 1; an open with its read counts as two. The kernel's limit is 32768
+    /// minus a few.
     pub entries: u32,
     /// Slots in the file table; 0 for none.
     pub files: u32,
@@ -136,7 +136,7 @@ pub enum Operation {
     Read,
 }
 
-/// An operation that is done, whether it succeeded or failed.
+/// A completed operation, successful or not.
 #[derive(Debug)]
 pub struct Completion {
     /// The tag that the caller gave it.
@@ -145,7 +145,7 @@ pub struct Completion {
     pub kind: Operation,
     /// Bytes read (0 for an open), or the errno. `ECANCELED` for a read whose open failed.
     pub result: io::Result<u32>,
-    /// The memory of a read, back from the kernel.
+    /// The memory of a read, returned by the kernel.
     pub part: Option<Part>,
     /// Time from the call that queued it until it was reaped. A read linked to an open includes the open.
     pub latency: Duration,
@@ -164,9 +164,9 @@ pub struct Ring {
     buffers: Buffers,
     bell: Arc<Bell>,
     bell_armed: bool,
-    /// Whether a cancellation is under way: there is one entry for it.
+    /// Whether a cancellation is in progress: there is only one entry for it.
     cancelling: bool,
-    /// User data of what is to be cancelled, one a turn.
+    /// User data of the operations to cancel, one per turn.
     cancels: Vec<u64>,
     /// Operations that were refused before they reached the kernel, for the next turn to report.
     refused: Vec<Completion>,
@@ -205,7 +205,7 @@ impl Ring {
         Ok((ring, steps))
     }
 
-    /// Slots in the file table; 0 if none were asked for or the kernel refused them.
+    /// Slots in the file table; 0 if none were requested or the kernel refused them.
     pub fn files(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -230,14 +230,14 @@ impl Ring {
         self.records.used() + self.refused.len()
     }
 
-    /// Registers `range` of `arena`. A read into a part that lies wholly in one registered range skips the pinning of
+    /// Registers `range` of `arena`. A read into a part that lies entirely in one registered range skips the pinning of
     /// pages. The first range of a ring can start anywhere, and each further one starts where the last one ended.
     /// Populate it first.
     ///
     /// # Errors
     /// `InvalidInput` for another arena, or a range out of order, empty, outside the arena or longer than
     /// [`PIECE_BYTES_MAX`]. Otherwise what the kernel reports: `ENOMEM` beyond `RLIMIT_MEMLOCK`, `EOPNOTSUPP` or
-    /// `EFAULT` if the memory cannot be pinned. The ring works on without this range.
+    /// `EFAULT` if the memory cannot be pinned. The ring keeps working without this range.
     pub fn register(&mut self, arena: &Arena, range: Range<usize>) -> io::Result<()> {
         if !self.buffers.may_add(arena, &range) {
             return Err(io::Error::new(
@@ -296,7 +296,8 @@ impl Ring {
     }
 
     /// Queues opening a file into a slot and a read from it that starts once the open has succeeded. These are two
-    /// operations and two completions with the same tag, `Open` first. They are refused as `open_file` and `read` are.
+    /// operations and two completions with the same tag, `Open` first. They are refused under the same conditions as
+    /// `open_file` and `read`.
     ///
     /// # Panics
     /// If there is no [`room`](Ring::room) for two.
@@ -316,9 +317,8 @@ impl Ring {
         self.queue(second.flags(flags));
     }
 
-    /// Submits what is queued, waits until about `want` operations are done, and appends everything that is done to
-    /// `done`. The wait ends after `wait` (`None` does not wait), when a [`waker`](Ring::waker) is used, and sometimes
-    /// early.
+    /// Submits what is queued, waits until about `want` operations are done, and appends all completed ones to `done`.
+    /// The wait ends after `wait` (`None` does not wait), when a [`waker`](Ring::waker) is used, and sometimes early.
     ///
     /// # Errors
     /// Only if the ring as a whole has failed.
@@ -340,13 +340,13 @@ impl Ring {
         entered
     }
 
-    /// Ends a `turn` that waits, or the next one, from any thread.
+    /// A waker that ends a waiting `turn`, or the next one, from any thread.
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.bell))
     }
 
     /// Asks the kernel, in the next turns, to cancel what is in flight with this tag. An open and the read linked to it
-    /// are cancelled one after the other. Each still gets its completion: `ECANCELED`, `EINTR`, or its result if the
+    /// are cancelled one after another. Each still gets its completion: `ECANCELED`, `EINTR`, or its result if the
     /// cancellation came too late. A read that a disk or a file system is working on is not interrupted, and completes
     /// when that ends.
     pub fn cancel(&mut self, tag: u64) {
@@ -466,7 +466,7 @@ impl Ring {
                 }
                 records::CANCEL => self.cancelling = false,
                 index => {
-                    // Its record is free from here on: the operation that uses it next must not be cancelled.
+                    // Its record is free from now on: the next operation that uses it must not be cancelled.
                     self.cancels.retain(|&cancel| cancel != index);
                     let (slot, completion) = self.records.finish(index, entry.result(), now);
                     if let Some(slot) = slot {
@@ -483,7 +483,7 @@ impl Ring {
     fn drain(&mut self, bound: Duration) -> bool {
         let end = Instant::now() + bound;
         let mut done = Vec::with_capacity(self.records.used());
-        // The wake-up is not armed again: the cancellation takes it along, and it owns no memory.
+        // Do not arm the wake-up again: the cancellation ends it too, and it owns no memory.
         self.bell_armed = true;
         while self.records.used() > 0 {
             let left = end.saturating_duration_since(Instant::now());

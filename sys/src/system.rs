@@ -178,7 +178,7 @@ fn memory_limit_of(groups: &str, root: &Path) -> Option<u64> {
     least
 }
 
-/// Number of kernel worker threads (`iou-wrk`) that serve rings of this process: they run reads and opens that block.
+/// Number of kernel worker threads (`iou-wrk`) that serve this process's rings: they run reads and opens that block.
 pub fn ring_workers() -> usize {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return 0 };
     let name = |thread: io::Result<fs::DirEntry>| fs::read_to_string(thread.ok()?.path().join("comm")).ok();

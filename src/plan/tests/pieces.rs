@@ -1,11 +1,11 @@
-//! Plans of packed and bucketed rows: what is read of a sample is the piece of it that is wanted, where the value can
-//! be read in parts, and all of it where it cannot.
+//! Plans of packed and bucketed rows: of each sample only the wanted piece is read if its value can be read in parts,
+//! and all of it otherwise.
 
 use super::*;
 use crate::config::{Batching, Buckets, PackMethod, Packing, PadValue};
 use crate::dataset::{DType, Field, Shape};
 
-/// Samples of 16-bit tokens, of two spans each, the first of one token: those of sample n lie in file n.
+/// Samples of 16-bit tokens with two spans each, the first of one token. Sample n is in file n.
 struct Tokens {
     index: Index,
     lengths: Vec<u64>,
@@ -51,7 +51,7 @@ impl Dataset for Tokens {
     }
 }
 
-/// What the plans of one epoch say, beside a walk of the same order.
+/// Checks the plans of one epoch against a walk of the same order.
 fn walk(dataset: &Arc<dyn Dataset>, batching: Batching, mut check: impl FnMut(&BatchPlan)) {
     let config = Config { batching, batch_size: 3, world_size: 2, ..Config::default() };
     let sampler: Arc<dyn Sampler> = Arc::new(Shuffled::new(dataset.len(), 7));
@@ -73,7 +73,7 @@ fn walk(dataset: &Arc<dyn Dataset>, batching: Batching, mut check: impl FnMut(&B
     assert!(planner.epoch().is_none() && !planner.next(&mut plan), "the end");
 }
 
-/// The bytes of a sample's value that a plan reads, by their places in it.
+/// The bytes of a sample's value that a plan reads, as offsets in the value.
 fn bytes_of(dataset: &dyn Dataset, plan: &BatchPlan, index: usize) -> Vec<u64> {
     let mut whole = Vec::new();
     dataset.spans(plan.batch.ids[index], &mut whole);

@@ -1,4 +1,4 @@
-//! Which units are loaded and kept: against a cache by hand, that looks at all it has.
+//! Which units are loaded and kept, compared with a naive cache that scans everything.
 
 use super::*;
 use crate::dataset::{FileTable, Index, Sample, Schema, UnitId, Units};
@@ -68,7 +68,7 @@ impl Units for Cut {
     }
 }
 
-/// What is there, the least recently used first.
+/// The cached units, least recently used first.
 #[derive(Default)]
 struct ByHand {
     there: Vec<u32>,
@@ -76,7 +76,7 @@ struct ByHand {
 }
 
 impl ByHand {
-    /// The units that are loaded for a batch, in order, and those that go.
+    /// The units to load for a batch, in order, and the evicted ones.
     fn batch(&mut self, wanted: &[u32], kept: usize) -> (Vec<u32>, BTreeSet<u32>) {
         let mut loaded = Vec::new();
         for &unit in wanted {
@@ -115,7 +115,7 @@ fn the_least_recently_used_go_and_every_unit_is_there_when_it_is_of_use() {
 fn check(mut planner: Planner, cut: &Cut, limits: UnitLimits, seed: u64) {
     let (mut plan, mut by_hand) = (BatchPlan::default(), ByHand::default());
     let (mut loaded, mut gone) = (Vec::new(), BTreeSet::new());
-    // The unit of each load that is there.
+    // The cached unit of each load.
     let mut there = std::collections::BTreeMap::new();
     let mut samples = 0;
     while planner.next(&mut plan) {
@@ -134,7 +134,7 @@ fn check(mut planner: Planner, cut: &Cut, limits: UnitLimits, seed: u64) {
         if wanted.iter().collect::<BTreeSet<_>>().len() > limits.most {
             let error = plan.refused.clone().expect("too many units");
             assert_eq!((error.kind(), loaded.len()), (ErrorKind::MemoryLimit, 0), "seed {seed}");
-            // What was there already was of use all the same.
+            // Units that were already cached still count as used.
             let used: Vec<u32> = wanted.into_iter().filter(|unit| by_hand.there.contains(unit)).collect();
             let (_, goes) = by_hand.batch(&used, limits.kept);
             assert_eq!((std::mem::take(&mut gone), plan.reads.len()), (goes, 0), "seed {seed}");

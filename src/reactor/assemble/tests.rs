@@ -1,5 +1,5 @@
-//! Packed rows from a plan made by hand: pieces of plain samples, of which nothing else was read, and of samples that
-//! are read whole.
+//! Packed rows from a handmade plan: pieces of plain samples, of which only the piece was read, and of samples that are
+//! read whole.
 
 use super::*;
 use crate::Result;
@@ -16,7 +16,7 @@ fn element(sample: u64, place: u64) -> u16 {
     (sample * 1000 + place) as u16
 }
 
-/// Samples of `LENGTHS` elements; those that are not plain have a byte of another column before them.
+/// Samples of `LENGTHS` elements. Those that are not plain have a byte of another column before them.
 struct Tokens {
     index: Index,
     is_plain: bool,
@@ -64,7 +64,7 @@ impl Dataset for Tokens {
     }
 }
 
-/// Two rows of 8: of sample 0 the whole; of sample 1 two pieces, the second in the next row; of sample 2 a piece.
+/// Two rows of 8: all of sample 0; two pieces of sample 1, the second in the next row; a piece of sample 2.
 const PIECES: [(u64, Piece); 4] = [
     (0, Piece { start: 0, len: 5 }),
     (1, Piece { start: 0, len: 3 }),
@@ -72,7 +72,7 @@ const PIECES: [(u64, Piece); 4] = [
     (2, Piece { start: 5, len: 2 }),
 ];
 
-/// The batch of `pieces`, of which `failed` could not be read.
+/// The batch of `pieces`. The piece at index `failed` could not be read.
 fn assembled(dataset: &Tokens, pieces: &[(u64, Piece)], failed: Option<usize>) -> Batch {
     let packing = Packing { method: PackMethod::Concat, seq_len: 8, window: 9, pad: PadValue::Int(9) };
     let config = Config { batching: Batching::Packed(packing), ..Config::default() };

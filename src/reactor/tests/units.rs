@@ -1,5 +1,5 @@
-//! The simulator over a dataset whose samples are cut from units: the same disk that lies, memory for few units, units
-//! that do not decode, and batches that want more units than there may be.
+//! The simulator with a dataset whose samples are cut from units: the same lying disk, memory for few units, units that
+//! do not decode, and batches that need more units than there may be.
 
 use super::*;
 use crate::dataset::{Dataset, Field, Index, Sample, Schema, Span, UnitId, Units, Value};
@@ -8,10 +8,10 @@ use crate::stage::Stage;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// What a decoder does to a byte.
+/// What the decoder does to each byte.
 const KEY: u8 = 0x5a;
 
-/// Units of which one does not decode.
+/// One in this many units does not decode.
 const ONE_IS_BROKEN: u32 = 13;
 
 /// Where a sample's bytes come from.
@@ -19,13 +19,13 @@ const ONE_IS_BROKEN: u32 = 13;
 enum Source {
     /// Straight from the disk.
     Span(Span),
-    /// A range of a unit, and all of another one behind it.
+    /// A range of a unit, followed by all of another one.
     Units(UnitId, std::ops::Range<usize>, Option<UnitId>),
 }
 
 struct Chunks {
     index: Index,
-    /// What each unit is stored in.
+    /// The spans that store each unit.
     units: Vec<Vec<Span>>,
     samples: Vec<Source>,
     breaks: bool,
@@ -46,7 +46,7 @@ impl Chunks {
             for _ in 0..1 + pick(6) {
                 let start = end + pick(2) * pick(5000);
                 let len = 1 + pick(9000);
-                // What a unit is stored in may lie apart, or not at all.
+                // The spans of a unit may lie apart, or there may be none.
                 let parts = match pick(4) {
                     0 => vec![Span { file, offset: start, len }, Span { file, offset: start + len + 700, len: 33 }],
                     1 if pick(4) == 0 => Vec::new(),
@@ -146,7 +146,7 @@ impl Units for Chunks {
         out.extend_from_slice(&self.units[unit.0 as usize]);
     }
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
-        // A bound, not always what comes of it.
+        // An upper bound, not always the actual length.
         len_of(&self.units[unit.0 as usize]) + u64::from(unit.0 % 3) + 1
     }
     fn largest_decoded(&self) -> u64 {
@@ -171,7 +171,7 @@ impl Units for Chunks {
     }
 }
 
-/// What came to pass in all worlds.
+/// What happened across all worlds.
 #[derive(Debug, Default)]
 struct Happened {
     refused: u64,
@@ -226,7 +226,7 @@ impl Run {
             lasting: chance(60),
             delay: chance(100),
             shrunk: chance(20),
-            // A read that does not end is given up, or the run would not end either.
+            // Reads that never end must be given up, or the run would not end either.
             stuck: if timeout.is_some() { chance(12) } else { 0 },
             deaf: chance(256),
             reorder: lies,
@@ -317,7 +317,7 @@ impl Run {
         assert!(decoder.forget_all(), "the memory of units is lost");
     }
 
-    /// Checks a batch, or the error in its place, against what must come.
+    /// Checks a batch, or the error in its place, against what is expected.
     fn check(&self, batch: Result<Batch>, position: &mut u64, sim: &Sim, happened: &mut Happened) -> Option<Batch> {
         let len = self.order.sampler().len();
         let cursor = Cursor::new(*position / len, *position % len);

@@ -19,7 +19,7 @@ pub struct Bounce {
 }
 
 impl Bounce {
-    /// Takes at least `len` bytes. If they cannot be pinned, the driver makes a copy of its own first.
+    /// Takes at least `len` bytes. If they cannot be pinned, the driver first copies them to memory of its own.
     ///
     /// # Errors
     /// `OutOfMemory`; whatever the driver reports.

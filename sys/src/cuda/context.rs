@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// What the driver says about a device.
+/// What the driver reports about a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -60,7 +60,7 @@ impl Context {
         Ok(Context { inner: Arc::new(Inner { driver: driver.clone(), device, raw, info }) })
     }
 
-    /// What the driver says about the device.
+    /// What the driver reports about the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.inner.info
     }
@@ -75,7 +75,7 @@ impl Context {
         self.inner.raw == other.inner.raw
     }
 
-    /// Bytes of the device's memory that are free, and all of them.
+    /// The device's free memory and its total memory, in bytes.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -93,14 +93,14 @@ impl Context {
     /// # Errors
     /// If the context was destroyed.
     pub fn enter(&self) -> Result<Current<'_>, CudaError> {
-        // SAFETY: the handle is that of a context that `self` retains.
+        // SAFETY: the handle belongs to a context that `self` retains.
         let pushed = unsafe { (self.table().cuCtxPushCurrent_v2)(self.inner.raw) };
         check("cuCtxPushCurrent", pushed)?;
         Ok(Current { context: self, _thread: PhantomData })
     }
 
-    /// Refuses the handles of another driver library, to which they are pointers into nowhere. A process can load
-    /// several, because [`Driver::open`] takes a path.
+    /// Refuses the handles of another driver library, for which they would be wild pointers. A process can load several
+    /// libraries, because [`Driver::open`] takes a path.
     pub(super) fn check_driver(&self, other: &Context, call: &'static str) -> Result<(), CudaError> {
         if self.table().is_same(other.table()) { Ok(()) } else { Err(CudaError::foreign_handle(call)) }
     }

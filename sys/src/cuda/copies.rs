@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// The device writes the copy's number to pinned memory (`cuStreamWriteValue32`). Looking at it calls no driver.
+    /// The device writes the copy's number to pinned memory (`cuStreamWriteValue32`). Checking it calls no driver
+    /// function.
     Flag,
-    /// The driver is asked for an event.
+    /// The driver is queried for an event.
     Events,
 }
 
@@ -40,7 +41,7 @@ enum Notifier {
 struct UnderWay {
     number: u32,
     bytes: Bytes,
-    /// Recorded behind the copy; `None` if that failed.
+    /// Recorded after the copy; `None` if that failed.
     event: Option<Arc<Event>>,
 }
 
@@ -79,7 +80,7 @@ struct UnderWay {
 pub struct Uploaded {
     bytes: Bytes,
     to: Span,
-    /// Recorded behind the copy; `None` if there was nothing to copy.
+    /// Recorded after the copy; `None` if there was nothing to copy.
     copied: Option<Arc<Event>>,
 }
 
@@ -94,7 +95,7 @@ impl Uploaded {
         &self.to
     }
 
-    /// Makes what is put into `stream` from now on wait for the copy.
+    /// Makes work put into `stream` from now on wait for the copy.
     pub(super) fn hold(&self, stream: &Stream) -> Result<(), CudaError> {
         self.copied.as_ref().map_or(Ok(()), |copied| stream.wait(copied))
     }
@@ -110,7 +111,7 @@ impl Copies {
         Copies::with_notifier(context, flag(context).unwrap_or(Notifier::Events))
     }
 
-    /// As `new`, but with events in any case, so that the two can be compared.
+    /// Like `new`, but always with events, so that the two can be compared.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -136,12 +137,12 @@ impl Copies {
         }
     }
 
-    /// Number of copies that are not known to be done.
+    /// Number of copies not known to be done.
     pub fn under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Starts to copy `bytes` to the first bytes of `to`, behind everything started before.
+    /// Starts to copy `bytes` to the first bytes of `to`, after everything started before.
     ///
     /// # Errors
     /// Invalid value if `to` is shorter; whatever the driver reports.
@@ -173,7 +174,7 @@ impl Copies {
         Ok(Uploaded { bytes, to: to.clone(), copied: Some(copied) })
     }
 
-    /// Copies one span of device memory to another of the same length, behind everything started before.
+    /// Copies one span of device memory to another of the same length, after everything started before.
     ///
     /// # Errors
     /// Invalid value if the lengths differ; whatever the driver reports.
@@ -190,11 +191,11 @@ impl Copies {
         check("cuMemcpyDtoDAsync", copied)
     }
 
-    /// Marks the copy that was started last, for the host and for streams that wait for it.
+    /// Marks the last started copy, for the host and for streams that wait for it.
     fn mark(&mut self, number: u32, context: &Context) -> Result<Arc<Event>, CudaError> {
         if let (Notifier::Flag { address, .. }, Some(write)) = (&self.notifier, context.table().cuStreamWriteValue32_v2)
         {
-            // SAFETY: the address is that of a word in pinned memory, which `self.notifier` keeps until the stream is
+            // SAFETY: the address points to a word in pinned memory, which `self.notifier` keeps until the stream is
             // drained. Only this stream writes it, and the host reads it as an atomic.
             check("cuStreamWriteValue32", unsafe { write(self.stream.raw(), *address, number, 0) })?;
         }
@@ -207,7 +208,7 @@ impl Copies {
         Ok(event)
     }
 
-    /// Lets go of the bytes of copies that are done, and returns how many bytes they copied. Never waits.
+    /// Releases the bytes of finished copies, and returns how many bytes they copied. Never waits.
     ///
     /// # Errors
     /// Those of a copy; whatever the driver reports.
@@ -225,7 +226,7 @@ impl Copies {
             }
             if let Some(UnderWay { bytes: copied, event, .. }) = self.under_way.pop_front() {
                 bytes += copied.len() as u64;
-                // One that an `Uploaded` may still wait for stays as it is.
+                // An event that an `Uploaded` may still wait for is not reused.
                 self.spare.extend(event.and_then(Arc::into_inner));
             }
         }
@@ -233,7 +234,8 @@ impl Copies {
     }
 }
 
-/// Whether the device has written `number` to the word, or a later one. Numbers wrap; never are 2^31 under way.
+/// Whether the device has written `number` to the word, or a later one. Numbers wrap; there are never 2^31 copies in
+/// progress.
 fn reached(word: &Part, number: u32) -> bool {
     let address = word.as_ptr().cast::<u32>();
     // SAFETY: the word is 4 bytes of pinned memory at a multiple of 2 MiB, which `word` owns and keeps mapped. Both who
@@ -258,7 +260,7 @@ impl Drop for Copies {
         }
         // If somebody destroyed the context, the driver has ended all work in it.
         if self.stream.synchronize().is_err_and(|error| !error.is_destroyed_context()) {
-            // The device may still be at work: what it may read or write is never given back.
+            // The device may still be working: memory that it may read or write is never given back.
             self.under_way.drain(..).for_each(|copy| std::mem::forget(copy.bytes));
             std::mem::forget(std::mem::replace(&mut self.notifier, Notifier::Events));
         }

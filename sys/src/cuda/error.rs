@@ -1,4 +1,4 @@
-//! What the driver answers.
+//! The driver's errors.
 
 use super::table::Code;
 use std::fmt;
@@ -33,8 +33,8 @@ impl CudaError {
         self.code == OUT_OF_MEMORY
     }
 
-    /// Whether nothing can succeed in this process from here on: the device is gone, its context is destroyed, or
-    /// something that ran there failed. The driver keeps such an error and returns it from every later call.
+    /// Whether nothing can succeed in this process any more: the device is gone, its context is destroyed, or work that
+    /// ran there failed. The driver keeps such an error and returns it from every later call.
     pub fn is_fatal(&self) -> bool {
         matches!(
             self.code,

@@ -1,4 +1,4 @@
-//! Events: places in a stream that others can wait for.
+//! Events: positions in a stream that others can wait for.
 
 use super::context::Context;
 use super::error::{CudaError, NOT_READY, check};
@@ -23,7 +23,7 @@ const BLOCKING_SYNC: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: c_uint = 2;
 
-/// A place in a stream. It counts as done until it is first recorded.
+/// A position in a stream. It counts as done until it is first recorded.
 pub struct Event {
     context: Context,
     raw: Handle,
@@ -52,7 +52,7 @@ impl Event {
         Ok(Event { context: context.clone(), raw })
     }
 
-    /// Records it in `stream`: it is done when everything that is in the stream by now is done.
+    /// Records it in `stream`: it is done when everything in the stream up to now is done.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -61,7 +61,7 @@ impl Event {
         self.record_raw(stream.raw())
     }
 
-    /// As `record`, in a stream that the caller owns.
+    /// Like `record`, but in a stream that the caller owns.
     ///
     /// # Errors
     /// Whatever the driver reports, for example about a stream of another device.
@@ -80,7 +80,7 @@ impl Event {
         &self.context
     }
 
-    /// Makes what is put into `stream` from now on wait for it.
+    /// Makes work put into `stream` from now on wait for it.
     pub(super) fn hold(&self, stream: Handle) -> Result<(), CudaError> {
         let _current = self.context.enter()?;
         // SAFETY: as in `record_raw`; the flags are 0.
@@ -108,7 +108,7 @@ impl Event {
         check("cuEventSynchronize", unsafe { (self.context.table().cuEventSynchronize)(self.raw) })
     }
 
-    /// Time from `earlier` to this event. Both record the time and are done.
+    /// Time from `earlier` to this event. Both must record the time and be done.
     ///
     /// # Errors
     /// If they do not or are not.

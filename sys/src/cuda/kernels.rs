@@ -63,10 +63,11 @@ impl Kernels {
         kernels.iter().try_for_each(|&kernel| self.modules.function(kernel).map(drop))
     }
 
-    /// Copies the pieces in bytes `rows` of `table` from `from` into `to`. Bytes that no piece covers stay as they are.
+    /// Copies the pieces given by bytes `rows` of `table` from `from` into `to`. Bytes that no piece covers stay as
+    /// they are.
     ///
     /// # Errors
-    /// Invalid value for a piece that lies outside; whatever the driver reports.
+    /// Invalid value for a piece outside the spans; whatever the driver reports.
     pub fn gather(
         &self,
         stream: &Stream,
@@ -113,10 +114,10 @@ impl Kernels {
         self.launch(Kernel::Fill, stream, None, (bytes.div_ceil(CHUNK_BYTES), 1), &parameters)
     }
 
-    /// Makes each row in bytes `rows` of `table` a row of `row_bytes` bytes in `to`, with `fill` behind its bytes.
+    /// Turns each row given by bytes `rows` of `table` into a row of `row_bytes` bytes in `to`, padded with `fill`.
     ///
     /// # Errors
-    /// Invalid value for a row that lies outside or is longer than `row_bytes`; whatever the driver reports.
+    /// Invalid value for a row that is outside the spans or longer than `row_bytes`; whatever the driver reports.
     pub fn pad(
         &self,
         stream: &Stream,
@@ -147,10 +148,11 @@ impl Kernels {
         self.launch(Kernel::Pad, stream, Some(table.uploaded), grid, &parameters)
     }
 
-    /// Makes each row in bytes `rows` of `table` a row of `i64` in `ids`, and in `labels` the same row one token on.
+    /// Turns each row given by bytes `rows` of `table` into a row of `i64` in `ids`, and in `labels` into the same row
+    /// shifted by one token.
     ///
     /// # Errors
-    /// Invalid value for rows that lie outside; whatever the driver reports.
+    /// Invalid value for rows outside the spans; whatever the driver reports.
     pub fn tokens(
         &self,
         stream: &Stream,
@@ -184,10 +186,10 @@ impl Kernels {
         self.launch(kernel, stream, Some(table.uploaded), grid, &parameters)
     }
 
-    /// Makes each image in bytes `rows` of `table` an image of the tensor in `to`.
+    /// Turns each image given by bytes `rows` of `table` into an image of the tensor in `to`.
     ///
     /// # Errors
-    /// Invalid value for images or boxes that lie outside; whatever the driver reports.
+    /// Invalid value for images outside the spans or boxes outside their image; whatever the driver reports.
     pub fn images(
         &self,
         stream: &Stream,
@@ -225,7 +227,7 @@ impl Kernels {
             Parameter::U32(images.channels_last.into()),
         ];
         parameters.extend(images.scale.iter().chain(&images.bias).map(|&factor| Parameter::F32(factor)));
-        // A thread takes as many pixels of each channel as fill one store of 16 bytes.
+        // Each thread processes as many pixels of each channel as fill one store of 16 bytes.
         let pixels_a_thread = 16 / images.pixel.size();
         let grid = (pixels.div_ceil(u64::from(THREADS) * pixels_a_thread), table.rows.len() as u64);
         self.launch(kernel, stream, Some(table.uploaded), grid, &parameters)
@@ -241,7 +243,7 @@ impl Kernels {
         self.launch(Kernel::Burn, stream, None, (count.div_ceil(THREADS.into()), 1), &parameters)
     }
 
-    /// Launches a kernel behind the copy of the table that it reads.
+    /// Launches a kernel after the copy of the table that it reads.
     fn launch(
         &self,
         kernel: Kernel,
@@ -262,12 +264,12 @@ impl Kernels {
         let mut pointers: Vec<*mut c_void> = parameters.iter().map(Parameter::pointer).collect();
         // SAFETY: The function belongs to a module of this context, and the stream to this driver (checked above). The
         // parameters match the kernel's definition in `sys/kernels` in number, type and order, and the driver copies
-        // them before the call returns. The addresses and lengths among them are those of spans, which the methods of
-        // this file, the only callers, checked the table's rows against. The kernel reads the rows that were checked:
-        // only `Copies::start` makes an `Uploaded`, with the bytes that it copies and the place that it copies them to,
-        // and `hold` has the stream wait for that copy. Should something overwrite that place before the kernel reads
-        // it, the kernel may read any device address, which is at worst an error of the device. It still writes only
-        // inside its target: by the parameters alone, or, in `ur_gather`, by a check of each row.
+        // them before the call returns. The addresses and lengths among them are those of spans. The methods of this
+        // file, the only callers, checked the table's rows against these spans. The kernel reads the rows that were
+        // checked: only `Copies::start` makes an `Uploaded`, with the bytes that it copies and the place that it copies
+        // them to, and `hold` has the stream wait for that copy. Should something overwrite that place before the
+        // kernel reads it, the kernel may read any device address, which is at worst an error of the device. It still
+        // writes only inside its target: by the parameters alone, or, in `ur_gather`, by a check of each row.
         let launched = unsafe {
             (context.table().cuLaunchKernel)(
                 function,

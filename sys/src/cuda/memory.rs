@@ -53,8 +53,8 @@ impl DeviceMemory {
         self.inner.len == 0
     }
 
-    /// Copies a range to the host and waits for that. It is not ordered behind any other stream: first wait for
-    /// whatever writes the range.
+    /// Copies a range to the host and waits for that. It is not ordered after any stream: first wait for whatever
+    /// writes the range.
     ///
     /// # Errors
     /// Invalid value for a range outside, or of another length than `to`; whatever the driver reports.

@@ -1,4 +1,4 @@
-//! The kernels as the driver knows them: each is a module of its own, loaded when it is first used.
+//! Kernels as driver modules: each one is a module of its own, loaded when it is first used.
 //!
 //! The driver compiles what it loads for its device, and caches the result on disk if it can. Compiling all kernels at
 //! once takes seconds, and most loaders need only the few that move bytes.
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 /// PTX for compute capability 7.0, which every driver since CUDA 12.0 compiles for its device.
 const PTX: &str = include_str!("../../kernels/kernels.ptx");
 
-/// How a kernel starts in the PTX.
+/// The start of a kernel in the PTX.
 const ENTRY: &str = ".visible .entry ";
 
 macro_rules! kernels {
@@ -43,19 +43,19 @@ kernels! {
     Gather = c"ur_gather",
     /// Fills memory with an element.
     Fill = c"ur_fill",
-    /// Brings rows to one length.
+    /// Pads rows to one length.
     Pad = c"ur_pad",
-    /// Makes ids and labels of tokens of 2 bytes.
+    /// Makes ids and labels from tokens of 2 bytes.
     TokensU16 = c"ur_tokens_u16",
-    /// Makes ids and labels of tokens of 4 bytes.
+    /// Makes ids and labels from tokens of 4 bytes.
     TokensU32 = c"ur_tokens_u32",
-    /// Makes a tensor of unsigned bytes of images.
+    /// Makes a tensor of unsigned bytes from images.
     ImagesU8 = c"ur_images_u8",
-    /// Makes a tensor of single precision of images.
+    /// Makes a single-precision tensor from images.
     ImagesF32 = c"ur_images_f32",
-    /// Makes a tensor of half precision of images.
+    /// Makes a half-precision tensor from images.
     ImagesF16 = c"ur_images_f16",
-    /// Makes a tensor of bfloat16 of images.
+    /// Makes a bfloat16 tensor from images.
     ImagesBF16 = c"ur_images_bf16",
     /// Computes for a while.
     Burn = c"ur_burn",
@@ -113,7 +113,7 @@ impl Module {
         // returns. The context is current.
         let loaded = unsafe { (context.table().cuModuleLoadData)(&raw mut raw, image.as_ptr().cast()) };
         check("cuModuleLoadData", loaded)?;
-        // From here on it is unloaded, whatever happens.
+        // From now on it is unloaded whatever happens.
         let mut module = Module { context: context.clone(), raw, function: std::ptr::null_mut() };
         let function = &raw mut module.function;
         // SAFETY: the pointer is to a handle that lives until the call returns, the module is loaded, and the name ends
@@ -157,7 +157,7 @@ mod tests {
             assert!(image.starts_with(".version 8.0\n.target sm_70\n.address_size 64\n"), "{name}");
             assert_eq!(image.matches(ENTRY).count(), 1, "{name}");
             assert!(image.contains(&format!("{ENTRY}{name}(")) && image.trim_end().ends_with('}'), "{name}");
-            // No kernel uses anything that the file declares outside of it.
+            // No kernel uses anything that the file declares outside it.
             let declared = PTX.lines().filter(|line| line.starts_with(".global"));
             let declared = declared.filter_map(|line| line.split([' ', '[', ';']).find(|word| word.starts_with('_')));
             assert!(declared.into_iter().all(|global| !image.contains(global)), "{name}");

@@ -11,7 +11,7 @@ const PORTABLE: c_uint = 1;
 
 /// An arena whose pages are locked and known to the driver until this is dropped.
 ///
-/// It is made with `cuMemHostRegister` and not with `cuMemHostAlloc`, because the ring needs one anonymous mapping. It
+/// It is made with `cuMemHostRegister` rather than `cuMemHostAlloc`, because the ring needs one anonymous mapping. It
 /// is never write-combined, because the processor reads it to parse samples.
 pub struct Pinned {
     context: Context,
@@ -20,7 +20,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Registers all of `arena`, which gives memory to each of its pages.
+    /// Registers all of `arena`, which backs each of its pages with memory.
     ///
     /// # Errors
     /// If the system refuses to lock that much; whatever else the driver reports.
@@ -56,7 +56,7 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let Ok(_current) = self.context.enter() else { return };
         // SAFETY: `new` registered it, it is unregistered once, and the mapping still exists. A driver that refuses is
-        // shutting down and has let go of everything.
+        // shutting down and has released everything.
         let _ = unsafe { (self.context.table().cuMemHostUnregister)(self.arena.base().cast()) };
     }
 }

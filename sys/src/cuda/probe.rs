@@ -1,4 +1,4 @@
-//! Finding out whether there is a driver, without a panic and without calling anything that may not exist.
+//! Detects whether there is a driver, without panicking and without calling anything that may not exist.
 
 use super::context::DeviceInfo;
 use super::error::{self, CudaError, check};
@@ -9,8 +9,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The name that an installed driver has for the system's loader. The plain `libcuda.so` may be the toolkit's stub,
-/// which exists to link against, so it is not tried.
+/// The name under which the system's loader finds an installed driver. The plain `libcuda.so` may be the toolkit's
+/// stub, which exists to link against, so it is not tried.
 const LIBRARY: &str = "libcuda.so.1";
 
 /// The oldest driver that accepts our PTX: CUDA 12.0, as 1000 * major + 10 * minor.
@@ -20,19 +20,19 @@ pub const OLDEST_VERSION: i32 = 12000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// No such library; what the system's loader said.
+    /// No such library, with the message of the system's loader.
     NoLibrary(String),
     /// The library is the toolkit's stub.
     Stub,
     /// The library lacks a function.
     MissingSymbol(&'static str),
-    /// The driver is older than CUDA 12.0; its version.
+    /// The driver is older than CUDA 12.0; has its version.
     TooOld(i32),
     /// The driver does not start.
     Init(CudaError),
     /// The driver has no device.
     NoDevice,
-    /// There is no device of this number; the number, and how many devices there are.
+    /// There is no device with this number. Has the number, and how many devices there are.
     NoSuchDevice(u32, u32),
 }
 
@@ -132,7 +132,7 @@ impl Driver {
         self.devices
     }
 
-    /// What the driver says about device `index`.
+    /// What the driver reports about device `index`.
     ///
     /// # Errors
     /// `NoSuchDevice`; `Init` for whatever the driver reports.
@@ -146,7 +146,7 @@ impl Driver {
             return Err(ProbeError::NoSuchDevice(index, self.devices));
         }
         let mut device = 0;
-        // SAFETY: the pointer is to an int that lives until the call returns, and the index is that of a device.
+        // SAFETY: the pointer is to an int that lives until the call returns, and the index belongs to a device.
         let found = unsafe { (self.table.cuDeviceGet)(&raw mut device, index as c_int) };
         check("cuDeviceGet", found).map_err(ProbeError::Init)?;
         Ok(device)

@@ -1,4 +1,4 @@
-//! What a launch gives a kernel: the rows of its table, and the parameters that all rows share.
+//! What a launch passes to a kernel: the rows of its table, and the parameters that all rows share.
 
 /// Bytes to copy from one place to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +29,17 @@ pub struct Image {
     pub height: u32,
     /// Width in pixels.
     pub width: u32,
-    /// The box to take, in pixels: left, top, width, height.
+    /// The box to crop, in pixels: left, top, width, height.
     pub crop: [f32; 4],
     /// Whether to mirror it left to right.
     pub flip: bool,
 }
 
-/// A row as it lies in a table: little-endian 64-bit words.
+/// A row as stored in a table: little-endian 64-bit words.
 pub(super) trait Encoded: Sized {
     const BYTES: usize;
 
-    /// The row in these bytes, of which there are `BYTES`.
+    /// Decodes a row from `bytes`, of which there must be `BYTES`.
     fn decode(bytes: &[u8]) -> Self;
 }
 
@@ -47,7 +47,7 @@ impl Piece {
     /// Bytes of a row.
     pub const BYTES: usize = 24;
 
-    /// The row as it lies in a table.
+    /// The row as stored in a table.
     pub fn encode(&self) -> [u8; Piece::BYTES] {
         encode([self.source, self.target, self.len])
     }
@@ -65,7 +65,7 @@ impl Row {
     /// Bytes of a row.
     pub const BYTES: usize = 16;
 
-    /// The row as it lies in a table.
+    /// The row as stored in a table.
     pub fn encode(&self) -> [u8; Row::BYTES] {
         encode([self.source, self.len])
     }
@@ -83,7 +83,7 @@ impl Image {
     /// Bytes of a row.
     pub const BYTES: usize = 40;
 
-    /// The row as it lies in a table.
+    /// The row as stored in a table.
     pub fn encode(&self) -> [u8; Image::BYTES] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let [x, y, width, height] = self.crop.map(f32::to_bits);
@@ -91,12 +91,12 @@ impl Image {
         encode([self.source, size, pair(x, y), pair(width, height), u64::from(self.flip)])
     }
 
-    /// Bytes of the image, or `None` if no address space holds them.
+    /// Bytes of the image, or `None` if they exceed any address space.
     pub(super) fn bytes(&self, channels: u32) -> Option<u64> {
         u64::from(self.height).checked_mul(self.width.into())?.checked_mul(channels.into())
     }
 
-    /// Whether the box lies inside the image. No comparison holds for a NaN.
+    /// Whether the box is inside the image. No comparison holds for a NaN.
     pub(super) fn crop_is_inside(&self) -> bool {
         let [x, y, width, height] = self.crop;
         let is_inside = |start: f32, len: f32, all: u32| start >= 0.0 && len > 0.0 && start + len <= all as f32;
@@ -174,9 +174,9 @@ impl TokenType {
 pub struct Tokens {
     /// How they are stored.
     pub stored: TokenType,
-    /// Elements of each output row.
+    /// Elements per output row.
     pub seq_len: u64,
-    /// Fills the ids behind the last token: 0 unless set.
+    /// Fills the ids after the last token: 0 unless set.
     pub pad_id: i64,
     /// Fills the labels where there is no next token: -100 unless set, which PyTorch's losses ignore.
     pub ignore: i64,
@@ -236,26 +236,27 @@ pub struct Images {
     pub height: u32,
     /// Width of each output image in pixels.
     pub width: u32,
-    /// Whether the channels of a pixel lie together (NHWC); each channel is a plane (NCHW) unless set.
+    /// Whether the channels of a pixel are stored together (NHWC). Otherwise each channel is a plane (NCHW), the
+    /// default.
     pub channels_last: bool,
-    /// What each channel is multiplied by: 1 unless set.
+    /// Factor that each channel is multiplied by: 1 unless set.
     pub scale: [f32; 4],
-    /// What is then added to each channel: 0 unless set.
+    /// Value that is then added to each channel: 0 unless set.
     pub bias: [f32; 4],
 }
 
 impl Images {
-    /// A tensor of images of this height and width, in planes, with values as they are stored.
+    /// A tensor of images of this height and width, in planes, with unchanged values.
     pub fn new(pixel: PixelType, channels: u32, (height, width): (u32, u32)) -> Images {
         Images { pixel, channels, height, width, channels_last: false, scale: [1.0; 4], bias: [0.0; 4] }
     }
 
-    /// Sets whether the channels of a pixel lie together.
+    /// Sets whether the channels of a pixel are stored together.
     pub fn channels_last(self, channels_last: bool) -> Images {
         Images { channels_last, ..self }
     }
 
-    /// Sets what each channel is multiplied by, and what is then added to it.
+    /// Sets the factor that each channel is multiplied by, and the value that is then added.
     pub fn scaled(self, scale: [f32; 4], bias: [f32; 4]) -> Images {
         Images { scale, bias, ..self }
     }

@@ -5,8 +5,8 @@ use super::memory::DeviceMemory;
 use std::fmt;
 use std::ops::Range;
 
-/// A range of a device's memory, which it keeps allocated. Ranges may overlap: what uses them orders itself by streams
-/// and events.
+/// A range of a device's memory, which it keeps allocated. Ranges may overlap: their users are ordered by streams and
+/// events.
 #[derive(Clone)]
 pub struct Span {
     memory: DeviceMemory,
@@ -15,7 +15,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The bytes `range` of `memory`; `None` if they lie outside it.
+    /// The bytes `range` of `memory`, or `None` if they are not inside it.
     pub fn new(memory: &DeviceMemory, range: Range<usize>) -> Option<Span> {
         let is_inside = range.start <= range.end && range.end <= memory.len();
         is_inside.then(|| Span { memory: memory.clone(), start: range.start, len: range.len() })
@@ -26,7 +26,7 @@ impl Span {
         Span { memory: memory.clone(), start: 0, len: memory.len() }
     }
 
-    /// The bytes `range` of this span; `None` if they lie outside it.
+    /// The bytes `range` of this span, or `None` if they are not inside it.
     pub fn slice(&self, range: Range<usize>) -> Option<Span> {
         let is_inside = range.start <= range.end && range.end <= self.len;
         is_inside.then(|| Span { memory: self.memory.clone(), start: self.start + range.start, len: range.len() })
@@ -37,7 +37,7 @@ impl Span {
         &self.memory
     }
 
-    /// Where it starts in its memory, in bytes.
+    /// Its offset in its memory, in bytes.
     pub fn offset(&self) -> usize {
         self.start
     }
@@ -65,7 +65,7 @@ impl Span {
         self.memory.read(self.start..self.start + self.len, to)
     }
 
-    /// Whether `len` bytes at `address` lie inside.
+    /// Whether `len` bytes at `address` are inside.
     pub(super) fn holds(&self, address: u64, len: u64) -> bool {
         let start = self.address();
         address >= start && address.checked_add(len).is_some_and(|end| end <= start + self.len as u64)

@@ -1,4 +1,4 @@
-//! Streams: queues of work on a device, our own and those of whoever uses what was loaded.
+//! Streams: queues of work on a device, our own and those that the users of loaded data own.
 
 use super::context::Context;
 use super::error::{CudaError, NOT_READY, check};
@@ -23,7 +23,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream of the device's highest priority, so that copies do not wait behind a trainer's kernels.
+    /// A stream of the device's highest priority, so that copies do not queue behind a trainer's kernels.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -80,7 +80,7 @@ impl Stream {
         done.wait()
     }
 
-    /// Makes what is put into it from now on wait for `event`, on the device.
+    /// Makes work put into it from now on wait for `event`, on the device.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -89,8 +89,8 @@ impl Stream {
         event.hold(self.raw)
     }
 
-    /// The stream as one that the caller keeps alive. With an `Arc` of it no such promise is needed: a [`SharedStream`]
-    /// keeps the stream alive by itself.
+    /// A reference to the stream, which the caller keeps alive. An `Arc` of the stream needs no such promise: a
+    /// [`SharedStream`] keeps the stream alive by itself.
     ///
     /// # Safety
     /// As for [`StreamRef::from_raw`]: the stream outlives the result, its copies, and whatever they are given to.
@@ -164,7 +164,7 @@ impl StreamRef {
         Ok(raw == context.raw())
     }
 
-    /// Makes what is put into it from now on wait for `event`, on the device.
+    /// Makes work put into it from now on wait for `event`, on the device.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -173,7 +173,7 @@ impl StreamRef {
     }
 }
 
-/// A stream that something else remembers: one of ours, which it keeps alive, or one whose owner has promised to.
+/// A stream to remember: either one of ours, which this keeps alive, or one whose owner has promised to.
 #[derive(Clone, Debug)]
 pub struct SharedStream(Shared);
 
@@ -195,7 +195,7 @@ impl SharedStream {
         }
     }
 
-    /// Makes what is put into it from now on wait for `event`, on the device.
+    /// Makes work put into it from now on wait for `event`, on the device.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -206,7 +206,7 @@ impl SharedStream {
         }
     }
 
-    /// Records `event` behind what is in the stream; see [`Event::record`].
+    /// Records `event` after the work in the stream; see [`Event::record`].
     ///
     /// # Errors
     /// Whatever the driver reports.

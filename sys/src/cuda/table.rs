@@ -1,5 +1,5 @@
-//! The functions of `libcuda.so.1` that are called, by their names in the library, which `cuda.h` of CUDA 12.0 maps the
-//! plain names to.
+//! The functions of `libcuda.so.1` that we call, under their names in the library. `cuda.h` of CUDA 12.0 maps the plain
+//! names to these.
 
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -16,7 +16,7 @@ pub(crate) type Handle = *mut c_void;
 
 macro_rules! table {
     ($($name:ident($($arg:ty),*);)* ; optional $($maybe:ident($($maybe_arg:ty),*);)*) => {
-        /// The functions. The optional ones are younger than the oldest driver that is supported.
+        /// The functions. The optional ones are newer than the oldest supported driver.
         #[allow(non_snake_case, reason = "the names that the driver's documentation has")]
         pub(crate) struct Table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> Code,)*
@@ -26,7 +26,7 @@ macro_rules! table {
         }
 
         impl Table {
-            /// Whether both belong to one library. No library is unloaded, so no address ever stands for two functions.
+            /// Whether both belong to one library. No library is unloaded, so no address ever belongs to two functions.
             pub(crate) fn is_same(&self, other: &Table) -> bool {
                 std::ptr::fn_addr_eq(self.cuInit, other.cuInit)
             }

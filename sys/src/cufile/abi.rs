@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 pub(super) struct Status {
     /// `CUfileOpError`: 0, or 5001 and above.
     pub(super) code: c_int,
-    /// `CUresult`, which means something if `code` is 5011.
+    /// `CUresult`, which is meaningful only if `code` is 5011.
     pub(super) cuda: c_int,
 }
 
@@ -47,8 +47,8 @@ pub(super) type GetVersion = unsafe extern "C" fn(*mut c_int) -> Status;
 pub(super) type UseCount = unsafe extern "C" fn() -> c_long;
 pub(super) type GetBarSize = unsafe extern "C" fn(c_int, *mut usize) -> Status;
 
-/// Bytes given to `cuFileDriverGetProperties`. `CUfileDrvProps_t` has 56 bytes in 1.20 and has grown before: what a
-/// later library adds must fit.
+/// Bytes given to `cuFileDriverGetProperties`. `CUfileDrvProps_t` has 56 bytes in 1.20 and has grown before: additions
+/// by later libraries must fit.
 pub(super) const PROPERTIES_BYTES: usize = 256;
 
 /// Offsets of the fields of `CUfileDrvProps_t`.
@@ -71,7 +71,7 @@ pub(super) const FEATURE_P2P: u32 = 1 << 4;
 
 unsafe extern "C" {
     /// `environ(7)`: a list of pointers to "NAME=value" that ends with a null pointer. Declared as the atomic of the
-    /// same layout, because C reads and writes it without asking Rust.
+    /// same layout, because C reads and writes it without Rust's knowledge.
     pub(super) static environ: std::sync::atomic::AtomicPtr<*mut c_char>;
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use std::mem::{align_of, offset_of, size_of};
 
-    /// The numbers are those of a C compiler on cufile.h, for x86-64 and 64-bit Arm, which lay structs out alike.
+    /// The numbers come from a C compiler and cufile.h, for x86-64 and 64-bit Arm, which lay structs out alike.
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!((size_of::<Status>(), align_of::<Status>(), offset_of!(Status, cuda)), (8, 4, 4));

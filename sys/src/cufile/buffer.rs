@@ -49,7 +49,7 @@ impl<R: DeviceRange> RegisteredBuffer<R> {
             return Err((CufileError::INVALID_VALUE, range));
         };
         let base = range.address() as *const c_void;
-        // SAFETY: the type is that of the header. The range is allocated and stays so until `drop` has deregistered it,
+        // SAFETY: the type matches the header. The range is allocated and stays so until `drop` has deregistered it,
         // because this value owns it from here on.
         let status = unsafe { (driver.table.buf_register)(base, len, 0) };
         driver.standard_input.restore();
@@ -87,11 +87,12 @@ impl<R: DeviceRange> RegisteredBuffer<R> {
 impl<R: DeviceRange> Drop for RegisteredBuffer<R> {
     fn drop(&mut self) {
         let base = self.range.address() as *const c_void;
-        // SAFETY: `new` registered the range, and it is deregistered only here. No read into it is under way, because a
-        // read borrows the buffer.
+        // SAFETY: `new` registered the range, and it is deregistered only here. No read into it is in progress, because
+        // a read borrows the buffer.
         let status = unsafe { (self.driver.table.buf_deregister)(base) };
         self.driver.standard_input.restore();
-        // What cannot be deregistered is never freed: a leak, where cuFile would otherwise write to memory of others.
+        // Memory that cannot be deregistered is never freed: leaking it prevents cuFile from writing to memory that
+        // others use.
         if CufileError::check(status).is_ok() {
             // SAFETY: it is dropped only here, and `self` is not used after this.
             unsafe { ManuallyDrop::drop(&mut self.range) };

@@ -1,4 +1,4 @@
-//! How cuFile is configured before it is loaded: by a `cufile.json` in a private folder, which the environment names.
+//! Configures cuFile before it is loaded, with a `cufile.json` in a private folder that the environment names.
 //!
 //! cuFile can be configured in three ways. Its own `cuFileSetParameter*` come too late for the log, which 1.20 still
 //! writes to the current folder, and divide by zero in 1.17.1. `/etc/cufile.json` belongs to the administrator. That
@@ -45,7 +45,7 @@ impl Configuration {
 /// Names to try for the folder before giving up.
 const NAMES_TRIED: u32 = 64;
 
-/// Bytes at the end of the log that are searched for an error.
+/// Bytes at the end of the log to search for an error.
 const LOG_BYTES_MAX: usize = 64 << 10;
 
 /// A configuration in force. Dropping it restores the environment and deletes the folder.
@@ -94,8 +94,7 @@ impl Drop for InForce {
             environment::put_back(before);
         }
         if let Some(folder) = &self.folder {
-            // At worst a small file stays behind in a folder for such files. cuFile goes on writing to the log that it
-            // has open.
+            // At worst a small file stays behind in a scratch folder. cuFile keeps writing to its open log.
             let _ = fs::remove_dir_all(folder);
         }
     }
@@ -115,7 +114,7 @@ fn new_folder(scratch: &Path) -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// The configuration. What it leaves out has cuFile's default.
+/// The configuration. Anything it omits has cuFile's default.
 fn text(folder: &Path, p2pdma: bool) -> io::Result<String> {
     let folder = folder.to_str().filter(|folder| !folder.contains(char::is_control));
     let folder =

@@ -1,12 +1,12 @@
-//! Changing one variable of the environment while other threads run.
+//! Changes one variable of the environment while other threads run.
 //!
 //! `setenv(3)` is not sound there: if the list of variables has grown before, glibc older than 2.41 moves it with
 //! `realloc`, while another thread's `getenv(3)`, in C or through `std::env`, may be walking it. So the list is not
 //! changed in place. A copy with the variable in it replaces it in one store, and neither the copy nor the list before
-//! it is ever freed: whoever walks one of them walks valid memory to its end. Removing the variable works the same way.
+//! it is ever freed: whoever walks either list walks valid memory to its end. Removing the variable works the same way.
 //!
 //! That leaves a thread that *changes* the environment at the same moment. It must not do so while other threads use
-//! it, by the contract of `setenv(3)` and of `std::env::set_var`, and this module uses it for some microseconds.
+//! it, by the contract of `setenv(3)` and of `std::env::set_var`, and this module uses it for a few microseconds.
 
 use super::abi::environ;
 use super::configuration::VARIABLE;
@@ -32,14 +32,14 @@ pub(super) fn put(variable: CString) -> io::Result<Before> {
     exchange(Some(variable.into_raw())).map(Before)
 }
 
-/// Makes the variable what it was.
+/// Restores the variable.
 pub(super) fn put_back(before: &Before) {
     // If others keep changing the environment, the variable stays. It then names a file that is gone, which cuFile
     // treats as no configuration.
     let _ = exchange(before.0);
 }
 
-/// Takes the variable out and puts another in, if there is one. The memory of the list is never freed.
+/// Removes the variable and adds another, if one is given. The memory of the list is never freed.
 fn exchange(added: Option<*mut c_char>) -> io::Result<Option<*mut c_char>> {
     // SAFETY: every program that links a C library has this variable, and here it is only used as an atomic.
     let list: &'static AtomicPtr<*mut c_char> = unsafe { &environ };

@@ -1,4 +1,4 @@
-//! cuFile's errors: each number of its header with its name, what it means and what to do about it.
+//! cuFile's errors: each number in its header, with its name, its meaning and a remedy.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ pub struct CufileError {
     cuda: i32,
 }
 
-/// A number, its name without `CU_FILE_`, what it means, and what to do about it.
+/// A number, its name without `CU_FILE_`, its meaning, and what to do about it.
 struct Entry(i32, &'static str, &'static str, &'static str);
 
 impl CufileError {
@@ -31,7 +31,7 @@ impl CufileError {
     /// No more memory of the GPU can be pinned.
     pub const PINNING_FAILED: CufileError = CufileError::from_code(5036);
 
-    /// The error of this number, whether or not the table knows it.
+    /// The error with this number, whether or not the table knows it.
     pub const fn from_code(code: i32) -> CufileError {
         CufileError { code, cuda: 0 }
     }
@@ -45,7 +45,7 @@ impl CufileError {
         self.code
     }
 
-    /// The error of the CUDA driver (`CUresult`), if it is one of CUDA's (5011).
+    /// The CUDA driver's error (`CUresult`), if this is one (5011).
     pub fn cuda(&self) -> Option<i32> {
         (self.code == 5011).then_some(self.cuda)
     }
@@ -102,7 +102,7 @@ impl std::error::Error for CufileError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No library under any name; the last thing that the loader said.
+    /// No library under any name, with the loader's last message.
     Absent(String),
     /// A library that lacks a function that we call.
     Incomplete {
@@ -130,7 +130,7 @@ pub enum OpenError {
         /// Where its log is.
         log: Option<PathBuf>,
     },
-    /// An earlier opening is still under way, or hangs.
+    /// An earlier opening is still in progress, or hangs.
     Busy,
     /// No thread could be started, or it ended without an answer.
     Thread(String),
@@ -161,11 +161,11 @@ impl std::error::Error for OpenError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// What the system reported, as `pread(2)` does.
+    /// What the system reported, as with `pread(2)`.
     Io(io::Error),
     /// What cuFile reported.
     Cufile(CufileError),
-    /// The range does not lie inside the buffer or any file, or buffer and handle belong to different openings.
+    /// The range is not inside the buffer or any file, or buffer and handle belong to different openings.
     Range,
 }
 
@@ -191,7 +191,7 @@ const PINNED: &str = "register less memory; nvidia-smi -q -d MEMORY shows BAR1";
 const BATCH: &str = "the batch API is not used here: report it";
 
 /// `CUFILEOP_STATUS_ENTRIES` of cufile.h 1.20.0.107, which lacks 5021 and 5032. Where more is known than the header
-/// says, the meaning says it: 5027 without udev's data, 5036 if BAR1 is full.
+/// states, the meaning includes it: 5027 without udev's data, 5036 if BAR1 is full.
 const TABLE: [Entry; 47] = [
     Entry(5001, "DRIVER_NOT_INITIALIZED", "nvidia-fs is not loaded and compatibility mode is not allowed", LOAD),
     Entry(5002, "DRIVER_INVALID_PROPS", "a property of cufile.json is invalid", "correct cufile.json"),

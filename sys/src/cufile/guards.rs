@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The longest list of symbols to read. That of Linux 6.18 with all modules has about 20 MB.
+/// The longest symbol list to read. The list of Linux 6.18 with all modules has about 20 MB.
 const SYMBOLS_BYTES_MAX: u64 = 64 << 20;
 
 /// Facts about a system. `None` means that the system does not say.
@@ -64,11 +64,11 @@ pub enum Iommu {
     Off,
     /// It passes them through.
     Passthrough,
-    /// It translates them, which sends what one device writes to another through the root complex.
+    /// It translates them, so data that one device writes to another goes through the root complex.
     Translating,
 }
 
-/// The file system that a file lies on.
+/// The file system that a file is on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
     /// Its type, such as "ext4".
@@ -107,11 +107,11 @@ impl Facts {
 }
 
 impl Mount {
-    /// What is mounted where `file` lies, an absolute path without symbolic links; `None` if `/proc/self/mountinfo`
-    /// below `root` does not say.
+    /// What is mounted at the location of `file`, an absolute path without symbolic links; `None` if
+    /// `/proc/self/mountinfo` below `root` does not say.
     pub fn of(root: &Path, file: &Path) -> Option<Mount> {
         let mounts = read(&root.join("proc/self/mountinfo"))?;
-        // Of two mounts on one place the later one hides the earlier one.
+        // If two mounts have the same location, the later one hides the earlier one.
         mounts.lines().filter_map(|line| mount(line, file)).max_by_key(|(depth, _)| *depth).map(|(_, mount)| mount)
     }
 
@@ -130,7 +130,7 @@ fn entries(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Asks the kernel's symbols, as cuFile does, or its configuration if they are hidden.
+/// Checks the kernel's symbols, as cuFile does, or its configuration if they are hidden.
 fn p2pdma(root: &Path, release: &str) -> Option<bool> {
     use std::io::{BufRead, BufReader, Read};
     if let Ok(symbols) = fs::File::open(root.join("proc/kallsyms")) {
@@ -190,7 +190,8 @@ fn iommu(root: &Path) -> Iommu {
     }
 }
 
-/// Parses a line of `mountinfo` (see proc(5)): the mount and how deep its place is, if `file` lies below that place.
+/// Parses a line of `mountinfo` (see proc(5)): the mount and the depth of its location, if `file` is below that
+/// location.
 fn mount(line: &str, file: &Path) -> Option<(usize, Mount)> {
     let (front, back) = line.split_once(" - ")?;
     let mut front = front.split(' ').skip(4);

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
-/// A registered file. It owns its descriptor: cuFile knows the file by that number, so until the file is deregistered
-/// the descriptor must not be closed and its number not go to another file.
+/// A registered file. It owns its descriptor: cuFile knows the file by that number, so until the file is deregistered,
+/// the descriptor must not be closed and its number must not go to another file.
 pub struct FileHandle {
     raw: Handle,
     /// Closed after `drop` has deregistered it.
@@ -36,7 +36,7 @@ impl FileHandle {
         let mut handle = DescriptorHandle { pointer: ptr::null_mut() };
         handle.fd = file.as_raw_fd();
         let mut descriptor = Descriptor { kind: HANDLE_IS_FD, handle, operations: ptr::null() };
-        // SAFETY: the type is that of the header. Both addresses are of locals with the header's layout, which the
+        // SAFETY: the type matches the header. Both addresses are of locals with the header's layout, which the
         // function uses only during the call. The descriptor is open and stays so until `drop` has deregistered it.
         let status = unsafe { (driver.table.handle_register)(&raw mut raw, &raw mut descriptor) };
         driver.standard_input.restore();
@@ -55,8 +55,8 @@ impl FileHandle {
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
-        // SAFETY: `new` registered `raw`, and it is deregistered only here. No read of it is under way, because a read
-        // borrows the handle. The descriptor is closed after this.
+        // SAFETY: `new` registered `raw`, and it is deregistered only here. No read of it is in progress, because a
+        // read borrows the handle. The descriptor is closed after this.
         unsafe { (self.driver.table.handle_deregister)(self.raw) };
         self.driver.standard_input.restore();
     }

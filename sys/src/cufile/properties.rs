@@ -1,4 +1,4 @@
-//! What an open driver says about itself, and which path bytes take.
+//! What an open driver reports about itself, and which path data takes.
 
 use super::abi::{self, property};
 use super::error::CufileError;
@@ -19,7 +19,7 @@ impl Version {
     pub(super) fn of(table: &Table) -> Option<Version> {
         let get = table.get_version?;
         let mut number: c_int = 0;
-        // SAFETY: the type is that of the header, and the function writes one int to the address of a local one.
+        // SAFETY: the type matches the header, and the function writes one int to the address of a local one.
         let status = unsafe { get(&raw mut number) };
         CufileError::check(status).ok()?;
         Version::from_number(number)
@@ -38,13 +38,13 @@ impl fmt::Display for Version {
     }
 }
 
-/// The path that bytes take from the disk into the GPU's memory. Only the first two are GPUDirect Storage.
+/// The path that data takes from the disk into the GPU's memory. Only the first two are GPUDirect Storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GdsMode {
-    /// Straight, through the kernel module nvidia-fs.
+    /// Directly, through the kernel module nvidia-fs.
     NvidiaFs,
-    /// Straight, by the kernel's own PCI peer-to-peer DMA.
+    /// Directly, by the kernel's own PCI peer-to-peer DMA.
     P2pdma,
     /// Copied by cuFile through the host's memory: slower than copying it ourselves, and never called GDS.
     Compat,
@@ -70,7 +70,7 @@ pub struct Properties {
     pub max_direct_io_kib: u64,
     /// The kinds of storage that it supports, as the bits of `CUfileDriverStatusFlags`.
     pub status_flags: u32,
-    /// Whether it may copy through the host if it cannot go straight.
+    /// Whether it may copy through the host if the direct path is unavailable.
     pub compat_allowed: bool,
     /// Whether it uses PCI peer-to-peer DMA.
     pub p2pdma: bool,
@@ -85,7 +85,7 @@ impl Properties {
         // In units of 8 bytes, because the struct is aligned to that.
         let mut words = [0u64; abi::PROPERTIES_BYTES / 8];
         let address: *mut c_void = words.as_mut_ptr().cast();
-        // SAFETY: the type is that of the header, and the function fills the struct at the address. The buffer has the
+        // SAFETY: the type matches the header, and the function fills the struct at the address. The buffer has the
         // alignment of the struct and more than four times its size in 1.20.
         let status = unsafe { (table.get_properties)(address) };
         CufileError::check(status)?;
@@ -110,8 +110,8 @@ impl Properties {
         }
     }
 
-    /// Which path bytes take. If another path exists and copying through the host is allowed as well, cuFile chooses
-    /// for each file and tells nobody: that is not called direct either.
+    /// Which path data takes. If another path exists and copying through the host is allowed as well, cuFile silently
+    /// chooses for each file, so that does not count as direct either.
     pub fn mode(&self) -> GdsMode {
         if self.compat_allowed {
             GdsMode::Compat

@@ -6,7 +6,7 @@ use rustix::io::FdFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 
-/// A second descriptor of standard input, to restore it from.
+/// A second descriptor for standard input, to restore it from.
 pub(super) struct StandardInput {
     saved: OwnedFd,
     /// Whether it was closed before, so that `/dev/null` was opened in its place.
@@ -14,7 +14,7 @@ pub(super) struct StandardInput {
 }
 
 impl StandardInput {
-    /// Makes sure that descriptor 0 is open, and keeps a second one of it.
+    /// Ensures that descriptor 0 is open, and keeps a second descriptor for it.
     ///
     /// # Errors
     /// If no descriptor is left, or there is no `/dev/null`.
@@ -45,16 +45,16 @@ impl StandardInput {
 }
 
 fn save() -> rustix::io::Result<OwnedFd> {
-    // Behind the three that programs expect.
+    // Above the three descriptors that programs expect.
     rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)
 }
 
-/// If its number is 0, keeps the descriptor open for good, also in programs that are run; otherwise closes it.
+/// If its number is 0, keeps the descriptor open for good, also across exec; otherwise closes it.
 fn keep_if_standard_input(fd: OwnedFd) -> bool {
     if fd.as_raw_fd() != 0 {
         return false;
     }
-    // It cannot fail on an open descriptor, and would only mean that a child has none.
+    // This cannot fail on an open descriptor, and would only mean that a child has no standard input.
     let _ = rustix::io::fcntl_setfd(&fd, FdFlags::empty());
     let _ = fd.into_raw_fd();
     true

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 /// Names to ask the loader for. The first one also finds a library that is already loaded.
 const NAMES: [&str; 2] = ["libcufile.so.0", "libcufile.so"];
 
-/// What we call of libcufile.
+/// The functions of libcufile that we call.
 ///
-/// The library is never unloaded: it starts threads of its own, leaves code behind that runs when the process ends, and
-/// may hang in a call. So a pointer stays valid as long as the process lives.
+/// The library is never unloaded: it starts threads of its own, leaves code behind that runs at process exit, and may
+/// hang in a call. So a pointer stays valid as long as the process lives.
 pub(super) struct Table {
     pub(super) driver_open: abi::DriverOpen,
     pub(super) driver_close: abi::DriverClose,
@@ -48,7 +48,7 @@ impl Table {
         for path in named.into_iter().chain(placed) {
             match open(path.as_os_str()) {
                 Ok(library) => return Table::of(&library, &path.to_string_lossy()),
-                // The source of the crate's own error, which only names the function, is what the loader said.
+                // The source of the crate's own error, which only names the function, is the loader's message.
                 Err(error) => said = error.source().map_or_else(|| error.to_string(), ToString::to_string),
             }
         }
@@ -68,7 +68,7 @@ impl Table {
                 function!($type, $name).ok_or_else(|| lacks($name.to_str().unwrap_or("a function")))?
             };
         }
-        // The header maps cuFileDriverClose to the second version, which takes part in counting uses.
+        // The header maps cuFileDriverClose to the second version, which takes part in use counting.
         let close = function!(abi::DriverClose, c"cuFileDriverClose_v2");
         Ok(Table {
             driver_open: required!(abi::DriverOpen, c"cuFileDriverOpen"),
@@ -89,7 +89,7 @@ impl Table {
     }
 }
 
-/// Loads a library for good.
+/// Loads a library permanently.
 fn open(path: &OsStr) -> Result<ManuallyDrop<Library>, libloading::Error> {
     // SAFETY: loading runs the library's initialisers, which can do anything. That the file of this name is NVIDIA's
     // library and does no harm is the word of the system or the caller, as it is for every linked library.
@@ -97,7 +97,7 @@ fn open(path: &OsStr) -> Result<ManuallyDrop<Library>, libloading::Error> {
     Ok(ManuallyDrop::new(library))
 }
 
-/// The function of this name, if there is one.
+/// The function with this name, if there is one.
 ///
 /// # Safety
 /// `T` is the type of a pointer to the function of this name.

@@ -26,7 +26,7 @@ pub struct CacheStat {
 /// # Errors
 /// `ENOSYS` before Linux 6.5, `EPERM` if the kernel tells only owners and writers, `EOPNOTSUPP` for hugetlbfs.
 pub fn cachestat(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<CacheStat> {
-    /// The same on all architectures but alpha, where this crate's ring does not run either.
+    /// The same on all architectures except alpha, where this crate's ring does not run either.
     const SYS_CACHESTAT: libc::c_long = 451;
     #[repr(C)]
     struct Range {

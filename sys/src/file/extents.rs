@@ -1,15 +1,15 @@
-//! Where a file lies on its device.
+//! Where a file is on its device.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The most extents that are collected: a file in more pieces is an error.
+/// The most extents to collect: a file in more pieces is an error.
 pub const EXTENTS_MAX: usize = 1 << 20;
 
-/// Extents that one call asks for.
+/// Extents requested per call.
 const EXTENTS_A_CALL: usize = 256;
 
-/// A run of a file's bytes that lies in one piece.
+/// A contiguous run of a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extent {

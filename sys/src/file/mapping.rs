@@ -1,4 +1,4 @@
-//! A file mapped for reading, for large indexes and to compare a ring with.
+//! A file mapped for reading, for large indexes and for comparison with a ring.
 
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 /// A read-only, shared mapping of a file's first bytes.
 ///
-/// Bytes are only ever copied out. If a file is truncated while it is mapped, touching a page behind its new end kills
+/// Bytes are only ever copied out. If a file is truncated while it is mapped, touching a page past its new end kills
 /// the process with SIGBUS. So this is for measurements, and for files that their owners replace and never truncate.
 #[derive(Debug)]
 pub struct Mapping {
@@ -51,7 +51,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped it with this length, and only `copy` looks at its bytes, which borrows `self`.
+        // SAFETY: `new` mapped it with this length, and only `copy`, which borrows `self`, looks at its bytes.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

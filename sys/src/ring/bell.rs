@@ -1,4 +1,4 @@
-//! Ending a wait from another thread: an eventfd on which the ring keeps a poll armed.
+//! Ends a wait from another thread: an eventfd on which the ring keeps a poll armed.
 
 use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
@@ -27,7 +27,7 @@ impl Bell {
         opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), libc::POLLIN as u32).build()
     }
 
-    /// For the ring's thread, before it looks at what other threads left for it.
+    /// For the ring's thread, before it checks what other threads left for it.
     pub(super) fn silence(&self) {
         // `EAGAIN` means that there was nothing to read: the poll was cancelled.
         let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);

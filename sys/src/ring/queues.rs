@@ -1,8 +1,8 @@
-//! An io_uring, kept split into its three halves.
+//! An io_uring, kept split into its three parts.
 //!
 //! `Submitter` remembers the registered ring descriptor, and every `IoUring::submitter()` makes a new one that does
-//! not. So the halves of one `split` are kept for the ring's life, which takes a self-reference. It is confined to this
-//! file.
+//! not. So the parts of one `split` are kept for the ring's lifetime, which requires a self-reference. It is confined
+//! to this file.
 
 use io_uring::{CompletionQueue, EnterFlags, IoUring, SubmissionQueue, Submitter, types};
 use std::io;
@@ -40,8 +40,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Submits everything. With `wait`, waits up to that long for `want` completions, and after `batch_wait` for any
-    /// one.
+    /// Submits everything. With `wait`, waits up to that long for `want` completions, and after `batch_wait` settles
+    /// for any one.
     pub(super) fn enter(&mut self, wait: Option<Duration>, want: usize, batch_wait: Duration) -> io::Result<()> {
         self.sq.sync();
         let queued = self.sq.len() as u32;
@@ -66,9 +66,9 @@ impl Queues {
         // Always with GETEVENTS. A DEFER_TASKRUN ring does its deferred work only in such a call, and the `submit` of
         // the io-uring crate omits the flag if it waits for nothing.
         let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
-        // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, to which `SubmitArgs` is transparent. It
-        // and the time that it points to live until the call returns. `Ring::queue`, which added the entries, proves
-        // what they point to.
+        // SAFETY: with EXT_ARG the argument is an `io_uring_getevents_arg`, to which `SubmitArgs` is transparent. The
+        // argument and the time that it points to live until the call returns. `Ring::queue`, which added the entries,
+        // proves what they point to.
         unsafe { self.submitter.enter(submit, want, flags, Some(&args)) }.map(drop)
     }
 }
@@ -88,8 +88,8 @@ struct Owned(NonNull<IoUring>);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: the pointer comes from `Box::leak` in `Queues::new` and is given back only here. What borrows from it
-        // are the fields of `Queues` before this one, which are gone.
+        // SAFETY: the pointer comes from `Box::leak` in `Queues::new` and is given back only here. Only the fields of
+        // `Queues` before this one borrow from it, and they are gone.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -1,4 +1,4 @@
-//! One record for each operation in flight, which owns everything that the kernel uses meanwhile.
+//! One record per operation in flight, which owns everything that the kernel uses meanwhile.
 
 use super::{Completion, Operation};
 use crate::arena::Part;
@@ -14,7 +14,7 @@ pub(super) const BELL: u64 = u64::MAX;
 /// User data of a cancellation.
 pub(super) const CANCEL: u64 = u64::MAX - 1;
 
-/// Bytes set aside for each path. A longer path grows its record once.
+/// Bytes reserved for each path. A longer path grows its record once.
 const PATH_BYTES: usize = 256;
 
 /// The operations in flight. In steady state nothing is allocated.
@@ -26,7 +26,7 @@ pub(super) struct Records {
     pub(super) queued: VecDeque<u64>,
 }
 
-/// An operation in flight, or a free place for one.
+/// An operation in flight, or a free entry for one.
 pub(super) struct Record {
     kind: Operation,
     tag: u64,

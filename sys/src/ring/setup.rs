@@ -50,7 +50,7 @@ impl fmt::Display for Feature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
-    /// What the ring goes without.
+    /// What the ring does without.
     pub feature: Feature,
     /// Why.
     pub errno: i32,
@@ -76,7 +76,7 @@ pub fn probe() -> Result<(), i32> {
     required(&ring).map(drop)
 }
 
-/// Flags given up one after the other while the kernel answers `EINVAL`.
+/// Features to give up one after another while the kernel answers `EINVAL`.
 const RUNGS: [Feature; 3] = [Feature::NoSqArray, Feature::DeferTaskrun, Feature::CoopTaskrun];
 
 pub(super) fn make(options: &RingOptions) -> io::Result<Made> {

@@ -18,7 +18,7 @@ fn ring(options: &RingOptions) -> Option<Ring> {
 fn ring_and_steps(options: &RingOptions) -> Option<(Ring, Vec<Step>)> {
     match Ring::open(options) {
         Ok(opened) => Some(opened),
-        // ENOMEM: this user's locked memory is used up, maybe by tests that run at the same time.
+        // ENOMEM: this user's locked memory is used up, maybe by tests running at the same time.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::ENOMEM)) => {
             eprintln!("skipped: io_uring is not available here: {error}");
             None
@@ -303,7 +303,7 @@ fn completions_come_without_waiting_for_them() {
     let (folder, _) = folder();
     let file = Target::File(write_file(folder.path(), "a", 6, PAGE));
     let (_arena, memory) = Arena::reserve(1).unwrap();
-    // Forced to a worker, so that its completion is deferred work of this thread.
+    // Forced onto a worker, so that its completion is deferred work of this thread.
     ring.read(&file, 0, memory, 1, true);
     let mut done = Vec::new();
     let end = Instant::now() + Duration::from_secs(10);
