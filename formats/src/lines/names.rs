@@ -12,12 +12,12 @@ use uringload_core::{Error, ErrorKind, Result};
 pub(super) const EXTENSIONS: [(LineFormat, &[&str]); 3] =
     [(LineFormat::Jsonl, &["jsonl", "ndjson"]), (LineFormat::Csv, &["csv", "tsv"]), (LineFormat::Text, &["txt"])];
 
-/// Extensions of files that are compressed as a whole, so that lines cannot be read one by one, and the tool that helps.
+/// Extensions of compressed files, whose lines cannot be read one by one, and the tool that helps.
 const COMPRESSED: [(&str, &str); 4] = [("gz", "gzip -d"), ("zst", "zstd -d"), ("bz2", "bzip2 -d"), ("xz", "xz -d")];
 
 impl LineFormat {
     /// The format that a path suggests by its name: a file, a pattern, or a folder that holds only files of one such
-    /// format. Text is detected for single files only: in a folder, a text file is just as often one document, one sample.
+    /// format. Text is detected for single files only: in a folder, each text file is just as often one sample.
     pub(super) fn detect(path: &Path) -> Option<LineFormat> {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         if path.is_file() {
