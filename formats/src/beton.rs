@@ -58,8 +58,8 @@ pub(crate) const FORMAT: Format = Format {
 /// User-defined fields are refused, since only their Python class knows what they hold.
 ///
 /// # Memory
-/// The file's table of samples stays in memory: 8 bytes for a number or an array, 13 for an image, 16 for bytes. Numbers
-/// and arrays are aligned to 8, and so is a record that has any. Plus 4 bytes for each image if some are JPEGs.
+/// The file's table of samples stays in memory: 8 bytes for a number or an array, 13 for an image, 16 for bytes.
+/// Numbers and arrays are aligned to 8, and so is a record that has any. Plus 4 for each image if some are JPEGs.
 #[derive(Debug)]
 pub struct Beton {
     /// Every file is a shard.
