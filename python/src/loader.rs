@@ -250,7 +250,7 @@ impl Drop for Loader {
     }
 }
 
-/// Builds a loader for devices, if any were requested, and if columns are to be transformed as on a device.
+/// Builds a loader for devices if any were requested; only such a loader transforms columns.
 fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
     if let Some(device) = options.pin()? {
         builder = builder.pin(device);

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! 0   magic[8], u32 version, u32 bytes of the header
-//! 16  u64 bytes of the sidecar, u64 bytes of the shard, i64 seconds and u32 nanoseconds of its change, u32 unit
+//! 16  u64 bytes of the sidecar, u64 bytes of the shard, i64 seconds and u32 nanoseconds of its mtime, u32 unit
 //! 48  u64 samples, u64 content, u64 groups_at, u64 keys_at, u64 checks_at, u32 check of the checks
 //! 92  u8 width and u64 base of starts, then texts of u16 length: format, name of the shard
 //!     u16 columns, each: text name, i64 base and u8 width of gaps, u64 base and u8 width of lengths, u64 missing,
 //!                        u64 bytes, u8 steps, u64 steps[]
 //!     u16 things left out, each: u8 code, u64 count, text first
-//!     of a compressed shard alone: u8 how it is compressed, u64 bytes that it has when it is decoded
-//!     u32 CRC-32C of all before it
-//! at the next multiple of 4096, which is the body:
+//!     for a compressed shard only: u8 compression, u64 decoded bytes
+//!     u32 CRC-32C of everything before it
+//! the body, at the next multiple of 4096:
 //!     records: for each sample its start, then gap and length of each column
-//!     groups:  for each 16 keys a u64, where they begin behind keys_at
-//!     keys:    u16 bytes shared with the key before, u16 bytes of its own, these
+//!     groups:  for each 16 keys a u64, their start relative to keys_at
+//!     keys:    u16 bytes shared with the previous key, u16 bytes of its own, then the latter
 //!     8 bytes of 0
 //! checks: a u32 CRC-32C for each 4096 bytes of the body
 //! ```
@@ -56,8 +56,8 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// An upper bound of the lengths of the values of `samples` samples: pairs of a length and how many values have at
-    /// most that length.
+    /// An upper bound of the lengths of the values of `samples` samples: pairs of a length and the number of values
+    /// that it bounds.
     pub(crate) fn runs(&self, samples: u64) -> impl Iterator<Item = (u64, u64)> {
         let mut left = samples.saturating_sub(self.missing);
         self.steps.iter().enumerate().map(move |(step, &len)| {
