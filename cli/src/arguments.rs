@@ -1,4 +1,4 @@
-//! The arguments: one definition from which parsing, help, completions and man pages come.
+//! The arguments: one definition for parsing, help, completions and man pages.
 
 mod chosen;
 mod device;
@@ -359,7 +359,7 @@ pub struct Means {
     pub coalesce_gap: u64,
 }
 
-/// The library's configuration of the order that was asked for; ranks as by the arguments alone.
+/// The library's configuration for the requested order; ranks come from the arguments alone.
 pub fn ordered(order: &Order) -> Config {
     Config {
         batch_size: order.batch_size,
@@ -373,7 +373,7 @@ pub fn ordered(order: &Order) -> Config {
 }
 
 impl Means {
-    /// Puts what was asked into a configuration.
+    /// Applies the arguments to a configuration.
     pub fn apply(&self, config: &mut Config) {
         config.engine = match self.engine {
             EngineName::Auto => EngineChoice::Auto,
@@ -395,7 +395,7 @@ impl Means {
     }
 }
 
-/// The same, by which means it is read, in what form it comes, and what becomes of what cannot be had.
+/// The configuration for order, means of reading, form of batches, and handling of failed samples.
 pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> Config {
     let mut config = ordered(order);
     means.apply(&mut config);

@@ -1,4 +1,4 @@
-//! `uringload bench`: reads a dataset as a training run would, and says how fast it went and what limits it.
+//! `uringload bench`: reads a dataset as a training run would, and reports the speed and what limits it.
 
 mod accelerator;
 mod device;
@@ -31,16 +31,16 @@ use uringload::{Error, ErrorKind, State};
 pub use gpus::Gpus;
 pub use report::RouteReport;
 
-/// How long a raw read takes at most: long enough to be steady, short beside what one waits for anyway.
+/// Longest raw read: long enough to be steady, short compared with the rest of the wait.
 const RAW_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a dataset that was made for the occasion is read, if nothing else is asked.
+/// How long a generated dataset is read, unless told otherwise.
 const MADE_DURATION: Duration = Duration::from_secs(3);
 
-/// Runs the rounds, then prints what came of them.
+/// Runs the rounds, then prints the results.
 pub fn run(options: &Bench) -> Done {
     let interrupt = Interrupt::install();
-    // Held until the end: dropping it deletes the files.
+    // Kept until the end: dropping it deletes the files.
     let made = match options.paths.is_empty() {
         false => None,
         true => match Made::new(&interrupt)? {
@@ -64,29 +64,29 @@ pub fn run(options: &Bench) -> Done {
     }
 }
 
-/// One round: every way once, in the same conditions.
+/// One round: every way of reading once, under the same conditions.
 pub struct Round {
-    /// The loader.
+    /// The loader's result.
     pub measured: Measured,
-    /// A raw read of the same files, in bytes a second.
+    /// A raw read of the same files, in bytes per second.
     pub raw: Option<f64>,
-    /// What copies to the GPUs gave with nothing in the way, where there are any.
+    /// The rate of copies to the GPUs without anything in the way, if there are any.
     pub bus: Option<BusRates>,
-    /// The other ways that were asked for.
+    /// The other ways of reading that were requested.
     pub compared: Vec<Compared>,
 }
 
-/// Everything that came of a bench.
+/// All results of a bench.
 pub struct Outcome<'a> {
-    /// What was asked.
+    /// The command's options.
     pub options: &'a Bench,
     /// The configuration of the loader.
     pub config: Config,
-    /// Who said which rank this is.
+    /// The rank, and where it was taken from.
     pub ranks: Ranks,
-    /// The state that each round went on from.
+    /// The state from which each round resumed.
     pub state: Option<State>,
-    /// When each run was to end at the latest.
+    /// The time limit of each run.
     pub duration: Option<Duration>,
     /// The dataset.
     pub data: &'a Data,
@@ -104,14 +104,14 @@ impl Outcome<'_> {
         order[(order.len() - 1) / 2]
     }
 
-    /// Median over the rounds of what a raw read gave.
+    /// Median of the raw reads over all rounds.
     pub fn raw(&self) -> Option<f64> {
         let mut rates: Vec<f64> = self.rounds.iter().filter_map(|round| round.raw).collect();
         rates.sort_by(f64::total_cmp);
         rates.get(rates.len().saturating_sub(1) / 2).copied()
     }
 
-    /// Each other way with the round of its median rate.
+    /// The round with the median rate, for each other way of reading.
     pub fn compared(&self) -> Vec<&Compared> {
         let median = |way: &Way| {
             let mut all: Vec<&Compared> =
@@ -122,7 +122,7 @@ impl Outcome<'_> {
         self.options.compare.iter().filter_map(median).collect()
     }
 
-    /// The error that ended it.
+    /// The error that ended the bench.
     pub fn error(&self) -> Option<&Error> {
         self.rounds.iter().find_map(|round| match &round.measured.end {
             End::Failed(error) => Some(error),
@@ -141,7 +141,7 @@ struct Runner<'a> {
 impl<'a> Runner<'a> {
     fn rounds(mut self, ranks: Ranks, state: Option<State>) -> Result<Outcome<'a>, Failure> {
         let options = self.options;
-        // A made dataset is read in a blink: it is read over and over.
+        // A generated dataset is read in no time, so it is read over and over.
         let duration =
             options.duration.or((options.paths.is_empty() && options.epochs.is_none()).then_some(MADE_DURATION));
         let epochs = options.epochs.or(if duration.is_some() { None } else { Some(1) });
@@ -163,7 +163,7 @@ impl<'a> Runner<'a> {
             let round = self.round(&run, &name, number % 2 == 1, simulated, rounds.first())?;
             let is_cut_short = self.interrupt.is_set();
             let is_failed = matches!(round.measured.end, End::Failed(_));
-            // A round that was cut short says less than the whole ones, if there are any.
+            // An interrupted round says less than complete ones, if there are any.
             if !is_cut_short || rounds.is_empty() {
                 rounds.push(round);
             }
@@ -175,7 +175,8 @@ impl<'a> Runner<'a> {
         Ok(Outcome { options, config, ranks, state, duration, data: self.data, emptied: self.emptied, rounds })
     }
 
-    /// Every second round goes backwards, so that a device that gets slower or faster does not favour who comes first.
+    /// Every second round runs in reverse order, so that a device that gets slower or faster does not favour whoever is
+    /// first.
     fn round(
         &mut self,
         run: &Run<'_>,
@@ -221,14 +222,14 @@ impl<'a> Runner<'a> {
             Ok(raw) => Ok(Some(raw.bytes_per_second()).filter(|&rate| rate > 0.0)),
             Err(error) if !is_of_a_sample(error.kind()) => Err(error.into()),
             Err(error) => {
-                // The loader will meet the same sample, and knows what is to become of it.
+                // The loader will hit the same sample, and knows how to handle it.
                 eprintln_quietly(&format!("uringload: no raw read to compare with: {}", error.headline()));
                 Ok(None)
             }
         }
     }
 
-    /// The best number of threads is looked for in the first round and kept in the others.
+    /// The first round searches for the best number of threads; the others keep it.
     fn compare(&mut self, run: &Run<'_>, first: Option<&Round>) -> Result<Vec<Compared>, Failure> {
         let mut all = Vec::new();
         for &way in &self.options.compare {
@@ -243,14 +244,14 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Whether the trouble is with what is read, and not with how.
+/// Whether the problem is the data being read, not the way of reading.
 fn is_of_a_sample(kind: ErrorKind) -> bool {
     use ErrorKind::{Corrupt, Io, NotFound, PermissionDenied, Timeout, Truncated, WrongFileType};
     matches!(kind, Corrupt | Io | NotFound | PermissionDenied | Timeout | Truncated | WrongFileType)
 }
 
-/// Writes the JSON where it is wanted, and the table unless the JSON took its place. What cannot be written does not
-/// keep the other from being written.
+/// Writes the JSON if requested, and the table unless the JSON replaces it. If one cannot be written, the other still
+/// is.
 fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(report).map_err(io::Error::from)? + "\n";
     let mut saved = Ok(());

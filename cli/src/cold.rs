@@ -1,4 +1,4 @@
-//! Emptying the page cache before a measurement.
+//! Empties the page cache before a measurement.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,9 +9,9 @@ use uringload_sys as sys;
 /// How the page cache was emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emptied {
-    /// All of it, by the administrator's means.
+    /// All of it, which needs administrator rights.
     Whole,
-    /// The dataset's files only, by advice to the kernel.
+    /// Only the dataset's files, by advice to the kernel.
     Files,
 }
 
@@ -35,22 +35,22 @@ impl Emptied {
     }
 }
 
-/// Empties the page cache: all of it where that is permitted, else of the dataset's files.
+/// Empties the page cache: all of it if permitted, otherwise only of the dataset's files.
 ///
-/// Names and inodes are looked up again afterwards: a loader has walked its folder before it reads, so they are warm in
-/// real life, while contents are not.
+/// Names and inodes are looked up again afterwards: a loader walks its folder before it reads, so in real life they are
+/// warm while contents are not.
 pub fn empty(dataset: &dyn Dataset) -> Result<Emptied> {
     let files = dataset.files();
     let all = || (0..files.len() as u32).map(|index| files.path(FileId(index)));
     if sys::file::drop_caches().is_ok() {
-        // A file that has vanished will be an error of its samples; here it is nothing to complain about.
+        // A file that has vanished will be reported with its samples; here it does not matter.
         all().for_each(|path| drop(std::fs::metadata(path)));
         return Ok(Emptied::Whole);
     }
     for path in all() {
         let Ok(file) = File::open(&path) else { continue };
-        // What is not on the disk yet would stay. Only the owner may sync through a descriptor opened for reading on
-        // some filesystems; then clean pages leave all the same.
+        // Pages not yet written to disk would stay in the cache. On some filesystems only the owner may sync through a
+        // descriptor opened for reading; clean pages are evicted all the same.
         let _ = file.sync_data();
         sys::file::evict(file.as_fd())
             .map_err(|source| Error::io("cannot evict the file from the page cache", source).with_path(&path))?;

@@ -1,4 +1,4 @@
-//! The same samples read in other ways: simple loops that share nothing with the loader but the list of samples.
+//! Reads the same samples in other ways: simple loops that share nothing with the loader except the list of samples.
 
 use super::arguments::Way;
 use super::bench::Gpus;
@@ -18,47 +18,47 @@ use uringload::sys::system;
 use uringload::{Error, Result};
 use uringload_sys::file::Mapping;
 
-/// Numbers of threads to try; the one with the best rate stands for the way.
+/// Thread counts to try; the one with the best rate represents the way of reading.
 const THREADS: [usize; 4] = [2, 4, 8, 16];
 
-/// A longer sample is read piece by piece into one buffer, which stays in the processor's cache: kinder to this way
+/// A longer sample is read piece by piece into one buffer, which stays in the CPU cache: kinder to this way of reading
 /// than a buffer for each sample would be.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// What another way gave.
+/// The result of another way of reading.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// The way.
+    /// The way of reading.
     pub way: Way,
-    /// Threads that gave the best rate.
+    /// Thread count with the best rate.
     pub threads: usize,
-    /// Samples that were read.
+    /// Samples read.
     pub samples: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes: u64,
-    /// In this time.
+    /// Elapsed time.
     pub wall: Duration,
-    /// For this CPU time of the process.
+    /// CPU time of the process.
     pub cpu: Duration,
 }
 
 impl Compared {
-    /// Bytes of samples in a second.
+    /// Bytes of samples per second.
     pub fn bytes_per_second(&self) -> f64 {
         measure::rate(self.bytes, self.wall)
     }
 
-    /// Seconds of CPU for 10^9 bytes.
+    /// CPU seconds per 10^9 bytes.
     pub fn cpu_per_gb(&self) -> Option<f64> {
         measure::cpu_per_gb(self.cpu, self.bytes)
     }
 }
 
-/// Reads in a way with each number of threads (or with `threads` only) and returns the best; `None` if interrupted.
-/// `prepare` is called before each: it may empty the page cache.
+/// Reads with each thread count (or only with `threads`) and returns the best; `None` if interrupted. `prepare` is
+/// called before each run: it may empty the page cache.
 ///
 /// # Errors
-/// The first sample that cannot be read, or what `prepare` says.
+/// That of the first sample that cannot be read, or that of `prepare`.
 pub fn best(
     run: &Run<'_>,
     way: Way,
@@ -83,7 +83,7 @@ pub fn best(
     Ok(best)
 }
 
-/// Our own loader over blocking reads past the page cache.
+/// Our own loader with blocking reads past the page cache.
 fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<Compared> {
     let config = Config {
         engine: EngineChoice::Threads,
@@ -110,11 +110,11 @@ fn own_threads(run: &Run<'_>, threads: usize, interrupt: &Interrupt) -> Result<C
     Ok(Compared { way: Way::Threads, threads, samples, bytes, wall, cpu })
 }
 
-/// What the threads of a plain loop share.
+/// State shared by the threads of a plain loop.
 struct Work<'a> {
     dataset: &'a dyn Dataset,
     sampler: &'a dyn Sampler,
-    /// Positions of this rank in all epochs, end to end; each thread takes the next.
+    /// Positions of this rank over all epochs, end to end; each thread takes the next.
     next: AtomicU64,
     epochs: u64,
     config: &'a Config,
@@ -154,7 +154,7 @@ fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt)
 }
 
 impl Work<'_> {
-    /// One thread: reads sample after sample; returns how many, and their bytes.
+    /// Runs one thread: reads sample after sample. Returns their number and bytes.
     fn read(&self) -> Result<(u64, u64)> {
         let (mut samples, mut bytes) = (0, 0);
         let mut open = Open::default();
@@ -177,7 +177,7 @@ impl Work<'_> {
         }
     }
 
-    /// The next sample of this rank, every `world_size`-th of each epoch; `None` behind the last epoch.
+    /// The next sample of this rank, which is every `world_size`-th of each epoch; `None` after the last epoch.
     fn next_sample(&self) -> Option<SampleId> {
         let Config { rank, world_size, .. } = *self.config;
         let an_epoch = (self.sampler.len() + world_size - 1 - rank) / world_size;
@@ -187,7 +187,7 @@ impl Work<'_> {
     }
 }
 
-/// The file that a thread has open: a thread that stays in one file opens it once.
+/// The file that a thread has open: while it stays in one file, it opens that file once.
 #[derive(Default)]
 struct Open {
     file: Option<(FileId, File)>,
@@ -230,7 +230,7 @@ impl Open {
     }
 }
 
-/// Reads a byte of every page, as a program does that parses what is mapped.
+/// Reads a byte of every page, like a program that parses mapped data.
 fn touch(mapping: &Mapping, span: &Span) {
     const PAGE_BYTES: usize = 4096;
     let mut byte = [0];

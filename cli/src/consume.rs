@@ -1,4 +1,4 @@
-//! Taking batches from a loader, so that neither a deadline nor Ctrl-C waits for a slow disk.
+//! Takes batches from a loader so that neither a deadline nor Ctrl-C waits for a slow disk.
 
 use super::interrupt::Interrupt;
 use futures_core::Stream;
@@ -11,7 +11,7 @@ use uringload::batch::Batch;
 use uringload::loader::{Delivered, Loader};
 use uringload::{Error, Result};
 
-/// What came.
+/// The outcome of waiting for a batch.
 pub enum Next<T = Batch> {
     /// A batch, or the error in its place.
     Batch(Box<Result<T, Error>>),
@@ -19,7 +19,7 @@ pub enum Next<T = Batch> {
     End,
     /// The deadline has passed.
     Late,
-    /// An end was asked for.
+    /// The user requested to stop.
     Interrupted,
 }
 
@@ -31,7 +31,7 @@ pub struct Consumer<'a> {
 }
 
 impl<'a> Consumer<'a> {
-    /// One that waits until `deadline` at most.
+    /// Creates a consumer that waits until `deadline` at most.
     pub fn new(interrupt: &'a Interrupt, deadline: Option<Instant>) -> Consumer<'a> {
         Consumer { interrupt, deadline, waker: Waker::from(Arc::new(Unpark(thread::current()))) }
     }
@@ -49,7 +49,7 @@ impl<'a> Consumer<'a> {
             match Pin::new(&mut *loader).poll_next(&mut Context::from_waker(&self.waker)) {
                 Poll::Ready(Some(batch)) => return Next::Batch(Box::new(batch)),
                 Poll::Ready(None) => return Next::End,
-                // Woken by the loader, by the signal handler, or by neither.
+                // Woken by the loader, by the signal handler, or spuriously.
                 Poll::Pending => left.map_or_else(thread::park, thread::park_timeout),
             }
         }

@@ -1,22 +1,22 @@
-//! Where this system may have cuFile, beside where the loader looks, and how the user has configured it.
+//! Where this system may have cuFile, beyond the places that the loader searches, and how the user has configured it.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use uringload::config::GdsSearch;
 
-/// Names a configuration of the user's own, which then is left as it is.
+/// Names the user's own configuration, which is then left alone.
 const CONFIGURATION: &str = "CUFILE_ENV_PATH_JSON";
 
-/// Folders of Python's packages that are looked at, at most.
+/// Most Python package folders to search.
 const PACKAGES_MAX: usize = 16;
 
-/// Where cuFile is looked for; `library`: the one to load, and no other.
+/// Where to search for cuFile. `library` is the only one to load, if given.
 pub fn search(library: Option<PathBuf>) -> GdsSearch {
     let scratch = env::var_os(CONFIGURATION).is_none().then(env::temp_dir);
     GdsSearch { library, places: places(), scratch, ..GdsSearch::default() }
 }
 
-/// A CUDA toolkit's folders, and those of NVIDIA's Python packages in the environment that is active and the user's.
+/// The folders of a CUDA toolkit, and those of NVIDIA's Python packages in the active environment and the user's.
 fn places() -> Vec<PathBuf> {
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);

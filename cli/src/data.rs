@@ -1,4 +1,4 @@
-//! From arguments to a dataset: what the user names, or a small real one made for the occasion.
+//! Turns arguments into a dataset: what the user names, or a small real one generated on the spot.
 
 use super::arguments::Chosen;
 use super::failure::{Failure, told};
@@ -19,7 +19,7 @@ use uringload::sampler::{Mixed, Sampler, for_dataset};
 use uringload::{Error, ErrorKind};
 use uringload_sys::file::evict;
 
-/// A dataset, and what it is made of where it is a mixture.
+/// A dataset, and its components if it is a mixture.
 pub struct Data {
     /// The dataset.
     pub dataset: Arc<dyn Dataset>,
@@ -27,7 +27,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// Opens what the user named, less what is not to be read; with weights, each path is a dataset of its own.
+    /// Opens what the user named, without the excluded samples. With weights, each path is a dataset of its own.
     pub fn choose(paths: &[PathBuf], options: &Options, chosen: &Chosen) -> Result<Data, Failure> {
         if chosen.weights.is_empty() {
             let mut dataset = open(paths, options)?;
@@ -55,7 +55,7 @@ impl Data {
         Ok(Data { dataset: Arc::clone(&concat) as Arc<dyn Dataset>, mixture: Some(concat) })
     }
 
-    /// The order that was asked for.
+    /// The requested order.
     pub fn sampler(&self, config: &Config, chosen: &Chosen) -> Result<Arc<dyn Sampler>, Failure> {
         let Config { shuffle, seed, .. } = *config;
         match &self.mixture {
@@ -65,7 +65,7 @@ impl Data {
     }
 }
 
-/// Opens what the user named, and says on stderr what went otherwise than asked for, unless that is asked for anyhow.
+/// Opens what the user named. Reports deviations from the request on stderr, except when verifying looks for them.
 pub fn open(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Failure> {
     let (bar, progress) = IndexProgress::new();
     let opened = dataset::open(paths, &options.clone().progress(progress));
@@ -88,19 +88,19 @@ pub struct Made {
     interrupt: Interrupt,
 }
 
-/// Files of the dataset that is made: enough for some hundred milliseconds of a fast disk, few enough to be written
-/// while one waits.
+/// Number of generated files: enough for some hundred milliseconds of a fast disk, few enough to write while the user
+/// waits.
 const MADE_FILES: u32 = 1024;
 const MADE_CLASSES: u32 = 8;
-/// The natural logarithms of sizes are normal with this mean and deviation: photos of around 110 KB.
+/// The natural logarithms of file sizes are normally distributed with this mean and deviation: photos of around 110 KB.
 const MADE_LOG_MEAN: f64 = 11.5;
 const MADE_LOG_DEVIATION: f64 = 0.45;
-/// Sizes are held within these, so that no draw makes a file that surprises.
+/// Sizes are clamped to this range, so that no draw makes a file of surprising size.
 const MADE_BYTES_MIN: f64 = 4e3;
 const MADE_BYTES_MAX: f64 = 1e6;
 
 impl Made {
-    /// Writes the files and has the disk take them. `None` if interrupted.
+    /// Writes the files and syncs them to disk. `None` if interrupted.
     pub fn new(interrupt: &Interrupt) -> Result<Option<Made>, Failure> {
         let folder = tempfile::Builder::new().prefix("uringload-bench-").tempdir();
         let folder =
@@ -138,12 +138,12 @@ impl Made {
             }
             let size = (MADE_LOG_MEAN + MADE_LOG_DEVIATION * normal(&mut random)).exp();
             bytes.resize(size.clamp(MADE_BYTES_MIN, MADE_BYTES_MAX) as usize, 0);
-            // Random bytes: what compresses would flatter a device or filesystem that does.
+            // Random bytes: compressible ones would flatter a device or filesystem that compresses.
             random.fill_bytes(&mut bytes);
             let path = self.path().join(format!("class-{}/{index:04}.bin", index % MADE_CLASSES));
             let mut file = File::create(path)?;
             file.write_all(&bytes)?;
-            // Sixty-four at a time stay open, to be synced together: one journal commit serves them all.
+            // Sixty-four at a time stay open and are synced together, so that one journal commit serves them all.
             files.push(file);
             if files.len() == 64 {
                 sync(&mut files)?;
@@ -160,7 +160,7 @@ impl Drop for Made {
     }
 }
 
-/// Has the disk take the files, and leaves nothing of them in memory: the first bench shows the disk.
+/// Syncs the files to disk and evicts them from memory, so that the first bench measures the disk.
 fn sync(files: &mut Vec<File>) -> io::Result<()> {
     files.drain(..).try_for_each(|file| {
         file.sync_all()?;
@@ -168,7 +168,7 @@ fn sync(files: &mut Vec<File>) -> io::Result<()> {
     })
 }
 
-/// A draw from the standard normal distribution, as a sum of twelve uniform ones: close enough for sizes of files.
+/// A draw from the standard normal distribution, as a sum of twelve uniform ones: close enough for file sizes.
 fn normal(random: &mut impl Rng) -> f64 {
     (0..12).map(|_| f64::from(random.next_u32()) / f64::from(u32::MAX)).sum::<f64>() - 6.0
 }

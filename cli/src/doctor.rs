@@ -1,4 +1,5 @@
-//! `uringload doctor`: whether the fastest way to read is open here, what each fact means, and what to do about it.
+//! `uringload doctor`: whether the fastest way to read is available here, what each fact means, and what to do about
+//! it.
 
 mod gpu;
 
@@ -20,7 +21,7 @@ use uringload::gds::{self, Facts, Link, LinkState, Place};
 use uringload::loader::Loader;
 use uringload_sys::{ring, system};
 
-/// Looks at everything and prints a line or an object for each.
+/// Checks everything and prints a line or an object for each finding.
 pub fn run(options: &Doctor) -> Done {
     let mut findings = vec![kernel(), io_uring(), confinement(), locked_memory(), open_files(), huge_pages()];
     let (mut route, mut disk, mut chain_place) = (None, None, None);
@@ -46,7 +47,7 @@ pub fn run(options: &Doctor) -> Done {
     Ok(if degraded { Exit::Degraded } else { Exit::Done })
 }
 
-/// One thing that was looked at.
+/// One thing that was checked.
 #[derive(Debug, Serialize)]
 struct Finding {
     what: Cow<'static, str>,
@@ -56,7 +57,7 @@ struct Finding {
     remedy: Option<String>,
 }
 
-/// How it is.
+/// The state of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -109,7 +110,7 @@ fn io_uring() -> Finding {
     }
 }
 
-/// What could deny io_uring. Whether it does is said by `io_uring`; these are for the search for the cause.
+/// What could deny io_uring. `io_uring` reports whether it is denied; these facts help find the cause.
 fn confinement() -> Finding {
     let seccomp = system::seccomp().map_or("seccomp unknown", system::Seccomp::name);
     let sysctl = match system::io_uring_disabled() {
@@ -121,7 +122,7 @@ fn confinement() -> Finding {
     Finding::new("confinement", State::Info, format!("{seccomp}; {sysctl}"), "what may deny io_uring to a process")
 }
 
-/// The default pool, which is to be registered with the ring.
+/// The size of the default pool, which is to be registered with the ring.
 const POOL_BYTES: u64 = 256 << 20;
 
 fn locked_memory() -> Finding {
@@ -146,7 +147,7 @@ fn locked_memory() -> Finding {
     }
 }
 
-/// Descriptors below which a route may have to be narrower than it could be.
+/// With fewer descriptors, a route may have to be narrower than it could be.
 const OPEN_FILES_MIN: u64 = 1024;
 
 fn open_files() -> Finding {
@@ -215,7 +216,7 @@ fn judge_place(place: Option<&facts::Place>) -> Vec<Finding> {
     vec![filesystem, device]
 }
 
-/// Opens a loader as `bench` would, which is the only proof that all of the above comes together.
+/// Opens a loader as `bench` would, which is the only proof that all of the above works together.
 fn open_route(dataset: Arc<dyn Dataset>) -> Result<(Finding, Route), Failure> {
     let loader = Loader::builder(dataset).batch_size(1).build()?;
     let route = loader.route();
@@ -231,7 +232,7 @@ fn open_route(dataset: Arc<dyn Dataset>) -> Result<(Finding, Route), Failure> {
     Ok((finding, route))
 }
 
-/// What GPUDirect Storage needs, link by link. That it cannot be had is no defect: few machines have it.
+/// What GPUDirect Storage needs, link by link. A missing link is no defect: few machines have it.
 fn direct_storage(facts: &Facts, place: Option<&Place>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = gds::chain(facts, place).into_iter().map(link).collect();
     findings.push(match gds::guard(facts) {

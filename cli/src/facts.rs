@@ -1,4 +1,4 @@
-//! What this machine, this process and the place of a dataset are like. Nothing is judged here.
+//! Facts about this machine, this process and the location of a dataset. Nothing is judged here.
 
 use std::fmt;
 use std::fs::File;
@@ -11,22 +11,22 @@ use uringload_sys::file::{DirectAlignment, direct_alignment, file_system};
 
 /// The filesystem and device that a file lies on.
 pub struct Place {
-    /// Such as "ext4".
+    /// For example "ext4".
     pub filesystem: String,
-    /// What `O_DIRECT` reads are aligned to, where the filesystem says.
+    /// Alignment of `O_DIRECT` reads, if the filesystem reports it.
     pub alignment: Option<DirectAlignment>,
-    /// The block device, where there is one.
+    /// The block device, if there is one.
     pub device: Option<BlockDevice>,
 }
 
-/// The place of a dataset's first file; `None` if it cannot be opened.
+/// The location of a dataset's first file; `None` if it cannot be opened.
 pub fn place(dataset: &dyn Dataset) -> Option<Place> {
     let file = File::open(dataset.files().path(FileId(0))).ok()?;
     let filesystem = file_system(file.as_fd()).ok()?.into_owned();
     Some(Place { filesystem, alignment: direct_alignment(file.as_fd()), device: BlockDevice::of(file.as_fd()) })
 }
 
-/// The same place as the chain of GPUDirect Storage looks at it.
+/// The same location as GPUDirect Storage's chain of checks sees it.
 pub fn chain_place(dataset: &dyn Dataset) -> gds::Place {
     let path = dataset.files().path(FileId(0));
     let mount = std::fs::canonicalize(&path).ok().and_then(|path| gds::Mount::of(Path::new("/"), &path));
@@ -45,7 +45,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A device in a line: its name, what it is made of, and its queue.
+/// Describes a device in one line: its name, its components, and its queue.
 pub fn describe(device: &BlockDevice) -> String {
     let queue = &device.queue;
     let kind = device.kind.name();
@@ -61,7 +61,7 @@ pub fn describe(device: &BlockDevice) -> String {
     line + ")"
 }
 
-/// NVIDIA's GPUs that the kernel knows. Nothing is loaded for it.
+/// Number of NVIDIA GPUs that the kernel knows. Loads nothing.
 pub fn gpus() -> usize {
     std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count)
 }

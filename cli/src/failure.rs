@@ -13,12 +13,12 @@ pub const EXIT_CODES: &str = "Exit codes:
   130  interrupted (Ctrl-C, SIGTERM, SIGHUP); bench prints what it has measured so far
   141  stdout was closed (as by `| head`)";
 
-/// How a command ended that did not fail.
+/// How a successful command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done.
     Done,
-    /// Done, with something to complain about.
+    /// Done, with problems to report.
     Degraded,
     /// Interrupted by a signal.
     Interrupted,
@@ -42,17 +42,17 @@ const CLOSED_STDOUT: u8 = 141;
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The library says so.
+    /// An error of the library.
     Loader(Error),
     /// Output could not be written.
     Output(io::Error),
 }
 
 impl Failure {
-    /// On stderr: a line for the error and one for each remedy; nothing if the reader of stdout has gone.
+    /// Reports on stderr: a line for the error and one for each remedy; nothing if the reader of stdout is gone.
     pub fn report(&self) {
         let mut stderr = io::stderr().lock();
-        // With stderr closed as well there is nobody left to tell.
+        // If stderr is closed as well, there is nobody left to tell.
         let _ = match self {
             Failure::Loader(error) => writeln!(stderr, "uringload: {}", told(error)),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -70,14 +70,14 @@ impl Failure {
     }
 }
 
-/// An error for a terminal: a line, and below it the remedies.
+/// Formats an error for a terminal: one line, and the remedies below it.
 pub fn told(error: &Error) -> String {
     format!("{}{}", error.headline(), help(error))
 }
 
 /// The remedies of an error, each on an indented line of its own.
 pub fn help(error: &Error) -> String {
-    // Behind the headline only remedies begin a line: no part of an error can hold a newline.
+    // After the headline only remedies begin a line: no other part of an error can contain a newline.
     error.to_string().lines().skip(1).map(|line| format!("\n  {line}")).collect()
 }
 

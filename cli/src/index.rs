@@ -1,5 +1,4 @@
-//! `uringload index`: looks through archives, TFRecord files and files of lines ahead of time, and says what came of
-//! it.
+//! `uringload index`: scans archives, TFRecord files and files of lines ahead of time, and reports the result.
 
 use super::Done;
 use super::arguments::Index;
@@ -13,11 +12,11 @@ use std::time::{Duration, Instant};
 use uringload::dataset::{self, Dataset, IndexReport, Options, Progress};
 use uringload::{Error, ErrorKind};
 
-/// Builds what is missing, and lists it.
+/// Builds missing indexes and lists the result.
 pub fn run(asked: &Index) -> Done {
     let start = Instant::now();
     let (bar, progress) = IndexProgress::new();
-    // All that is broken is told, and not only the first; and what is in the records does not matter to an index.
+    // Report everything that is broken, not only the first problem; the content of records does not matter to an index.
     let mut options = Options::new()
         .prefer("keep_damaged", true)
         .prefer("whole_records", true)
@@ -34,13 +33,13 @@ pub fn run(asked: &Index) -> Done {
     }
     let format = match &asked.format {
         Some(format) => format,
-        // Archives where the files show nothing that has an index.
+        // Archives, if the files show no format that has an index.
         None => dataset::detect(&asked.paths, &options).ok().filter(|it| it.has_sidecars).map_or("tar", |it| it.name),
     };
     let built = dataset::open(&asked.paths, &options.format(format));
     drop(bar);
     let dataset = match (built, asked.part) {
-        // Of more jobs than files some have nothing to do, which is nothing to complain of.
+        // With more jobs than files some have nothing to do, which is fine.
         (Err(error), Some(part)) if error.kind() == ErrorKind::Empty && !part.is_whole() => {
             eprintln_quietly(&format!("uringload: {}", told(&error)));
             return Ok(Exit::Done);
@@ -82,7 +81,7 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     for (path, reason) in &report.refused {
         row("replaced", format!("{}: {reason}", path.display()));
     }
-    // Columns of lines and of records as they are say nothing: an index has none.
+    // Columns of lines and of raw records say nothing: an index has none.
     for (field, &lacking) in index.schema.fields.iter().zip(&index.lacking) {
         row(
             "column",
@@ -99,11 +98,11 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     out
 }
 
-/// A line on stderr while files are looked through; silent where stderr is no terminal. It goes when it is dropped.
+/// A line on stderr while files are scanned; silent if stderr is not a terminal. It disappears on drop.
 pub struct IndexProgress(ProgressBar);
 
 impl IndexProgress {
-    /// It appears with the first report.
+    /// The line appears with the first report.
     pub fn new() -> (IndexProgress, Progress) {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         if let Ok(style) = ProgressStyle::with_template("index {bar:30} {percent:>3} %  {binary_bytes_per_sec}  {msg}")

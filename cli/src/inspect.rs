@@ -1,4 +1,4 @@
-//! `uringload inspect`: what a dataset consists of.
+//! `uringload inspect`: describes a dataset.
 
 use super::Done;
 use super::arguments::Inspect;
@@ -46,7 +46,7 @@ impl Sizes {
             dataset.spans(id, &mut spans);
             spans.iter().map(|span| span.len).sum::<u64>()
         };
-        // Samples of fixed shape have one size: a few billion records need not be looked at one by one.
+        // Samples of fixed shape have one size: there is no need to look at a few billion records one by one.
         let fixed = dataset.schema().fields.iter().all(|field| matches!(field.shape, Shape::Fixed(_)));
         let mut sizes: Vec<u64> = (0..if fixed { 1 } else { dataset.len() }).map(size).collect();
         sizes.sort_unstable();
@@ -157,7 +157,7 @@ fn as_json(dataset: &dyn Dataset) -> Value {
     })
 }
 
-/// Samples of the smallest and of the largest shard, where there are shards.
+/// Number of samples in the smallest and the largest shard, if there are shards.
 fn shard_sizes(dataset: &dyn Dataset) -> Option<(u64, u64)> {
     let starts = std::iter::once(0).chain(dataset.shards().iter().copied());
     let sizes: Vec<u64> = starts.zip(dataset.shards()).map(|(start, end)| end - start).collect();

@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the first asks the command to come to an end, the second ends the process.
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks the command to stop, the second ends the process.
 
 use super::failure::INTERRUPTED;
 use std::path::PathBuf;
@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// Whether an end was asked for. Belongs to the thread that installed it, which the signal wakes from its sleep.
+/// Whether the user asked to stop. Belongs to the thread that installed it, which the signal wakes up.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     asked: Arc<AtomicBool>,
-    /// What to delete when the second signal leaves no time for an orderly end.
+    /// What to delete if the second signal leaves no time for an orderly end.
     folder: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl Interrupt {
-    /// Handles the signals from now on. Where that fails they do what they did before.
+    /// Handles the signals from now on. If that fails, they keep their previous effect.
     pub fn install() -> Interrupt {
         let interrupt = Interrupt { asked: Arc::default(), folder: Arc::default() };
         let (handler, sleeper) = (interrupt.clone(), thread::current());
@@ -26,7 +26,7 @@ impl Interrupt {
         interrupt
     }
 
-    /// Whether an end was asked for.
+    /// Whether the user asked to stop.
     pub fn is_set(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
@@ -36,7 +36,7 @@ impl Interrupt {
         *self.folder.lock().unwrap_or_else(PoisonError::into_inner) = folder;
     }
 
-    /// Sleeps until `deadline`, or until an end is asked for.
+    /// Sleeps until `deadline`, or until the user asks to stop.
     pub fn sleep_until(&self, deadline: Instant) {
         while !self.is_set() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -58,7 +58,7 @@ impl Interrupt {
     }
 }
 
-/// A line on stderr, if anybody listens.
+/// Writes a line to stderr, if anybody listens.
 pub fn eprintln_quietly(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr().lock(), "{line}");

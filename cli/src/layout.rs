@@ -1,28 +1,29 @@
-//! How a dataset's samples lie on the disk, and what reading them in any order costs there.
+//! How a dataset's samples are laid out on disk, and what reading them in any order costs there.
 
 use super::facts;
 use std::fmt;
 use uringload::dataset::{Dataset, SampleId, Span, UnitId};
 
-/// Samples that are looked at: enough for three digits, few enough for no wait.
+/// Samples to look at: enough for three digits, few enough to avoid a wait.
 const SAMPLES: u64 = 200_000;
-/// What reads are aligned to where the filesystem does not say: a page.
+/// Read alignment if the filesystem does not report one: a page.
 const ALIGNMENT: u64 = 4096;
 
-/// See the module.
+/// See the module documentation.
 pub struct Layout {
-    /// Every value that is read by itself begins at a multiple of so many bytes, as far as was looked; at most 4096.
+    /// Every value that is read on its own begins at a multiple of this many bytes, as far as was checked; at most
+    /// 4096.
     pub payload_alignment: Option<u64>,
-    /// What reads past the page cache are aligned to.
+    /// Alignment of reads past the page cache.
     pub read_alignment: u64,
-    /// Bytes that are read for each byte that is wanted, where samples are read one by one.
+    /// Bytes read per byte wanted, if samples are read one by one.
     pub amplification: f64,
-    /// The same where each unit is read once for all of its samples; `None` where there are no units.
+    /// The same if each unit is read once for all of its samples; `None` if there are no units.
     pub amplification_in_blocks: Option<f64>,
 }
 
 impl Layout {
-    /// Of samples spread evenly over the dataset.
+    /// Computed from samples spread evenly over the dataset.
     pub fn of(dataset: &dyn Dataset) -> Layout {
         let direct = facts::place(dataset).and_then(|place| place.alignment);
         let read_alignment = direct.map_or(ALIGNMENT, |alignment| u64::from(alignment.offset));
@@ -37,7 +38,7 @@ impl Layout {
             dataset.spans(id, &mut spans);
             spans.retain(|span| span.len > 0);
             has_spans |= !spans.is_empty();
-            // A bit that is set in any offset.
+            // Bits that are set in any offset.
             spans.iter().for_each(|span| offsets |= span.offset);
             read += read_bytes(&mut spans, read_alignment);
             if let Some(known) = dataset.units() {
@@ -49,7 +50,7 @@ impl Layout {
             }
         }
         let amplification = |read: f64| if wanted == 0 { 1.0 } else { read / wanted as f64 };
-        // Of all units the share that was looked at of all samples.
+        // Of all units, the fraction of samples that was looked at.
         let share = looked_at as f64 / dataset.len() as f64;
         let in_blocks = |all: Chunks| amplification(read as f64 + share * all.stored as f64);
         Layout {
@@ -61,22 +62,22 @@ impl Layout {
     }
 }
 
-/// What a dataset has in units: chunks that are decoded as a whole.
+/// The units of a dataset: chunks that are decoded as a whole.
 pub struct Chunks {
     /// Their number.
     pub count: u32,
-    /// Bytes of all as they are stored.
+    /// Stored bytes of all units.
     pub stored: u64,
-    /// Bytes of all when they are decoded.
+    /// Decoded bytes of all units.
     pub decoded: u64,
-    /// Of the one that has most as it is stored.
+    /// Stored bytes of the largest unit.
     pub largest_stored: u64,
-    /// Of the one that has most when it is decoded: what it takes of the memory limit while it is in use.
+    /// Decoded bytes of the largest unit: what it takes of the memory limit while it is in use.
     pub largest_decoded: u64,
 }
 
 impl Chunks {
-    /// `None` where all samples are read by themselves.
+    /// `None` if all samples are read on their own.
     pub fn of(dataset: &dyn Dataset) -> Option<Chunks> {
         let units = dataset.units()?;
         let (mut stored, mut decoded, mut spans) = (0_u64, 0_u64, Vec::new());
@@ -96,7 +97,7 @@ pub fn wanted_bytes(dataset: &dyn Dataset, id: SampleId) -> u64 {
     let mut spans = Vec::new();
     dataset.spans(id, &mut spans);
     let of_spans = spans.iter().map(|span| span.len).sum::<u64>();
-    // A span may reach over what lies between values; a field that no byte is read for has a length as well.
+    // A span may include gaps between values; a field for which no byte is read has a length, too.
     let fields = dataset.schema().fields.iter().enumerate();
     let lengths = fields.map(|(field, known)| Some(dataset.length(id, field)? * known.dtype.size()));
     let of_fields = lengths.sum::<Option<u64>>();
@@ -107,12 +108,12 @@ pub fn wanted_bytes(dataset: &dyn Dataset, id: SampleId) -> u64 {
     match (units.is_empty(), of_fields) {
         (true, of_fields) => of_fields.map_or(of_spans, |of_fields| of_fields.min(of_spans)),
         (false, Some(of_fields)) => of_fields,
-        // What it has is known when its units are decoded: as much as others have.
+        // Its length is only known once its units are decoded: assume the average.
         (false, None) => dataset.bytes() / dataset.len().max(1),
     }
 }
 
-/// Bytes that one sample's spans take when they are rounded out; those that meet are read as one.
+/// Bytes that a sample's spans take when rounded out to the alignment; adjacent ones are read as one.
 fn read_bytes(spans: &mut [Span], alignment: u64) -> u64 {
     spans.sort_unstable_by_key(|span| (span.file, span.offset));
     let (mut sum, mut last) = (0, None);

@@ -1,4 +1,4 @@
-//! `uringload list`: a JSON line for each sample, read through the loader, so that anybody can compare what was
+//! `uringload list`: prints a JSON line for each sample, read through the loader, so that anybody can compare what was
 //! delivered with the source.
 
 use super::Done;
@@ -19,12 +19,12 @@ use uringload::config::{Config, OnError};
 use uringload::dataset::SampleId;
 use uringload::loader::Loader;
 
-/// Lists every sample of one epoch, in the order of the loader.
+/// Lists every sample of one epoch, in the loader's order.
 pub fn run(options: &List) -> Done {
     let interrupt = Interrupt::install();
     let data = Data::choose(&options.paths, &options.format.under(&options.failing), &options.chosen)?;
     let asked = config(&options.order, &options.means, &options.rows, &options.failing);
-    // A sample that cannot be read gets a line that says so, and does not keep the others from theirs.
+    // A sample that cannot be read gets a line that says so; the others still get theirs.
     let on_error = if asked.on_error == OnError::Replace { OnError::Replace } else { OnError::Skip };
     let config = Ranks::of(&options.order)?.apply(Config { on_error, epochs: Some(1), ..asked });
     let sampler = data.sampler(&config, &options.chosen)?;
@@ -43,25 +43,25 @@ pub fn run(options: &List) -> Done {
             Next::Interrupted => break Ok(Exit::Interrupted),
         }
     };
-    // The lines come first: a state behind samples whose lines were lost would be a lie.
+    // The lines first: a state past samples whose lines were lost would be a lie.
     out.flush()?;
     options.checkpoint.save(&loader.state())?;
     end
 }
 
-/// What is printed of a sample.
+/// The output for one sample.
 #[derive(Debug, Serialize)]
 struct Line {
     /// Number in the dataset.
     index: u64,
     key: String,
-    /// JSON holds Unicode only: where `key` could not hold all bytes, they stand here.
+    /// JSON holds only Unicode: if `key` cannot hold all bytes, they are here.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_hex: Option<String>,
     label: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     class: Option<String>,
-    /// A repeat that only fills the batch up on this rank.
+    /// A repeated sample that only fills the batch on this rank.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     padding: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ struct Line {
 }
 
 impl Line {
-    /// What is known of a sample before it is read.
+    /// What is known about a sample before it is read.
     fn new(data: &Data, id: SampleId) -> Line {
         let mut key = Vec::new();
         data.dataset.key(id, &mut key);
@@ -90,7 +90,7 @@ impl Line {
     }
 }
 
-/// Writes the samples of a batch; returns how many of them could not be read.
+/// Writes the samples of a batch; returns how many could not be read.
 fn write_batch(out: &mut impl Write, data: &Data, batch: &Batch, digest: Option<Digest>) -> Result<usize, Failure> {
     for (index, &id) in batch.ids.iter().enumerate() {
         let padding = batch.padding.as_ref().is_some_and(|padding| padding[index]);
@@ -103,7 +103,7 @@ fn write_batch(out: &mut impl Write, data: &Data, batch: &Batch, digest: Option<
     Ok(batch.failed.len())
 }
 
-/// Bytes and digest of each column of bytes; the value of each column of numbers.
+/// Size and digest of each column of bytes; the value of each column of numbers.
 fn columns(batch: &Batch, index: usize, digest: Option<Digest>) -> Value {
     let column = |column: &uringload::batch::Column| {
         let value = match &column.data {

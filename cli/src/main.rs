@@ -1,4 +1,4 @@
-//! The binary `uringload`. It sees the library as any program does: through its public API.
+//! The binary `uringload`. It uses the library like any other program: through its public API.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -29,7 +29,7 @@ use clap::Parser;
 use failure::{Exit, Failure};
 use std::process::ExitCode;
 
-/// Parses the arguments, runs the command, and says what went wrong on stderr, in one line.
+/// Parses the arguments, runs the command, and reports errors on stderr, in one line.
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Bench(options) => bench::run(&options),

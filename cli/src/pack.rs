@@ -1,4 +1,4 @@
-//! `uringload pack`: writes a dataset as WebDataset shards, and says what came of it.
+//! `uringload pack`: writes a dataset as WebDataset shards, and reports the result.
 
 use super::Done;
 use super::arguments::{OnErrorName, Pack as Options};
@@ -51,9 +51,9 @@ pub fn run(options: &Options) -> Done {
     Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
-/// Refuses a folder that the next look at the source would find the shards in.
+/// Refuses a destination folder that lies in the source: the next scan of the source would find the shards.
 fn check_apart(options: &Options) -> Result<(), Failure> {
-    // The folder may not be there: then the place where it will be is looked at.
+    // The folder may not exist yet: then check the place where it will be.
     let exists = options.folder.ancestors().find_map(|place| {
         let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
         place.canonicalize().ok()
@@ -70,7 +70,7 @@ fn check_apart(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Bytes of archives that are no values, for each byte of a value.
+/// Archive bytes that are not part of values, per byte of values.
 fn overhead(report: &PackReport, bytes: u64) -> f64 {
     if report.payload_bytes == 0 { 0.0 } else { bytes as f64 / report.payload_bytes as f64 }
 }
@@ -127,7 +127,7 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
     out
 }
 
-/// Errors that the table has; the report has more, and a quarantine file all.
+/// Most errors in the table; the report has more, and a quarantine file has all.
 const ERRORS_SHOWN: usize = 5;
 
 fn as_json(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Duration) -> Value {
@@ -163,7 +163,7 @@ fn as_json(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
     })
 }
 
-/// A line on stderr while shards are written; silent where stderr is no terminal.
+/// A line on stderr while shards are written; silent if stderr is not a terminal.
 struct Progress {
     bar: ProgressBar,
     start: Instant,

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use uringload::Error;
 
-/// Prints the completions of a shell.
+/// Prints the completions for a shell.
 pub fn completions(shell: Shell) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "uringload", &mut script);

@@ -1,4 +1,4 @@
-//! Which of the equal consumers this process is: by the arguments, or by the variables that a launcher sets.
+//! Which rank this process is: from the arguments, or from the variables that a launcher sets.
 
 use super::arguments::Order;
 use super::failure::Failure;
@@ -8,24 +8,24 @@ use std::ffi::OsString;
 use uringload::config::Config;
 use uringload::{Error, ErrorKind};
 
-/// The variables of rank and world size, in the order in which they are looked for: torchrun's, SLURM's (`srun`) and
-/// Open MPI's.
+/// The variables for rank and world size, in order of precedence: torchrun's, SLURM's (`srun`) and Open MPI's.
 const VARIABLES: [(&str, &str); 3] =
     [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")];
 
-/// A rank, and who said so.
+/// A rank, and where it was taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranks {
     /// The rank.
     pub rank: u64,
-    /// Of so many.
+    /// The number of ranks.
     pub world_size: u64,
-    /// The variables that it was taken from, in words, where it was not all said by arguments.
+    /// The variables it was taken from, in words, unless the arguments said everything.
     pub source: Option<String>,
 }
 
 impl Ranks {
-    /// By the arguments; what they leave open, by the environment. Where that makes a difference it is said on stderr.
+    /// Takes the ranks from the arguments, and what they leave open from the environment. If that matters, says so on
+    /// stderr.
     pub fn of(order: &Order) -> Result<Ranks, Failure> {
         let ranks = find(order, |name| env::var_os(name))?;
         if let Some(source) = &ranks.source {
@@ -45,7 +45,7 @@ fn find(order: &Order, variable: impl Fn(&str) -> Option<OsString>) -> Result<Ra
     if order.rank.is_some() && order.world_size.is_some() {
         return Ok(asked);
     }
-    // A variable that is set to nothing is what `RANK= command` leaves of one.
+    // `RANK= command` leaves a variable that is set but empty.
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     for (rank_name, size_name) in VARIABLES {
         let (rank, size) = match (set(rank_name), set(size_name)) {

@@ -1,4 +1,4 @@
-//! `uringload state`: what a saved state says, and states of other places.
+//! `uringload state`: shows a saved state, and creates states for other positions.
 
 use super::Done;
 use super::arguments::{Checkpoint, Seek, SeekTo, Show, StateCommand};
@@ -23,18 +23,18 @@ pub fn run(command: &StateCommand) -> Done {
 }
 
 impl Checkpoint {
-    /// The state to go on from, if there is one.
+    /// The state to resume from, if there is one.
     pub fn load(&self) -> Result<Option<State>, Failure> {
         self.resume.as_deref().map(load).transpose()
     }
 
-    /// Saves a state, if that is wanted.
+    /// Saves a state, if requested.
     pub fn save(&self, state: &State) -> Result<(), Failure> {
         Ok(self.save_state.as_ref().map_or(Ok(()), |path| state.write(path))?)
     }
 }
 
-/// A builder that goes on from a state, if there is one.
+/// Makes a builder resume from a state, if there is one.
 pub fn resume(builder: Builder, state: Option<&State>) -> Builder {
     match state {
         Some(state) => builder.resume(state),
@@ -44,7 +44,7 @@ pub fn resume(builder: Builder, state: Option<&State>) -> Builder {
 
 /// Reads a state; "-" is stdin.
 fn load(path: &Path) -> Result<State, Failure> {
-    /// Far more than a state has.
+    /// Far more than a state takes.
     const BYTES_MAX: u64 = 1 << 21;
     if path != Path::new("-") {
         return Ok(State::read(path)?);
@@ -103,7 +103,7 @@ fn seek(options: &Seek) -> Done {
     let mut state = load(&options.file)?;
     state.cursor = target(&state, &options.to)?;
     let had_digest = state.delivered.take().is_some();
-    // What stands in the file must be a state in every respect, so it is read once more.
+    // The file must hold a valid state in every respect, so the text is parsed once more.
     let text = state.to_json() + "\n";
     let state = State::from_json(&text)?;
     if options.out == Path::new("-") {
@@ -118,7 +118,7 @@ fn seek(options: &Seek) -> Done {
     Ok(Exit::Done)
 }
 
-/// The other place.
+/// The requested position.
 fn target(state: &State, to: &SeekTo) -> Result<Cursor, Failure> {
     let Cursor { epoch, position, .. } = state.cursor();
     let cursor = match to.samples {
@@ -141,11 +141,11 @@ fn target(state: &State, to: &SeekTo) -> Result<Cursor, Failure> {
     Ok(cursor)
 }
 
-/// The place `samples` further, or back.
+/// The position `samples` further on, or back.
 fn further(state: &State, samples: i64) -> Result<Cursor, Failure> {
     let length = i128::from(state.length);
     let Cursor { epoch, position, .. } = state.cursor();
-    // At most 2^64 epochs of 2^64 samples: only the largest of both do not fit.
+    // At most 2^64 epochs of 2^64 samples: only the very largest do not fit.
     let place = i128::from(epoch).checked_mul(length).and_then(|place| place.checked_add(i128::from(position)));
     let place = place.and_then(|place| place.checked_add(i128::from(samples))).filter(|&place| place >= 0);
     let cursor = place.and_then(|place| {

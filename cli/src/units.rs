@@ -1,11 +1,11 @@
-//! Sizes and times as people write and read them.
+//! Sizes and times as humans write and read them.
 
 use std::time::Duration;
 use uringload::split_unit;
 
 pub use uringload::parse_bytes;
 
-/// The same for what is a length in memory.
+/// Like `parse_bytes`, for a length in memory.
 pub fn parse_len(text: &str) -> Result<usize, String> {
     usize::try_from(parse_bytes(text)?).map_err(|_| "it is too large".into())
 }
@@ -32,7 +32,7 @@ fn parse_time(text: &str, bare: f64) -> Result<Duration, String> {
         _ => return Err(format!("{unit:?} is no unit of time: use us, ms, s, m or h")),
     };
     let seconds = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
-    // A century is more than any run, and far from where an Instant overflows.
+    // A century is longer than any run, and far below where an Instant overflows.
     if !(seconds > 0.0 && seconds < 3.2e9) {
         return Err("it must be more than nothing and less than a century".into());
     }
@@ -51,7 +51,7 @@ pub fn bytes(bytes: f64) -> String {
     format!("{} {unit}", significant(value))
 }
 
-/// "256 MiB": for memory and for what is a power of two.
+/// "256 MiB": for memory and for powers of two.
 pub fn binary(bytes: u64) -> String {
     match bytes {
         b if b >= 10 << 30 => format!("{} GiB", b >> 30),

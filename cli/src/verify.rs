@@ -1,4 +1,4 @@
-//! `uringload verify`: all that is bad of a dataset, a line each.
+//! `uringload verify`: lists everything that is wrong with a dataset, one line each.
 
 mod console;
 mod open;
@@ -16,7 +16,7 @@ use uringload::config::Config;
 use uringload::dataset::Dataset;
 use uringload::verify::{Finding, Summary, Watch, verify};
 
-/// Opens what can be opened of the dataset, and verifies it.
+/// Opens as much of the dataset as possible, and verifies it.
 pub fn run(options: &Verify) -> Done {
     let start = Instant::now();
     let interrupt = Interrupt::install();

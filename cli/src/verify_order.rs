@@ -1,5 +1,5 @@
-//! `uringload verify-order`: plays the batches of all ranks and proves that none of their samples is lost or doubled,
-//! and that another number of ranks, from the beginning or from the middle on, has the same order. Reads no sample.
+//! `uringload verify-order`: replays the batches of all ranks and proves that no sample is lost or duplicated, and that
+//! another number of ranks, from the start or from the middle, has the same order. Reads no sample.
 
 use super::Done;
 use super::arguments::{VerifyOrder, ordered};
@@ -15,10 +15,10 @@ use uringload::dataset::{Dataset, SampleId};
 use uringload::sampler::{Cursor, Digest, Order, Sampler, Selection, Walk, epoch_digest};
 use uringload::{Error, ErrorKind};
 
-/// Most ranks that are played: each walks the order by itself.
+/// Most ranks to replay: each walks the order on its own.
 const RANKS_MAX: u64 = 1 << 16;
 
-/// Ranks, where nobody says how many.
+/// Number of ranks, unless given.
 const RANKS: u64 = 8;
 
 /// Checks the order of one epoch.
@@ -47,7 +47,7 @@ pub fn run(options: &VerifyOrder) -> Done {
     Ok(Exit::Done)
 }
 
-/// Equal consumers.
+/// A set of equal ranks.
 #[derive(Clone, Copy, Debug)]
 struct World {
     ranks: u64,
@@ -55,36 +55,36 @@ struct World {
     drop_last: bool,
 }
 
-/// What is to be proved of which epoch.
+/// What to prove, and for which epoch.
 struct Play {
     dataset: Arc<dyn Dataset>,
     sampler: Arc<dyn Sampler>,
-    /// Whether samples may come more than once: a mixture's datasets start over where it is to end later.
+    /// Whether samples may repeat: the datasets of a mixture start over if it ends later than they do.
     repeats: bool,
     epoch: u64,
     first: World,
     second: World,
 }
 
-/// What was found.
+/// The result.
 #[derive(Debug, PartialEq, Eq)]
 struct Proof {
     first: Passed,
     second: Passed,
-    /// Where the first ranks stopped and the others went on, if there is more than one batch.
+    /// Where the first ranks stopped and the others resumed, if there is more than one batch.
     stop: Option<Cursor>,
 }
 
-/// What ranks were given.
+/// What a set of ranks received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Passed {
-    /// Of all ranks, without padding.
+    /// Digest over all ranks, without padding.
     digest: Digest,
     /// Samples that only fill up batches.
     padding: u64,
-    /// Samples of the epoch that no rank was given.
+    /// Samples of the epoch that no rank received.
     left_out: u64,
-    /// Positions whose sample has come before.
+    /// Positions whose sample occurred before.
     again: u64,
 }
 
@@ -98,7 +98,7 @@ struct Step {
 }
 
 impl Play {
-    /// Plays everything, or says what is wrong first.
+    /// Replays everything, or reports the first problem.
     fn prove(&self) -> Result<Proof, Failure> {
         let start = Cursor::new(self.epoch, 0);
         let order = self.order(self.first, 0)?;
@@ -115,7 +115,7 @@ impl Play {
         Ok(Proof { first, second, stop })
     }
 
-    /// The order of one rank, in the epoch that is played.
+    /// The order of one rank in the replayed epoch.
     fn order(&self, world: World, rank: u64) -> Result<Order, Failure> {
         let World { ranks, batch_size, drop_last } = world;
         if ranks > RANKS_MAX {
@@ -126,15 +126,15 @@ impl Play {
         Ok(Order::new(&config, Arc::clone(&self.dataset), Arc::clone(&self.sampler))?)
     }
 
-    /// Walks along the samples of the first ranks, each of which must be the next one and come for the first time; the
-    /// followers must come along.
+    /// Walks through the samples of the first ranks. Each must be the next one and must not have occurred before; the
+    /// followers must have the same samples.
     fn walk<I: Iterator<Item = Result<Step, Failure>>>(
         &self,
         first: I,
         followers: &mut [Follower<I>],
     ) -> Result<Passed, Failure> {
         let mut seen = Seen::new(self.dataset.len());
-        // Each rank has a digest, as each loader would.
+        // One digest per rank, as each loader would have.
         let mut digests = vec![Digest::default(); self.first.ranks as usize];
         let (mut end, mut padding, mut again) = (0, 0, 0);
         for step in first {
@@ -177,7 +177,7 @@ impl Play {
         Ok(Passed { again, ..self.passed(self.first, end, sum, padding)? })
     }
 
-    /// What a follower has behind the end of the first ranks, and whether its digest adds up.
+    /// What a follower has after the end of the first ranks, and whether its digest adds up.
     fn finish<I: Iterator<Item = Result<Step, Failure>>>(
         &self,
         follower: &mut Follower<I>,
@@ -193,7 +193,7 @@ impl Play {
             }
         }
         self.passed(follower.world, follower.position, follower.digest, follower.padding)?;
-        // Where one drops more at the end than the other, they differ by what lies between their ends.
+        // If one drops more samples at the end than the other, they differ by those between their ends.
         let (low, high) = (end.min(follower.position), end.max(follower.position));
         let between = epoch_digest(&*self.sampler, self.epoch, low..high);
         let mut wanted = epoch - follower.before;
@@ -209,7 +209,7 @@ impl Play {
         Ok(())
     }
 
-    /// Of ranks that were given the samples up to `end`: what is left out is what was asked to be.
+    /// Checks ranks that received the samples up to `end`: only what was requested to be dropped may be missing.
     fn passed(&self, world: World, end: u64, digest: Digest, padding: u64) -> Result<Passed, Failure> {
         let World { ranks, batch_size, drop_last } = world;
         let left_out = self.sampler.len_of(self.epoch).saturating_sub(end);
@@ -220,7 +220,7 @@ impl Play {
     }
 }
 
-/// Which samples have come: a bit for each.
+/// The samples seen so far, one bit each.
 struct Seen {
     samples: u64,
     bits: Vec<u64>,
@@ -253,7 +253,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Of padding, which repeats.
+    /// For padding, which repeats samples.
     fn again(&mut self, step: &Step) -> Result<(), Failure> {
         let (word, bit) = self.word(step)?;
         if *word & bit == 0 {
@@ -268,11 +268,11 @@ struct Follower<I> {
     world: World,
     from: u64,
     steps: I,
-    /// Behind the last sample.
+    /// The position after the last sample.
     position: u64,
     ended: bool,
     digest: Digest,
-    /// Of what the first ranks had up to `from`.
+    /// Digest of what the first ranks had up to `from`.
     before: Digest,
     padding: u64,
 }
@@ -283,7 +283,7 @@ impl<I: Iterator<Item = Result<Step, Failure>>> Follower<I> {
         Follower { world, from, steps, position: from, ended: false, digest, before: digest, padding: 0 }
     }
 
-    /// The next sample that is no padding.
+    /// The next sample that is not padding.
     fn next(&mut self) -> Result<Option<Step>, Failure> {
         for step in self.steps.by_ref() {
             let step = step?;
@@ -299,7 +299,7 @@ impl<I: Iterator<Item = Result<Step, Failure>>> Follower<I> {
         Ok(None)
     }
 
-    /// Comes along with a sample of `first`. It may end before, where it drops more at the end.
+    /// Follows a sample of `first`. The follower may end earlier, if it drops more samples at the end.
     fn follow(&mut self, first: &Step, world: World) -> Result<(), Failure> {
         if first.position < self.from {
             self.before.add(first.position, first.id, 0);
@@ -329,14 +329,14 @@ impl<I: Iterator<Item = Result<Step, Failure>>> Follower<I> {
 struct Turns {
     walks: Vec<Walk>,
     batches: Vec<Selection>,
-    /// Sample of each rank's batch, and rank, that comes next.
+    /// The next sample, as an index in each rank's batch, and its rank.
     place: usize,
     rank: usize,
 }
 
 impl Turns {
     fn new(play: &Play, world: World, start: Cursor) -> Result<Turns, Failure> {
-        // An error of the arguments comes before memory is taken for so many ranks.
+        // Reports invalid arguments before allocating memory for that many ranks.
         let _ = play.order(world, 0)?;
         let walk = |rank| Ok(play.order(world, rank)?.at(start).walk());
         let walks = (0..world.ranks).map(walk).collect::<Result<Vec<_>, Failure>>()?;
@@ -344,7 +344,7 @@ impl Turns {
         Ok(Turns { walks, batches, place: 0, rank: 0 })
     }
 
-    /// Takes the next batch of each rank: as many samples on each, at the same place. False at the end.
+    /// Takes the next batch of each rank. All have the same number of samples, at the same position. False at the end.
     fn step(&mut self) -> Result<bool, Failure> {
         let taken = self.walks.iter_mut().zip(&mut self.batches).map(|(walk, batch)| walk.next(batch));
         let taken = taken.filter(|&is_there| is_there).count();
@@ -464,7 +464,7 @@ mod tests {
         World { ranks, batch_size, drop_last: false }
     }
 
-    /// What is said of an order that is a function of the place and of the number of calls before.
+    /// The error for an order that is a function of the position and of the number of calls so far.
     fn said_of(at: impl Fn(u64, u64) -> u64 + Send + Sync + 'static) -> String {
         struct Broken<F>(F, AtomicU64);
         impl<F: Fn(u64, u64) -> u64 + Send + Sync + 'static> Sampler for Broken<F> {
@@ -490,7 +490,7 @@ mod tests {
         assert!(said.contains("sample 0 comes a second time, at position 1"), "{said}");
         let said = said_of(|position, _| if position == 77 { LEN } else { position });
         assert!(said.contains("position 77 has sample 1000 of 1000"), "{said}");
-        // Another sample whenever it is asked again.
+        // A different sample each time it is asked.
         let said = said_of(|position, calls| (position + calls / LEN) % LEN);
         assert!(said.contains("comes a second time") || said.contains("the orders differ"), "{said}");
         let said = said_of(|position, calls| if calls > 3 * LEN { position ^ 1 } else { position });
@@ -513,7 +513,7 @@ mod tests {
         }
     }
 
-    /// What is said of ranks that have these positions in turn, beside others that have them all.
+    /// The error for ranks that have these positions in turn, next to others that have them all.
     fn said_of_turns(change: impl Fn(&mut Vec<Step>), of_follower: bool) -> String {
         let sampler = Arc::new(uringload::sampler::Sequential::new(20));
         let play = Play {

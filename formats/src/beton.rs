@@ -1,4 +1,4 @@
-//! FFCV's .beton, version 2: one file of pages, with a table of what each sample has in which place.
+//! FFCV's .beton, version 2: one file of pages, with a table that says where each field of each sample lies.
 //!
 //! Source: libffcv/ffcv 1.0, `ffcv/{types,writer,memory_allocator}.py`, `ffcv/fields/*.py`.
 
@@ -22,7 +22,7 @@ use table::Table;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How [`Beton`] is opened.
+    /// Options for opening [`Beton`].
     pub struct BetonOptions {}
 }
 
@@ -35,11 +35,11 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(Beton::open(paths, &options.typed()?)?)),
 };
 
-/// A dataset that FFCV's `DatasetWriter` wrote.
+/// A dataset written by FFCV's `DatasetWriter`.
 ///
-/// # What may be given
-/// Files, folders whose every file is one, and patterns. Several are read one behind the other, in the order in which
-/// [`Folder`](super::Folder) has them, and have the same fields; each counts for a shuffle of shards.
+/// # Inputs
+/// Files, folders that hold nothing else, and patterns. Several files are read one after the other, in the order of
+/// [`Folder`](super::Folder), and must have the same fields. For a shuffle of shards, each file is a shard.
 ///
 /// # Columns
 /// Those of the dataset, in its order:
@@ -50,23 +50,23 @@ pub(crate) const FORMAT: Format = Format {
 /// | `NDArrayField`, `TorchTensorField` | a tensor of their type and shape |
 /// | `BytesField` | bytes of any number |
 /// | `JSONField` | UTF-8, without the NUL that ends it in the file |
-/// | `RGBImageField` | bytes: a JPEG, or pixels of 3 bytes row by row; and see below |
+/// | `RGBImageField` | bytes: a JPEG, or pixels of 3 bytes row by row; see below |
 ///
-/// Where all images of a field are raw and of one size, the column is a tensor of height, width and 3. Else there are
-/// three columns beside it, `NAME.height`, `NAME.width` and `NAME.mode` (0: a JPEG, 1: raw), from the index.
+/// If all images of a field are raw and of one size, the column is a tensor of height, width and 3. Otherwise there are
+/// three more columns beside it, `NAME.height`, `NAME.width` and `NAME.mode` (0: a JPEG, 1: raw), from the index.
 ///
-/// Fields of the user's own are refused, since only their Python class knows what they hold.
+/// User-defined fields are refused, since only their Python class knows what they hold.
 ///
 /// # Memory
-/// The file's table of samples is kept: 8 bytes for a number or an array, 13 for an image, 16 for bytes, each of them
-/// rounded up to 8 behind all but bytes and images; and 4 for each image where some are JPEGs.
+/// The file's table of samples stays in memory: 8 bytes for a number or an array, 13 for an image, 16 for bytes.
+/// Numbers and arrays are aligned to 8, and so is a record that has any. Plus 4 for each image if some are JPEGs.
 #[derive(Debug)]
 pub struct Beton {
     /// Every file is a shard.
     index: Index,
     tables: Vec<Table>,
     fields: Descriptors,
-    /// Of the fields that are images: height and width, where all are raw and of one size.
+    /// For each image field: height and width, if all images are raw and of one size.
     uniform: Vec<Option<(u16, u16)>>,
     fingerprint: u64,
 }
@@ -75,9 +75,9 @@ impl Beton {
     /// Opens files.
     ///
     /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `Truncated` or `Corrupt` for a file whose head, table of samples or
-    /// table of allocations breaks the format or points outside of its pages; `Unavailable` for other versions, fields
-    /// of the user's own and types that cannot be read.
+    /// Those of [`Folder::open`](super::Folder::open); `Truncated` or `Corrupt` for a file whose header, table of
+    /// samples or table of allocations breaks the format or points outside its pages; `Unavailable` for other versions,
+    /// user-defined fields and unsupported types.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &BetonOptions) -> Result<Beton> {
         let threads = thread_count(options.common.threads);
         let files = index(paths, threads)?.files;
@@ -100,7 +100,7 @@ impl Beton {
                     .with_path(files.path(file))
                     .with_remedy("open datasets with different fields one by one"));
             }
-            // Fits: each sample takes a byte of its file or more, or there is none.
+            // Fits: each sample takes at least a byte of its file, or there is none.
             end += table.len();
             ends.push(end);
             tables.push(table);
@@ -123,7 +123,7 @@ impl Beton {
         Ok(dataset)
     }
 
-    /// The file of a sample, and the sample's number there.
+    /// The file of a sample, and its number in that file.
     fn locate(&self, id: SampleId) -> (usize, usize) {
         let (file, number) = crate::locate(&self.index.shards, id.0);
         (file, number as usize)
@@ -137,8 +137,8 @@ impl Beton {
     }
 }
 
-/// Whether `path` is a file that is named `.beton` and begins as one, a folder of nothing but files named so, or a
-/// pattern of them.
+/// Whether `path` is a file that is named `.beton` and has a valid header, a folder that holds only files named so, or
+/// a pattern that matches such files.
 fn is_beton(path: &Path) -> bool {
     let is_named = |path: &Path| path.extension().is_some_and(|extension| extension == "beton");
     let is_file = |path: &Path| Source::open_path(path.to_path_buf()).is_ok_and(|file| Head::read(&file).is_ok());
@@ -151,7 +151,7 @@ fn is_beton(path: &Path) -> bool {
     })
 }
 
-/// Height and width of the images of a field, where all are raw and of one size.
+/// Height and width of a field's images, if all are raw and of one size.
 fn uniform_size(field: &Descriptor, tables: &[Table]) -> Option<(u16, u16)> {
     if field.kind != Kind::Image {
         return None;
@@ -161,13 +161,13 @@ fn uniform_size(field: &Descriptor, tables: &[Table]) -> Option<(u16, u16)> {
     sizes.all(|image| image == first).then_some((first.height, first.width))
 }
 
-/// The first 24 bytes of a file.
+/// The header: the first 24 bytes of a file.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     fields: u16,
     page_bytes: u64,
     samples: u64,
-    /// Where the table of allocations begins, which ends with the file.
+    /// Where the table of allocations begins. It extends to the end of the file.
     allocations_at: u64,
 }
 
@@ -220,12 +220,12 @@ impl Dataset for Beton {
         &self.index
     }
 
-    /// One for each field that is not a number, in the order of the fields.
+    /// One span for each field that is not a number, in field order.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let (file, number) = self.locate(id);
         let table = &self.tables[file];
         let places = self.fields.all.iter().filter_map(|field| table.place(field, number));
-        // A table has 2^32 files at most.
+        // A table has at most 2^32 files.
         out.extend(places.map(|(offset, len)| Span { file: FileId(file as u32), offset, len }));
     }
 
@@ -274,7 +274,7 @@ impl Dataset for Beton {
         sizes::sum_of_largest((0..self.len()).map(|id| self.sample_bytes(SampleId(id))), count)
     }
 
-    /// FNV-1a over "beton", the fields, and names, sizes and numbers of samples of all files.
+    /// FNV-1a over "beton", the fields, and the name, size and number of samples of each file.
     fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

@@ -1,4 +1,4 @@
-//! Sums and hashes that formats keep beside their bytes: how they are declared, and whether they are right.
+//! Checksums and hashes that formats store beside their data: how they are declared, and whether they match.
 
 #[cfg(feature = "hashes")]
 mod hashes;
@@ -12,50 +12,50 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use uringload_core::{Error, Result};
 
-/// A sum or hash of some bytes of a file.
+/// A checksum or hash of some bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The bytes.
     pub span: Span,
-    /// What they are, in words: "the shard", "the member \"x.npy\"".
+    /// Describes the bytes: "the shard", "the member \"x.npy\"".
     pub what: String,
-    /// How it is computed: "crc32", "crc32c"; with the feature `hashes` also what Python's `hashlib` and `xxhash` call
-    /// so: "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_224" to "sha3_512", "blake2b", "blake2s",
-    /// "xxh32", "xxh64", "xxh3_64", "xxh3_128", "xxh128". Others are told as not checked.
+    /// The algorithm: "crc32", "crc32c"; with the feature `hashes` also the names in Python's `hashlib` and `xxhash`:
+    /// "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_224" to "sha3_512", "blake2b", "blake2s", "xxh32",
+    /// "xxh64", "xxh3_64", "xxh3_128", "xxh128". Others are reported as not checked.
     pub algorithm: Cow<'static, str>,
-    /// What it should be, in hexadecimal digits, the most significant first.
+    /// The expected value in hexadecimal digits, most significant first.
     pub expected: String,
 }
 
-/// What came of a check.
+/// The outcome of a check.
 #[derive(Debug)]
 enum Outcome {
     Right,
     Wrong(Error),
-    /// Nobody knows how to compute it.
+    /// The algorithm is not supported.
     Unknown,
 }
 
-/// What came of the checks of some files.
+/// The results of checking some files.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Checks that were done.
+    /// Number of checks done.
     pub done: u64,
-    /// Bytes that were read for them.
+    /// Bytes read for them.
     pub bytes: u64,
-    /// What is wrong, in the order of the files.
+    /// The failures, in file order.
     pub wrong: Vec<Error>,
-    /// What nobody knows how to compute: the algorithm, how often, and in which file first.
+    /// Unsupported algorithms: the name, how often it occurs, and the first file with it.
     pub unknown: Vec<(String, u64, PathBuf)>,
-    /// Whether it was ended before all was done.
+    /// Whether checking was stopped early.
     pub is_cut: bool,
 }
 
-/// Does the checks that a dataset declares of all its files, several files at once. `passed` is told, on any thread, of
-/// bytes that were read or need not be; false from it is the end.
+/// Runs the checks that a dataset declares for all its files, several files in parallel. `passed` is called, on any
+/// thread, with the number of bytes that were read or need no reading; if it returns false, checking stops.
 pub fn check_all(dataset: &dyn Dataset, passed: &(dyn Fn(u64) -> bool + Sync)) -> Checked {
     let (files, threads) = (dataset.files().len(), thread_count(0));
-    // Few large files are shared out one by one; of millions of small ones there are no more results than of these.
+    // A few large files are handed out one by one; millions of small ones in groups, to bound the number of results.
     let step = (files / (threads * SHARES)).clamp(1, FILES_AT_ONCE);
     let starts: Vec<usize> = (0..files).step_by(step).collect();
     let of_some = |&start: &usize| {
@@ -67,13 +67,13 @@ pub fn check_all(dataset: &dyn Dataset, passed: &(dyn Fn(u64) -> bool + Sync)) -
     in_parallel(&starts, threads, of_some).into_iter().fold(Checked::default(), Checked::and)
 }
 
-/// Pieces that each thread gets of many files.
+/// Groups per thread, if there are many files.
 const SHARES: usize = 64;
-/// Files of a piece at most.
+/// Most files in a group.
 const FILES_AT_ONCE: usize = 4096;
 
 impl Checked {
-    /// Does the checks of a file, reading bytes that several are of once.
+    /// Runs the checks of a file. Bytes that several checks cover are read once.
     fn file(&mut self, dataset: &dyn Dataset, file: FileId, passed: &dyn Fn(u64) -> bool) {
         if self.is_cut {
             return;
@@ -126,7 +126,7 @@ impl Checked {
     }
 }
 
-/// Does checks of the same bytes; `None` where `passed` ended it.
+/// Runs checks of the same bytes; `None` if `passed` stopped it.
 fn run(source: &Source, checks: &[Check], passed: &dyn Fn(u64) -> bool) -> Result<Option<Vec<Outcome>>> {
     let Some(Check { span, what, .. }) = checks.first() else { return Ok(Some(Vec::new())) };
     let mut hashers: Vec<Option<Box<dyn Hasher>>> = checks.iter().map(|check| hasher(&check.algorithm)).collect();
@@ -152,10 +152,10 @@ fn run(source: &Source, checks: &[Check], passed: &dyn Fn(u64) -> bool) -> Resul
     Ok(Some(checks.iter().zip(hashers).map(outcome).collect()))
 }
 
-/// Does checks of a whole file at once.
+/// Runs checks of a whole file at once.
 ///
 /// # Errors
-/// That of the first which is wrong; `Unavailable` for one that cannot be computed.
+/// That of the first check that fails; `Unavailable` for an unsupported algorithm.
 pub(super) fn require(source: &Source, checks: &[Check]) -> Result<()> {
     let outcomes = run(source, checks, &|_| true)?.unwrap_or_default();
     checks.iter().zip(outcomes).try_for_each(|(check, outcome)| match outcome {
@@ -173,7 +173,7 @@ const UNKNOWN_REMEDY: &str = "write the dataset with another hash, or do not ask
 #[cfg(not(feature = "hashes"))]
 const UNKNOWN_REMEDY: &str = "build with the feature `hashes`, or do not ask for hashes";
 
-/// A sum or hash in the making.
+/// An incremental checksum or hash.
 trait Hasher {
     fn update(&mut self, bytes: &[u8]);
 
@@ -222,7 +222,7 @@ impl Hasher for Crc32c {
 mod tests {
     use super::*;
 
-    /// The hash of the bytes 0 to 255, three times over, given in pieces.
+    /// The hash of the bytes 0 to 255, three times over, fed in pieces.
     pub(super) fn of_bytes(algorithm: &str) -> Option<String> {
         let bytes: Vec<u8> = (0..3).flat_map(|_| 0..=255).collect();
         let mut hasher = hasher(algorithm)?;
@@ -237,7 +237,7 @@ mod tests {
             bytes.chunks(4).for_each(|piece| hasher.update(piece));
             hasher.finish()
         };
-        // The check values of the catalogue of CRCs.
+        // The check values of the CRC catalogue.
         assert_eq!((sum("crc32", b"123456789"), sum("crc32c", b"123456789")), ("cbf43926".into(), "e3069283".into()));
         assert!(hasher("crc64").is_none() && hasher("").is_none() && hasher("SHA1").is_none());
     }

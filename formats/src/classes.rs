@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// The classes of a dataset and which file has which.
+/// The classes of a dataset, and which file belongs to which.
 #[derive(Debug)]
 pub(super) struct Classes {
-    /// Sorted by bytes: the index is the label.
+    /// Sorted by bytes; the index is the label.
     names: Vec<OsString>,
     /// First file and label of each run of files with the same label. Files are sorted by path, so there are about as
-    /// many runs as classes, and a label costs no memory for a file.
+    /// many runs as classes, and labels cost no memory per file.
     runs: Vec<(u32, u32)>,
 }
 
 impl Classes {
-    /// The classes of all roots together, merged by name; or the first file that lies in no subfolder of its root.
+    /// The classes of all roots together, merged by name; or the first file that is not in a subfolder of its root.
     pub(super) fn find(files: &FileTable) -> Result<Classes, FileId> {
         let mut names = BTreeSet::new();
         let mut previous: &[u8] = b"";
@@ -58,6 +58,6 @@ fn all(files: &FileTable) -> impl Iterator<Item = FileId> {
 /// The first component of a path that has more than one.
 fn class_name(path: &[u8]) -> Option<&[u8]> {
     let end = path.iter().position(|&byte| byte == b'/')?;
-    // A list may name "/a/b", "./b" or "../b": there the first component is no folder below the root.
+    // A list may name "/a/b", "./b" or "../b", whose first component is not a folder below the root.
     Some(&path[..end]).filter(|name| !matches!(*name, b"" | b"." | b".."))
 }

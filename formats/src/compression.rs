@@ -1,21 +1,21 @@
-//! How stored bytes are compressed, and the way back.
+//! Compressions of stored bytes, and decoders for them.
 
 use std::io::{self, BufRead, Read};
 use zstd::zstd_safe::{DCtx, get_error_name, zstd_sys::ZSTD_ErrorCode};
 
-/// A way in which files, or chunks of them, are compressed as a whole.
+/// A compression of whole files, or of chunks of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
-    /// RFC 1952; several members one behind the other are one stream.
+    /// RFC 1952; several consecutive members are one stream.
     Gzip,
     /// RFC 1950.
     Zlib,
     /// RFC 1951, without a header.
     Deflate,
-    /// RFC 8878; several frames one behind the other are one stream.
+    /// RFC 8878; several consecutive frames are one stream.
     Zstd,
-    /// bzip2; several streams one behind the other are one.
+    /// bzip2; several consecutive streams are one.
     Bzip2,
     /// RFC 7932.
     Brotli,
@@ -24,7 +24,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The name, as file names end with it: "gz", "zlib", "deflate", "zstd", "bz2", "br", "snappy".
+    /// The name, as in file extensions: "gz", "zlib", "deflate", "zstd", "bz2", "br", "snappy".
     pub const fn name(self) -> &'static str {
         match self {
             Compression::Gzip => "gz",
@@ -37,15 +37,15 @@ impl Compression {
         }
     }
 
-    /// Decodes all of `stored` into `out`; returns how many bytes came of it.
+    /// Decodes all of `stored` into `out`; returns the number of decoded bytes.
     ///
     /// # Errors
-    /// `InvalidData` or `UnexpectedEof` where `stored` is not whole, or not of this kind; `FileTooLarge` where more
-    /// comes of it than `out` has room for.
+    /// `InvalidData` or `UnexpectedEof` if `stored` is incomplete or not of this kind; `FileTooLarge` if it decodes to
+    /// more bytes than fit into `out`.
     pub(super) fn decode(self, stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
         match self {
             Compression::Snappy => {
-                // The length stands before the rest, and is compared before anything is decoded.
+                // The length comes first, and is checked before anything is decoded.
                 if snap::raw::decompress_len(stored).map_err(io::Error::other)? > out.len() {
                     return Err(too_long(out));
                 }
@@ -56,10 +56,10 @@ impl Compression {
         }
     }
 
-    /// What `stored` decodes to, as a stream.
+    /// Decodes `stored` as a stream.
     ///
     /// # Errors
-    /// `Unsupported` for Snappy, which has no stream; else what the decoder says of its memory.
+    /// `Unsupported` for Snappy, which has no stream format; otherwise what the decoder reports about its memory.
     pub(super) fn reader<'a>(self, stored: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stored)),
@@ -73,24 +73,24 @@ impl Compression {
     }
 }
 
-/// What the decoder of Brotli reads ahead.
+/// Read-ahead of the Brotli decoder.
 const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 
-/// Decodes where the bytes are wanted: a stream would take memory for a window that the header claims, up to 128 MiB,
-/// and copy out of it.
+/// Decodes directly into the destination. A stream would allocate the window that the header claims, up to 128 MiB, and
+/// copy out of it.
 fn decode_zstd(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     let mut decoder = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
-    // Codes are negative numbers of the C library, as unsigned ones.
+    // Error codes are negative numbers of the C library, as unsigned ones.
     decoder.decompress(out, stored).map_err(|code| match code.wrapping_neg() == TOO_SMALL {
         true => too_long(out),
         false => io::Error::new(io::ErrorKind::InvalidData, get_error_name(code)),
     })
 }
 
-/// What Zstandard says where the room that it got is too small.
+/// Zstandard's error code for a destination that is too small.
 const TOO_SMALL: usize = ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize;
 
-/// Reads to the end of a stream, which must come before that of `out`, or with it.
+/// Reads a stream to its end, which must not lie past that of `out`.
 fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < out.len() {
@@ -101,7 +101,7 @@ fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
             Err(error) => return Err(error),
         }
     }
-    // The end of a stream is where its checksum is compared, and where too much shows.
+    // At the end, the stream verifies its checksum, and excess bytes show up.
     match stream.read(&mut [0])? {
         0 => Ok(filled),
         _ => Err(too_long(out)),
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// "hello" as a meta-block that is not compressed and an empty last one, by hand from RFC 7932, section 9.2.
+    /// "hello" as an uncompressed meta-block and an empty last one, written by hand from RFC 7932, section 9.2.
     #[test]
     fn brotli() {
         let stored = [0x0b, 0x02, 0x80, b'h', b'e', b'l', b'l', b'o', 0x03];

@@ -1,9 +1,9 @@
 //! A stable hash of an index: the same on every machine and in every version of this library.
 
-/// FNV-1a of 64 bits over the index, not over the samples: it tells a changed dataset from the one that a checkpoint
-/// was made of, and is no protection against somebody who wants to fool it.
+/// 64-bit FNV-1a over the index, not over the samples. It distinguishes a changed dataset from the one that a
+/// checkpoint was made with, but gives no protection against deliberate forgery.
 ///
-/// Numbers go in as 8 bytes, little endian; strings with their length before them, so that "ab" + "c" and "a" + "bc"
+/// Numbers are hashed as 8 bytes, little endian; strings with their length first, so that "ab" + "c" and "a" + "bc"
 /// differ. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm" (draft-eastlake-fnv).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fingerprint(u64);
@@ -12,7 +12,7 @@ const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 impl Fingerprint {
-    /// Of the format's name; change the name when the order or the content of samples changes its meaning.
+    /// Starts with the format's name. Change the name if the order or content of samples changes its meaning.
     pub(super) fn new(format: &str) -> Fingerprint {
         let mut fingerprint = Fingerprint(FNV_OFFSET_BASIS);
         fingerprint.bytes(format.as_bytes());
@@ -28,7 +28,7 @@ impl Fingerprint {
         self.raw(bytes);
     }
 
-    /// Names and sizes of all files, in order. Not where the roots lie: a dataset may move.
+    /// Adds names and sizes of all files, in order, but not the location of the roots: a dataset may move.
     pub(super) fn files(&mut self, files: &super::FileTable) {
         self.number(files.len() as u64);
         for (index, &size) in files.sizes().iter().enumerate() {
@@ -52,7 +52,7 @@ impl Fingerprint {
 mod tests {
     use super::*;
 
-    /// Vectors of the FNV reference (`fnv_test_str`, FNV-1a 64).
+    /// Test vectors of the FNV reference (`fnv_test_str`, FNV-1a 64).
     #[test]
     fn agrees_with_the_reference() {
         for (text, hash) in [("", 0xcbf29ce484222325), ("a", 0xaf63dc4c8601ec8c), ("foobar", 0x85944171f73967e8_u64)] {

@@ -1,8 +1,8 @@
-//! HDF5: rows of datasets, read where they lie and decoded chunk by chunk, without the library that wrote them.
+//! HDF5: rows of datasets, read in place and decoded chunk by chunk, without the HDF5 library.
 //!
-//! Source: "HDF5 File Format Specification Version 3.0" (The HDF Group). There are crates that read files; those that
-//! tell where chunks lie pass over what changes the bytes of a chunk (edges that went through no filter), name no place
-//! in a file when they refuse it, and bring a dozen crates with them for the elements that are not read through them.
+//! Source: "HDF5 File Format Specification Version 3.0" (The HDF Group). Crates that read these files exist. Those that
+//! report where chunks lie ignore what changes a chunk's bytes (edge chunks that no filter was applied to), give no
+//! file offset when they refuse a file, and pull in a dozen crates for elements that would not be read through them.
 
 mod array;
 mod bands;
@@ -34,11 +34,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Extensions that files of a folder are known by.
+/// File extensions that mark HDF5 files in a folder.
 const EXTENSIONS: [&str; 7] = ["h5", "hdf5", "hdf", "he5", "nc", "nc4", "mat"];
 
 options! {
-    /// How [`Hdf5`] is opened.
+    /// Options for opening [`Hdf5`].
     pub struct Hdf5Options {
         /// Arrays, tensors or datasets that become columns, by name and in this order; not given: all. Of HDF5's
         /// datasets, all that have as many rows as most of them; of two such numbers, the larger.
@@ -55,55 +55,54 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(Hdf5::open(paths, &options.typed()?)?)),
 };
 
-/// Rows of the datasets of HDF5 files, as h5py, netCDF-4 and MATLAB 7.3 (with dimensions the other way around) write
-/// them.
+/// Rows of the datasets of HDF5 files, as written by h5py, netCDF-4 and MATLAB 7.3 (which reverses the dimensions).
 ///
 /// # What is a sample
-/// A row: `dataset[i]` of each dataset, which is a column of that name. The datasets of a file have equally many rows;
-/// several files are read one behind the other, in the order in which [`Folder`](super::Folder) has them, and have
-/// datasets of the same names, types and row shapes. Of a folder, files named `.h5`, `.hdf5`, `.hdf`, `.he5`, `.nc`,
-/// `.nc4` and `.mat` are taken.
+/// A row: `dataset[i]` of each dataset. Each dataset is a column of the same name. All datasets of a file have the same
+/// number of rows. Several files are read one after the other, in the order of [`Folder`](super::Folder), and must have
+/// datasets of the same names, types and row shapes. In a folder, files named `.h5`, `.hdf5`, `.hdf`, `.he5`, `.nc`,
+/// `.nc4` and `.mat` are used.
 ///
 /// # How it is read
-/// Contiguous and compact datasets, and chunks of whole rows that went through no filter, are read row by row from
-/// where they lie. All others are read in [`units`](crate::Units): the chunks that hold the same rows, decoded to these
-/// rows. A shuffle of shards keeps the rows of a unit together.
+/// Contiguous and compact datasets, and unfiltered chunks of whole rows, are read row by row in place. All others are
+/// read in [`units`](crate::Units): the chunks that hold the same rows, decoded to these rows. A shuffle of shards
+/// keeps the rows of a unit together.
 ///
-/// # What is understood
-/// Superblocks 0 to 3, both forms of object headers, groups of all three forms, all six indices of chunks; integers,
+/// # What is supported
+/// Superblocks 0 to 3, both forms of object headers, groups of all three forms and all six chunk indexes; integers,
 /// floating-point numbers, booleans and enumerations of 1 to 8 bytes, and arrays of them; the filters gzip (deflate),
-/// shuffle, fletcher32 (compared), lzf, lz4, zstd and bzip2. Chunks that were never written have the fill value.
+/// shuffle, fletcher32 (verified), lzf, lz4, zstd and bzip2. Chunks that were never written have the fill value.
 ///
-/// All else is refused by its name: big endian numbers, strings, compounds, references, elements of variable length;
-/// other filters; external files, virtual datasets; datasets that were never written at all; files that are marked as
-/// being written.
+/// Everything else is refused by name: big-endian numbers, strings, compounds, references and variable-length elements;
+/// other filters; external files and virtual datasets; datasets that were never written at all; files that are marked
+/// as being written.
 ///
 /// # What is checked, and when
-/// Opening reads all structures that lead to the datasets, and compares the checksums that they have (those of the
-/// later format). No span leads out of its file, and nothing is allocated by what a header claims.
+/// Opening reads all structures that lead to the datasets, and verifies their checksums (only the later format has
+/// them). No span points outside its file, and no allocation trusts a size that a header claims.
 ///
 /// # Memory
-/// 24 bytes for each chunk that is decoded, 8 for each that is not. The indices are read at every start and kept
-/// nowhere, which for a hundred thousand chunks takes 0.04 to 0.1 s out of the page cache, and up to 0.6 s from a disk
+/// 24 bytes for each chunk that is decoded, 8 for each that is not. The chunk indexes are read at every start and not
+/// cached. For a hundred thousand chunks that takes 0.04 to 0.1 s from the page cache, and up to 0.6 s from a disk
 /// where the nodes of an index of the earliest form lie between the chunks.
 #[derive(Debug)]
 pub struct Hdf5 {
-    /// Its shards are the rows of a unit, of the tallest where columns differ; a file, where it has no units.
+    /// The shards are the rows of one unit (of the tallest, if columns differ), or a file if it has no units.
     index: Index,
     opened: Vec<Opened>,
-    /// Samples in the files up to and with each.
+    /// Total samples up to and including each file.
     ends: Vec<u64>,
-    /// The first unit of each column that has any: file by file, column by column.
+    /// The first unit of each column that has any: file by file, then column by column.
     units: Vec<(u32, Owner)>,
     unit_count: u32,
     largest_decoded: u64,
     largest_stored: u64,
-    /// Bytes of a row of each column.
+    /// Bytes of one row of each column.
     row_bytes: Vec<u64>,
     fingerprint: u64,
 }
 
-/// What units belong to.
+/// The file and column that units belong to.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     file: u32,
@@ -114,9 +113,9 @@ impl Hdf5 {
     /// Opens folders, files and patterns.
     ///
     /// # Errors
-    /// As [`Folder::open`](super::Folder::open); for the first file that is bad `Corrupt`, `Truncated`, or
-    /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where datasets are not there or do
-    /// not fit together; `Empty` where there is no row.
+    /// Those of [`Folder::open`](super::Folder::open); for the first bad file `Corrupt`, `Truncated`, or `Unavailable`
+    /// if it is sound but not supported; `InvalidArgument` if datasets are missing or do not fit together; `Empty` if
+    /// there are no rows.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &Hdf5Options) -> Result<Hdf5> {
         let threads = thread_count(options.common.threads);
         let mut index = index(paths, threads)?;
@@ -175,7 +174,8 @@ impl Hdf5 {
                 tallest = tallest.max(bands.rows());
             }
             ends.push(end);
-            // The bands of the tallest chunks: those of others are then decoded for two neighbours at most.
+            // Shards are the bands of the tallest chunks. Bands of other columns are then decoded for at most two
+            // neighbours.
             match tallest {
                 0 => shards.push(end),
                 rows => shards.extend(
@@ -199,12 +199,12 @@ impl Hdf5 {
         Ok(Hdf5 { index, opened, ends, units, unit_count, largest_decoded, largest_stored, row_bytes, fingerprint })
     }
 
-    /// The file of a sample, and the sample's row there.
+    /// The file of a sample, and its row in that file.
     fn locate(&self, id: SampleId) -> (usize, u64) {
         crate::locate(&self.ends, id.0)
     }
 
-    /// The bands of a unit, which file they are of, and which of them it is.
+    /// The bands that a unit belongs to, their file, and the unit's number among them.
     fn bands(&self, unit: UnitId) -> (&Bands, FileId, u64) {
         let owner = self.units.partition_point(|&(first, _)| first <= unit.0) - 1;
         let (first, Owner { file, column }) = self.units[owner];
@@ -215,15 +215,15 @@ impl Hdf5 {
     }
 }
 
-/// Whether `path` is a file that begins as HDF5 files do, or is named so and begins behind a user block; or a folder
-/// with nothing but files that are named so.
+/// Whether `path` is an HDF5 file: it starts with the signature, or is named like one and has the signature after a
+/// user block. Or a folder that holds only files named like one.
 fn is_hdf5(path: &Path) -> bool {
     let begins = |path: &Path| crate::headers::head(path).starts_with(superblock::SIGNATURE);
-    // An archive whose first member is such a file has the signature behind its first header, too.
+    // An archive whose first member is an HDF5 file also has the signature after its first header.
     path.is_file() && begins(path) || example(path, is_named_so).is_some_and(|file| superblock::is_there(&file))
 }
 
-/// FNV-1a over "hdf5", names, types and shapes of all columns, and names, sizes and rows of all files.
+/// FNV-1a over "hdf5", the names, types and shapes of all columns, and the names, sizes and rows of all files.
 fn fingerprint(fields: &[Field], files: &FileTable, ends: &[u64]) -> u64 {
     let mut fingerprint = Fingerprint::new("hdf5");
     fingerprint.number(fields.len() as u64);
@@ -239,7 +239,7 @@ fn fingerprint(fields: &[Field], files: &FileTable, ends: &[u64]) -> u64 {
     fingerprint.finish()
 }
 
-/// Elements of a value. The shape was checked with its rows, so that the product fits.
+/// Number of elements of a value. The product fits: the shape was checked together with its rows.
 fn elements(shape: &Shape) -> u64 {
     match shape {
         Shape::Fixed(shape) => shape.iter().product(),
@@ -251,7 +251,7 @@ fn is_named_so(name: &[u8]) -> bool {
     EXTENSIONS.iter().any(|extension| has_extension(name, extension))
 }
 
-/// Leaves out the files that are not named as HDF5's are.
+/// Drops files that are not named like HDF5 files.
 fn only_named_so(index: FoundFiles) -> Result<FoundFiles> {
     let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
     let index = index.retain(is_named_so, |_| true);
@@ -275,7 +275,7 @@ impl Dataset for Hdf5 {
         &self.index
     }
 
-    /// One for each column that is not cut from units.
+    /// One span for each column that is not cut from units.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let (file, row) = self.locate(id);
         for (column, &len) in self.opened[file].columns.iter().zip(&self.row_bytes) {
@@ -297,7 +297,7 @@ impl Dataset for Hdf5 {
         for (column, &len) in columns.iter().zip(&self.row_bytes) {
             let value = match &column.part {
                 Part::Bands(bands) => units.next().map(|unit| {
-                    // A unit is whole, or it has an error.
+                    // A unit is complete, or it has an error.
                     let at = (row % bands.rows() * len) as usize;
                     unit.slice(at..at + len as usize)
                 }),
@@ -312,7 +312,7 @@ impl Dataset for Hdf5 {
         (self.unit_count > 0).then_some(self)
     }
 
-    /// The name of the file and the row in it: "train.h5#17".
+    /// The file name and the row in that file: "train.h5#17".
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (file, row) = self.locate(id);
         out.extend_from_slice(self.files().name(FileId(file as u32)));
@@ -320,7 +320,7 @@ impl Dataset for Hdf5 {
     }
 
     fn largest(&self, count: u64) -> u64 {
-        // Those columns that are read by span in any file.
+        // The columns that are read by span in any file.
         let in_spans =
             |column: usize| self.opened.iter().any(|file| !matches!(file.columns[column].part, Part::Bands(_)));
         let bytes = self.row_bytes.iter().enumerate().filter(|&(column, _)| in_spans(column)).map(|(_, bytes)| bytes);
@@ -342,7 +342,7 @@ impl Units for Hdf5 {
         let first = self.units.partition_point(|(_, owner)| (owner.file as usize) < file);
         for (first, owner) in self.units[first..].iter().take_while(|(_, owner)| owner.file as usize == file) {
             let Part::Bands(bands) = &self.opened[file].columns[owner.column as usize].part else { continue };
-            // Fits: fewer bands than units.
+            // Fits: there are fewer bands than units.
             out.push(UnitId(first + (row / bands.rows()) as u32));
         }
     }

@@ -1,4 +1,4 @@
-//! Reads what an index needs of the files themselves: headers, directories and tables, never samples.
+//! Reads what an index needs from the files themselves: headers, directories and tables, never samples.
 
 use crate::parallel::try_in_parallel;
 use crate::{FileId, FileTable};
@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::file::cachestat;
 
-/// Bytes that are passed over at once: enough for the rate of a disk with some threads.
+/// Bytes per read when passing over a range: enough for the throughput of a disk with several threads.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Bytes that show the format of a file.
+/// Number of first bytes that identify a file's format.
 const HEAD_BYTES: u64 = 9;
 
-/// An open file of which parts are read.
+/// An open file that is read in parts.
 #[derive(Debug)]
 pub(super) struct Source {
     file: File,
@@ -35,7 +35,7 @@ impl Source {
         Ok(Source { file: open(&path)?, path, size: files.size(file) })
     }
 
-    /// Opens a file that no table has looked at. It must be a regular one: a FIFO would wait for somebody to write.
+    /// Opens a file that is not in a table. It must be a regular file: opening a FIFO would wait for a writer.
     pub(super) fn open_path(path: PathBuf) -> Result<Source> {
         let metadata = std::fs::metadata(&path).map_err(|error| Error::io("cannot open", error).with_path(&path))?;
         if !metadata.is_file() {
@@ -44,7 +44,7 @@ impl Source {
         Ok(Source { file: open(&path)?, path, size: metadata.len() })
     }
 
-    /// The file itself, for what reads it from one end to the other.
+    /// The file itself, for a reader that goes from one end to the other.
     pub(super) fn into_file(self) -> File {
         self.file
     }
@@ -57,7 +57,7 @@ impl Source {
         self.size
     }
 
-    /// Fills `into` with the bytes from `offset` on, which are `what` ("the header").
+    /// Fills `into` with the bytes at `offset`. `what` names them in errors ("the header").
     pub(super) fn read(&self, offset: u64, into: &mut [u8], what: &str) -> Result<()> {
         if offset.checked_add(into.len() as u64).is_none_or(|end| end > self.size) {
             return Err(self.truncated(what));
@@ -68,7 +68,7 @@ impl Source {
         })
     }
 
-    /// The bytes from `offset` on, `len` of them. No memory is taken for bytes that the file does not have.
+    /// Reads `len` bytes at `offset`. Allocates no memory for bytes that the file does not have.
     pub(super) fn bytes(&self, offset: u64, len: usize, what: &str) -> Result<Vec<u8>> {
         if offset.checked_add(len as u64).is_none_or(|end| end > self.size) {
             return Err(self.truncated(what));
@@ -78,18 +78,18 @@ impl Source {
         Ok(bytes)
     }
 
-    /// Calls `each` with the bytes of a range, piece by piece, until it returns false; whether it never did. Leaves the
-    /// page cache as it was, as far as the system tells and takes advice.
+    /// Calls `each` with the bytes of a range, piece by piece, until it returns false. Returns whether it never did.
+    /// Leaves the page cache as it was, as far as the kernel reports its state and takes advice.
     pub(super) fn pass(&self, range: Range<u64>, what: &str, mut each: impl FnMut(&[u8]) -> bool) -> Result<bool> {
         let (start, len) = (range.start, range.end.saturating_sub(range.start));
         if range.end > self.size {
             return Err(self.truncated(what));
         }
-        // What cannot be told is taken as cached: pages that others need are worth more than those that nobody does.
+        // If unknown, assume cached: pages that others need are worth more than pages that nobody needs.
         let was_cached = cachestat(self.file.as_fd(), start, len).map_or(true, |stat| stat.cached > 0);
         let advise = |offset, len, advice| rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
         let _ = advise(0, 0, Advice::Sequential);
-        // Fits: it is at most a piece.
+        // Fits: at most one piece.
         let mut piece = vec![0; PIECE_BYTES.min(len) as usize];
         let mut at = start;
         while at < range.end {
@@ -106,7 +106,7 @@ impl Source {
         Ok(true)
     }
 
-    /// The file ends before `what` does.
+    /// The error for a file that ends within `what`.
     pub(super) fn truncated(&self, what: &str) -> Error {
         Error::new(ErrorKind::Truncated, format!("the file ends within {what}"))
             .with_path(&self.path)
@@ -114,32 +114,32 @@ impl Source {
             .with_remedy("fetch or write the file again")
     }
 
-    /// The content breaks the format at `offset`.
+    /// The error for content at `offset` that breaks the format.
     pub(super) fn corrupt(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
         Error::new(ErrorKind::Corrupt, what).with_path(&self.path).with_offset(offset)
     }
 
-    /// The content is sound and nothing that can be delivered.
+    /// The error for content that is sound but not supported.
     pub(super) fn unavailable(&self, offset: u64, what: impl Into<Cow<'static, str>>) -> Error {
         Error::new(ErrorKind::Unavailable, what).with_path(&self.path).with_offset(offset)
     }
 }
 
-/// `what` is wrong at an offset that is none of the file's, but of what the file decodes to.
+/// Adds to `what` that its offset counts decoded bytes, not those of the file.
 pub(super) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
     format!("{what} (the offset counts decoded bytes)").into()
 }
 
 fn open(path: &Path) -> Result<File> {
     let file = File::open(path).map_err(|error| Error::io("cannot open", error).with_path(path))?;
-    // Without reading ahead: a file whose header was looked at must not lie in the page cache for it, because what lies
-    // there is not read from the disk. A file system that takes no advice reads ahead, and is right all the same.
+    // Without read-ahead: looking at a header must not pull the rest of a file into the page cache, because cached data
+    // is not read from the disk. A file system that ignores the advice reads ahead, which is harmless.
     let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
     Ok(file)
 }
 
-/// A file that shows what lies at a path: the file itself or, of a folder, the first by name. `None` where `fits` does
-/// not take the name, or that of anything else in the folder but hidden names.
+/// A file that represents a path: the file itself or, for a folder, its first file by name. `None` if `fits` rejects
+/// the name, or that of anything else in the folder except hidden names.
 pub(super) fn example(path: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
     if !path.is_dir() {
         let does_fit = path.file_name().is_some_and(|name| fits(name.as_bytes())) && path.is_file();
@@ -153,7 +153,7 @@ pub(super) fn example(path: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathB
             continue;
         }
         let path = entry.path();
-        // What a link leads to costs a look at it; the type of all others is known.
+        // Only a link needs a stat to know its target's type; the type of everything else is known.
         let kind = entry.file_type().ok()?;
         if !fits(name.as_bytes()) || !(kind.is_file() || kind.is_symlink() && path.is_file()) {
             return None;
@@ -165,21 +165,21 @@ pub(super) fn example(path: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathB
     first
 }
 
-/// The first bytes of a file, at most [`HEAD_BYTES`]; none where it cannot be read.
+/// The first bytes of a file, at most [`HEAD_BYTES`]; none if it cannot be read.
 pub(super) fn head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
-    // What was read before an error is the head as well: whoever opens the file gets the error.
+    // Bytes read before an error still count: whoever opens the file gets the error.
     let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
     head
 }
 
-/// Whether a name is that of a file with this extension, in any case.
+/// Whether a file name has this extension, in any case.
 pub(super) fn has_extension(name: &[u8], extension: &str) -> bool {
     let dot = name.iter().rposition(|&byte| byte == b'.');
     dot.is_some_and(|dot| name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
 }
 
-/// Applies `work` to the files of a range, by so many threads; the results in the order of the files.
+/// Applies `work` to a range of files, with this many threads. Results are in file order.
 ///
 /// # Errors
 /// That of the first file, by number, for which `work` fails.

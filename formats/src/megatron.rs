@@ -1,27 +1,28 @@
-//! Megatron-LM's `.idx`: which tokens of the `.bin` beside it make which document.
+//! Megatron-LM's `.idx`: which tokens of the `.bin` beside it form which document.
 //!
-//! Source: NVIDIA/Megatron-LM, `megatron/core/datasets/indexed_dataset.py`, version 1 of "MMIDIDX". All is little
-//! endian: magic (9 bytes), version u64, type u8, sequences n u64, entries of the document index m u64; then n lengths
-//! i32 in tokens, n places i64 in bytes, m document borders i64 in sequences, and n modes i8 in multimodal sets.
+//! Source: NVIDIA/Megatron-LM, `megatron/core/datasets/indexed_dataset.py`, version 1 of "MMIDIDX". All numbers are
+//! little endian: magic (9 bytes), version u64, type u8, number of sequences n u64, entries of the document index m
+//! u64; then n lengths i32 in tokens, n offsets i64 in bytes, m document borders i64 in sequences, and n modes i8 in
+//! multimodal sets.
 
 use crate::DType;
 use crate::headers::{Source, u32_at, u64_at};
 use uringload_core::Result;
 
-/// What the file begins with.
+/// The first bytes of the file.
 pub(super) const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
 const VERSION: u64 = 1;
 const HEADER_BYTES: u64 = 34;
-/// Bytes of a table that are read at once.
+/// Bytes of a table per read.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What an index says before its tables.
+/// The header of an index.
 #[derive(Debug)]
 pub(super) struct MegatronIndex {
     source: Source,
     pub(super) dtype: DType,
     sequences: u64,
-    /// Entries of the document index: one more than documents.
+    /// Entries of the document index: one more than there are documents.
     borders: u64,
 }
 
@@ -76,8 +77,9 @@ impl MegatronIndex {
         }
     }
 
-    /// Calls `document` with the number of tokens of each document, in order; checks that sequences lie end to end,
-    /// that documents cover them all, and that `bin` is as long as all of them. Memory does not grow with the index.
+    /// Calls `document` with the number of tokens of each document, in order. Checks that sequences lie end to end,
+    /// that documents cover them all, and that `bin` has exactly their total length. Memory does not grow with the
+    /// index.
     pub(super) fn documents(&self, bin: &Source, mut document: impl FnMut(u64) -> Result<()>) -> Result<()> {
         let lengths_at = HEADER_BYTES;
         let places_at = lengths_at + self.sequences * 4;
@@ -111,7 +113,7 @@ impl MegatronIndex {
                         "only files whose sequences lie end to end can be read: write it again with Megatron-LM";
                     return Err(self.source.corrupt(at, what).with_remedy(remedy));
                 }
-                // Where it does not fit, no file is long enough, which the end finds.
+                // If this overflows, no file is long enough, and the check at the end finds it.
                 place = place.saturating_add(bytes);
                 sequence += 1;
             }
@@ -133,10 +135,10 @@ impl MegatronIndex {
     }
 }
 
-/// Entries of one size that are read in chunks.
+/// Entries of one size, read in chunks.
 struct Table<'a> {
     source: &'a Source,
-    /// What is not read yet.
+    /// What has not been read yet.
     rest: std::ops::Range<u64>,
     chunk: Vec<u8>,
     at: usize,
@@ -147,10 +149,10 @@ impl<'a> Table<'a> {
         Table { source, rest, chunk: Vec::new(), at: 0 }
     }
 
-    /// The next entry and its place in the file. The caller asks for no more than there are.
+    /// The next entry and its offset in the file. The caller must not ask for more entries than there are.
     fn next<T>(&mut self, read: fn(&[u8], usize) -> T) -> Result<(u64, T)> {
         if self.at == self.chunk.len() {
-            // Fits: it is at most a chunk.
+            // Fits: it is at most one chunk.
             let len = (self.rest.end - self.rest.start).min(CHUNK_BYTES as u64) as usize;
             self.chunk.resize(len, 0);
             self.source.read(self.rest.start, &mut self.chunk, "a table of the index")?;

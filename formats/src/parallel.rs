@@ -1,14 +1,14 @@
-//! The same work on many things, by several threads of the caller's: opening shards, reading headers.
+//! Runs the same work on many items, on the caller's and other threads: opening shards, reading headers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use uringload_core::Result;
 
-/// Does `work` on every item, on up to `threads` threads; results come in the order of the items.
+/// Applies `work` to every item, on up to `threads` threads. Results are in item order.
 pub(super) fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     until(&AtomicBool::new(false), items, threads, work)
 }
 
-/// The same with work that can fail: once an item has, no other is begun.
+/// The same for work that can fail: after the first failure, no further item is started.
 ///
 /// # Errors
 /// That of the first item, in order, for which `work` fails.
@@ -19,12 +19,12 @@ pub fn try_in_parallel<T: Sync, R: Send>(
 ) -> Result<Vec<R>> {
     let failed = AtomicBool::new(false);
     let work = |item: &T| work(item).inspect_err(|_| failed.store(true, Ordering::Relaxed));
-    // Items are taken in order, and one that was taken is finished: the first error that comes back is that of the
-    // first item that has one.
+    // Items are taken in order, and every item taken is finished, so the first error returned is that of the first item
+    // with an error.
     until(&failed, items, threads, work).into_iter().collect()
 }
 
-/// Does `work` on the items, in order, until all are taken or `stop` is set.
+/// Applies `work` to the items, in order, until all are taken or `stop` is set.
 fn until<T: Sync, R: Send>(stop: &AtomicBool, items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -42,7 +42,7 @@ fn until<T: Sync, R: Send>(stop: &AtomicBool, items: &[T], threads: usize, work:
         let handles: Vec<_> = (1..threads.min(items.len())).map(|_| scope.spawn(worker)).collect();
         let mut done = worker();
         for handle in handles {
-            // A panic of a worker is a bug; it goes on in the caller's thread.
+            // A worker's panic is a bug; it continues in the caller's thread.
             done.extend(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
         done

@@ -1,4 +1,4 @@
-//! From what a user names (folders, files, patterns, lists) to a table of files with their sizes.
+//! Turns the user's input (folders, files, patterns, lists) into a table of files with their sizes.
 
 use crate::patterns::{Place, expand};
 use crate::skipped::{SkipReason, Skips};
@@ -12,14 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Part, Result};
 
-/// Threads that look for files where the user does not say how many. Taking a size waits for the disk where the inode
-/// is not in memory, so that more threads than cores are of use; the bounds keep small and large machines reasonable.
+/// Threads that find files, if the user does not set a number. Taking a size waits for the disk unless the inode is in
+/// memory, so more threads than cores help. The bounds keep small and large machines reasonable.
 const THREADS_MIN: usize = 4;
 const THREADS_MAX: usize = 16;
 
-/// Threads that read what every file begins with, where the user does not say how many. They wait for the disk and do
-/// next to nothing, so that it is the disk that wants so many at once: of 10 000 cold files of an NVMe disk, 2 cores
-/// had the headers after 0.33 s with 4 threads, 0.21 s with 16, 0.18 s with 32, and 64 were no faster.
+/// Threads that read the headers of files, if the user does not set a number. They wait for the disk and do next to
+/// nothing else, and the disk wants many requests at once: for 10 000 cold files on an NVMe disk, 2 cores had the
+/// headers after 0.33 s with 4 threads, 0.21 s with 16, 0.18 s with 32, and 64 were no faster.
 const HEADER_THREADS: usize = 32;
 
 /// The files that were found.
@@ -27,11 +27,11 @@ const HEADER_THREADS: usize = 32;
 pub(super) struct FoundFiles {
     pub(super) files: FileTable,
     pub(super) skips: Skips,
-    /// Whether a file was named by itself: then nobody has said which folder's subfolders would be classes.
+    /// Whether a file was named explicitly: then it is unknown which folder's subfolders would be classes.
     pub(super) has_single_files: bool,
 }
 
-/// Number of threads for `asked`, 0 being "as many as fit".
+/// Number of threads for `asked`; 0 means "as many as fit".
 pub(super) fn thread_count(asked: usize) -> usize {
     match asked {
         0 => std::thread::available_parallelism().map_or(1, NonZero::get).clamp(THREADS_MIN, THREADS_MAX),
@@ -39,12 +39,12 @@ pub(super) fn thread_count(asked: usize) -> usize {
     }
 }
 
-/// Number of threads that read short headers, for `asked`, 0 being "as many as the disk likes".
+/// Number of threads for reading short headers, for `asked`; 0 means "as many as suit the disk".
 pub(super) fn header_thread_count(asked: usize) -> usize {
     if asked == 0 { HEADER_THREADS } else { asked }
 }
 
-/// Finds the files that `paths` stand for: folders with everything below them, files, and patterns of both.
+/// Finds the files that `paths` stand for: folders with everything below them, files, and patterns for either.
 pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<FoundFiles> {
     let Some(first) = paths.first() else {
         return Err(Error::new(ErrorKind::InvalidArgument, "no path was given"));
@@ -68,7 +68,7 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Found
     index.finish(first.as_ref())
 }
 
-/// Finds the files `names`, relative to `root`, in their order.
+/// Finds the files `names`, relative to `root`, in the given order.
 pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], threads: usize) -> Result<FoundFiles> {
     let mut index = FoundFiles::default();
     index.files.push_root(root);
@@ -81,17 +81,17 @@ pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], thread
 }
 
 impl FoundFiles {
-    /// Keeps the files whose names `keep` takes. The others are counted as of another format, where `count` takes their
-    /// names.
+    /// Keeps the files whose names satisfy `keep`. Of the others, those that satisfy `count` are counted as skipped for
+    /// their format.
     pub(super) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> FoundFiles {
         self.sort_out(SkipReason::OtherFormat, |files, file| keep(files.name(file)), count)
     }
 
-    /// Keeps the files that are shards by their names, and those that are among `named`. The others are counted as no
-    /// shards, but for those whose names `is_companion` takes.
+    /// Keeps the files that are shards by name, and those in `named`. The others are counted as skipped, except those
+    /// that satisfy `is_companion`.
     ///
     /// # Errors
-    /// `Empty` where there is no shard: `nothing`.
+    /// `Empty` with the text `nothing` if there are no shards.
     pub(super) fn only_shards<P: AsRef<Path>>(
         self,
         named: &[P],
@@ -110,10 +110,10 @@ impl FoundFiles {
         Ok(index)
     }
 
-    /// Keeps the files of a part.
+    /// Keeps the files of one part.
     ///
     /// # Errors
-    /// `Empty` where it has none.
+    /// `Empty` if it has none.
     pub(super) fn only_part(self, part: Part) -> Result<FoundFiles> {
         if part.is_whole() {
             return Ok(self);
@@ -161,7 +161,7 @@ impl FoundFiles {
         Ok(self)
     }
 
-    /// Paths that each stand for themselves. What cannot be used is an error, since it was asked for by name.
+    /// Adds paths that were named explicitly. Whatever cannot be used is an error, since it was asked for by name.
     fn add_named(&mut self, paths: Vec<PathBuf>, threads: usize) -> Result<()> {
         let measured = measure_paths(Path::new(""), &paths, threads);
         let mut group = Vec::new();
@@ -177,7 +177,7 @@ impl FoundFiles {
         self.add_single_files(group)
     }
 
-    /// Paths that match a pattern. What is no sample is left out, as in a folder.
+    /// Adds paths that match a pattern. What is not a sample is skipped, as in a folder.
     fn add_matched(&mut self, root: &Path, names: Vec<PathBuf>, threads: usize) -> Result<()> {
         let mut is_root_open = false;
         for (name, measured) in names.iter().zip(measure_paths(root, &names, threads)) {
@@ -202,8 +202,8 @@ impl FoundFiles {
         Ok(())
     }
 
-    /// Files that were named one by one and one after another: their root is the deepest folder that holds them all, so
-    /// that a long list does not make a root of each.
+    /// Adds consecutive files that were named one by one. Their root is the deepest folder that contains them all, so
+    /// that a long list does not create one root per file.
     fn add_single_files(&mut self, group: Vec<(PathBuf, u64)>) -> Result<()> {
         self.has_single_files |= !group.is_empty();
         let mut rest = &group[..];
@@ -212,7 +212,7 @@ impl FoundFiles {
             let mut count = 1;
             for (path, _) in &rest[1..] {
                 let Some(common) = root.ancestors().find(|ancestor| path.starts_with(ancestor)) else { break };
-                // "" is above every relative path, and `starts_with` calls it a beginning of absolute ones as well.
+                // "" is above every relative path, and `starts_with` also accepts it as a prefix of absolute ones.
                 if common.as_os_str().is_empty() && path.is_absolute() {
                     break;
                 }

@@ -1,27 +1,27 @@
-//! What a user types for files: braces `{000..146}` and `{a,b}` as a shell expands them, and patterns with `*`, `?`,
+//! Expands what a user types for files: braces `{000..146}` and `{a,b}` as in a shell, and patterns with `*`, `?`,
 //! `[a-z]` and `**`.
 //!
-//! The crate `glob` matches single names; the walk is here, because the crate's own leaves out names that are not UTF-8
-//! without a word.
+//! The crate `glob` matches single names. The walk is our own, because the one in the crate silently skips names that
+//! are not UTF-8.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Paths that one pair of braces after another may stand for. More is a slip of the pen, such as `{0..9999999999}`.
+/// Most paths that braces may expand to. More is a typo, such as `{0..9999999999}`.
 const EXPANSION_MAX: usize = 1 << 20;
 
 /// What one argument stands for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A path that was named.
+    /// A path that was named explicitly.
     Named(PathBuf),
     /// The paths that match a pattern, relative to the part of the pattern before its first wildcard; sorted by bytes.
     Matched { root: PathBuf, names: Vec<PathBuf> },
 }
 
-/// Appends what `path` stands for. A path that exists stands for itself, whatever characters it has.
+/// Appends what `path` stands for. A path that exists stands for itself, whatever characters it contains.
 pub(super) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
     if !has_any(path.as_os_str(), b"{*?[") || path.symlink_metadata().is_ok() {
         out.push(Place::Named(path.to_path_buf()));
@@ -40,7 +40,7 @@ pub(super) fn expand(path: &Path, out: &mut Vec<Place>) -> Result<()> {
             return Err(Error::new(ErrorKind::NotFound, "no file matches the pattern").with_path(path));
         }
         names.sort_unstable_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
-        // With two `**` there is more than one way to the same file.
+        // With two `**`, the same file can be reached in more than one way.
         names.dedup();
         out.push(Place::Matched { root, names });
     }
@@ -51,9 +51,9 @@ fn has_any(text: &OsStr, wanted: &[u8]) -> bool {
     text.as_bytes().iter().any(|byte| wanted.contains(byte))
 }
 
-/// Expands all braces from the left to the right.
+/// Expands all braces from left to right.
 fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
-    // What is done of each path, and what is still to be looked at.
+    // Finished paths, and paths with a part that is still to be expanded.
     let mut done = Vec::new();
     let mut pending = vec![(Vec::new(), path.as_os_str().as_bytes().to_vec())];
     while let Some((mut head, tail)) = pending.pop() {
@@ -67,7 +67,7 @@ fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
             return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(path));
         }
         head.extend_from_slice(&tail[..open]);
-        // Pushed from the last to the first, so that they are popped in order. A choice may have braces of its own.
+        // Pushed last to first, so that they are popped in order. A choice may itself contain braces.
         for choice in choices.into_iter().rev() {
             pending.push((head.clone(), [&choice, &tail[close + 1..]].concat()));
         }
@@ -75,8 +75,8 @@ fn expand_braces(path: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(done)
 }
 
-/// Where the first braces with more than one choice open and close, and their choices. Others stand for themselves, as
-/// in a shell.
+/// Finds the first braces with more than one choice: where they open and close, and their choices. Other braces stand
+/// for themselves, as in a shell.
 #[expect(clippy::type_complexity, reason = "used once, right above")]
 fn first_braces(text: &[u8]) -> Result<Option<(usize, usize, Vec<Vec<u8>>)>> {
     for open in (0..text.len()).filter(|&at| text[at] == b'{') {
@@ -132,16 +132,16 @@ fn number_range(text: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
 enum Step {
     Literal(OsString),
     Pattern(glob::Pattern),
-    /// `**`: any number of folders, none included.
+    /// `**`: any number of folders, including none.
     AnyDepth,
 }
 
-/// The part before the first wildcard, and the steps behind it.
+/// Splits a pattern into the part before the first wildcard, and the steps after it.
 fn parse_pattern(path: &Path) -> Result<(PathBuf, Vec<Step>)> {
     let (mut root, mut steps) = (PathBuf::new(), Vec::new());
     for component in path.components() {
         let Component::Normal(name) = component else {
-            // "/", "." and ".." are nobody's names.
+            // "/", "." and ".." are not names of files.
             if steps.is_empty() {
                 root.push(component);
             } else {
@@ -188,7 +188,7 @@ fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) ->
         }
         Step::Pattern(pattern) => {
             for (name, _) in list(&root.join(relative))? {
-                // What is not UTF-8 shows as U+FFFD, which `*` and `?` match. A leading dot must be written.
+                // Bytes that are not UTF-8 become U+FFFD, which `*` and `?` match. A leading dot must be written out.
                 let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
                 if pattern.matches_with(&name.to_string_lossy(), options) {
                     find(root, &relative.join(name), rest, out)?;
@@ -209,7 +209,7 @@ fn find(root: &Path, relative: &Path, steps: &[Step], out: &mut Vec<PathBuf>) ->
     Ok(())
 }
 
-/// The names in a folder and whether each is a folder itself (a link to one is not). Nothing where there is no folder.
+/// The names in a folder, and whether each is a folder itself (a link to one is not). Empty if there is no such folder.
 fn list(path: &Path) -> Result<Vec<(OsString, bool)>> {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     let failed = |error| Error::io("cannot list the folder", error).with_path(path);

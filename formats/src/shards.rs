@@ -1,5 +1,5 @@
-//! Shards that an index lists and whose heads are tables of offsets: finds the index, opens all shards at once, checks
-//! their tables, and tells where a sample lies. Takes 4 bytes of memory a sample, and some hundred a shard.
+//! Shards that an index lists and that start with tables of offsets. Finds the index, opens all shards in parallel,
+//! checks their tables, and locates samples. Takes 4 bytes of memory a sample, and a few hundred a shard.
 
 mod dataset;
 mod file;
@@ -31,17 +31,17 @@ pub(super) struct Listed {
     /// Size of the file.
     pub(super) bytes: u64,
     pub(super) samples: u64,
-    /// Samples that its head tells of: others than `samples`, where those are cut differently.
+    /// Number of samples according to its header; differs from `samples` if samples are cut differently.
     pub(super) items: u64,
     /// Hashes of the file: algorithm and hexadecimal digits.
     pub(super) hashes: Vec<(String, String)>,
-    /// How its file is compressed, where it is as a whole.
+    /// How its file is compressed, if it is compressed as a whole.
     pub(super) zipped: Option<Zipped>,
-    /// Why it cannot be read, where the index tells already.
+    /// Why it cannot be read, if the index already shows that.
     pub(super) refused: Option<Error>,
 }
 
-/// What one index lists.
+/// The content of one index.
 #[derive(Debug)]
 pub(super) struct Listing {
     /// The folder of the index.
@@ -54,38 +54,38 @@ pub(super) struct Listing {
 pub(super) enum Table {
     /// Where each begins, and where the last one ends: ascending, and inside the file.
     Offsets(Box<[u32]>),
-    /// `count` samples of `bytes` each, from `start` on.
+    /// `count` samples of `bytes` each, starting at `start`.
     Blocks { start: u64, bytes: u64, count: u64 },
-    /// In what the file decodes to.
+    /// In the decoded content of the file.
     Whole(Whole),
-    /// In what parts of the file decode to.
+    /// In the decoded content of parts of the file.
     Frames(Frames),
     /// Nowhere, and why.
     Bad(Error),
 }
 
-/// The shards of a dataset; a shard's number is that of its file.
+/// The shards of a dataset. A shard has the number of its file.
 #[derive(Debug)]
 struct Shards {
-    /// Without columns and what hangs on them.
+    /// Without columns and what depends on them.
     index: Index,
     tables: Vec<Table>,
-    /// Units in the shards up to and with each; empty where there is none.
+    /// Total units up to and including each shard; empty if there are none.
     unit_ends: Vec<u32>,
-    /// Bytes that the largest unit has when it is stored, and when it is decoded.
+    /// Stored and decoded bytes of the largest unit.
     largest_unit: (u64, u64),
-    /// Name and size of what files decode to as a whole.
+    /// Name and size of the decoded content, for files that are decoded as a whole.
     raw: BTreeMap<FileId, (String, u64)>,
-    /// Whether the length of every sample is known before anything is decoded, apart from bad shards.
+    /// Whether the length of every sample is known before anything is decoded, except in bad shards.
     lengths_known: bool,
 }
 
 impl Shards {
-    /// Opens all shards, in parallel. `read` makes the table of each; it gets the number of the listing as well.
+    /// Opens all shards, in parallel. `read` creates the table of each; it also gets the number of the listing.
     ///
     /// # Errors
-    /// The first shard that is missing or broken, unless `allow_bad`; `Corrupt` for a name that stands in an index
-    /// twice or leads out of its folder; `Empty` where there is no sample.
+    /// That of the first missing or broken shard, unless `allow_bad`; `Corrupt` for a name that occurs twice in an
+    /// index or points outside its folder; `Empty` if there are no samples.
     fn open(
         format: &'static str,
         listings: &[Listing],
@@ -137,7 +137,7 @@ impl Shards {
                     .with_path(shards.index.files.path(file))
             })?;
             shards.push_units(&table, file)?;
-            // A bad shard is still known by what its file decodes to.
+            // A bad shard is still identified by its decoded content.
             if let Some(zipped) = &listed.zipped {
                 shards.raw.insert(file, (zipped.raw_name.clone(), zipped.raw_bytes));
             }
@@ -173,7 +173,7 @@ impl Shards {
         Ok(())
     }
 
-    /// The shard of a sample, and the sample's number there.
+    /// The shard of a sample, and its number in that shard.
     fn locate(&self, id: SampleId) -> (usize, u64) {
         super::locate(&self.index.shards, id.0)
     }
@@ -181,7 +181,7 @@ impl Shards {
     /// Where a sample lies; `None` if its shard is bad.
     fn span(&self, id: SampleId) -> Option<Span> {
         let (shard, number) = self.locate(id);
-        // A table has 2^32 files at most.
+        // A table has at most 2^32 files.
         let file = FileId(shard as u32);
         match &self.tables[shard] {
             Table::Offsets(offsets) => {
@@ -193,7 +193,7 @@ impl Shards {
         }
     }
 
-    /// Why a sample without a span has none.
+    /// Why a sample has no span.
     fn bad(&self, id: SampleId) -> Error {
         match &self.tables[self.locate(id).0] {
             Table::Bad(error) => error.clone(),
@@ -203,7 +203,7 @@ impl Shards {
         }
     }
 
-    /// The bytes of a sample, from what was read of its spans and units.
+    /// The bytes of a sample, taken from the spans and units that were read.
     fn cut<'a>(&self, id: SampleId, raw: &'a [Bytes]) -> Result<Cow<'a, Bytes>> {
         let Some(bytes) = raw.first() else { return Err(self.bad(id)) };
         if self.unit_ends.is_empty() || self.is_read_by_span(id) {
@@ -219,7 +219,7 @@ impl Shards {
         }
     }
 
-    /// Where a sample that is cut from a unit begins in what is decoded of its file, and where it lies in the unit.
+    /// For a sample that is cut from a unit: its offset in the decoded content of the file, and its range in the unit.
     fn place(&self, id: SampleId, unit: &[u8]) -> Option<(u64, Range<usize>)> {
         let (shard, number) = self.locate(id);
         let (range, base) = match &self.tables[shard] {
@@ -239,7 +239,7 @@ impl Shards {
         self.index.files.path(FileId(self.locate(id).0 as u32))
     }
 
-    /// What is wrong with a sample, `at` bytes behind its beginning; `raw` is what it was made of.
+    /// The error for a sample, `at` bytes after its start; `raw` is what it was made from.
     fn corrupt(&self, id: SampleId, raw: &[Bytes], what: String, at: u64) -> Error {
         let cut = raw.first().and_then(|unit| self.place(id, unit));
         let (what, start) = match (self.span(id), cut) {
@@ -254,8 +254,8 @@ impl Shards {
         }
     }
 
-    /// Shows `learn` the first sample, for what only a sample tells of all. Where that one is bad and `allow_bad`,
-    /// shows the first sample of the next shard.
+    /// Calls `learn` with the first sample, for properties that only a sample reveals. If its shard is bad and
+    /// `allow_bad` is set, tries the first sample of the next shard.
     fn learn(&self, allow_bad: bool, mut learn: impl FnMut(&OpenFile<'_>, Range<u64>) -> Result<()>) -> Result<()> {
         let mut first_error = None;
         let starts = [0].into_iter().chain(self.index.shards.iter().copied());
@@ -272,9 +272,9 @@ impl Shards {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// What the first sample of a shard is read from, and where it lies in that.
+    /// The source of a shard's first sample, and where the sample lies in it.
     fn first_of(&self, shard: usize) -> Result<(OpenFile<'static>, Range<u64>)> {
-        // A table has 2^32 files at most.
+        // A table has at most 2^32 files.
         let file = OpenFile::open(self.index.files.path(FileId(shard as u32)))?;
         match &self.tables[shard] {
             Table::Offsets(offsets) => Ok((file, offsets[0].into()..offsets[1].into())),
@@ -285,8 +285,8 @@ impl Shards {
         }
     }
 
-    /// Names, sizes and numbers of samples of all shards; names and sizes of what they decode to, so that a state is
-    /// good for the same shards without compression.
+    /// Name, size and number of samples of each shard. Compressed shards count with name and size of their decoded
+    /// content, so that a state remains valid for the same shards without compression.
     fn fingerprint(&self, fingerprint: &mut Fingerprint) {
         let files = &self.index.files;
         fingerprint.number(files.len() as u64);
@@ -304,7 +304,7 @@ impl Shards {
 }
 
 impl Table {
-    /// Bytes of all samples, as far as the index tells.
+    /// Bytes of all samples, as far as the index says.
     fn bytes(&self) -> u64 {
         match self {
             Table::Offsets(offsets) => u64::from(offsets[offsets.len() - 1] - offsets[0]),
@@ -316,14 +316,14 @@ impl Table {
     }
 }
 
-/// Longest index, in bytes: some million shards. What is longer is no index.
+/// Longest index, in bytes: some million shards. A longer file is not an index.
 const INDEX_BYTES_MAX: u64 = 1 << 30;
 
-/// Name of the file that lists shards, of MDS and of LitData.
+/// Name of the file that lists shards, in MDS and in LitData.
 const INDEX_NAME: &str = "index.json";
 
-/// The index of each of `paths`: of a folder its `index.json`, of anything else the path itself. Patterns stand for
-/// what they match.
+/// The index of each of `paths`: for a folder its `index.json`, for anything else the path itself. Patterns stand for
+/// their matches.
 pub(super) fn find_indexes<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> {
     let mut places = Vec::new();
     for path in paths {
@@ -371,7 +371,7 @@ fn index_of(path: PathBuf) -> Result<PathBuf> {
     })
 }
 
-/// Folders that a message names.
+/// Most folders that a message names.
 const PARTS_NAMED: usize = 5;
 
 /// Reads an index: JSON of the shape `T`.
@@ -390,8 +390,8 @@ pub(super) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T
     })
 }
 
-/// Whether a path is a folder with an `index.json`, or such a file, that is JSON of the shape `T`, or a pattern of
-/// them.
+/// Whether a path is a folder with an `index.json`, or such a file, that parses as JSON of the shape `T`; or a pattern
+/// of these.
 pub(super) fn has_index<T: serde::de::DeserializeOwned>(path: &Path) -> bool {
     stands_for(path, |path| {
         let index = if path.is_dir() { path.join(INDEX_NAME) } else { path.to_path_buf() };
@@ -399,7 +399,7 @@ pub(super) fn has_index<T: serde::de::DeserializeOwned>(path: &Path) -> bool {
     })
 }
 
-/// Whether everything that a path or a pattern stands for is of a kind.
+/// Whether everything that a path or a pattern stands for satisfies `is_one`.
 pub(super) fn stands_for(path: &Path, is_one: impl Fn(&Path) -> bool) -> bool {
     let mut places = Vec::new();
     expand(path, &mut places).is_ok()
@@ -417,7 +417,7 @@ pub(super) fn folder_of(index: &Path) -> PathBuf {
     }
 }
 
-/// Names must stay in their folder, and each may stand in an index once: else a sample would come twice.
+/// Names must stay in their folder and occur only once in an index; otherwise a sample would appear twice.
 fn check_names(listing: &Listing) -> Result<()> {
     let mut seen = HashSet::with_capacity(listing.shards.len());
     for listed in &listing.shards {
@@ -438,8 +438,8 @@ fn check_names(listing: &Listing) -> Result<()> {
     Ok(())
 }
 
-/// Offsets of 32 bits bound a shard, whatever an index says of it. Else one that is not there could have samples for
-/// years.
+/// 32-bit offsets bound the samples of a shard, whatever an index says. Otherwise a missing shard could have samples
+/// for years.
 fn check_count(listing: &Listing, listed: &Listed) -> Result<()> {
     if listed.samples > u64::from(u32::MAX) {
         let what = format!("the index says {} samples, more than a shard can have", listed.samples);
@@ -448,7 +448,7 @@ fn check_count(listing: &Listing, listed: &Listed) -> Result<()> {
     Ok(())
 }
 
-/// An error that is not the only one says so.
+/// Adds to an error that others failed, too.
 fn of_many(error: Error, failed: usize, all: usize) -> Error {
     if failed == 1 {
         return error;

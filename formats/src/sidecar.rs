@@ -1,27 +1,26 @@
-//! The index of a shard in a file beside it, `SHARD.uidx`: a shard is looked through once and not at each start.
+//! The index of a shard in a file beside it, `SHARD.uidx`: a shard is scanned once instead of at each start.
 //!
-//! # What it holds
-//! For each sample and each column an offset and a length in the shard, the samples' keys, and what a scan left out.
-//! Where the shard is compressed as a whole: how, and how long it is when it is decoded, which is what offsets are in.
-//! Records have one length in a sidecar, chosen by what its numbers need, so that a look-up is arithmetic: images of
-//! 100 KB with their labels take some 8 bytes a sample. Keys lie apart and share their beginnings.
+//! # What it contains
+//! An offset and a length in the shard for each sample and column, the samples' keys, and what a scan left out. If the
+//! shard is compressed as a whole, also how, and its decoded length; offsets then refer to decoded bytes. All records
+//! of a sidecar have one length, just enough for its numbers, so that a look-up is arithmetic: images of 100 KB with
+//! their labels take some 8 bytes a sample. Keys are stored separately and share prefixes.
 //!
-//! # What is believed
-//! A sidecar whose shard has another name, size or time of change, one of another version, and one that is torn
-//! anywhere is no sidecar: the shard is looked through again. Its header and its table of checks carry a CRC-32C each,
-//! which are verified when it is opened; each 4 KiB of the rest have one in that table, which is verified when they are
-//! first looked at. So opening reads the header and a thousandth of the rest, and no number is used that was not
-//! verified. Numbers are held against the shard's size all the same: what is wrong and has the right checksum (a bug,
-//! malice) leads to an error and not out of the file.
+//! # What is trusted
+//! A sidecar is ignored if its shard has another name, size or modification time, if it is of another version, or if it
+//! is torn anywhere: the shard is then scanned again. The header and the table of checksums each carry a CRC-32C, which
+//! is verified on opening. Each 4 KiB of the rest have a CRC-32C in that table, which is verified on first access. So
+//! opening reads the header and a thousandth of the rest, and no number is used unverified. Even so, numbers are
+//! checked against the shard's size: wrong content with a correct checksum (a bug, malice) causes an error, not an
+//! access outside the file.
 //!
-//! # Mapped, and what that risks
-//! Small sidecars ([`RESIDENT_BYTES`] in all of a dataset) are read into memory and verified as a whole. Larger ones
-//! are mapped, so that they take page cache and no memory of the process; a page of them that is not cached is read
-//! from the disk when it is first looked at. A file that is cut short in place while it is mapped ends the process with
-//! SIGBUS when a page behind its end is touched, as does a disk that fails then. This library never shortens a sidecar:
-//! it writes a file of another name and renames it over the old one, which lives on for those who have it mapped. That
-//! other programs leave `*.uidx` alone is what remains to be trusted; whoever can cut them can as well change the
-//! shards.
+//! # Mapping, and its risk
+//! Small sidecars (up to [`RESIDENT_BYTES`] in total for a dataset) are read into memory and verified as a whole.
+//! Larger ones are mapped, so that they take page cache and not the process's memory; a page that is not cached is read
+//! from disk on first access. If a file is truncated in place while it is mapped, touching a page past its end kills
+//! the process with SIGBUS, and so does a disk that fails then. This library never shortens a sidecar: it writes a file
+//! of another name and renames it over the old one, which lives on for those that have it mapped. What remains is trust
+//! that other programs leave `*.uidx` alone; whoever can truncate them can just as well change the shards.
 
 mod build;
 mod layout;
@@ -42,27 +41,27 @@ pub(super) use layout::Column;
 pub use layout::{COLUMNS_MAX, KEY_BYTES_MAX};
 pub(super) use place::{EXTENSION, Kept, Places};
 
-/// Sidecars are read into memory up to this many bytes for all of a dataset's shards together: two million samples.
+/// Sidecars are read into memory up to this many bytes for all shards of a dataset together: two million samples.
 pub(super) const RESIDENT_BYTES: u64 = 32 << 20;
 
-/// Bytes that one checksum covers: a page, so that a look-up verifies no more than what it has read in anyway.
+/// Bytes that one checksum covers: a page, so that a look-up verifies only what it has read in anyway.
 const CHECKED_BYTES: u64 = 4096;
 
-/// Which shard an index belongs to.
+/// The shard that an index belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shard {
-    /// The format that the shard was understood as.
+    /// The format that the shard was read as.
     pub(super) format: &'static str,
-    /// Its file name without folders: a dataset may move.
+    /// Its file name without folders, since a dataset may move.
     pub(super) name: Vec<u8>,
     /// Size in bytes.
     pub(super) size: u64,
-    /// Time of the last change: seconds since 1970 and nanoseconds.
+    /// Modification time: seconds since 1970 and nanoseconds.
     pub(super) modified: (i64, u32),
 }
 
 impl Shard {
-    /// Of the file at `path` with this identity.
+    /// Describes the file at `path` with this identity.
     pub(super) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
         use std::os::unix::ffi::OsStrExt;
         let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
@@ -75,7 +74,7 @@ impl Shard {
 pub(super) struct Sidecar {
     head: Head,
     store: Store,
-    /// Where it lies, for messages; `None` where it was never written.
+    /// Its location, for messages; `None` if it was never written.
     path: Option<PathBuf>,
 }
 
@@ -84,13 +83,13 @@ pub(super) struct Sidecar {
 enum Store {
     /// In memory, verified.
     Resident(Vec<u8>),
-    /// In a mapped file, verified piece by piece: a bit for each piece that was.
+    /// In a mapped file, verified piece by piece: one bit for each verified piece.
     Mapped(Mapping, Vec<AtomicU64>),
 }
 
 impl Sidecar {
-    /// Opens the index at `path`, if it is the whole and current index of `shard`. `resident` counts down the bytes
-    /// that may yet be read into memory.
+    /// Opens the index at `path`, if it is the complete and current index of `shard`. `resident` counts down the bytes
+    /// that may still be read into memory.
     ///
     /// # Errors
     /// Why it is not: one line, without the path.
@@ -99,7 +98,7 @@ impl Sidecar {
         let len = file.metadata().map_err(|error| error.to_string())?.len();
         let within = |left: u64| left.checked_sub(len);
         let store = if resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok() {
-            // Fits: not more than RESIDENT_BYTES.
+            // Fits: at most RESIDENT_BYTES.
             let mut bytes = vec![0; len as usize];
             file.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string())?;
             Store::Resident(bytes)
@@ -111,10 +110,10 @@ impl Sidecar {
         Sidecar::new(store, shard, Some(path.to_path_buf()))
     }
 
-    /// The index that `image` is, as [`Builder::finish`] makes it.
+    /// Opens the index in `image`, as created by [`Builder::finish`].
     ///
     /// # Errors
-    /// As [`Sidecar::open`].
+    /// Those of [`Sidecar::open`].
     pub(super) fn from_image(image: Vec<u8>, shard: &Shard) -> Result<Sidecar, String> {
         Sidecar::new(Store::Resident(image), shard, None)
     }
@@ -122,7 +121,7 @@ impl Sidecar {
     fn new(mut store: Store, shard: &Shard, path: Option<PathBuf>) -> Result<Sidecar, String> {
         let head = Head::read(|at, into| store.copy(at, into), store.len(), shard)?;
         if let Store::Mapped(_, verified) = &mut store {
-            // A bit for each 4 KiB of a file that is really so long: bounded by its size.
+            // One bit for each 4 KiB of a file that really has this length: bounded by its size.
             verified.resize_with(head.pieces().div_ceil(64) as usize, AtomicU64::default);
         }
         let sidecar = Sidecar { head, store, path };
@@ -136,7 +135,7 @@ impl Sidecar {
         Ok(sidecar)
     }
 
-    /// Where it lies; `None` where it was never written.
+    /// Its location; `None` if it was never written.
     pub(super) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -146,12 +145,12 @@ impl Sidecar {
         self.head.samples
     }
 
-    /// The columns, in the order in which the shard has them.
+    /// The columns, in the shard's order.
     pub(super) fn columns(&self) -> &[Column] {
         &self.head.columns
     }
 
-    /// What a scan left out: a code, how often, and the first of them.
+    /// What a scan left out: a code, a count, and the first of them.
     pub(super) fn left_out(&self) -> &[(u8, u64, Vec<u8>)] {
         &self.head.left_out
     }
@@ -161,18 +160,19 @@ impl Sidecar {
         self.head.content
     }
 
-    /// How the shard is compressed, where it is, and how many bytes it has when it is decoded.
+    /// How the shard is compressed, if it is, and its decoded length in bytes.
     pub(super) fn decoded(&self) -> Option<(Compression, u64)> {
         self.head.decoded
     }
 
-    /// Whether it takes no memory of the process.
+    /// Whether it takes none of the process's memory.
     #[cfg(test)]
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.store, Store::Mapped(..))
     }
 
-    /// Calls `each` with column, offset and length of what sample `index` has; false where the index is damaged there.
+    /// Calls `each` with column, offset and length of each value of sample `index`; false if the index is damaged
+    /// there.
     pub(super) fn sample(&self, index: u64, mut each: impl FnMut(usize, u64, u64)) -> bool {
         self.try_sample(index, &mut each).is_some()
     }
@@ -185,14 +185,14 @@ impl Sidecar {
             at += u64::from(width);
             number
         };
-        // In units: the end of what came last, where the next gap begins.
+        // In units: the end of the previous value, where the next gap begins.
         let mut end = head.start_base.checked_add(number(head.start_width)?)?;
         let mut is_first = true;
         for (index, column) in head.columns.iter().enumerate() {
             let gap = number(column.gap_width)?;
             let mut len = number(column.len_width)?;
             if column.missing > 0 {
-                // 0 says that the sample lacks the column.
+                // 0 means that the sample lacks the column.
                 match len.checked_sub(1) {
                     None => continue,
                     Some(less) => len = less,
@@ -200,7 +200,7 @@ impl Sidecar {
             }
             let len = len.checked_add(column.len_base)?;
             if !std::mem::take(&mut is_first) {
-                // The base alone may lead in front of the file, where the gap leads back.
+                // A negative base alone may point before the file, until the gap is added.
                 end = end.wrapping_add_signed(column.gap_base).wrapping_add(gap);
             }
             let offset = end.checked_mul(head.unit)?;
@@ -211,7 +211,7 @@ impl Sidecar {
         Some(())
     }
 
-    /// Appends the key of sample `index`; false, with nothing appended, where the index is damaged there.
+    /// Appends the key of sample `index`; false, with nothing appended, if the index is damaged there.
     pub(super) fn key(&self, index: u64, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let found = self.try_key(index, start, out).is_some();
@@ -226,7 +226,7 @@ impl Sidecar {
         let group = index / KEYS_PER_GROUP;
         let mut at = head.keys_at.checked_add(self.number(head.groups_at + group * 8, 8)?)?;
         for _ in 0..=index % KEYS_PER_GROUP {
-            // A key is what it shares with the one before it, and what it has of its own.
+            // A key consists of the prefix it shares with the previous key, and bytes of its own.
             let (shared, own) = (self.number(at, 2)? as usize, self.number(at + 2, 2)? as usize);
             at += 4;
             if shared > out.len() - start || at + own as u64 > head.checks_at {
@@ -242,7 +242,7 @@ impl Sidecar {
         Some(())
     }
 
-    /// In what it is another index than `other`, in words; every sample is compared.
+    /// How it differs from `other`, in words; compares every sample.
     pub(super) fn difference(&self, other: &Sidecar) -> Option<String> {
         if self.len() != other.len() {
             return Some(format!("it has {} samples instead of {}", self.len(), other.len()));
@@ -261,7 +261,7 @@ impl Sidecar {
         self.key(index, key)
     }
 
-    /// Name of the column, offset and length of each value of a sample, in the order of the names.
+    /// Column name, offset and length of each value of a sample, sorted by name.
     fn values<'a>(&'a self, index: u64, out: &mut Vec<(&'a str, u64, u64)>) -> bool {
         out.clear();
         let is_whole = self.sample(index, |column, offset, len| out.push((&self.columns()[column].name, offset, len)));
@@ -269,7 +269,7 @@ impl Sidecar {
         is_whole
     }
 
-    /// The error of a sample whose place in the index is damaged.
+    /// The error for a sample whose entry in the index is damaged.
     pub(super) fn damage(&self, shard: &Path) -> Error {
         Error::new(ErrorKind::Corrupt, "the index is damaged")
             .with_path(self.path().unwrap_or(shard))
@@ -281,7 +281,7 @@ impl Sidecar {
         if width == 0 {
             return Some(0);
         }
-        // Eight bytes can be had wherever a number begins: the table of checks lies behind, with padding before it.
+        // Eight bytes are available wherever a number begins: padding and the table of checksums follow.
         let mut bytes = [0; 8];
         if !self.verified(at, u64::from(width)) || !self.store.copy(at, &mut bytes) {
             return None;
@@ -289,7 +289,7 @@ impl Sidecar {
         Some(u64::from_le_bytes(bytes) & (u64::MAX >> (64 - 8 * u32::from(width))))
     }
 
-    /// Whether all of `at..at + len` lies between header and checks, and its checksums are right.
+    /// Whether all of `at..at + len` lies between header and checksums, and its checksums are correct.
     fn verified(&self, at: u64, len: u64) -> bool {
         let head = &self.head;
         let Some(end) = at.checked_add(len).filter(|&end| at >= head.body_at && end <= head.checks_at) else {
@@ -301,7 +301,7 @@ impl Sidecar {
         }
         let pieces = (at - head.body_at) / CHECKED_BYTES..=(end - 1 - head.body_at) / CHECKED_BYTES;
         pieces.into_iter().all(|piece| {
-            // Relaxed: the bit says only that bytes were right which nobody changes; two threads may both look.
+            // Relaxed: the bit only says that bytes that never change were correct; two threads may both verify them.
             let (word, bit) = (&verified[(piece / 64) as usize], 1 << (piece % 64));
             word.load(Ordering::Relaxed) & bit != 0
                 || self.piece_is_whole(piece) && word.fetch_or(bit, Ordering::Relaxed) | bit != 0
@@ -328,7 +328,7 @@ impl Store {
         }
     }
 
-    /// Copies what lies at `at`; false where it does not all exist.
+    /// Copies the bytes at `at`; false if not all of them exist.
     fn copy(&self, at: u64, into: &mut [u8]) -> bool {
         let Ok(at) = usize::try_from(at) else { return false };
         match self {

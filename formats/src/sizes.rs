@@ -1,4 +1,4 @@
-//! How many bytes samples have, and how many the largest of them have together.
+//! Sizes of samples, and the total size of the largest ones.
 
 use crate::{Dataset, SampleId, Span};
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ pub(super) fn bytes_of(
     })
 }
 
-/// Sparse files may be of any size, so that a sum of sizes may not fit.
+/// Saturates: sparse files may have any size, so the sum may overflow.
 pub(super) fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
@@ -29,7 +29,7 @@ pub(super) fn sum_of_largest(sizes: impl Iterator<Item = u64>, count: u64) -> u6
     largest.sum()
 }
 
-/// The sum of the `count` largest of sizes that come in runs: a size, and how often.
+/// The sum of the `count` largest sizes, given as runs: a size, and how often it occurs.
 pub(super) fn sum_of_runs(mut runs: Vec<(u64, u64)>, count: u64) -> u64 {
     runs.sort_unstable_by(|a, b| b.cmp(a));
     let mut left = count;
@@ -40,19 +40,19 @@ pub(super) fn sum_of_runs(mut runs: Vec<(u64, u64)>, count: u64) -> u64 {
     })
 }
 
-/// Adds up the largest of many sizes. Takes memory for as many as are wanted, or as there are.
+/// Sums the largest of many sizes. Takes memory for as many as are wanted, or as there are.
 pub(super) struct Largest {
     count: u64,
     kept: BinaryHeap<Reverse<u64>>,
 }
 
 impl Largest {
-    /// The `count` largest.
+    /// For the `count` largest.
     pub(super) fn new(count: u64) -> Largest {
         Largest { count, kept: BinaryHeap::new() }
     }
 
-    /// `times` times the same size.
+    /// Adds a size `times` times.
     pub(super) fn add(&mut self, size: u64, times: u64) {
         for _ in 0..times.min(self.count) {
             if (self.kept.len() as u64) < self.count {
@@ -71,7 +71,7 @@ impl Largest {
     }
 }
 
-/// The bytes that each sample has, if all have as many.
+/// The bytes of each sample, if all have the same size.
 pub(super) fn bytes_of_each(dataset: &dyn Dataset) -> Option<u64> {
     let longest = dataset.largest(1);
     (longest.checked_mul(dataset.len()) == Some(dataset.bytes())).then_some(longest)

@@ -1,4 +1,4 @@
-//! What an index leaves out, counted: nothing is passed over in silence.
+//! Counts what an index leaves out: nothing is skipped silently.
 
 use std::path::{Path, PathBuf};
 
@@ -14,31 +14,31 @@ pub enum SkipReason {
     LinkLoop,
     /// A FIFO, socket or device.
     Special,
-    /// A name that was gone when its size was asked for: the folder changes while it is read.
+    /// A name that was gone when its size was requested: the folder changes while it is read.
     Vanished,
-    /// Bytes at the end of a file that do not make a whole record.
+    /// Bytes at the end of a file that do not make up a whole record.
     IncompleteRecord,
-    /// A file whose name does not end as those of the format do.
+    /// A file without an extension of the format.
     OtherFormat,
-    /// Tokens at the end of a file or document that do not make a whole window.
+    /// Tokens at the end of a file or document that do not make up a whole window.
     IncompleteWindow,
-    /// A file that is no shard by its name.
+    /// A file that is not a shard by its name.
     NoShard,
-    /// A member of an archive that is no regular file: a folder, a link, a device.
+    /// A member of an archive that is not a regular file: a folder, a link, a device.
     NoRegularMember,
-    /// A member of an archive whose name has no dot that a field could follow, or has one in front.
+    /// A member of an archive whose name has no dot to start a field, or begins with one.
     NoField,
     /// A member of an archive whose name begins with `__anything__`.
     Metadata,
-    /// Something behind the end of an archive that is no archive.
+    /// Data after the end of an archive that is not another archive.
     TrailingBytes,
-    /// The end of an archive that is not there: the file may have been cut short between two members.
+    /// The end of an archive is missing: the file may have been cut short between two members.
     MissingEnd,
-    /// What lies behind the damage of a shard.
+    /// The part of a shard after damage.
     DamagedShard,
-    /// A line without anything in it, in a format where that is no sample.
+    /// An empty line, in a format where that is not a sample.
     EmptyLine,
-    /// A dataset of an HDF5 file that has another number of rows than the columns.
+    /// A dataset of an HDF5 file with another number of rows than the columns.
     OtherDataset,
 }
 
@@ -66,7 +66,7 @@ impl SkipReason {
         }
     }
 
-    /// The number that stands for it in files: never given to another.
+    /// The code for it in files; codes are never reused.
     pub(super) fn code(self) -> u8 {
         match self {
             SkipReason::Hidden => 1,
@@ -89,7 +89,7 @@ impl SkipReason {
         }
     }
 
-    /// The reason that has this [`code`](SkipReason::code) and is found within a shard.
+    /// The reason with this [`code`](SkipReason::code), if it is one that occurs within a shard.
     pub(super) fn of_code(code: u8) -> Option<SkipReason> {
         let in_shards = [
             SkipReason::NoRegularMember,
@@ -124,12 +124,12 @@ impl Skips {
         self.merge(reason, 1, path);
     }
 
-    /// Counts `count` things at once, `path` being the first of them.
+    /// Counts `count` things at once; `path` is the first of them.
     pub(super) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
         self.merge(reason, count, path);
     }
 
-    /// Counts what another thread has counted.
+    /// Adds the counts of another thread.
     pub(super) fn append(&mut self, other: Skips) {
         for skipped in other.0 {
             self.merge(skipped.reason, skipped.count, &skipped.first);
@@ -141,7 +141,7 @@ impl Skips {
         self.0
     }
 
-    /// "3 hidden names, 1 dangling links", or nothing: for messages.
+    /// "3 hidden names, 1 dangling links", or an empty string: for messages.
     pub(super) fn describe(&self) -> String {
         let parts: Vec<String> = self.0.iter().map(|s| format!("{} {}", s.count, s.reason.describe())).collect();
         parts.join(", ")
@@ -152,8 +152,8 @@ impl Skips {
             Ok(index) => {
                 let skipped = &mut self.0[index];
                 skipped.count += count;
-                // The smallest name and not the first one seen, so that the report does not hang on threads. Compared
-                // as bytes, without making a `PathBuf` of every hidden name.
+                // The smallest name, not the first one seen, so that the report does not depend on threads. Compared as
+                // bytes, to avoid a `PathBuf` for every hidden name.
                 if path.as_os_str() < skipped.first.as_os_str() {
                     skipped.first = path.to_path_buf();
                 }

@@ -1,8 +1,8 @@
 //! Finds the files below a folder and their sizes, in parallel.
 //!
-//! Folders are listed and sizes are taken by the same threads, from one stack of tasks. Each thread appends what it
-//! finds to parts of its own; in the end one sort of 8-byte references puts all names in the order of their bytes.
-//! Sources: getdents64(2), statx(2), path_resolution(7).
+//! The same threads list folders and stat files, from one stack of tasks. Each thread appends its finds to parts of its
+//! own; at the end, one sort of 8-byte references puts all names in byte order. Sources: getdents64(2), statx(2),
+//! path_resolution(7).
 
 use crate::files::SEGMENT_BYTES;
 use crate::skipped::{SkipReason, Skips};
@@ -20,15 +20,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Files whose sizes are taken as one task: long beside the lock that hands it out, short beside a folder.
+/// Files per stat task: long compared with the lock that hands it out, short compared with a folder.
 const TASK_FILES: usize = 512;
-/// Links to folders that are followed below one root. Folders that link to each other have a path for every order in
-/// which they can be passed, and twenty of them more than anybody can wait for.
+/// Most links to folders that are followed below one root. Folders that link to each other have a path for every order
+/// in which they can be visited: with twenty of them, that takes longer than anybody can wait.
 const FOLDER_LINKS_MAX: u64 = 1 << 18;
 /// Buffer of one getdents64 call, in bytes: about a thousand names.
 const LISTING_BYTES: usize = 64 << 10;
 
-/// Appends to `files` every file below the folder `root`, in the order of the bytes of their relative paths.
+/// Appends every file below the folder `root` to `files`, sorted by the bytes of their relative paths.
 pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &mut Skips) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(root, flags, Mode::empty())
@@ -45,7 +45,7 @@ pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &m
         let handles: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(|| walk.work())).collect();
         let mut workers = vec![walk.work()];
         for handle in handles {
-            // A panic of a worker is a bug; it goes on in the caller's thread.
+            // A worker's panic is a bug; it continues in the caller's thread.
             workers.push(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
         workers
@@ -74,7 +74,7 @@ fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Re
         let part = &parts[part as usize];
         &files.segment(part.segment)[part.name(index as usize)]
     };
-    // The stable sort and not the unstable one: it finds and merges runs, and each folder is a run already.
+    // The stable sort, because it finds and merges runs, and each folder already is a run.
     order.sort_by(|a, b| name(a).cmp(name(b)));
     files.reserve_exact(count);
     for (part, index) in order {
@@ -84,10 +84,10 @@ fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Re
     Ok(())
 }
 
-/// Type and size in bytes of what a path leads to.
+/// Type and size in bytes of a path's target.
 pub(super) type Measured = rustix::io::Result<(FileType, u64)>;
 
-/// What all threads share.
+/// State shared by all threads.
 struct Walk<'a> {
     root: OwnedFd,
     root_path: &'a Path,
@@ -98,9 +98,9 @@ struct Walk<'a> {
 
 #[derive(Default)]
 struct State {
-    /// A stack: the sizes of a folder come before the next folder, so few folders are open at a time.
+    /// A stack: a folder's sizes come before the next folder, so few folders are open at a time.
     tasks: Vec<Task>,
-    /// Tasks that are being worked on, and may yet bring new ones.
+    /// Tasks in progress, which may still add new ones.
     running: usize,
     error: Option<Error>,
 }
@@ -110,7 +110,7 @@ enum Task {
     Measure(Arc<Listing>, Range<usize>),
 }
 
-/// A folder to be listed.
+/// A folder to list.
 struct Folder {
     /// Relative to the root; ends in a slash, or is empty for the root itself.
     path: Vec<u8>,
@@ -119,19 +119,19 @@ struct Folder {
     linked: bool,
 }
 
-/// A folder on the way from the root: the guard against links that lead back.
+/// A folder on the path from the root, to detect links that lead back.
 struct Ancestor {
     device: u64,
     inode: u64,
     parent: Option<Arc<Ancestor>>,
 }
 
-/// A folder whose names are known, and whose sizes are being taken.
+/// A folder whose names are known and whose files are being measured.
 struct Listing {
     fd: OwnedFd,
     path: Vec<u8>,
     ancestor: Arc<Ancestor>,
-    /// Names end to end, each with a NUL behind it.
+    /// Names end to end, each followed by a NUL.
     names: Vec<u8>,
     /// Sorted by name.
     entries: Vec<Entry>,
@@ -139,7 +139,7 @@ struct Listing {
 
 struct Entry {
     start: usize,
-    /// Without the NUL; a name has at most 255 bytes (`NAME_MAX`), on some network file systems more.
+    /// Without the NUL. A name has at most 255 bytes (`NAME_MAX`), or more on some network file systems.
     len: u16,
     kind: FileType,
 }
@@ -154,7 +154,7 @@ struct Worker {
 /// Files with their paths relative to the root.
 #[derive(Default)]
 struct Part {
-    /// Become a segment of the table, of this number.
+    /// The names become a segment of the table, with this number.
     names: Vec<u8>,
     segment: usize,
     name_ends: Vec<u32>,
@@ -162,7 +162,7 @@ struct Part {
 }
 
 impl Walk<'_> {
-    /// Works on tasks until there are no more, or one has failed.
+    /// Works on tasks until none are left or one has failed.
     fn work(&self) -> Worker {
         let mut worker = Worker::default();
         let mut buffer = Vec::with_capacity(LISTING_BYTES);
@@ -178,7 +178,7 @@ impl Walk<'_> {
             if let Err(error) = result {
                 state.error.get_or_insert(error);
             }
-            // The lock goes first: `running` takes it to say that the task is done.
+            // Release the lock first: dropping `running` takes it to mark the task as done.
             drop(state);
             drop(running);
         }
@@ -202,7 +202,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads the names of a folder and makes tasks of its files and subfolders.
+    /// Reads the names of a folder and creates tasks for its files and subfolders.
     fn list(&self, folder: Folder, buffer: &mut Vec<u8>, worker: &mut Worker, tasks: &mut Vec<Task>) -> Result<()> {
         let Some((fd, ancestor)) = self.open(&folder, worker)? else { return Ok(()) };
         let failed = |errno: Errno| self.error("cannot list the folder", &folder.path, errno);
@@ -233,16 +233,16 @@ impl Walk<'_> {
         entries.sort_unstable_by(|a: &Entry, b| a.name(&names).cmp(b.name(&names)));
         let count = entries.len();
         let listing = Arc::new(Listing { fd, path: folder.path, ancestor, names, entries });
-        // Pushed from the last to the first, so that they are popped, and their names found, in order.
+        // Pushed last to first, so that they are popped in order, and names are found in order.
         for start in (0..count).step_by(TASK_FILES).rev() {
             tasks.push(Task::Measure(listing.clone(), start..(start + TASK_FILES).min(count)));
         }
         Ok(())
     }
 
-    /// Opens a folder, unless it is gone or a link leads back to where it came from.
+    /// Opens a folder, unless it is gone or a link led back to one of its ancestors.
     fn open(&self, folder: &Folder, worker: &mut Worker) -> Result<Option<(OwnedFd, Arc<Ancestor>)>> {
-        // Relaxed: a bound and not an order.
+        // Relaxed: this is a bound and orders nothing.
         if folder.linked && self.folder_links.fetch_add(1, Ordering::Relaxed) >= FOLDER_LINKS_MAX {
             let what = format!("there are more than {FOLDER_LINKS_MAX} links to folders, and this is the last");
             return Err(Error::new(ErrorKind::InvalidArgument, what)
@@ -262,8 +262,8 @@ impl Walk<'_> {
         };
         let stat = rustix::fs::fstat(&fd)
             .map_err(|errno| self.error("cannot read the folder's identity", &folder.path, errno))?;
-        // Only a link can lead back: the file systems of Linux refuse hard links to folders, and the kernel loops of
-        // mounts.
+        // Only a link can lead back: Linux file systems refuse hard links to folders, and the kernel refuses mount
+        // loops.
         if folder.linked && Ancestor::contains(&folder.parent, stat.st_dev, stat.st_ino) {
             worker.skips.add(SkipReason::LinkLoop, &self.path(&folder.path, b""));
             return Ok(None);
@@ -272,7 +272,7 @@ impl Walk<'_> {
         Ok(Some((fd, Arc::new(ancestor))))
     }
 
-    /// Takes the sizes of some files of a folder. What turns out to be a link to a folder becomes a task.
+    /// Measures some files of a folder. Links to folders become tasks.
     fn measure(
         &self,
         listing: &Listing,
@@ -320,7 +320,7 @@ impl Walk<'_> {
     }
 }
 
-/// A task that is being worked on. It ends by drop, so that a panic in it does not leave the other threads waiting.
+/// A task in progress. It ends on drop, so that a panic in it does not leave the other threads waiting.
 struct Running<'a>(&'a Walk<'a>);
 
 impl Drop for Running<'_> {
@@ -330,12 +330,12 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A folder in the folder `path`, which `ancestor` identifies.
+/// The folder `name` in the folder `path`, which `ancestor` identifies.
 fn child(path: &[u8], name: &[u8], ancestor: &Arc<Ancestor>, linked: bool) -> Folder {
     Folder { path: [path, name, b"/"].concat(), parent: Some(ancestor.clone()), linked }
 }
 
-/// Why a name that cannot be followed is left out, or `None` where that is an error.
+/// Why a name that cannot be followed is skipped, or `None` if that is an error.
 fn skip_reason(errno: Errno, linked: bool) -> Option<SkipReason> {
     match errno {
         Errno::LOOP => Some(SkipReason::LinkLoop),
@@ -345,7 +345,7 @@ fn skip_reason(errno: Errno, linked: bool) -> Option<SkipReason> {
     }
 }
 
-/// Type and size in bytes of what `name` leads to.
+/// Type and size in bytes of the target of `name`.
 fn stat(folder: impl AsFd, name: impl rustix::path::Arg) -> Measured {
     let stat = rustix::fs::statx(folder, name, AtFlags::empty(), StatxFlags::TYPE | StatxFlags::SIZE)?;
     Ok((FileType::from_raw_mode(stat.stx_mode.into()), stat.stx_size))
@@ -405,7 +405,7 @@ impl Part {
     }
 }
 
-/// Types and sizes in bytes of what `paths` lead to, in their order, taken by up to `threads` threads. Paths are
+/// Types and sizes in bytes of the targets of `paths`, in order, measured by up to `threads` threads. Paths are
 /// relative to `base`.
 pub(super) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
     let measure = |path: &P| stat(CWD, base.join(path));

@@ -1,16 +1,16 @@
-//! Files that are looked through: the piece of one that is in memory while its headers are looked at, short where
-//! payloads are worth passing over and long where they are not.
+//! Scanning files: keeps a piece of a file in memory while its headers are looked at. Reads are short where payloads
+//! are worth skipping, and long where they are not.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use uringload_core::{Error, Result};
 
-/// Something with bytes at offsets, which is looked at from front to back.
+/// Something with bytes at offsets, read from front to back.
 pub(super) trait Source {
-    /// Reads up to `into.len()` bytes at `offset`; none where nothing lies there any more.
+    /// Reads up to `into.len()` bytes at `offset`; returns 0 past the end.
     fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// Reads from `offset` on until there are `least` bytes or nothing comes any more; returns how many there are.
+    /// Reads from `offset` until there are at least `least` bytes or no more follow. Returns how many were read.
     fn read_at_least(&mut self, into: &mut [u8], offset: u64, least: usize) -> Result<usize> {
         let mut have = 0;
         while have < least.min(into.len()) {
@@ -22,14 +22,15 @@ pub(super) trait Source {
         Ok(have)
     }
 
-    /// `offset`, or how many bytes there are where they are fewer. What lies in front of it may not be read afterwards.
+    /// Advances to `offset`. Returns `offset`, or the total length if that is less. Bytes before it cannot be read
+    /// afterwards.
     fn reach(&mut self, offset: u64) -> Result<u64>;
 
-    /// Bytes that there are at most.
+    /// Upper bound of the length.
     fn size_max(&self) -> u64;
 }
 
-/// A file whose bytes are taken as they are.
+/// A file that is read as is.
 pub(super) struct Plain<'a> {
     pub(super) file: &'a OwnedFd,
     pub(super) size: u64,
@@ -55,7 +56,7 @@ impl Source for Plain<'_> {
     }
 }
 
-/// The bytes of a file from the first to the last; tells how far it has come.
+/// Reads the bytes of a file from first to last, and reports its progress.
 pub(super) struct Stored<'a, F> {
     pub(super) file: &'a OwnedFd,
     pub(super) at: u64,
@@ -71,21 +72,21 @@ impl<F: FnMut(u64)> Read for Stored<'_, F> {
     }
 }
 
-/// What a short read ends at: the page of the header, which the kernel reads in any case.
+/// Where a short read ends: at the end of the header's page, which the kernel reads anyway.
 const PAGE_BYTES: u64 = 4096;
-/// A long read: enough for the rate of a disk with some threads at once.
+/// A long read: enough for the throughput of a disk with several threads.
 const LONG_BYTES: u64 = 512 << 10;
-/// A payload from this length on is worth a read of its own behind it: a device that reads 2.5 GB/s passes over as much
-/// in the time that a read costs it.
+/// From this length on, skipping a payload is worth a separate read after it: a device that reads 2.5 GB/s transfers as
+/// much in the time that a read costs it.
 const WORTH_BYTES: u64 = 32 << 10;
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Window<'a, S> {
     source: &'a mut S,
     start: u64,
     bytes: Vec<u8>,
     bytes_read: u64,
-    /// Bytes of payloads so far that were worth passing over.
+    /// Total bytes of payloads so far that were worth skipping.
     worth: u64,
 }
 
@@ -94,7 +95,7 @@ impl<'a, S: Source> Window<'a, S> {
         Window { source, start: 0, bytes: Vec::new(), bytes_read: 0, worth: 0 }
     }
 
-    /// The `len` bytes at `offset`, which are few; fewer where the file ends within them, none where it ends before.
+    /// The `len` bytes at `offset`; `len` is small. Fewer if the file ends within them, none if it ends before.
     pub(super) fn bytes(&mut self, offset: u64, len: u64) -> Result<&[u8]> {
         if offset < self.start || offset + len > self.end() {
             self.fill(offset, len)?;
@@ -104,12 +105,13 @@ impl<'a, S: Source> Window<'a, S> {
         Ok(&self.bytes[at..self.bytes.len().min(at + len as usize)])
     }
 
-    /// `offset`, or how many bytes the file has where they are fewer. Nothing in front of it may be asked for then.
+    /// Advances to `offset`. Returns `offset`, or the file's length if that is less. Earlier bytes may not be requested
+    /// then.
     pub(super) fn reach(&mut self, offset: u64) -> Result<u64> {
         if offset <= self.end() { Ok(offset) } else { self.source.reach(offset) }
     }
 
-    /// A payload of `len` bytes comes next that nobody wants to see.
+    /// Reports that a payload of `len` bytes follows and is skipped.
     pub(super) fn passed_over(&mut self, len: u64) {
         if len >= WORTH_BYTES {
             self.worth += len;
@@ -125,17 +127,17 @@ impl<'a, S: Source> Window<'a, S> {
     }
 
     fn fill(&mut self, offset: u64, len: u64) -> Result<()> {
-        // Reading everything is faster unless most of it is payload that is worth passing over.
+        // Reading everything is faster unless most of it is payload that is worth skipping.
         let is_short = self.worth >= offset / 2;
         let page_end = (offset + len).next_multiple_of(PAGE_BYTES);
         let end = if is_short { page_end } else { page_end.max(offset + LONG_BYTES) }.min(self.source.size_max());
-        // What of the old bytes is still wanted cannot be read again from every source.
+        // Old bytes that are still needed: not every source can read them again.
         let kept = offset.checked_sub(self.start).filter(|&kept| kept <= self.bytes.len() as u64);
-        // Fits: within the window.
+        // Fits: it lies within the window.
         self.bytes.drain(..kept.map_or(self.bytes.len(), |kept| kept as usize));
         self.start = offset;
         let have = self.bytes.len();
-        // Bounded: by the constants above, and what the caller has bounded.
+        // Bounded by the constants above, and by the caller's `len`.
         self.bytes.resize(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).max(have), 0);
         let least = (len as usize).saturating_sub(have);
         let read = self.source.read_at_least(&mut self.bytes[have..], offset + have as u64, least)?;

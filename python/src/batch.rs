@@ -1,4 +1,4 @@
-//! A batch on its way to Python: columns become tensors or lists, and what other batches could have is copied.
+//! Hands a batch to Python: columns become tensors or lists, and memory that other batches could share is copied.
 
 use crate::errors;
 use crate::tensor::{Tensor, aligned};
@@ -10,18 +10,18 @@ use uringload::dataset::DType;
 use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm, PinnedMemory};
 use uringload::sys::cuda::StreamRef;
 
-/// What becomes of the values of a column that is one slice a sample.
+/// What the values of a column with one slice per sample become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// A tensor each.
+    /// A tensor for each value.
     Tensors,
-    /// `str` each.
+    /// A `str` for each value.
     Text,
-    /// `bytes` each.
+    /// A `bytes` for each value.
     Binary,
 }
 
-/// All of a batch but its columns.
+/// A batch without its columns.
 #[pyclass(frozen)]
 pub(crate) struct Meta {
     ids: Vec<u64>,
@@ -30,10 +30,10 @@ pub(crate) struct Meta {
     /// Epoch of the batch.
     #[pyo3(get)]
     epoch: u64,
-    /// Samples of the epoch, over all ranks, that come before it.
+    /// Samples of the epoch, over all ranks, before this batch.
     #[pyo3(get)]
     position: u64,
-    /// Whether the epoch has no batch behind it.
+    /// Whether this is the last batch of its epoch.
     #[pyo3(get)]
     is_last: bool,
 }
@@ -46,7 +46,7 @@ impl Meta {
         self.ids.clone()
     }
 
-    /// Which samples only fill the batch up; None where none does.
+    /// Which samples only fill up the batch; None if there are none.
     #[getter]
     fn padding(&self) -> Option<Vec<bool>> {
         self.padding.clone()
@@ -57,7 +57,7 @@ impl Meta {
         self.ids.len()
     }
 
-    /// Samples that could not be had: number, position, exception, number of the one in its place.
+    /// Samples that could not be read: number, position, exception, number of the replacement.
     #[getter]
     fn failed(&self, py: Python<'_>) -> Vec<(u64, u64, Py<PyAny>, Option<u64>)> {
         let failed = self.failed.iter().map(|failed| {
@@ -68,15 +68,15 @@ impl Meta {
     }
 }
 
-/// What a loader hands out.
+/// What a loader returns.
 pub(crate) enum Taken {
     Host(Batch),
-    /// With its columns on a GPU, or made as if there were one.
+    /// With its columns on a GPU, or created as if there were one.
     Device(DeviceBatch),
 }
 
-/// The columns as tuples of name, form and payload, and the rest. `listed` has the columns that are no tensors; the
-/// memory of those that are is `kept` for a stream, where it is pinned.
+/// Returns the columns as tuples of name, form and payload, and the rest of the batch. `listed` names the columns that
+/// do not become tensors. If memory is pinned, that of tensors is `kept` for a stream.
 pub(crate) fn into_python<'py>(
     py: Python<'py>,
     taken: Taken,
@@ -117,8 +117,8 @@ pub(crate) fn into_python<'py>(
     Ok((list, meta))
 }
 
-/// Has the memory of values go home only when all is done that was put into `stream` by the drop of the last of them:
-/// torch queues a copy out of pinned memory (`to(device, non_blocking=True)`) and goes on.
+/// Returns the memory of values only when everything is done that was queued on `stream` by the time the last of them
+/// was dropped: torch queues a copy out of pinned memory (`to(device, non_blocking=True)`) and does not wait for it.
 fn keep(memory: &PinnedMemory, stream: StreamRef, columns: &mut [Column]) -> Result<(), uringload::Error> {
     let mut blocks = Vec::new();
     for column in columns {
@@ -135,33 +135,33 @@ fn keep(memory: &PinnedMemory, stream: StreamRef, columns: &mut [Column]) -> Res
     Ok(())
 }
 
-/// Whose memory the values of a dataset's batches are.
+/// Who owns the memory of the values in a dataset's batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ownership {
     /// Whether samples are cut from units, which the loader keeps for later batches.
     pub(crate) has_units: bool,
-    /// Whether single slices are of the memory that their batch was read into, or heap memory of their own, and may be
-    /// lent as they are.
+    /// Whether single slices lie in the memory that their batch was read into, or in heap memory of their own, so that
+    /// they can be lent as they are.
     pub(crate) owns_views: bool,
 }
 
 /// Which values of a batch must be copied, in the order of the columns and of the samples in them.
 ///
-/// # What is not copied is the batch's alone
+/// # Values that are not copied belong to the batch alone
 /// - Values that the library lays end to end (dense, ragged, padded, packed) lie in a block that this very batch was
-///   read into, in one that it was gathered into, on a heap allocation of their own, or in a unit. A block was leased
-///   to this batch, and the reactor looks at it again when its last lease was dropped. Where there are units, nothing
-///   but a value whose `Bytes` is the only one of its memory is taken as it is.
-/// - Single slices may be anything that a parser gave; `owns_views` tells for which formats they are slices of what the
-///   batch has read, or heap memory of their own.
+///   read into, in one that it was gathered into, in a heap allocation of their own, or in a unit. A block is leased to
+///   this batch, and the reactor does not look at it again until its last lease is dropped. If there are units, a value
+///   is only taken as it is if its `Bytes` is the only handle to its memory.
+/// - Single slices may be anything that a parser returned; `owns_views` tells for which formats they are slices of what
+///   the batch has read, or heap memory of their own.
 ///
-/// What remains are two values of one batch that overlap (a sample that comes twice, windows of tokens): they are found
-/// here by address.
+/// What remains is two values of one batch that overlap (a sample that occurs twice, windows of tokens): these are
+/// found here by address.
 struct Shared(std::vec::IntoIter<bool>);
 
 impl Shared {
     fn find<'a>(columns: impl Iterator<Item = (&'a Column, Listed)>, ownership: Ownership) -> Shared {
-        // Address, length, and whether it is shared for another reason than its place.
+        // Address, length, and whether it is shared for a reason other than its place.
         let mut values: Vec<(usize, usize, bool)> = Vec::new();
         for (column, listed) in columns {
             let Ownership { has_units, owns_views } = ownership;
@@ -188,9 +188,9 @@ impl Shared {
         Shared(values.into_iter().map(|(_, _, is_shared)| is_shared).collect::<Vec<_>>().into_iter())
     }
 
-    /// The next value, as memory that is its holder's alone.
+    /// The next value, in memory that only its holder has.
     fn alone(&mut self, bytes: Bytes) -> Bytes {
-        // There is an answer for each value that was asked about; without one, a copy is right.
+        // There is an answer for each value that was asked about; if one were missing, a copy is always safe.
         if self.0.next().unwrap_or(true) { aligned(&bytes) } else { bytes }
     }
 }
@@ -243,7 +243,7 @@ fn column_of<'py>(
     }
 }
 
-/// As `column_of`, of a column that was made for a device. What only says where values lie is on the host.
+/// Like `column_of`, for a column created for a device. Parts that only say where values lie are on the host.
 fn device_column_of(py: Python<'_>, mut column: DeviceColumn) -> PyResult<Bound<'_, PyTuple>> {
     let name = std::mem::take(&mut column.name);
     let form = column.form.clone();
@@ -261,7 +261,7 @@ fn unknown_form(py: Python<'_>, name: &str) -> PyErr {
     errors::refused(py, format!("column {name:?} has a form that Python does not know"), "ask for another collate")
 }
 
-/// Lengths or offsets, which are below the length of a batch.
+/// Lengths or offsets; all are below the length of a batch.
 fn counts(counts: &[u64]) -> Tensor {
     Tensor::of_i64(&counts.iter().map(|&count| count.cast_signed()).collect::<Vec<_>>())
 }
@@ -281,7 +281,7 @@ fn flat(bytes: Bytes, dtype: DType) -> Tensor {
     Tensor::new(bytes, dtype, vec![elements])
 }
 
-/// As text; bytes that are not UTF-8 become lone surrogates, as in names of files.
+/// Decodes text; bytes that are not UTF-8 become lone surrogates, as in file names.
 fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyString>> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(PyString::new(py, text)),

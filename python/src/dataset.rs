@@ -1,4 +1,4 @@
-//! A dataset, opened, as Python has it.
+//! An open dataset, as Python sees it.
 
 use crate::batch::Ownership;
 use crate::errors::{raised, refused};
@@ -15,16 +15,16 @@ use uringload::sampler::{Mixed, Sampler, Stopping, for_dataset};
 /// Name, type, shape, encoding and role of a column.
 type Described = (String, &'static str, Option<Vec<u64>>, Option<String>, Option<String>);
 
-/// The index of a dataset: which samples there are and where they lie. It can be shared by any number of loaders.
+/// The index of a dataset: which samples there are and where they lie. Any number of loaders can share it.
 #[pyclass(frozen)]
 pub(crate) struct Dataset {
     pub(crate) dataset: Arc<dyn dataset::Dataset>,
     mixture: Option<Mixture>,
-    /// Whose memory the values of a batch are.
+    /// Who owns the memory of the values in a batch.
     pub(crate) ownership: Ownership,
 }
 
-/// Datasets that come in turn, by weight.
+/// Datasets that are interleaved by weight.
 struct Mixture {
     concat: Arc<Concat>,
     weights: Vec<f64>,
@@ -33,20 +33,20 @@ struct Mixture {
 
 #[pymethods]
 impl Dataset {
-    /// Opens paths: `options` has the format and its options, by name.
+    /// Opens paths; `options` holds the format and its options, by name.
     #[staticmethod]
     fn open(py: Python<'_>, paths: Vec<PathBuf>, options: &Bound<'_, PyDict>) -> PyResult<Dataset> {
         Ok(Dataset::of(formats::open(py, paths, options)?, None))
     }
 
-    /// Several datasets, by weight, until `stopping`.
+    /// Mixes several datasets by weight, until `stopping`.
     #[staticmethod]
     fn mix(py: Python<'_>, parts: Vec<PyRef<'_, Dataset>>, weights: Vec<f64>, stopping: String) -> PyResult<Dataset> {
         let datasets = parts.iter().map(|part| Arc::clone(&part.dataset)).collect();
         let made = || -> Result<Mixture, Error> {
             let (concat, stopping) = (Arc::new(Concat::new(datasets)?), stopping.parse()?);
             let mixture = Mixture { concat, weights, stopping };
-            // What cannot be mixed is refused here, and not where it is read.
+            // Refuses what cannot be mixed here, not when it is read.
             mixture.order(&Config::default())?;
             Ok(mixture)
         };
@@ -54,21 +54,21 @@ impl Dataset {
         Ok(Dataset::of(Arc::clone(&mixture.concat) as Arc<dyn dataset::Dataset>, Some(mixture)))
     }
 
-    /// The samples that are left without those of lists: files that a quarantine made, or numbers, one a line.
+    /// The samples without those in the lists: files written by a quarantine, or numbers, one a line.
     fn without(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
         let read = || View::without(Arc::clone(&self.dataset), self.read(&lists)?);
         let subset = py.detach(read).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::new(subset), None))
     }
 
-    /// The samples of lists, in ascending order.
+    /// The samples in the lists, in ascending order.
     fn only(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
         let read = || View::of(Arc::clone(&self.dataset), self.read(&lists)?);
         let subset = py.detach(read).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::new(subset), None))
     }
 
-    /// The samples of these numbers, in this order.
+    /// The samples with these numbers, in this order.
     fn subset(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Dataset> {
         let subset = py.detach(|| View::of(Arc::clone(&self.dataset), ids));
         Ok(Dataset::of(Arc::new(subset.map_err(|error| raised(py, &error))?), None))
@@ -90,20 +90,20 @@ impl Dataset {
         self.dataset.files().len()
     }
 
-    /// Bytes of all samples, as far as the index tells.
+    /// Bytes of all samples, as far as the index says.
     #[getter]
     fn nbytes(&self) -> u64 {
         self.dataset.bytes()
     }
 
-    /// What the order and the content of samples hang on, as 16 digits.
+    /// Identifies everything that the order and content of samples depend on, as 16 digits.
     #[getter]
     fn fingerprint(&self, py: Python<'_>) -> String {
         format!("{:016x}", py.detach(|| self.dataset.fingerprint()))
     }
 
-    /// Of each column the name, the type, the shape (None: ragged), and how it is stored: in words, and as a role,
-    /// which is "raw", "text" or what it is encoded as.
+    /// Name, type, shape (None: ragged) and storage of each column. Storage is described in words, and as a role:
+    /// "raw", "text" or the name of the encoding.
     #[getter]
     fn columns(&self) -> Vec<Described> {
         let index = self.dataset.index();
@@ -123,20 +123,20 @@ impl Dataset {
         index.schema.fields.iter().enumerate().map(column).collect()
     }
 
-    /// Names of the classes, where folders make labels.
+    /// Names of the classes, if folders define labels.
     #[getter]
     fn classes(&self) -> Vec<std::ffi::OsString> {
         self.dataset.index().classes.clone()
     }
 
-    /// What was left out: why, how often, and a file that it happened to.
+    /// What was left out: why, how often, and a file for which it happened.
     #[getter]
     fn skipped(&self) -> Vec<(&'static str, u64, PathBuf)> {
         let left_out = self.dataset.index().left_out.iter();
         left_out.map(|it| (it.reason.describe(), it.count, it.first.clone())).collect()
     }
 
-    /// What went otherwise than asked for when the files were opened.
+    /// How the result of opening the files deviates from the request.
     #[getter]
     fn remarks(&self) -> Vec<String> {
         let index = self.dataset.index();
@@ -144,7 +144,7 @@ impl Dataset {
         index.fallbacks.iter().map(ToString::to_string).chain(damage).collect()
     }
 
-    /// What names a sample to a person, as bytes.
+    /// A human-readable name of a sample, as bytes.
     fn key<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyBytes>> {
         if index >= self.dataset.len() {
             let what = format!("there is no sample {index}; the dataset has {}", self.dataset.len());
@@ -168,7 +168,7 @@ impl Dataset {
         Dataset { dataset, mixture, ownership }
     }
 
-    /// The order that is asked for.
+    /// The requested order.
     pub(crate) fn order(&self, config: &Config) -> Result<Arc<dyn Sampler>, Error> {
         match &self.mixture {
             Some(mixture) => Ok(Arc::new(mixture.order(config)?)),
@@ -176,7 +176,7 @@ impl Dataset {
         }
     }
 
-    /// The samples that lists name, ascending, each once.
+    /// The samples that the lists name, ascending, each once.
     fn read(&self, lists: &[PathBuf]) -> Result<Vec<u64>, Error> {
         let mut ids = Vec::new();
         for list in lists {

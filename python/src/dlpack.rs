@@ -1,4 +1,4 @@
-//! DLPack's capsules: what NumPy, torch and others take a tensor out of, under its name, once.
+//! DLPack's capsules, from which NumPy, torch and others take a tensor, identified by the capsule's name, once.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -10,13 +10,13 @@ use uringload::dataset::DType;
 use uringload::device::element_type;
 use uringload::sys::dlpack::{Memory, Tensor, free_legacy_raw, into_legacy_raw};
 
-/// Device of the host's memory.
+/// The device of host memory.
 pub(crate) const CPU: (i32, i32) = (Memory::HOST, 0);
 
 const LEGACY_NAME: &CStr = c"dltensor";
 const VERSIONED_NAME: &CStr = c"dltensor_versioned";
 
-/// A capsule as consumers before DLPack 1.0 take it.
+/// A capsule for consumers before DLPack 1.0.
 pub(crate) fn legacy<'py>(
     py: Python<'py>,
     memory: Memory,
@@ -24,7 +24,8 @@ pub(crate) fn legacy<'py>(
     shape: &[u64],
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let raw = into_legacy_raw(memory, element_type(dtype), shape).and_then(NonNull::new).ok_or_else(misshapen)?;
-    // SAFETY: the tensor was made by the line above, is nobody else's, and `destroy_legacy` frees such a one.
+    // SAFETY: the tensor was made by the line above, has no other owner, and `destroy_legacy` frees tensors of this
+    // kind.
     let made = unsafe { capsule(py, raw, LEGACY_NAME, destroy_legacy) };
     if made.is_err() {
         // SAFETY: no capsule was made, so the tensor is still ours alone.
@@ -42,7 +43,8 @@ pub(crate) fn versioned<'py>(
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let tensor = Tensor::new(memory, element_type(dtype), shape).ok_or_else(misshapen)?;
     let raw = NonNull::new(tensor.into_raw()).ok_or_else(misshapen)?;
-    // SAFETY: the tensor was handed over by the line above, is nobody else's, and `destroy_versioned` frees such a one.
+    // SAFETY: the tensor was handed over by the line above, has no other owner, and `destroy_versioned` frees tensors
+    // of this kind.
     let made = unsafe { capsule(py, raw, VERSIONED_NAME, destroy_versioned) };
     if made.is_err() {
         // SAFETY: no capsule was made, so the tensor is still ours alone.
@@ -54,22 +56,22 @@ pub(crate) fn versioned<'py>(
 /// Puts a tensor into a capsule, which frees it unless a consumer has taken it.
 ///
 /// # Safety
-/// The tensor belongs to the caller, and `destroy` frees one of its kind if the capsule has the name `name`.
+/// The caller owns the tensor, and `destroy` frees tensors of its kind if the capsule has the name `name`.
 unsafe fn capsule<'py>(
     py: Python<'py>,
     raw: NonNull<c_void>,
     name: &'static CStr,
     destroy: ffi::PyCapsule_Destructor,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    // SAFETY: the tensor stays valid until `destroy` or the consumer frees it, of which exactly one does: a consumer
-    // renames the capsule, and `destroy` leaves a renamed one alone. A tensor may be freed by any thread.
+    // SAFETY: the tensor stays valid until it is freed by `destroy` or by the consumer. Exactly one of them does so: a
+    // consumer renames the capsule, and `destroy` leaves a renamed one alone. Any thread may free a tensor.
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, raw, name, Some(destroy)) }
 }
 
 unsafe extern "C" fn destroy_legacy(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule that `legacy` made, which is still alive.
     if let Some(raw) = unsafe { untaken(capsule, LEGACY_NAME) } {
-        // SAFETY: `legacy` made it, and nobody has taken it, so that nobody else will free it.
+        // SAFETY: `legacy` made it, and nobody has taken it, so nobody else will free it.
         unsafe { free_legacy_raw(raw) };
     }
 }
@@ -77,21 +79,21 @@ unsafe extern "C" fn destroy_legacy(capsule: *mut ffi::PyObject) {
 unsafe extern "C" fn destroy_versioned(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule that `versioned` made, which is still alive.
     if let Some(raw) = unsafe { untaken(capsule, VERSIONED_NAME) } {
-        // SAFETY: `versioned` made it, and nobody has taken it, so that nobody else will free it.
+        // SAFETY: `versioned` made it, and nobody has taken it, so nobody else will free it.
         drop(unsafe { Tensor::from_raw(raw) });
     }
 }
 
-/// What a capsule holds that nobody took: one that was taken has another name.
+/// The content of a capsule that nobody took. A capsule that was taken has another name.
 ///
 /// # Safety
-/// `capsule` is a living capsule, and the interpreter's lock is held.
+/// `capsule` is a living capsule, and the interpreter lock is held.
 unsafe fn untaken(capsule: *mut ffi::PyObject, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees it.
     if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: it is valid under this name, as was just seen, so this cannot fail.
+    // SAFETY: the check above showed that it is valid under this name, so this cannot fail.
     Some(unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) })
 }
 

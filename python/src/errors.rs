@@ -1,4 +1,4 @@
-//! Errors of the library become exceptions of `uringload.errors`, which has a class for each kind.
+//! Turns errors of the library into exceptions of `uringload.errors`, which has a class for each kind.
 
 use pyo3::prelude::*;
 use uringload::{Error, ErrorKind};
@@ -17,12 +17,12 @@ fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>>
     py.import("uringload.errors")?.getattr("of_kind")?.call1(arguments)
 }
 
-/// The exception for an argument that cannot be.
+/// The exception for an invalid argument.
 pub(crate) fn refused(py: Python<'_>, what: String, remedy: &'static str) -> PyErr {
     raised(py, &invalid(what, remedy))
 }
 
-/// An error for an argument that cannot be.
+/// The error for an invalid argument.
 pub(crate) fn invalid(what: String, remedy: &'static str) -> Error {
     Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy)
 }

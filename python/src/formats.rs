@@ -1,4 +1,4 @@
-//! What may be asked of datasets, from the registry of formats: the arguments of `uringload.Dataset` are made of it.
+//! Options of datasets, from the registry of formats; the arguments of `uringload.Dataset` are derived from them.
 
 use crate::errors::raised;
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use uringload::dataset::{self, OptionKind, OptionValue, Options};
 
-/// What was given for an option, as Python's types tell.
+/// The value given for an option, by its Python type.
 #[derive(FromPyObject)]
 enum Value {
     Flag(bool),
@@ -30,7 +30,7 @@ impl From<Value> for OptionValue {
     }
 }
 
-/// The options of a dictionary: "format", and those of formats by their names.
+/// Converts a dictionary to options: "format", and the options of formats by name.
 pub(crate) fn options(given: &Bound<'_, PyDict>) -> PyResult<Options> {
     let mut options = Options::new();
     for (name, value) in given {
@@ -43,11 +43,10 @@ pub(crate) fn options(given: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(options)
 }
 
-/// An option as Python has it.
+/// An option, as Python sees it.
 type Declared = (&'static str, &'static str, Vec<&'static str>, &'static str, Vec<&'static str>);
 
-/// Every option of every format: its name, what it takes, the words that it takes, what it is for, and the formats that
-/// have it.
+/// Every option of every format: its name, its kind, the words it accepts, its purpose, and the formats that have it.
 #[pyfunction]
 pub(crate) fn format_options() -> Vec<Declared> {
     let option = |spec: dataset::OptionSpec| {

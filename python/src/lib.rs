@@ -1,5 +1,5 @@
-//! The extension module of the Python package: datasets, loaders and tensors, as thin as they can be. What people call
-//! is Python, in `lib/uringload`.
+//! The extension module of the Python package: datasets, loaders and tensors, as thin as possible. The public interface
+//! is written in Python, in `lib/uringload`.
 
 mod batch;
 mod dataset;
@@ -13,7 +13,7 @@ mod stats;
 mod tensor;
 mod wait;
 
-/// The native part of `uringload`. Not for use by itself: names and arguments may change in any version.
+/// The native part of `uringload`. Not for direct use: names and arguments may change in any version.
 #[pyo3::pymodule]
 mod _uringload {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! A running loader, as Python has it. Where epochs begin and end, and what they are told, is Python's part.
+//! A running loader, as Python sees it. Python decides where epochs begin and end, and passes their settings.
 
 use crate::batch::{self, Listed, Meta, Ownership, Taken};
 use crate::dataset::Dataset;
@@ -20,34 +20,34 @@ use uringload::sampler::{Cursor, Strided};
 use uringload::stats::Stats;
 use uringload::{Error, State};
 
-/// The column of keys, where they are asked for; a dataset that has one of this name is refused then.
+/// The column of keys, if requested; a dataset that has a column of this name is then refused.
 const KEY: &str = "key";
 
-/// Batches of a dataset from a place on.
+/// Batches of a dataset from a position on.
 ///
-/// The lock is held for a look at the queue and never while waiting, and nobody lets go of the interpreter's lock while
-/// holding it: so threads that share a loader cannot hold each other up.
+/// The mutex is held only to check the queue, never while waiting, and nobody releases the interpreter lock while
+/// holding it. So threads that share a loader cannot block each other.
 #[pyclass(frozen)]
 pub(crate) struct Loader {
     inner: Mutex<Option<Inner>>,
     stats: Arc<Stats>,
-    /// Readable when a batch may be ready; made when somebody waits for the first time.
+    /// Readable when a batch may be ready; created when somebody waits for the first time.
     ready: OnceLock<OwnedFd>,
-    /// Columns that are no tensors.
+    /// Columns that do not become tensors.
     listed: Vec<(String, Listed)>,
     ownership: Ownership,
     memory_limit: u64,
-    /// The memory of batches, where it was to be pinned and is.
+    /// The memory of batches, if pinning was requested and succeeded.
     pinned: Option<PinnedMemory>,
 }
 
-/// The library's loader, by what it hands out.
+/// The library's loader, by what it returns.
 enum Inner {
     Host(uringload::Loader),
     Device(DeviceLoader),
 }
 
-/// The same for both.
+/// Runs the same code on either kind.
 macro_rules! with {
     ($inner:expr, $loader:ident => $what:expr) => {
         match $inner {
@@ -84,9 +84,9 @@ impl Inner {
 
 #[pymethods]
 impl Loader {
-    /// A loader from `start` (epoch, position) or from a state on, for `epochs` epochs (None: for ever), in the order
-    /// of the options or in that of `order`: the samples of one epoch and its identity. `text` and `binary` name
-    /// columns whose values are to be `str` or `bytes`.
+    /// Creates a loader that starts at `start` (epoch, position) or at a state, for `epochs` epochs (None: for ever).
+    /// The order is that of the options or `order`: the samples of one epoch, and the order's identity. `text` and
+    /// `binary` name columns whose values become `str` or `bytes`.
     #[new]
     #[pyo3(signature = (
         dataset, options, *, start=(0, 0), resume=None, epochs=None, order=None, text=vec![], binary=vec![]
@@ -122,8 +122,9 @@ impl Loader {
             build_for(builder, &options)
         };
         let inner = py.detach(build).map_err(|error| raised(py, &error))?;
-        // torch queues a copy out of pinned memory and goes on (`to(device, non_blocking=True)`), and nobody tells the
-        // owner of the memory when it is done: so tensors that stay on the host do not lie in it.
+        // torch queues a copy out of pinned memory and continues (`to(device, non_blocking=True)`), and nobody tells
+        // the owner of the memory when the copy is done. So tensors that stay on the host must not lie in pinned
+        // memory.
         let is_pinned = inner.route().devices.iter().any(|device| device.pinned);
         let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned, ..ownership };
         let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
@@ -132,9 +133,9 @@ impl Loader {
         Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, listed, ownership, memory_limit, pinned })
     }
 
-    /// The next batch: its columns and the rest. None at the end, and when the loader was closed. Waits without the
-    /// interpreter's lock, and looks at signals meanwhile. Where memory is pinned, it goes home when the batch
-    /// was dropped and all is done that was in `stream` by then; streams are numbered as for `Tensor.__dlpack__`.
+    /// The next batch: its columns and the rest. None at the end, and if the loader was closed. Waits without the
+    /// interpreter lock, and handles signals meanwhile. Pinned memory is returned once the batch is dropped and
+    /// everything is done that was queued on `stream` by then; streams are numbered as for `Tensor.__dlpack__`.
     #[pyo3(signature = (stream=None))]
     fn next<'py>(&self, py: Python<'py>, stream: Option<i64>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
         loop {
@@ -146,7 +147,7 @@ impl Loader {
         }
     }
 
-    /// The next batch if it is ready, else None.
+    /// The next batch if it is ready, otherwise None.
     #[pyo3(signature = (stream=None))]
     fn try_next<'py>(&self, py: Python<'py>, stream: Option<i64>) -> PyResult<Option<(Bound<'py, PyList>, Meta)>> {
         match self.look(py)? {
@@ -155,35 +156,35 @@ impl Loader {
         }
     }
 
-    /// The checkpoint behind the last batch that was handed out, as JSON; None when the loader was closed.
+    /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed.
     fn state(&self) -> Option<String> {
         self.lock().as_ref().map(|inner| inner.state().to_json())
     }
 
-    /// What it measures of itself.
+    /// The loader's measurements of itself.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats::dictionary(py, &self.stats.snapshot())
     }
 
-    /// What limits, how clearly (0 to 1), and one thing to try.
+    /// The bottleneck, how clear it is (0 to 1), and one thing to try.
     fn verdict(&self) -> (String, f64, String) {
         let verdict = self.stats.snapshot().verdict(None);
         (verdict.bottleneck.to_string(), verdict.share, verdict.advice)
     }
 
-    /// How the bytes are read just now; None when the loader was closed.
+    /// How the bytes are read at the moment; None if the loader was closed.
     fn route<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let route = self.lock().as_ref().map(Inner::route);
         route.map(|route| stats::route(py, &route)).transpose()
     }
 
-    /// Bytes of memory for samples at most.
+    /// Most bytes of memory for samples.
     #[getter]
     fn memory_limit(&self) -> u64 {
         self.memory_limit
     }
 
-    /// Ends the reads in flight. Batches that were handed out stay.
+    /// Ends the reads in flight. Batches that were returned stay valid.
     fn close(&self, py: Python<'_>) {
         let inner = self.lock().take();
         py.detach(|| drop(inner));
@@ -206,7 +207,7 @@ impl Loader {
         batch::into_python(py, batch, &self.listed, self.ownership, kept)
     }
 
-    /// `None`: nothing is ready. `Some(None)`: nothing will come.
+    /// `None`: nothing is ready. `Some(None)`: nothing more will come.
     fn look(&self, py: Python<'_>) -> PyResult<Option<Option<Taken>>> {
         let mut inner = self.lock();
         let Some(loader) = inner.as_mut() else { return Ok(Some(None)) };
@@ -221,7 +222,7 @@ impl Loader {
         }
     }
 
-    /// Waits for one slice of time at most.
+    /// Waits for at most one time slice.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         if self.ready.get().is_none() {
             let made = match self.lock().as_ref() {
@@ -241,15 +242,15 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         let Some(inner) = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        // Ending reads may take a moment, in which other threads of Python go on. Where there is no interpreter any
-        // more, there is nobody to hold up.
+        // Ending reads may take a moment; other Python threads can run meanwhile. If the interpreter is gone, nobody is
+        // held up.
         let mut inner = Some(inner);
         let _ = Python::try_attach(|py| py.detach(|| drop(inner.take())));
         drop(inner);
     }
 }
 
-/// On devices where that was asked for, and where columns are to be transformed as they are there.
+/// Builds a loader for devices if any were requested; only such a loader transforms columns.
 fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
     if let Some(device) = options.pin()? {
         builder = builder.pin(device);
@@ -265,8 +266,8 @@ fn build_for(mut builder: Builder, options: &Options) -> Result<Inner, Error> {
     builder.build().map(Inner::Device)
 }
 
-/// How many batches each rank gets of an epoch of `samples` (None: of the dataset's); None where that is only known at
-/// the end.
+/// Number of batches that each rank gets from an epoch of `samples` (None: of the dataset's); None if that is only
+/// known at the end.
 #[pyfunction]
 #[pyo3(signature = (dataset, options, samples=None))]
 pub(crate) fn batches(
@@ -290,7 +291,7 @@ pub(crate) fn batches(
     count().map_err(|error| raised(py, &error))
 }
 
-/// What becomes of the values of columns that are to be no tensors where they are slices; keys are text.
+/// What the values of columns that do not become tensors become; keys are text.
 fn listed(
     py: Python<'_>,
     dataset: &dyn uringload::dataset::Dataset,
@@ -311,7 +312,7 @@ fn listed(
     Ok([all(text, Listed::Text), all(binary, Listed::Binary), keys].concat())
 }
 
-/// Numbers of samples that are there.
+/// Checks that all samples exist.
 fn check(ids: Vec<u64>, samples: u64) -> Result<Vec<u64>, Error> {
     match ids.iter().find(|&&id| id >= samples) {
         None => Ok(ids),

@@ -1,5 +1,5 @@
-//! What Python asks of a loader, as the library's configuration. Python has checked types and names; what values can
-//! be, the library checks.
+//! Converts Python's options for a loader to the library's configuration. Python has checked types and names; the
+//! library checks values.
 
 use crate::errors::invalid;
 use pyo3::prelude::*;
@@ -33,7 +33,7 @@ pub(crate) struct Packed {
     value: i64,
 }
 
-/// Samples put together by their lengths.
+/// Samples grouped by length.
 #[derive(Clone, Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Bucketed {
@@ -42,14 +42,14 @@ pub(crate) struct Bucketed {
     window: u64,
 }
 
-/// A number of samples, or a share of them.
+/// A number of samples, or a fraction of them.
 #[derive(Clone, Debug, FromPyObject)]
 pub(crate) enum Failures {
     Count(u64),
     Fraction(f64),
 }
 
-/// What becomes of a column on its way.
+/// How a column is transformed.
 #[derive(Clone, Debug, FromPyObject)]
 pub(crate) enum Transformed {
     #[pyo3(transparent)]
@@ -83,7 +83,7 @@ pub(crate) struct TokenWishes {
     seq_len: Option<u64>,
 }
 
-/// Everything that a loader is asked for. A dictionary in Python, with exactly these keys.
+/// All options of a loader. In Python, a dictionary with exactly these keys.
 #[derive(Clone, Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Options {
@@ -113,7 +113,7 @@ pub(crate) struct Options {
     key_column: bool,
     index_column: bool,
     devices: Vec<String>,
-    /// The GPU that batches on the host are pinned for.
+    /// The GPU for which batches on the host are pinned.
     pin: Option<String>,
     device_memory: Option<u64>,
     cuda_library: Option<PathBuf>,
@@ -121,7 +121,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Where batches are to end up; none: where they are read.
+    /// Where batches should end up; if empty, where they are read.
     pub(crate) fn devices(&self) -> Result<Vec<Device>> {
         let named = |name: &String| {
             let device = self.device(name)?;
@@ -133,7 +133,7 @@ impl Options {
         self.devices.iter().map(named).collect()
     }
 
-    /// The GPU that batches on the host are to be pinned for.
+    /// The GPU for which batches on the host should be pinned.
     pub(crate) fn pin(&self) -> Result<Option<Device>> {
         self.pin.as_ref().map(|name| self.device(name)).transpose()
     }
@@ -146,13 +146,13 @@ impl Options {
         })
     }
 
-    /// What becomes of columns on their way.
+    /// How columns are transformed.
     pub(crate) fn transforms(&self) -> Result<Vec<(String, Transform)>> {
         self.transforms.iter().map(|(name, wishes)| Ok((name.clone(), wishes.transform()?))).collect()
     }
 
-    /// The library's configuration for `dataset`, for an endless run of epochs. `views` are columns whose values are no
-    /// tensors.
+    /// The library's configuration for `dataset`, for an endless run of epochs. `views` names columns whose values do
+    /// not become tensors.
     pub(crate) fn config(&self, dataset: &dyn Dataset, views: &[String]) -> Result<Config> {
         let mut config = Config {
             batch_size: self.batch_size,
@@ -191,7 +191,7 @@ impl Options {
             self.stack(dataset, &mut config);
         }
         if !self.devices.is_empty() {
-            // Without a word from here, columns that go to a device are tensors, also of text.
+            // Without this, columns that go to a device become tensors, even columns of text.
             for field in dataset.schema().fields.iter().filter(|field| views.contains(&field.name)) {
                 if !config.collate_columns.iter().any(|(name, _)| *name == field.name) {
                     config.collate_columns.push((field.name.clone(), Collate::Views));
@@ -201,7 +201,7 @@ impl Options {
         Ok(config)
     }
 
-    /// Columns of one shape are tensors, also where that takes a copy: a list of numbers is of no use to a trainer.
+    /// Makes columns of one shape tensors, even if that takes a copy: a list of numbers is of no use to a trainer.
     fn stack(&self, dataset: &dyn Dataset, config: &mut Config) {
         for field in &dataset.schema().fields {
             // A transform has a form of its own.

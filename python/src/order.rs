@@ -1,13 +1,13 @@
-//! An order that Python made: the samples of one epoch as a list.
+//! An order created in Python: the samples of one epoch as a list.
 
 use pyo3::prelude::*;
 use uringload::dataset::SampleId;
 use uringload::sampler::{Cursor, OrderId, Sampler};
 
-/// What decides the order, as a dictionary of Python.
+/// What determines the order, as a Python dictionary.
 #[derive(Debug, FromPyObject)]
 pub(crate) enum Identity {
-    /// That of torch's DistributedSampler.
+    /// The order of torch's DistributedSampler.
     Distributed {
         #[pyo3(item)]
         ranks: u64,
@@ -16,7 +16,7 @@ pub(crate) enum Identity {
         #[pyo3(item)]
         version: u64,
     },
-    /// Any other.
+    /// Any other order.
     Custom {
         #[pyo3(item)]
         name: String,

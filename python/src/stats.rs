@@ -1,4 +1,4 @@
-//! What a loader measures of itself, as dictionaries.
+//! A loader's measurements of itself, as dictionaries.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

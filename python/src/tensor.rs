@@ -1,4 +1,4 @@
-//! Memory with a type and a shape, as Python has it: what NumPy and torch make their own arrays of, without a copy.
+//! Memory with a type and a shape, as Python sees it. NumPy and torch make their own arrays from it, without a copy.
 
 use crate::dlpack;
 use crate::errors::raised;
@@ -12,22 +12,22 @@ use uringload::device::DeviceColumn;
 use uringload::sys::cuda::StreamRef;
 use uringload::sys::dlpack::Memory;
 
-/// A tensor on the host or on a GPU: contiguous, row-major, and writable, because nobody but its holder has its memory.
+/// A tensor on the host or on a GPU: contiguous, row-major, and writable, because nobody else has its memory.
 ///
-/// It speaks DLPack (`numpy.from_dlpack`, `torch.from_dlpack`, `jax.dlpack.from_dlpack`) and, on the host, NumPy's
-/// array interface (`numpy.asarray`). Whatever is made of it keeps the memory alive.
+/// It supports DLPack (`numpy.from_dlpack`, `torch.from_dlpack`, `jax.dlpack.from_dlpack`) and, on the host, NumPy's
+/// array interface (`numpy.asarray`). Everything made from it keeps the memory alive.
 ///
 /// # Why it may be written to
-/// `bytes` shares its memory with no one that reads or writes it through Rust: `batch::Shared` has copied what other
-/// columns, batches or the dataset could have. What is left of other holders are clones of the same block that other
-/// tensors of the batch keep for other ranges of it; a block's drop does not look at its bytes. This module reads them
-/// only in `tobytes`, with the interpreter's lock, as any consumer may.
+/// `bytes` shares its memory with no one that reads or writes it through Rust: `batch::Shared` has copied whatever
+/// other columns, batches or the dataset could have. The only other holders left are clones of the same block, which
+/// other tensors of the batch keep for other ranges of it; dropping a block does not look at its bytes. This module
+/// reads them only in `tobytes`, with the interpreter lock held, as any consumer may.
 ///
-/// Python writes through an address, in C: no reference of Rust to the bytes is alive then, for `Bytes` keeps a pointer
-/// and makes a reference only while it is looked at. The memory itself can be written to: it is a mapping that the
-/// kernel has read into, by the same address, or a heap allocation, and never a constant of the program (values that
-/// lie in one are not in a batch's blocks, so that they are gathered, and formats that have such are not among those
-/// of `OWN_VIEWS`). A GPU's memory is no memory of Rust's.
+/// Python writes through an address, in C. No Rust reference to the bytes is alive then, because `Bytes` keeps a
+/// pointer and makes a reference only while it is looked at. The memory itself can be written to: it is a mapping that
+/// the kernel has read into, by the same address, or a heap allocation, and never a constant of the program (values
+/// that lie in one are not in a batch's blocks, so they are gathered, and formats that have such values are not among
+/// those of `OWN_VIEWS`). A GPU's memory is not Rust's.
 #[pyclass(frozen)]
 pub(crate) struct Tensor {
     place: Place,
@@ -38,13 +38,13 @@ pub(crate) struct Tensor {
 /// Where the elements lie.
 enum Place {
     Host(Bytes),
-    /// On a GPU, which may still be at making them.
+    /// On a GPU, which may still be computing them.
     Device(DeviceColumn),
 }
 
 impl Tensor {
-    /// Over `bytes`, of which nobody else has any. They are copied where they do not start at a multiple of the
-    /// element's size.
+    /// A tensor over `bytes`, which nobody else has. They are copied if they do not start at a multiple of the element
+    /// size.
     pub(crate) fn new(bytes: Bytes, dtype: DType, shape: Vec<u64>) -> Tensor {
         let size = dtype.size() as usize;
         debug_assert_eq!(shape.iter().product::<u64>() as usize * size, bytes.len());
@@ -77,12 +77,12 @@ impl Tensor {
     fn device(&self) -> (i32, i32) {
         match &self.place {
             Place::Host(_) => dlpack::CPU,
-            // Devices are a handful.
+            // There are only a handful of devices.
             Place::Device(column) => (Memory::CUDA, column.memory.device().unwrap_or(0) as i32),
         }
     }
 
-    /// The elements, copied to the host if they are not there.
+    /// The elements, copied to the host if they are elsewhere.
     fn to_host(&self, py: Python<'_>) -> PyResult<Bytes> {
         match &self.place {
             Place::Host(bytes) => Ok(bytes.clone()),
@@ -90,7 +90,7 @@ impl Tensor {
         }
     }
 
-    /// The memory as a consumer on `wanted` gets it.
+    /// The memory for a consumer on the device `wanted`.
     fn lend(&self, py: Python<'_>, stream: Option<i64>, wanted: (i32, i32), copy: Option<bool>) -> PyResult<Memory> {
         let own = self.device();
         if wanted != own && (wanted != dlpack::CPU || copy == Some(false)) {
@@ -106,17 +106,16 @@ impl Tensor {
                 column.lend(stream_of(stream)?.map(Into::into)).map_err(|error| raised(py, &error))
             }
             Place::Device(_) => Ok(copied(&self.to_host(py)?)),
-            // Of memory of the host there is nothing to wait for.
+            // Host memory needs no wait.
             Place::Host(bytes) if copy == Some(true) => Ok(copied(bytes)),
             // SAFETY: "Why it may be written to" at `Tensor` is the proof. Rust reads the bytes only in `tobytes` and
-            // in
-            // `copied` above, with the interpreter's lock.
+            // in `copied` above, with the interpreter lock held.
             Place::Host(bytes) => Ok(unsafe { Memory::host_mut(bytes.clone()) }),
         }
     }
 }
 
-/// The stream that a consumer names, as the array API has it for CUDA; `None`: nothing is to wait.
+/// The stream that a consumer names, as defined by the array API for CUDA; `None`: nothing has to wait.
 pub(crate) fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
     match stream {
         None | Some(1) => Ok(Some(StreamRef::LEGACY)),
@@ -124,11 +123,11 @@ pub(crate) fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
         Some(-1) => Ok(None),
         Some(stream @ 3..) => {
             let raw = ptr::without_provenance_mut(usize::try_from(stream)?);
-            // SAFETY: by the contract of `__dlpack__`, which is that of `Loader.next` too, the consumer gives a
-            // `cudaStream_t` of its own, on which it uses the tensor, so that it lives at least as long.
+            // SAFETY: by the contract of `__dlpack__`, which is also that of `Loader.next`, the consumer passes a
+            // `cudaStream_t` of its own, on which it uses the tensor, so the stream lives at least as long.
             Ok(Some(unsafe { StreamRef::from_raw(raw) }))
         }
-        // 0 is one default stream to some and the other to others, and the array API forbids it.
+        // 0 means different default streams to different consumers, and the array API forbids it.
         Some(other) => {
             let text = format!("stream cannot be {other}: 1 is the default stream, 2 that of the thread, -1 none");
             Err(PyValueError::new_err(text))
@@ -136,9 +135,9 @@ pub(crate) fn stream_of(stream: Option<i64>) -> PyResult<Option<StreamRef>> {
     }
 }
 
-/// A copy of the bytes for a consumer alone.
+/// A copy of the bytes for one consumer alone.
 fn copied(bytes: &[u8]) -> Memory {
-    // SAFETY: the copy is a new heap allocation, or empty, and nobody else has a handle on it.
+    // SAFETY: the copy is a new heap allocation, or empty, and nobody else has a handle to it.
     unsafe { Memory::host_mut(aligned(bytes)) }.copied()
 }
 
@@ -171,8 +170,8 @@ struct Words {
 impl AsRef<[u8]> for Words {
     fn as_ref(&self) -> &[u8] {
         debug_assert!(self.len <= self.words.len() * size_of::<u64>());
-        // SAFETY: the words are initialised memory of at least `len` bytes, as both that make one (`aligned` and
-        // `of_i64`) see to; a byte has no alignment and any value is one; the borrow is that of `self`.
+        // SAFETY: the words are initialised memory of at least `len` bytes, as both constructors (`aligned` and
+        // `of_i64`) ensure; a byte has no alignment and any value is one; the borrow is that of `self`.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), self.len) }
     }
 }
@@ -185,7 +184,7 @@ impl Tensor {
         PyTuple::new(py, &self.shape)
     }
 
-    /// Name of the element's type: "u8" to "i64", "f16" to "f64", "bf16", "f8e4m3", "f8e5m2", "bool".
+    /// Name of the element type: "u8" to "i64", "f16" to "f64", "bf16", "f8e4m3", "f8e5m2", "bool".
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
@@ -218,12 +217,12 @@ impl Tensor {
         }
     }
 
-    /// A copy of the elements as bytes; of a GPU's, when they are there.
+    /// A copy of the elements as bytes; from a GPU, once they are there.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.to_host(py)?))
     }
 
-    /// A tensor of the same memory whose elements are called unsigned integers of the same size, for those who do not
+    /// A tensor over the same memory with unsigned integers of the same size as elements, for consumers that do not
     /// know the type.
     fn as_unsigned(&self) -> Tensor {
         let dtype = match self.dtype.size() {
@@ -244,7 +243,7 @@ impl Tensor {
         Ok(usize::try_from(*first).unwrap_or(usize::MAX))
     }
 
-    /// DLPack: the memory in a capsule; one of version 1 where `max_version` takes it. Of a GPU's, what is put into
+    /// DLPack: the memory in a capsule; of version 1 if `max_version` allows it. On a GPU, whatever is queued on
     /// `stream` from here on waits for the values: None and 1 are the default stream, 2 that of the thread, -1 none,
     /// and anything else is a `cudaStream_t`.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
@@ -263,13 +262,13 @@ impl Tensor {
         dlpack::legacy(py, memory, self.dtype, &self.shape)
     }
 
-    /// DLPack: where the memory is: (1, 0) is the host, (2, N) GPU N.
+    /// DLPack: the memory's device: (1, 0) is the host, (2, N) is GPU N.
     fn __dlpack_device__(&self) -> (i32, i32) {
         self.device()
     }
 
-    /// What `numpy.asarray` makes an array of: it is writable, and keeps the tensor. Types that NumPy lacks are
-    /// unsigned integers of the same size.
+    /// What `numpy.asarray` makes an array from: it is writable, and keeps the tensor alive. Types that NumPy lacks
+    /// become unsigned integers of the same size.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if self.device() != dlpack::CPU {

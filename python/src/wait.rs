@@ -1,4 +1,4 @@
-//! Waiting that a signal can end: in slices, without the interpreter's lock.
+//! Waits that a signal can end: in slices, without the interpreter lock.
 
 use pyo3::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -6,28 +6,28 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// Longest time without a look at signals. One that reaches another thread than the waiting one does not end the wait
-/// of this one, so this is how long Ctrl-C takes at most.
+/// Longest time between checks for signals. A signal that reaches another thread does not end this thread's wait, so
+/// this is how long Ctrl-C takes at most.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Waits until `fd` is readable, for one slice at most, and raises what a signal's handler raised.
+/// Waits for at most one slice until `fd` is readable, and raises what a signal handler raised.
 pub(crate) fn until_readable(py: Python<'_>, fd: BorrowedFd<'_>) -> PyResult<()> {
     py.detach(|| {
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         let slice = Timespec { tv_sec: 0, tv_nsec: i64::from(SLICE.subsec_nanos()) };
-        // Whatever came of it (a signal, an error of the descriptor): the caller looks for itself.
+        // Whatever the outcome (a signal, an error of the descriptor), the caller checks for itself.
         let _ = poll(&mut fds, Some(&slice));
     });
     py.check_signals()
 }
 
-/// Runs `work` on a thread of its own and waits for it. After a signal whose handler raises, the thread is left to
-/// itself and what it makes is dropped.
+/// Runs `work` on a thread of its own and waits for it. If a signal handler raises meanwhile, the thread is abandoned
+/// and its result dropped.
 pub(crate) fn for_work<T: Send + 'static>(py: Python<'_>, work: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
     let (done, made) = mpsc::channel();
     let thread = std::thread::Builder::new().name("uringload-open".into());
     let thread = thread.spawn(move || {
-        // Nobody waits for it any more after a signal.
+        // After a signal, nobody waits for it any more.
         let _ = done.send(work());
     })?;
     let mut made = Some(made);

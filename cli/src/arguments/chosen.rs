@@ -1,4 +1,4 @@
-//! Options of which samples are read, and in what shares.
+//! Options for which samples are read, and in what proportions.
 
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Whether a sample may come more than once an epoch.
+    /// Whether a sample may occur more than once per epoch.
     pub fn repeats(&self) -> bool {
         !self.weights.is_empty() && matches!(self.stopping, Stopping::AllExhausted | Stopping::After(_))
     }

@@ -1,4 +1,4 @@
-//! Arguments that say where batches end up.
+//! Options for where batches end up.
 
 use super::super::cufile;
 use super::super::units::parse_bytes;
@@ -31,7 +31,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The devices, each with what was asked of it; none where batches stay where they were read to.
+    /// The devices, each with its options; empty if batches stay where they were read to.
     pub fn list(&self) -> Vec<Device> {
         let whole = |device: &Device| {
             let mut device = device.clone();

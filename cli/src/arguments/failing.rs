@@ -1,4 +1,4 @@
-//! Options of what becomes of samples that cannot be had.
+//! Options for samples that cannot be read.
 
 use super::super::units::parse_seconds;
 use clap::{Args, ValueEnum, ValueHint};
@@ -25,7 +25,7 @@ pub struct Failing {
 }
 
 impl Failing {
-    /// What becomes of a sample that cannot be read.
+    /// What to do with a sample that cannot be read.
     pub fn on_error(&self) -> OnError {
         match self.on_error {
             OnErrorName::Raise => OnError::Raise,
@@ -35,7 +35,7 @@ impl Failing {
         }
     }
 
-    /// Puts what was asked into a configuration.
+    /// Applies the arguments to a configuration.
     pub fn apply(&self, config: &mut Config) {
         config.on_error = self.on_error();
         config.max_failures = self.max_failures;

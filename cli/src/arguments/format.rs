@@ -1,5 +1,5 @@
-//! Options of what the files are. They are those that the formats declare: a new format has its arguments here without
-//! a line of code.
+//! Options for the format of the files. They are those that the formats declare: a new format gets its arguments here
+//! without a line of code.
 
 use super::Failing;
 use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser};
@@ -10,12 +10,12 @@ use uringload::config::OnError;
 use uringload::dataset::{FORMATS, OptionKind, OptionSpec, OptionValue, Options, all_options, formats_with};
 use uringload::parse_bytes;
 
-/// How the dataset's files are to be understood.
+/// How to interpret the dataset's files.
 #[derive(Clone, Debug)]
 pub struct Format(pub Options);
 
 impl Format {
-    /// The same, where samples that cannot be had are treated as `failing` says.
+    /// The same, with samples that cannot be read handled as `failing` says.
     pub fn under(&self, failing: &Failing) -> Options {
         self.0.clone().prefer("keep_damaged", failing.on_error() != OnError::Raise)
     }
@@ -58,13 +58,13 @@ impl FromArgMatches for Format {
     }
 }
 
-/// The names of formats, each with what it is.
+/// The names of formats, each with its description.
 pub fn names(of: impl Fn(&uringload::dataset::Format) -> bool) -> Vec<PossibleValue> {
     let those = FORMATS.iter().filter(|format| of(format));
     those.map(|format| PossibleValue::new(format.name).help(format.help)).collect()
 }
 
-/// The argument of an option: `--record-bytes`, and `--no-header` where it is on by default.
+/// The argument for an option: `--record-bytes`, and `--no-header` if it is on by default.
 fn argument(spec: &OptionSpec) -> Arg {
     let long = |name: &str| {
         let no = if spec.kind == OptionKind::FlagOn { "no-" } else { "" };
@@ -87,12 +87,12 @@ fn argument(spec: &OptionSpec) -> Arg {
         OptionKind::Path => {
             argument.value_name("PATH").value_hint(ValueHint::AnyPath).value_parser(PathBufValueParser::new())
         }
-        // Texts, and whatever a later kind takes: its text.
+        // Texts, and any kind added later: as text.
         _ => argument.value_name("TEXT"),
     }
 }
 
-/// What was given for an option.
+/// The value given for an option.
 fn given(matches: &ArgMatches, spec: &OptionSpec) -> Option<OptionValue> {
     let name = spec.name;
     match spec.kind {

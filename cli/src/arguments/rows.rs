@@ -1,4 +1,4 @@
-//! Options of how samples become rows of a batch, and values become columns.
+//! Options for how samples become rows of a batch, and values become columns.
 
 use super::super::units::parse_bytes;
 use clap::{Args, ValueEnum};
@@ -44,7 +44,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Puts what was asked into a configuration.
+    /// Applies the arguments to a configuration.
     pub fn apply(&self, config: &mut Config) {
         let pad = PadValue::Int(self.pad_value);
         config.batching = match (self.pack, self.seq_len) {

@@ -1,4 +1,4 @@
-//! Options of `verify`, and what its output means.
+//! Options of `verify`, and the meaning of its output.
 
 use super::super::units::parse_seconds;
 use super::{Format, Means};
@@ -29,7 +29,7 @@ pub struct Verify {
     pub json: bool,
 }
 
-/// What `verify` does, and what its JSON has.
+/// What `verify` does, and the content of its JSON.
 const VERIFY_HELP: &str = "\
 What is checked: heads, tables and indexes of all files (archives are looked through afresh, and an index beside them
 that is not theirs is a finding); every sample, read once, by what its format has for each; hashes of whole files (mds)
@@ -45,7 +45,7 @@ nothing could be opened).
 Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
 
 impl Format {
-    /// The same, for who wants to know all that is wrong: what is bad keeps nothing else from being opened.
+    /// Options to find everything that is wrong: no fault may keep the rest from being opened.
     pub fn for_verify(&self) -> Options {
         self.0.clone().prefer("keep_damaged", true).prefer("allow_bad_shards", true).verifying(true)
     }

@@ -1,35 +1,35 @@
-//! An emulated accelerator: how much of the time it would have been busy.
+//! An emulated accelerator: for which share of the time it would have been busy.
 //!
-//! AU as MLPerf Storage defines it (DLIO's `statscounter.py`): time in steps over running time, the first step of each
-//! epoch out of both, by epoch, then the mean over epochs. Only full batches count as steps.
+//! AU as defined by MLPerf Storage (DLIO's `statscounter.py`): time in steps over elapsed time, both without the first
+//! step of each epoch; computed per epoch, then averaged. Only full batches count as steps.
 
 use std::time::{Duration, Instant};
 
-/// Counts steps. Takes the time from its caller, so that a test needs no sleep.
+/// Counts steps. The caller passes the time, so that a test needs no sleep.
 #[derive(Debug)]
 pub struct Accelerator {
     step: Duration,
     epoch: u64,
-    /// When the first step of the epoch ended, and steps since.
+    /// When the first step of the epoch ended, and the number of steps since.
     start: Option<Instant>,
     steps: u32,
     last: Option<Instant>,
-    /// Utilization of each epoch that had more than one step.
+    /// Utilization of each epoch with more than one step.
     epochs: Vec<f64>,
 }
 
 impl Accelerator {
-    /// One whose steps take `step`.
+    /// An accelerator whose steps take `step`.
     pub fn new(step: Duration) -> Accelerator {
         Accelerator { step, epoch: 0, start: None, steps: 0, last: None, epochs: Vec::new() }
     }
 
-    /// How long a step takes.
+    /// Length of a step.
     pub fn step(&self) -> Duration {
         self.step
     }
 
-    /// A step of `epoch` on a full batch has ended `now`.
+    /// Records that a step of `epoch` on a full batch ended at `now`.
     pub fn stepped(&mut self, epoch: u64, now: Instant) {
         if self.start.is_none() || epoch != self.epoch {
             self.close();

@@ -1,4 +1,4 @@
-//! What a bench on GPUs reports beside the rest, for programs and for people.
+//! What a bench on GPUs reports in addition, for programs and for humans.
 
 use super::super::units::{bytes, count, time};
 use super::Round;
@@ -28,7 +28,7 @@ pub struct DeviceReport {
     nvml_error: Option<String>,
 }
 
-/// Steps that were kernels.
+/// Steps that ran as kernels.
 #[derive(Debug, Serialize)]
 struct StepsReport {
     count: u64,
@@ -37,7 +37,7 @@ struct StepsReport {
     gap_ms: GapReport,
 }
 
-/// Where the time between steps went, all gaps together.
+/// Where the time between steps went, over all gaps.
 #[derive(Debug, Serialize)]
 struct GapReport {
     loader: f64,
@@ -77,7 +77,7 @@ pub struct DeviceRouteReport {
     gds: Option<GdsReport>,
 }
 
-/// How files are read straight into a GPU's memory.
+/// How files are read directly into a GPU's memory.
 #[derive(Debug, Serialize)]
 struct GdsReport {
     way: String,
@@ -87,7 +87,7 @@ struct GdsReport {
     trial: Option<TrialReport>,
 }
 
-/// What a trial showed of both ways.
+/// What a trial showed for both ways of reading.
 #[derive(Debug, Serialize)]
 struct TrialReport {
     gds_bytes_per_s: f64,
@@ -117,13 +117,13 @@ impl From<&DeviceRoute> for DeviceRouteReport {
     }
 }
 
-/// The figures that both are made of.
+/// The figures that both the JSON and the table use.
 struct Figures {
     pinned: Option<f64>,
     pageable: Option<f64>,
-    /// Bytes that came to the devices in a second, those read too much included.
+    /// Bytes per second that reached the devices, including surplus bytes that were read.
     copied: f64,
-    /// The same without these: what is compared with the disk.
+    /// The same without the surplus: what is compared with the disk.
     rate: f64,
     copy_busy: f64,
     kernel_busy: f64,
@@ -131,7 +131,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// `None` where batches were on the host.
+    /// `None` if batches were on the host.
     fn of(round: &Round) -> Option<Figures> {
         let measured = &round.measured;
         let devices = measured.route.devices.len();
@@ -149,7 +149,7 @@ impl Figures {
         })
     }
 
-    /// What neither disk nor bus lets through: the lesser of both.
+    /// What disk and bus allow: the lesser of the two.
     fn limit(&self, raw: Option<f64>) -> Option<f64> {
         Some(raw?.min(self.pinned?)).filter(|&limit| limit > 0.0)
     }
@@ -160,7 +160,7 @@ fn share(of: f64, limit: Option<f64>) -> Option<f64> {
 }
 
 impl DeviceReport {
-    /// `None` where batches were on the host. `raw` is what the disk gave in a raw read.
+    /// `None` if batches were on the host. `raw` is the disk's rate in a raw read.
     pub fn of(round: &Round, raw: Option<f64>) -> Option<DeviceReport> {
         let figures = Figures::of(round)?;
         let (measured, counts) = (&round.measured, &round.measured.snapshot.count);

@@ -1,5 +1,5 @@
-//! The GPUs of a bench, opened beside the loader, which shares their contexts: for the steps that are emulated there,
-//! and for what their copy engines give alone.
+//! The GPUs of a bench, opened beside the loader, which shares their contexts: for emulated steps, and to measure their
+//! copy engines alone.
 
 use super::super::interrupt::{Interrupt, eprintln_quietly};
 use super::step::Step;
@@ -10,10 +10,10 @@ use uringload::config::{Device, DeviceKind};
 use uringload::raw::bus::{self, BusRates};
 use uringload::sys::cuda::{Context, Driver};
 
-/// How long copies are measured alone.
+/// How long copies alone are measured.
 const BUS_LIMIT: Duration = Duration::from_secs(1);
 
-/// The GPUs that were asked for and are to be had. Why one is not is for the loader to say, which will not build.
+/// The requested GPUs that are available. For the others the loader reports why: it will fail to build.
 #[derive(Default)]
 pub struct Gpus {
     contexts: Vec<Context>,
@@ -33,17 +33,17 @@ impl Gpus {
         Gpus { contexts: devices.iter().filter_map(open).collect() }
     }
 
-    /// A trainer on each, whose steps take `step`.
+    /// A trainer on each GPU, whose steps take `step`.
     pub fn trainers(&self, step: Option<Duration>) -> Result<Vec<Trainer>> {
         self.contexts.iter().map(|context| Trainer::new(context, Step::of(context, step)?)).collect()
     }
 
-    /// Their addresses on the PCI bus.
+    /// Their PCI bus addresses.
     pub fn addresses(&self) -> Vec<String> {
         self.contexts.iter().map(|context| context.info().pci.clone()).collect()
     }
 
-    /// What copies to all of them at once give; nothing where there is none, or where it cannot be measured.
+    /// The rate of copies to all GPUs at once; `None` if there are none, or if it cannot be measured.
     pub fn bus(&self, duration: Option<Duration>, interrupt: &Interrupt) -> Option<BusRates> {
         if self.contexts.is_empty() || interrupt.is_set() {
             return None;

@@ -20,7 +20,7 @@ use uringload::stats::{Bottleneck, Counts, Doing, Role, Snapshot, ThreadSnapshot
 use uringload::sys::system;
 use uringload::{Error, Result, State};
 
-/// What is to be measured.
+/// What to measure.
 pub struct Run<'a> {
     /// The dataset.
     pub dataset: &'a Arc<dyn Dataset>,
@@ -28,32 +28,32 @@ pub struct Run<'a> {
     pub config: Config,
     /// The order.
     pub sampler: Arc<dyn Sampler>,
-    /// Where it goes on from, if not from the beginning.
+    /// The state to resume from, if any.
     pub state: Option<State>,
-    /// How long each emulated step takes.
+    /// Length of each emulated step.
     pub step: Option<Duration>,
-    /// When to stop at the latest.
+    /// The time limit.
     pub duration: Option<Duration>,
-    /// Where batches end up; none: where they were read to.
+    /// Where batches end up; if empty, where they were read to.
     pub devices: Vec<Device>,
-    /// The GPUs among these.
+    /// The GPUs among the devices.
     pub gpus: Gpus,
 }
 
-/// How a run came to its end.
+/// How a run ended.
 #[derive(Debug)]
 pub enum End {
     /// All epochs were read.
     Complete,
     /// The time was up.
     OutOfTime,
-    /// A signal asked for it.
+    /// A signal requested it.
     Interrupted,
-    /// An error took the place of a batch.
+    /// An error occurred instead of a batch.
     Failed(Error),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Measured {
     /// How it ended.
@@ -66,64 +66,65 @@ pub struct Measured {
     pub first_batch: Option<Duration>,
     /// CPU time of the whole process, `build` included.
     pub cpu: Duration,
-    /// Most memory that the process had resident.
+    /// Peak resident memory of the process.
     pub peak_memory: Option<u64>,
-    /// Bytes of memory for samples at most.
+    /// Most bytes of memory for samples.
     pub pool_bytes: u64,
     /// Utilization of the emulated accelerator.
     pub au_percent: Option<f64>,
-    /// What the steps on GPUs were like, where there were any.
+    /// The steps on GPUs, if there were any.
     pub steps: Option<Steps>,
-    /// What the driver's management library saw of each GPU, or why it saw nothing; `None` where there is none.
+    /// What the driver's management library reported for each GPU, or why it reported nothing; `None` if there is no
+    /// GPU.
     pub watched: Option<Watched>,
     /// The loader's own stats.
     pub snapshot: Snapshot,
-    /// The way that was taken in the end.
+    /// The route that was finally taken.
     pub route: Route,
     /// Where it ended.
     pub state: State,
-    /// What was delivered of the last epoch.
+    /// What was delivered in the last epoch.
     pub digest: EpochDigest,
 }
 
 impl Measured {
-    /// Bytes of samples in a second.
+    /// Bytes of samples per second.
     pub fn bytes_per_second(&self) -> f64 {
         rate(self.snapshot.count.bytes_delivered, self.wall)
     }
 
-    /// Share of the rate of a raw read of the same files.
+    /// Fraction of the rate of a raw read of the same files.
     pub fn share_of_raw(&self, raw: f64) -> f64 {
         rate(self.snapshot.count.bytes_stored(), self.wall) / raw
     }
 
-    /// Samples in a second.
+    /// Samples per second.
     pub fn samples_per_second(&self) -> f64 {
         rate(self.snapshot.count.samples, self.wall)
     }
 
-    /// Seconds of CPU for 10^9 bytes of samples.
+    /// CPU seconds per 10^9 bytes of samples.
     pub fn cpu_per_gb(&self) -> Option<f64> {
         cpu_per_gb(self.cpu, self.snapshot.count.bytes_delivered)
     }
 
-    /// Who limits. `raw` is the rate of a raw read of the same files.
+    /// The bottleneck. `raw` is the rate of a raw read of the same files.
     pub fn verdict(&self, raw: Option<f64>) -> Verdict {
         let mut verdict = self.snapshot.verdict(raw);
         if verdict.bottleneck == Bottleneck::Storage && !self.route.direct_io {
-            // A read through the page cache waits for the disk or for a processor that copies; the clocks cannot tell.
+            // A read through the page cache waits for the disk or for a CPU that copies; the timings cannot tell which.
             verdict.advice += "; through the page cache copying counts too: more cores, or --io direct, may help";
         }
         verdict
     }
 }
 
-/// Seconds of CPU for 10^9 bytes.
+/// CPU seconds per 10^9 bytes.
 pub fn cpu_per_gb(cpu: Duration, bytes: u64) -> Option<f64> {
     (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9))
 }
 
-/// `count` in a second.
+/// `count` per second.
 pub fn rate(count: u64, wall: Duration) -> f64 {
     if wall.is_zero() { 0.0 } else { count as f64 / wall.as_secs_f64() }
 }
@@ -131,7 +132,7 @@ pub fn rate(count: u64, wall: Duration) -> f64 {
 /// Builds a loader and reads it to the end.
 ///
 /// # Errors
-/// What `build` says. An error in the stream is the end of the run, not an error of this function.
+/// Those of `build`. An error in the stream ends the run, but is not an error of this function.
 pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measured> {
     let user = HostTrainer { accelerator: run.step.map(Accelerator::new), full: run.config.batch_size, interrupt };
     if run.devices.is_empty() {
@@ -141,7 +142,7 @@ pub fn measure(run: &Run<'_>, name: &str, interrupt: &Interrupt) -> Result<Measu
     follow(run, name, interrupt, devices, |builder| builder.devices(run.devices.iter().cloned()).build())
 }
 
-/// Builds a loader and has its batches used.
+/// Builds a loader and passes its batches to `user`.
 fn follow<T: Delivered, U: User<T>>(
     run: &Run<'_>,
     name: &str,
@@ -149,7 +150,7 @@ fn follow<T: Delivered, U: User<T>>(
     mut user: U,
     build: impl FnOnce(Builder) -> Result<Loader<T>>,
 ) -> Result<Measured> {
-    // Not permitted everywhere; then the peak is that of everything so far, which is never too small.
+    // Not permitted everywhere; then this is the peak of the whole process so far, which is never too small.
     let _ = system::reset_peak_memory();
     let cpu = system::cpu_time();
     let asked = Instant::now();
@@ -181,14 +182,14 @@ fn follow<T: Delivered, U: User<T>>(
         state: loader.state(),
         digest: loader.digest(),
     };
-    // Before the trainers: their streams are kept by batches.
+    // Before the trainers, because batches hold on to their streams.
     drop(loader);
     let measured = user.tell(measured);
     Ok(if measured.route.engine == EngineKind::Sim { on_virtual_clock(measured) } else { measured })
 }
 
-/// Takes batches and has them used, until there are none or it is time; returns how it ended, and when the last one
-/// was done with.
+/// Takes batches and uses them until there are none or the time is up. Returns how it ended, and when the last one was
+/// finished.
 fn take_all<T: Delivered, U: User<T>>(
     consumer: &Consumer<'_>,
     user: &mut U,
@@ -218,28 +219,28 @@ fn take_all<T: Delivered, U: User<T>>(
     };
     match user.finish() {
         Ok(done) => last = last.max(done),
-        // The first error is the one that tells.
+        // Only the first error counts.
         Err(_) if matches!(end, End::Failed(_)) => {}
         Err(error) => end = End::Failed(error),
     }
     (end, last)
 }
 
-/// What becomes of batches.
+/// What happens to batches.
 trait User<T> {
-    /// Uses a batch that was waited for so long; when that was done, where it was.
+    /// Uses a batch after waiting `waited` for it. Returns when that was done, if it is known.
     fn use_batch(&mut self, batch: T, waited: Duration) -> Result<Option<Instant>>;
 
-    /// Ends what is still being done; when that was done, where there was something.
+    /// Finishes outstanding work. Returns when that was done, if there was any.
     fn finish(&mut self) -> Result<Option<Instant>> {
         Ok(None)
     }
 
-    /// Adds what is known here alone.
+    /// Adds what only this user knows.
     fn tell(self, measured: Measured) -> Measured;
 }
 
-/// A trainer that is emulated on the host: it sleeps.
+/// A trainer emulated on the host: it sleeps.
 struct HostTrainer<'a> {
     accelerator: Option<Accelerator>,
     full: u64,
@@ -247,7 +248,7 @@ struct HostTrainer<'a> {
 }
 
 impl HostTrainer<'_> {
-    /// Has touched the batch as a copy to a device would; gives its memory back and sleeps for a step.
+    /// Touches the batch as a copy to a device would, returns its memory, and sleeps for one step.
     fn step<T: Delivered>(&mut self, batch: T) -> Option<Instant> {
         let accelerator = self.accelerator.as_mut()?;
         let host = batch.host();
@@ -275,7 +276,7 @@ impl User<Batch> for HostTrainer<'_> {
     }
 }
 
-/// A trainer on each GPU; batches that lie on the host are for the one there.
+/// A trainer on each GPU; batches that are on the host go to the host's trainer.
 struct DeviceTrainer<'a> {
     host: HostTrainer<'a>,
     gpus: Vec<Trainer>,
@@ -322,13 +323,13 @@ fn touch(data: &Data) -> u64 {
     }
 }
 
-/// One byte of each page.
+/// Reads one byte of each page.
 fn pages(bytes: &[u8]) -> u64 {
     const PAGE_BYTES: usize = 4096;
     bytes.iter().step_by(PAGE_BYTES).map(|&byte| u64::from(byte)).sum()
 }
 
-/// The simulated disk answers at once, so its times are made up from what was read, at 1 GB/s: then the same arguments
+/// The simulated disk answers at once, so times are made up from the bytes read, at 1 GB/s: the same arguments then
 /// give the same output on every machine.
 fn on_virtual_clock(measured: Measured) -> Measured {
     let count = Counts { turns: 0, batches_ready: 0, ..measured.snapshot.count };

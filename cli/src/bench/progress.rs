@@ -1,11 +1,11 @@
-//! The live line of a run: silent where stderr is no terminal.
+//! The live progress line of a run; silent if stderr is not a terminal.
 
 use super::super::units;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 use uringload::stats::{Snapshot, Stats};
 
-/// How often the line changes. Each time costs a snapshot, some 20 µs.
+/// How often the line changes. Each update costs a snapshot, some 20 µs.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// One line on stderr.
@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A line for a run named `name` of `total` batches, if they end.
+    /// A line for a run named `name` with `total` batches, if it has an end.
     pub fn new(name: &str, total: Option<u64>) -> Progress {
         let target = ProgressDrawTarget::stderr_with_hz(10);
         let bar = ProgressBar::with_draw_target(total, target);
@@ -32,7 +32,7 @@ impl Progress {
         Progress { bar, next: Instant::now() + PERIOD, before: Snapshot::default() }
     }
 
-    /// A batch has come `now`.
+    /// Records that a batch arrived at `now`.
     pub fn batch(&mut self, now: Instant, stats: &Stats) {
         if self.bar.is_hidden() || now < self.next {
             return;

@@ -13,7 +13,7 @@ use uringload::config::{Config, Device, Fallback, Route, Shuffle};
 use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Distribution, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
 
-/// Goes up when a key goes away or changes its meaning.
+/// Incremented when a key is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 /// The whole result.
@@ -93,7 +93,7 @@ struct PlaceReport {
     position: u64,
 }
 
-/// Sums are 16 hexadecimal digits: as numbers they would be rounded by programs whose numbers are floats.
+/// Sums are 16 hexadecimal digits: as numbers, programs that only have floats would round them.
 #[derive(Debug, Serialize)]
 struct DigestReport {
     epoch: u64,
@@ -119,7 +119,7 @@ struct Latencies {
     p999: Option<f64>,
 }
 
-/// The way that the bytes took.
+/// The route that the bytes took.
 #[derive(Debug, Serialize)]
 pub struct RouteReport {
     engine: String,
@@ -149,7 +149,7 @@ struct VerdictReport {
     advice: String,
 }
 
-/// Shares (0 to 1) of a thread's life.
+/// Fractions (0 to 1) of a thread's lifetime.
 #[derive(Debug, Serialize)]
 struct ThreadReport {
     role: String,
@@ -179,7 +179,7 @@ struct RoundReport {
 }
 
 impl Report {
-    /// Of the median round.
+    /// The report of the median round.
     pub fn of(outcome: &Outcome<'_>) -> Report {
         let Measured { end, wall, build, first_batch, cpu, snapshot, .. } = &outcome.median().measured;
         let measured = &outcome.median().measured;
@@ -344,7 +344,7 @@ impl RoundReport {
     }
 }
 
-/// The name of a way, as `--compare` takes it.
+/// The name of a way of reading, as `--compare` takes it.
 pub fn name(way: Way) -> String {
     way.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

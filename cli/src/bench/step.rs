@@ -1,24 +1,25 @@
-//! A training step on a GPU: kernels that compute for as long as is asked.
+//! A training step on a GPU: kernels that compute for a requested time.
 
 use std::time::Duration;
 use uringload::sys::cuda::{Context, CudaError, DeviceMemory, Event, Kernel, Kernels, Span, Stream, Timing};
 use uringload::{Error, ErrorKind, Result};
 
-/// Length of one kernel: a step is many, as a trainer's is, so that what the loader does on the GPU comes between.
+/// Length of one kernel. A step consists of many, as a trainer's does, so that the loader's work on the GPU can run in
+/// between.
 const KERNEL: Duration = Duration::from_millis(1);
 
-/// Threads for each multiprocessor: a quarter of what it holds, so that other kernels run beside.
+/// Threads per multiprocessor: a quarter of its capacity, so that other kernels can run alongside.
 const THREADS: usize = 512;
 
-/// Rounds of a kernel to begin with, and at most.
+/// Rounds of a kernel, initially and at most.
 const ROUNDS_FIRST: f64 = 256.0;
 const ROUNDS_MAX: f64 = 4e9;
 
-/// Kernels that are timed together, and how often their length is corrected at most.
+/// Kernels that are timed together, and the maximum number of corrections of their length.
 const TIMED_KERNELS: u32 = 16;
 const CORRECTIONS: usize = 16;
 
-/// How far the length may be from what is asked, as a share of it, and the largest correction at once.
+/// How far the length may deviate, as a fraction, and the largest single correction.
 const TOLERANCE: f64 = 0.01;
 const CORRECTION_MAX: f64 = 16.0;
 
@@ -31,7 +32,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// One that takes `wanted`, as this GPU's own clock tells; none where nothing is wanted.
+    /// A step that takes `wanted`, by this GPU's own clock; `None` if no step is wanted.
     pub fn of(context: &Context, wanted: Option<Duration>) -> Result<Option<Step>> {
         wanted.map(|wanted| Step::calibrated(context, wanted).map_err(failed)).transpose()
     }
@@ -40,7 +41,7 @@ impl Step {
         let bytes = (context.info().multiprocessors.max(1) as usize * THREADS * size_of::<f32>()).max(4096);
         let floats = Span::all(&DeviceMemory::new(context, bytes)?);
         let stream = Stream::for_compute(context)?;
-        // At least one, and no more than fit into a century of them.
+        // At least one, and no more than a century takes.
         let count = (wanted.as_secs_f64() / KERNEL.as_secs_f64()).round().clamp(1.0, f64::from(u32::MAX)) as u32;
         let kernels = Kernels::new(context);
         kernels.prepare(&[Kernel::Burn])?;
@@ -58,7 +59,7 @@ impl Step {
         Ok(step)
     }
 
-    /// How long so many of the kernels take.
+    /// How long this many kernels take.
     fn time(&self, context: &Context, stream: &Stream, kernels: u32) -> std::result::Result<Duration, CudaError> {
         let (begin, end) = (Event::new(context, Timing::On)?, Event::new(context, Timing::On)?);
         begin.record(stream)?;
@@ -72,13 +73,13 @@ impl Step {
         (0..kernels).try_for_each(|_| self.kernels.burn(stream, &self.floats, self.rounds))
     }
 
-    /// Puts the step into a stream.
+    /// Queues the step in a stream.
     pub fn run(&self, stream: &Stream) -> std::result::Result<(), CudaError> {
         self.launch(stream, self.count)
     }
 }
 
-/// An error of the driver outside the loader.
+/// The error for a driver failure outside the loader.
 pub fn failed(error: CudaError) -> Error {
     Error::new(ErrorKind::Device, "the step that bench emulates failed on the GPU")
         .with_source(error)

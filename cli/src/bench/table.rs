@@ -1,4 +1,4 @@
-//! The result of `bench` for a person.
+//! The result of `bench` for humans.
 
 use super::super::units::{binary, bytes, count, time};
 use super::Outcome;
@@ -11,7 +11,7 @@ use uringload::config::Shuffle;
 use uringload::sampler::{Cursor, EpochDigest};
 use uringload::stats::{Counts, Distribution, Doing, Role};
 
-/// The table, with a line at its end.
+/// The table, terminated by a newline.
 pub fn of(outcome: &Outcome<'_>) -> String {
     let measured = &outcome.median().measured;
     let mut table = Table(subject(outcome) + "\n\n");
@@ -40,7 +40,7 @@ impl Table {
     }
 }
 
-/// What was read, in a line.
+/// What was read, in one line.
 fn subject(outcome: &Outcome<'_>) -> String {
     let (dataset, config) = (&outcome.data.dataset, &outcome.config);
     let mut line = format!(

@@ -1,9 +1,9 @@
-//! A trainer on a GPU: it takes batches as a training loop does, into a stream of its own, and knows what each gap
-//! between two steps waited for.
+//! A trainer on a GPU: takes batches like a training loop, into a stream of its own, and measures what each gap between
+//! two steps waited for.
 //!
-//! Three events of each step tell it. *Asked* is put into the stream when the host has the batch, *begin* behind the
-//! wait for the batch, *end* behind the step. From the last step's end to *asked* the host had no batch; from there to
-//! *begin* the batch was not on the GPU.
+//! Three events per step show this. *Asked* is recorded when the host has the batch, *begin* after the wait for the
+//! batch, *end* after the step. From the end of the previous step to *asked*, the host had no batch; from there to
+//! *begin*, the batch was not on the GPU.
 
 use super::super::interrupt::Interrupt;
 use super::step::{Step, failed};
@@ -14,18 +14,18 @@ use uringload::Result;
 use uringload::device::DeviceBatch;
 use uringload::sys::cuda::{Context, CudaError, Event, Stream, Timing};
 
-/// Steps in the stream while the host gets the next batch: one that runs and one behind it.
+/// Steps in the stream while the host gets the next batch: one that runs and one queued after it.
 const STEPS_AHEAD: usize = 2;
 
-/// A gap below this is that between any two kernels.
+/// A shorter gap is the normal one between any two kernels.
 const NOTICED: Duration = Duration::from_micros(20);
 
-/// How long to sleep while a step is waited for: a share of the step, within these.
+/// How long to sleep while waiting for a step: a fraction of the step, within these bounds.
 const LOOKS_A_STEP: u32 = 16;
 const LOOK_MIN: Duration = Duration::from_micros(10);
 const LOOK_MAX: Duration = Duration::from_millis(10);
 
-/// Work on one GPU.
+/// The work on one GPU.
 pub struct Trainer {
     context: Context,
     stream: Arc<Stream>,
@@ -41,35 +41,35 @@ struct Queued {
     asked: Event,
     begin: Event,
     end: Event,
-    /// How long the host had waited for its batch.
+    /// How long the host waited for its batch.
     waited: Duration,
     /// The epoch, if the batch is a full one.
     full: Option<u64>,
 }
 
-/// What the steps and the gaps between them were like, by the GPU's clock.
+/// The steps and the gaps between them, by the GPU's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    /// Steps that were done.
+    /// Steps completed.
     pub count: u64,
-    /// Time in them.
+    /// Time spent in steps.
     pub busy: Duration,
-    /// Time from the first step's begin to the last one's end.
+    /// Time from the beginning of the first step to the end of the last.
     pub elapsed: Duration,
-    /// Of the gaps, what the host waited for a batch.
+    /// Gap time in which the host waited for a batch.
     pub for_loader: Duration,
-    /// What the stream waited for a batch that the host had already: copies and columns under way.
+    /// Gap time in which the stream waited for a batch that the host already had: copies and columns in progress.
     pub for_copy: Duration,
-    /// What waited for nothing: launches, and the host at other things.
+    /// Gap time that waited for nothing: launches, and the host busy with other things.
     pub for_nothing: Duration,
     /// The longest gap.
     pub longest: Duration,
-    /// Of each full batch's step: its epoch, how long it took, and when it ended.
+    /// For each step on a full batch: its epoch, its length, and when it ended.
     full: Vec<(u64, Duration, Duration)>,
 }
 
 impl Trainer {
-    /// One that has done nothing yet.
+    /// A trainer that has done nothing yet.
     pub fn new(context: &Context, step: Option<Step>) -> Result<Trainer> {
         Ok(Trainer {
             context: context.clone(),
@@ -87,7 +87,7 @@ impl Trainer {
         self.context.info().index == index
     }
 
-    /// Puts a step on the batch into the stream, and lets go of the batch, whose memory goes home behind it.
+    /// Queues a step on the batch in the stream and drops the batch, whose memory is returned after the step.
     pub fn use_batch(
         &mut self,
         batch: DeviceBatch,
@@ -111,13 +111,13 @@ impl Trainer {
         Ok(())
     }
 
-    /// Waits for all that is in the stream; what the steps were like, where there were any.
+    /// Waits for everything in the stream.
     pub fn finish(&mut self, interrupt: &Interrupt) -> Result<()> {
         self.settle(0, interrupt)?;
         if interrupt.is_set() { Ok(()) } else { self.stream.synchronize().map_err(failed) }
     }
 
-    /// What came of it; nothing without a step.
+    /// The result; `None` without a step.
     pub fn steps(self) -> Option<Steps> {
         self.step.is_some().then_some(self.seen)
     }
@@ -126,7 +126,7 @@ impl Trainer {
         self.spare.pop().map_or_else(|| Event::new(&self.context, Timing::On).map_err(failed), Ok)
     }
 
-    /// Waits until no more than `left` steps are in the stream, and books those that are done.
+    /// Waits until at most `left` steps are in the stream, and records those that are done.
     fn settle(&mut self, left: usize, interrupt: &Interrupt) -> Result<()> {
         let step = self.seen.busy.checked_div(self.seen.count as u32).unwrap_or_default();
         let look = (step / LOOKS_A_STEP).clamp(LOOK_MIN, LOOK_MAX);
@@ -166,8 +166,8 @@ impl Steps {
         self.full.extend(full.map(|epoch| (epoch, took, self.elapsed)));
     }
 
-    /// A gap, of which the stream had nothing to wait for in `empty`, and waited for its batch in `held`. The host had
-    /// waited for the batch for `waited`; much of that may lie before the gap, while the last step ran.
+    /// Records a gap. For `empty`, the stream had nothing to wait for; for `held`, it waited for its batch. The host
+    /// waited for the batch for `waited`, much of which may lie before the gap, while the previous step ran.
     fn gap(&mut self, empty: Duration, held: Duration, waited: Duration) {
         let noticed = |time: Duration| if time < NOTICED { Duration::ZERO } else { time };
         let (for_loader, for_copy) = (noticed(empty.min(waited)), noticed(held));
@@ -178,7 +178,7 @@ impl Steps {
         self.elapsed += empty + held;
     }
 
-    /// All of several GPUs together.
+    /// The sum over several GPUs.
     pub fn all(each: Vec<Steps>) -> Option<Steps> {
         each.into_iter().reduce(|sum, one| Steps {
             count: sum.count + one.count,
@@ -197,12 +197,12 @@ impl Steps {
         (self.count > 0).then(|| self.busy.div_f64(self.count as f64))
     }
 
-    /// Share (0 to 1) of the time after the first batch in which the GPU was at a step; `None` before it.
+    /// Fraction (0 to 1) of the time after the first batch in which the GPU was in a step; `None` before that batch.
     pub fn busy_share(&self) -> Option<f64> {
         (!self.elapsed.is_zero()).then(|| self.busy.as_secs_f64() / self.elapsed.as_secs_f64())
     }
 
-    /// Utilization in percent as MLPerf Storage defines it, of one GPU; see [`super::accelerator`].
+    /// Utilization in percent as defined by MLPerf Storage, for one GPU; see [`super::accelerator`].
     pub fn au_percent(&self) -> Option<f64> {
         let of_epoch = |steps: &[(u64, Duration, Duration)]| {
             let (&(_, _, first), &(_, _, last)) = (steps.first()?, steps.last()?);
@@ -226,13 +226,13 @@ mod tests {
     fn each_gap_is_told_by_what_it_waited_for() {
         let mut steps = Steps::default();
         steps.step(millis(10), Some(0));
-        // The host had the batch late, and asked for it long before the step ended.
+        // The host got the batch late, and had asked for it long before the step ended.
         steps.gap(millis(4), Duration::ZERO, millis(9));
         steps.step(millis(10), Some(0));
-        // It had it in time, and its copy was under way.
+        // The host had it in time, and its copy was in progress.
         steps.gap(Duration::from_micros(2), millis(5), millis(0));
         steps.step(millis(10), Some(0));
-        // It was not even asked for.
+        // The batch was not even requested.
         steps.gap(millis(1), Duration::ZERO, Duration::ZERO);
         steps.step(millis(10), None);
         assert_eq!((steps.for_loader, steps.for_copy), (millis(4), millis(5)));
@@ -241,7 +241,7 @@ mod tests {
         let elapsed = 50.002 / 1e3;
         assert_eq!(steps.elapsed, Duration::from_secs_f64(elapsed));
         assert!((steps.busy_share().unwrap() - 0.04 / elapsed).abs() < 1e-9);
-        // The first of the epoch is out of both: two steps of 10 in 14 + 15.002.
+        // The first step of the epoch counts in neither: two steps of 10 in 14 + 15.002.
         assert!((steps.au_percent().unwrap() - 100.0 * 20.0 / 29.002).abs() < 1e-6);
         let both = Steps::all(vec![steps.clone(), steps]).unwrap();
         assert_eq!((both.count, both.busy, both.for_copy), (8, millis(80), millis(10)));

@@ -1,4 +1,5 @@
-//! What NVIDIA's management library sees of the GPUs while a bench runs: a witness beside our own figures.
+//! What NVIDIA's management library reports about the GPUs while a bench runs: an independent witness for our own
+//! figures.
 
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 use nvml_wrapper::error::NvmlError;
@@ -7,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often it is asked. It keeps the means of the last 20 ms (PCIe) and of up to a second (utilization).
+/// How often to query it. It averages over the last 20 ms (PCIe) and over up to a second (utilization).
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// What was seen of each GPU, or why nothing was.
@@ -18,17 +19,17 @@ pub type Watched = Result<Vec<Seen>, String>;
 pub struct Seen {
     /// Its address on the PCI bus.
     pub pci: String,
-    /// Times that it was asked.
+    /// Number of queries.
     pub samples: u32,
-    /// Share (0 to 1) of the time in which a kernel ran, the mean.
+    /// Average fraction (0 to 1) of the time in which a kernel ran.
     pub busy: f64,
-    /// Bytes a second that came over PCIe, the mean and the most; none where the GPU does not count them.
+    /// Bytes per second received over PCIe, average and maximum; `None` if the GPU does not count them.
     pub received: Option<(f64, f64)>,
-    /// Generation and width of the PCIe link, and what it could have.
+    /// Generation and width of the PCIe link, and the maximum of both.
     pub link: Option<Link>,
 }
 
-/// A PCIe link at its best during the run (idle GPUs slow it down), and what GPU and slot could have.
+/// A PCIe link at its best during the run (idle GPUs slow it down), and the maximum that GPU and slot support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Generation.
@@ -41,14 +42,14 @@ pub struct Link {
     pub width_max: u32,
 }
 
-/// A thread that asks.
+/// A thread that queries the GPUs.
 pub struct Watch {
     stop: Sender<()>,
     thread: JoinHandle<Watched>,
 }
 
 impl Watch {
-    /// Watches these GPUs from now on; nothing to watch is no watch.
+    /// Watches these GPUs from now on; `None` if there are none.
     pub fn start(addresses: &[String]) -> Option<Watch> {
         if addresses.is_empty() {
             return None;
@@ -81,7 +82,7 @@ impl Watch {
 impl Seen {
     fn look(&mut self, device: &Device<'_>) -> Result<(), NvmlError> {
         let busy = f64::from(device.utilization_rates()?.gpu) / 100.0;
-        // In thousands of bytes a second. Not every GPU has the counter.
+        // In thousands of bytes per second. Not every GPU has this counter.
         let received = device.pcie_throughput(PcieUtilCounter::Receive).ok().map(|kb| f64::from(kb) * 1e3);
         let link = || {
             Ok::<_, NvmlError>(Link {
@@ -127,7 +128,7 @@ mod tests {
     fn without_a_gpu_nobody_watches() {
         assert!(Watch::start(&[]).is_none());
         let absent = Watch::start(&["0000:00:00.0".into()]).expect("a thread").end();
-        // With a driver it is the address that is wrong.
+        // If there is a driver, the address is wrong.
         assert!(absent.is_err() || absent.is_ok_and(|seen| seen[0].samples == 0));
     }
 }

@@ -1,4 +1,4 @@
-//! The way to GPUs: what there is, how it is reached, and what would open a better way.
+//! Access to GPUs: which there are, how they are reached, and what would enable a better route.
 
 use super::super::facts;
 use super::super::units;
@@ -11,13 +11,13 @@ use uringload_sys::Arena;
 use uringload_sys::block::BlockDevice;
 use uringload_sys::pci::{self, Distance};
 
-/// Looks at the driver and at each of its devices. `disk` is what the dataset lies on, where that is known.
+/// Checks the driver and each of its devices. `disk` is what the dataset lies on, if known.
 pub fn look(library: Option<&Path>, disk: Option<&BlockDevice>) -> Vec<Finding> {
     let gpus = facts::gpus();
     let driver = match Driver::open(library) {
         Ok(driver) => driver,
         Err(error) => {
-            // A machine without a GPU lacks nothing; one with a GPU that cannot be used does.
+            // A machine without a GPU lacks nothing; one whose GPU cannot be used does.
             let state = if gpus > 0 { State::Degraded } else { State::Info };
             let found = match gpus {
                 0 => format!("none: {error}"),
@@ -37,7 +37,7 @@ pub fn look(library: Option<&Path>, disk: Option<&BlockDevice>) -> Vec<Finding> 
     findings
 }
 
-/// One device: what it is, how far it is from the disk, and how copies go there.
+/// One device: what it is, how far it is from the disk, and how data is copied to it.
 fn device(driver: &Driver, index: u32, disk: Option<&BlockDevice>) -> Vec<Finding> {
     let what = || format!("cuda:{index}");
     let context = match Context::new(driver, index) {
@@ -64,7 +64,7 @@ fn device(driver: &Driver, index: u32, disk: Option<&BlockDevice>) -> Vec<Findin
     vec![card, pinning(&context), notices(&context), kernels(&context)]
 }
 
-/// The nearest of the disks below.
+/// The nearest of the disks under `disk`.
 fn nearest(pci: &str, disk: Option<&BlockDevice>) -> Option<(String, Distance)> {
     let disks = disk?.disks();
     let told = disks.iter().filter_map(|disk| Some((disk.name.clone(), pci::distance(pci, &disk.name)?)));
@@ -103,7 +103,7 @@ fn notices(context: &Context) -> Finding {
     }
 }
 
-/// Whether the driver takes our kernels.
+/// Whether the driver accepts our kernels.
 fn kernels(context: &Context) -> Finding {
     const WHAT: &str = "kernels";
     match Kernels::new(context).prepare(&[Kernel::Gather]) {

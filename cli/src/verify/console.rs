@@ -1,4 +1,4 @@
-//! What a person sees while a dataset is verified: findings on stdout, as they come, and a line of progress on stderr.
+//! The output while a dataset is verified: findings on stdout as they come, and a progress line on stderr.
 
 use super::super::failure::{Failure, help};
 use super::super::interrupt::Interrupt;
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use uringload::verify::{Finding, Progress, Samples, Stage, Watch};
 
-/// See the module.
+/// See the module documentation.
 pub struct Console<'a> {
     interrupt: &'a Interrupt,
     findings_max: u64,
     findings: AtomicU64,
     bar: ProgressBar,
-    /// What was found, where it is printed at the end.
+    /// The findings, if they are printed at the end.
     kept: Option<Mutex<Vec<Value>>>,
     /// Why nothing more can be printed.
     failed: Mutex<Option<io::Error>>,
 }
 
 impl<'a> Console<'a> {
-    /// One that wants no more than so many findings, and keeps them if they are to be JSON.
+    /// Creates a console for at most `findings_max` findings, which it keeps if they are to become JSON.
     pub fn new(interrupt: &'a Interrupt, findings_max: u64, is_json: bool) -> Console<'a> {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:30} {percent:>3} %  {msg}") {
@@ -33,7 +33,7 @@ impl<'a> Console<'a> {
         Console { interrupt, findings_max, findings: AtomicU64::new(0), bar, kept, failed: Mutex::default() }
     }
 
-    /// What was kept.
+    /// Returns the findings that were kept.
     pub fn finish(self) -> Result<Vec<Value>, Failure> {
         self.bar.finish_and_clear();
         match self.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -53,7 +53,7 @@ impl Watch for Console<'_> {
         match &self.kept {
             Some(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(as_json(finding)),
             None => {
-                // Not through the line of progress.
+                // Suspends the progress line while printing.
                 if let Err(error) = self.bar.suspend(|| print(&as_text(finding))) {
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }

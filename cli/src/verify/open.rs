@@ -1,4 +1,4 @@
-//! Opens what can be opened of a dataset, and finds out of everything else why it cannot.
+//! Opens as much of a dataset as possible, and finds out why the rest cannot be opened.
 
 use super::super::data;
 use super::super::failure::Failure;
@@ -11,14 +11,14 @@ use uringload::{Error, ErrorKind};
 /// What could be opened, and why the rest could not.
 pub type Opened = (Option<Arc<dyn Dataset>>, Vec<Error>);
 
-/// The dataset, or as much of it as can be opened; and why the rest cannot. Where it cannot be opened as a whole, which
-/// tells the first reason only, each of its parts is opened by itself.
+/// The dataset, or as much of it as can be opened, and why the rest cannot. Opening it as a whole reports only the
+/// first problem; if that fails, each part is opened on its own.
 pub fn all_that_can_be(paths: &[PathBuf], options: &Options, interrupt: &Interrupt) -> Result<Opened, Failure> {
     let first = match told(data::open(paths, options))? {
         Ok(data) => return Ok((Some(data), Vec::new())),
         Err(error) => error,
     };
-    // What one file shows may be what is wrong with another one.
+    // The format may have been detected from one file while another one is at fault.
     let Ok(format) = detect(paths, options) else { return Ok((None, vec![first])) };
     let name = format.name;
     let options = options.clone().format(name);
@@ -30,13 +30,13 @@ pub fn all_that_can_be(paths: &[PathBuf], options: &Options, interrupt: &Interru
         }
         match told(data::open(std::slice::from_ref(&part), &options))? {
             Ok(_) => good.push(part),
-            // What has no sample is not bad for it, and not of use either.
+            // An empty part is not faulty, but of no use either.
             Err(error) if error.kind() == ErrorKind::Empty => {}
             Err(error) => errors.push(error),
         }
     }
     if errors.is_empty() {
-        // Each is good, but they do not go together.
+        // Each part is good, but they do not fit together.
         return Ok((None, vec![first]));
     }
     if good.is_empty() {
@@ -46,7 +46,7 @@ pub fn all_that_can_be(paths: &[PathBuf], options: &Options, interrupt: &Interru
     Ok((data, errors))
 }
 
-/// What is wrong with the data is one thing, and what is wrong with the arguments another.
+/// Separates errors in the data from errors in the arguments.
 fn told(opened: Result<Arc<dyn Dataset>, Failure>) -> Result<Result<Arc<dyn Dataset>, Error>, Failure> {
     match opened {
         Ok(data) => Ok(Ok(data)),
@@ -55,7 +55,8 @@ fn told(opened: Result<Arc<dyn Dataset>, Failure>) -> Result<Result<Arc<dyn Data
     }
 }
 
-/// What can be opened by itself: folders with an index, or files; and why there is nothing to open at some paths.
+/// The parts that can be opened on their own: folders with an index, or files; and why there is nothing to open at some
+/// paths.
 fn parts(paths: &[PathBuf], name: &str, first: &Error) -> (Vec<PathBuf>, Vec<Error>) {
     if matches!(name, "mds" | "litdata") {
         return (paths.to_vec(), Vec::new());
@@ -71,14 +72,14 @@ fn parts(paths: &[PathBuf], name: &str, first: &Error) -> (Vec<PathBuf>, Vec<Err
             Err(error) => errors.push(error),
         }
     }
-    // Of a folder's files some may be none of the dataset's. Those that are have endings like the one that was refused,
-    // but for numbers.
+    // Some files of a folder may not belong to the dataset. Those that do have extensions like that of the refused one,
+    // apart from digits.
     let kin = first.path().map(ending);
     parts.retain(|part| paths.contains(part) || Some(ending(part)) == kin);
     (parts, errors)
 }
 
-/// What follows the last dot of a name, without its digits.
+/// The extension of a name, without its digits.
 fn ending(path: &Path) -> String {
     let ending = path.extension().unwrap_or_default().to_string_lossy();
     ending.chars().filter(|letter| !letter.is_ascii_digit()).collect()

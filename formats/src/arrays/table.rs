@@ -1,4 +1,5 @@
-//! Where every value lies: a group (a file, or an array) for each sample or run of rows, and in it a place a column.
+//! Where every value lies. Each sample or run of rows has a group (a file, or an array); a group has one place per
+//! column.
 
 use super::{Array, ArraySamples, DATA, Deflated, Found, Listing, NAMES_TOLD};
 use crate::fingerprint::Fingerprint;
@@ -6,7 +7,7 @@ use crate::{DType, Field, FileId, Shape, UnitId};
 use std::collections::{HashMap, HashSet};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Columns that a sample may have: a checkpoint of a model with a column for each weight is a mistake.
+/// Most columns of a sample. A model checkpoint with a column for each weight is a mistake.
 const COLUMNS_MAX: usize = 4096;
 
 /// Where every value lies.
@@ -14,18 +15,18 @@ const COLUMNS_MAX: usize = 4096;
 pub(super) struct Table {
     samples: ArraySamples,
     columns: Vec<Column>,
-    /// A group has a place for each column.
+    /// Each group has one place per column.
     places: Vec<Place>,
     units: Vec<Unit>,
-    /// The most bytes that a unit has, inflated and as it is stored.
+    /// Bytes of the largest unit, inflated and as stored.
     largest_unit: (u64, u64),
     shapes: Shapes,
-    /// Samples in the files up to and with each; empty where each file is one sample.
+    /// Total samples up to and including each file; empty if each file is one sample.
     ends: Vec<u64>,
-    /// Names of the groups, where arrays are samples.
+    /// Names of the groups, if arrays are samples.
     names: Vec<Box<str>>,
     bytes: u64,
-    /// Of the values that lie in files as they are.
+    /// Bytes of the values that are stored uncompressed in files.
     span_bytes: u64,
 }
 
@@ -36,10 +37,10 @@ struct Column {
     shape: ColumnShape,
 }
 
-/// Which shapes the values of a column have.
+/// The shapes that the values of a column have.
 #[derive(Clone, Copy, Debug)]
 enum ColumnShape {
-    /// There is no value yet.
+    /// No value yet.
     Unknown,
     One(u32),
     Many,
@@ -48,9 +49,9 @@ enum ColumnShape {
 /// Where a value begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// At this byte of its file.
+    /// At this offset of its file.
     File(u64),
-    /// At this byte of a unit.
+    /// At this offset of a unit.
     Unit(UnitId, u64),
 }
 
@@ -64,16 +65,16 @@ impl At {
     }
 }
 
-/// A value, or the first of a run of rows. Packed to 12 bytes: there may be many millions.
+/// A value, or the first of a run of rows. Packed into 12 bytes: there may be many millions.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// The low and the high half of an offset in a file, or a unit and an offset in it with [`IN_UNIT`].
+    /// The low and the high half of a file offset; or a unit and, marked with [`IN_UNIT`], an offset in it.
     offset: [u32; 2],
-    /// Of a value, or of a row.
+    /// Shape of the value, or of one row.
     shape: u32,
 }
 
-/// Offsets in files stay below 2^63, and those in units are the length of a `.npy` header.
+/// The mark fits: file offsets stay below 2^63, and offsets in units are at most the length of a `.npy` header.
 const IN_UNIT: u32 = 1 << 31;
 
 impl Place {
@@ -94,16 +95,16 @@ impl Place {
     }
 }
 
-/// An array that is deflated, and where.
+/// A deflated array, and where it lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
     pub(super) file: FileId,
     pub(super) deflated: Deflated,
-    /// Number of its place, by which its name is found.
+    /// Index of its place, which leads to its name.
     place: usize,
 }
 
-/// Shapes, each once.
+/// The distinct shapes.
 #[derive(Debug, Default)]
 struct Shapes {
     known: Vec<(Vec<u64>, u64)>,
@@ -161,7 +162,7 @@ impl Table {
                         ))
                         .with_remedy("name arrays with the same number of rows"));
                     }
-                    // Such rows would cost nothing, and a header of 100 bytes could have 2^62 of them.
+                    // Such rows would take no space: a header of 100 bytes could claim 2^62 of them.
                     if len > 0 && row.contains(&0) {
                         return Err(unfit(format!("the rows of array {name:?} have no elements")));
                     }
@@ -183,7 +184,7 @@ impl Table {
         Ok(())
     }
 
-    /// Adds the bytes of a group of so many samples.
+    /// Adds the bytes of a group with this many samples.
     fn count(&mut self, group: usize, samples: u64) {
         let bytes = self.group_bytes(group, |_| true).saturating_mul(samples);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -210,7 +211,7 @@ impl Table {
         self.end_file(count)
     }
 
-    /// Makes the columns as the first file has them.
+    /// Creates the columns from the first file.
     fn begin(&mut self, listing: &Listing, wanted: &[String]) -> Result<()> {
         let found = &listing.found;
         let column =
@@ -233,7 +234,7 @@ impl Table {
         Ok(())
     }
 
-    /// The arrays of a file in the order of the columns.
+    /// The arrays of a file in column order.
     fn in_order(&self, listing: Listing) -> Result<Vec<Found>> {
         let found = &listing.found;
         let is_in_order = found.len() == self.columns.len()
@@ -263,7 +264,7 @@ impl Table {
         Ok(found)
     }
 
-    /// Adds a value, or a run of rows, of the shape `shape`; `counts` unless it is a run without a row.
+    /// Adds a value, or a run of rows, of the shape `shape`. `counts` is false only for a run without rows.
     fn push(&mut self, file: u32, column: usize, array: &Array, shape: &[u64], counts: bool) -> Result<()> {
         let number =
             self.shapes.number(shape).ok_or_else(|| unfit("the arrays have more than 2^32 different shapes"))?;
@@ -281,7 +282,7 @@ impl Table {
         self.places.push(Place::new(at, number));
         let shape = &mut self.columns[column].shape;
         match *shape {
-            // A file without a row has no value that could have another shape.
+            // A file without rows has no value whose shape could differ.
             _ if !counts => {}
             ColumnShape::Unknown => *shape = ColumnShape::One(number),
             ColumnShape::One(other) if other != number => *shape = ColumnShape::Many,
@@ -296,7 +297,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives back what only adding files needs.
+    /// Frees what is only needed while files are added.
     pub(super) fn finish(&mut self) {
         self.shapes.numbers = HashMap::new();
         self.shapes.known.shrink_to_fit();
@@ -314,7 +315,7 @@ impl Table {
         }
     }
 
-    /// The columns, once there is a sample.
+    /// The columns; their shapes are known once there is a sample.
     pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
         self.columns.iter().map(|column| {
             let shape = match column.shape {
@@ -333,7 +334,7 @@ impl Table {
         self.bytes
     }
 
-    /// The file of a sample by number, and the sample's number in it.
+    /// The file number of a sample, and its number in that file.
     pub(super) fn locate(&self, id: u64) -> (usize, u64) {
         if self.samples == ArraySamples::Files {
             return (id as usize, 0);
@@ -341,7 +342,7 @@ impl Table {
         super::super::locate(&self.ends, id)
     }
 
-    /// Where the values of a sample lie: first byte and length of each column's.
+    /// Where the values of a sample lie: the start and the length of each column's value.
     pub(super) fn places(&self, id: u64) -> impl Iterator<Item = (At, u64)> {
         let (group, row) = self.group(id);
         self.group_places(group).iter().zip(&self.columns).map(move |(&place, column)| {
@@ -367,17 +368,17 @@ impl Table {
         !self.units.is_empty()
     }
 
-    /// The units, in the order of their numbers.
+    /// The units, in numeric order.
     pub(super) fn units(&self) -> &[Unit] {
         &self.units
     }
 
-    /// The most bytes that a unit has, inflated and as it is stored.
+    /// Bytes of the largest unit, inflated and as stored.
     pub(super) fn largest_unit(&self) -> (u64, u64) {
         self.largest_unit
     }
 
-    /// The name of the array that a unit is.
+    /// The name of the array that is this unit.
     pub(super) fn unit_name(&self, unit: &Unit) -> &str {
         match self.samples {
             ArraySamples::Arrays => &self.names[unit.place],
@@ -385,7 +386,7 @@ impl Table {
         }
     }
 
-    /// The bytes in files of the `count` samples that have most of them.
+    /// Total bytes in files of the `count` largest samples.
     pub(super) fn largest(&self, count: u64) -> u64 {
         if count >= self.len() {
             return self.span_bytes;
@@ -393,7 +394,7 @@ impl Table {
         if self.units.is_empty() && self.columns.iter().all(|column| matches!(column.shape, ColumnShape::One(_))) {
             return count.saturating_mul(self.places(0).map(|(_, len)| len).sum());
         }
-        // Bytes of a sample, and number of such samples.
+        // Bytes of a sample, and the number of such samples.
         let group = |group: usize| match self.samples {
             ArraySamples::Rows => (self.group_bytes(group, is_in_file), self.rows(group)),
             _ => (self.group_bytes(group, is_in_file), 1),
@@ -433,7 +434,7 @@ impl Table {
         self.names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
     }
 
-    /// The group of a sample, and its row there.
+    /// The group of a sample, and its row in that group.
     fn group(&self, id: u64) -> (usize, u64) {
         match self.samples {
             ArraySamples::Rows => self.locate(id),
@@ -449,14 +450,14 @@ impl Table {
         &self.places[group * self.columns.len()..][..self.columns.len()]
     }
 
-    /// Bytes of one sample of a group, of those values whose places are wanted.
+    /// Bytes of one sample of a group, counting only the values whose places are wanted.
     fn group_bytes(&self, group: usize, is_wanted: impl Fn(&Place) -> bool) -> u64 {
         let values = self.group_places(group).iter().zip(&self.columns).filter(|(place, _)| is_wanted(place));
         values.fold(0, |sum: u64, (&place, column)| sum.saturating_add(self.value_bytes(place, column)))
     }
 
     fn value_bytes(&self, place: Place, column: &Column) -> u64 {
-        // Fits: `array_bytes` has seen the whole array.
+        // Fits: `array_bytes` has checked the whole array.
         self.shapes.elements(place) * column.dtype.size()
     }
 }
@@ -465,7 +466,7 @@ fn is_in_file(place: &Place) -> bool {
     matches!(place.at(), At::File(_))
 }
 
-/// Arrays that cannot be samples of one dataset. The file is named by the caller.
+/// The error for arrays that cannot be samples of one dataset. The caller adds the file.
 fn unfit(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }

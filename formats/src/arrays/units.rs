@@ -15,7 +15,7 @@ impl Arrays {
 
 impl Units for Arrays {
     fn count(&self) -> u32 {
-        // Fits: the table has seen to it.
+        // Fits: the table made sure of it.
         self.table.units().len() as u32
     }
 

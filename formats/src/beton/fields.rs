@@ -1,4 +1,4 @@
-//! What the head of a .beton says of its fields, and what columns they become.
+//! The fields that a .beton header describes, and the columns they become.
 
 use super::HEAD_BYTES;
 use crate::fingerprint::Fingerprint;
@@ -21,9 +21,9 @@ pub(super) struct Descriptors {
 pub(super) struct Descriptor {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Place of the field in a record.
+    /// Offset of the field in a record.
     pub(super) at: usize,
-    /// Number among the images, of an image.
+    /// For an image field, its number among the image fields.
     pub(super) image: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Image,
     /// `u64` place, `u64` size.
     Bytes,
-    /// As bytes.
+    /// Stored like `Bytes`.
     Json,
     /// `u64` place.
     Array { dtype: DType, shape: Vec<u64>, bytes: u64 },
@@ -49,7 +49,7 @@ const DESCRIPTOR_BYTES: usize = 1 + NAME_BYTES + ARGUMENT_BYTES;
 const NAME_BYTES: usize = 16;
 const ARGUMENT_BYTES: usize = 1024;
 
-/// Lengths that the arguments of an array have room for; the text of its type comes behind them.
+/// Dimensions that the arguments of an array have room for; the text of its type follows them.
 const DIMS_MAX: usize = 32;
 
 impl Descriptors {
@@ -77,7 +77,7 @@ impl Descriptors {
                     .with_offset(place)
                     .with_remedy("write the file again with fields that FFCV has itself")
             })?;
-            // As NumPy lays out a structure with align=True: fields that are structures themselves are packed.
+            // Laid out like a NumPy structure with align=True; fields that are structures themselves are packed.
             let (size, aligned) = kind.layout();
             at = usize::next_multiple_of(at, aligned);
             alignment = alignment.max(aligned);
@@ -89,7 +89,7 @@ impl Descriptors {
         Ok(Descriptors { all, record_bytes: at.next_multiple_of(alignment) as u64, end })
     }
 
-    /// The columns; `uniform` tells for each field whether it is of images of one size.
+    /// The columns. For each field, `uniform` tells whether its images are all of one size.
     pub(super) fn schema(&self, uniform: &[Option<(u16, u16)>]) -> Schema {
         let mut fields = Vec::with_capacity(self.all.len());
         for (Descriptor { name, kind, .. }, uniform) in self.all.iter().zip(uniform) {
@@ -113,7 +113,7 @@ impl Descriptors {
         Schema { fields }
     }
 
-    /// The field that a column is the value of; `None` for the numbers beside an image.
+    /// The field whose value a column is; `None` for the numbers that accompany an image.
     pub(super) fn of_column(&self, column: usize, uniform: &[Option<(u16, u16)>]) -> Option<usize> {
         let mut first = 0;
         for (number, (field, uniform)) in self.all.iter().zip(uniform).enumerate() {
@@ -126,7 +126,7 @@ impl Descriptors {
         None
     }
 
-    /// The only field that is not a number, unless it is JSON, whose last byte is no part of the value.
+    /// The only field that is not a number. `None` if it is JSON: its last byte is not part of the value.
     pub(super) fn only_plain(&self) -> Option<usize> {
         let mut pointers = self.all.iter().enumerate().filter(|(_, field)| field.kind.is_pointer());
         let (number, _) = pointers.next().filter(|(_, field)| field.kind != Kind::Json)?;
@@ -160,19 +160,19 @@ impl Descriptors {
     }
 }
 
-/// Columns beside one of images.
+/// Columns that accompany a column of images.
 const IMAGE_NUMBERS: [&str; 3] = ["height", "width", "mode"];
 
 /// Bytes of a pixel.
 pub(super) const CHANNELS: u64 = 3;
 
 impl Kind {
-    /// Whether its values lie in the pages.
+    /// Whether its values are stored in the pages.
     pub(super) fn is_pointer(&self) -> bool {
         !matches!(self, Kind::Int | Kind::Float)
     }
 
-    /// Size in a record, and what its place there is a multiple of.
+    /// Size in a record, and alignment.
     fn layout(&self) -> (usize, usize) {
         match self {
             Kind::Int | Kind::Float | Kind::Array { .. } => (8, 8),
@@ -193,14 +193,14 @@ impl Kind {
     }
 }
 
-/// What a type number and arguments mean, or why they cannot be read.
+/// The meaning of a type number and its arguments, or why they are not supported.
 fn kind(number: u8, arguments: &[u8]) -> Result<Kind, (ErrorKind, String)> {
     match number {
         0 => Ok(Kind::Float),
         1 => Ok(Kind::Int),
         2 => Ok(Kind::Image),
         3 => Ok(Kind::Bytes),
-        // A tensor of torch is written as its NumPy array.
+        // A torch tensor is written as its NumPy array.
         4 | 6 => array(arguments),
         5 => Ok(Kind::Json),
         255 => Err((ErrorKind::Unavailable, "has a class that the writer defined".into())),
@@ -218,7 +218,7 @@ fn array(arguments: &[u8]) -> Result<Kind, (ErrorKind, String)> {
     let len = usize::try_from(u64_at(arguments, 8 * DIMS_MAX)).unwrap_or(usize::MAX);
     let text = text_at.checked_add(len).and_then(|end| arguments.get(text_at..end));
     let text = text.ok_or_else(|| corrupt("has a type that is longer than its arguments"))?;
-    // `dtype.descr`, of which a plain type is a structure of one nameless field.
+    // `dtype.descr`, which describes a plain type as a structure with one nameless field.
     let fields: Vec<(String, String)> =
         serde_json::from_slice(text).map_err(|_| corrupt("has a type that NumPy does not have"))?;
     let [(_, name)] = &fields[..] else {
@@ -232,7 +232,7 @@ fn array(arguments: &[u8]) -> Result<Kind, (ErrorKind, String)> {
     }
 }
 
-/// A little-endian type as NumPy writes it.
+/// A little-endian type by its NumPy name.
 fn dtype(name: &str) -> Option<DType> {
     Some(match name {
         "|u1" => DType::U8,

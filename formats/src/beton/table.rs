@@ -6,14 +6,14 @@ use crate::headers::{Source, u16_at, u64_at};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Where the samples of one file lie. All places were checked: they lie in a page, and are what was allocated.
+/// Where the samples of one file lie. All locations were checked: each lies in one page and matches an allocation.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// The records, as the file has them.
+    /// The records, as stored in the file.
     records: Bytes,
     record_bytes: usize,
     len: usize,
-    /// For each field of images: the size of each image, or nothing where all are raw. Pages are shorter than 4 GiB.
+    /// For each image field: the size of each image, or empty if all are raw. Pages are shorter than 4 GiB.
     image_bytes: Vec<Vec<u32>>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Image {
     pub(super) is_raw: bool,
 }
 
-/// A place in the pages that the writer gave to a sample.
+/// A range of the pages that the writer allocated for a sample.
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     offset: u64,
@@ -33,10 +33,10 @@ struct Allocation {
     len: u64,
 }
 
-/// Bytes of an allocation in the file: sample, place, size.
+/// Bytes of an allocation in the file: sample, offset, size.
 const ALLOCATION_BYTES: usize = 24;
 
-/// Bytes that are read at once: a multiple of [`ALLOCATION_BYTES`].
+/// Bytes per read: a multiple of [`ALLOCATION_BYTES`].
 const PIECE_BYTES: usize = ALLOCATION_BYTES << 14;
 
 impl Table {
@@ -48,12 +48,12 @@ impl Table {
                 format!("a table of {} samples does not fit into the {} bytes of the file", head.samples, file.size());
             return Err(Error::new(ErrorKind::Truncated, what).with_path(file.path()).with_offset(8));
         };
-        // `None` only beyond 2^63, where there is no file.
+        // `None` only beyond 2^63, which is longer than any file.
         let pages_at = end.checked_next_multiple_of(head.page_bytes).unwrap_or(u64::MAX);
         let pages = Pages { start: pages_at, end: head.allocations_at, page_bytes: head.page_bytes };
         let pointers = fields.all.iter().filter(|field| field.kind.is_pointer()).count() as u64;
         let allocations = read_allocations(file, head, &pages, head.samples.saturating_mul(pointers))?;
-        // A sparse file may be longer than memory is large.
+        // A sparse file may be larger than memory.
         let mut records = Vec::new();
         records.try_reserve_exact((end - fields.end) as usize).map_err(|source| {
             Error::new(ErrorKind::MemoryLimit, "there is no memory for the table of samples")
@@ -95,7 +95,7 @@ impl Table {
         Image { width, height, is_raw: self.records[at] == RAW }
     }
 
-    /// Where the value of a field of a sample lies, and its length; `None` for numbers.
+    /// Offset and length of a field's value; `None` for numbers.
     pub(super) fn place(&self, field: &Descriptor, number: usize) -> Option<(u64, u64)> {
         let at = self.at(field, number);
         Some(match &field.kind {
@@ -112,12 +112,12 @@ impl Table {
         })
     }
 
-    /// Where the record of a sample has a field.
+    /// Where a field of a sample begins in the records.
     fn at(&self, field: &Descriptor, number: usize) -> usize {
         number * self.record_bytes + field.at
     }
 
-    /// Checks what all samples say of a field, and finds the sizes of images.
+    /// Checks a field in all samples, and collects the sizes of images.
     fn check(
         &mut self,
         file: &Source,
@@ -137,7 +137,7 @@ impl Table {
             if field.kind == Kind::Image && !is_jpeg && self.records[at] != RAW {
                 return Err(wrong(format!("is an image of mode {}, which is neither 0 nor 1", self.records[at])));
             }
-            // What was told for the samples before is not in the table yet, so that this is what the record says.
+            // The image sizes are not in the table yet, so this is what the record itself says.
             let (offset, len) = self.place(field, number).unwrap_or_default();
             let first = allocations.partition_point(|allocation| allocation.offset < offset);
             let found = allocations.get(first).filter(|found| (found.offset, found.sample) == (offset, number as u64));
@@ -177,7 +177,8 @@ struct Pages {
 }
 
 impl Pages {
-    /// Whether a range lies in one page. What has no byte may lie before them: the writer allocates no page for it.
+    /// Whether a range lies within one page. An empty value may lie before the pages: the writer allocates nothing for
+    /// it.
     fn hold(&self, offset: u64, len: u64) -> bool {
         let Some(end) = offset.checked_add(len).filter(|&end| end <= self.end) else { return false };
         if len == 0 {
@@ -187,7 +188,7 @@ impl Pages {
     }
 }
 
-/// Reads the table of allocations: those that have a byte, by place; no two share one.
+/// Reads the table of allocations: those that are not empty, sorted by offset. None may overlap.
 fn read_allocations(file: &Source, head: &Head, pages: &Pages, most: u64) -> Result<Vec<Allocation>> {
     let bytes = file.size() - head.allocations_at;
     let count = bytes / ALLOCATION_BYTES as u64;

@@ -1,10 +1,10 @@
-//! Hashes by the names that Python's `hashlib` and `xxhash` have for them: those that mosaicml-streaming writes.
+//! Hashes by their names in Python's `hashlib` and `xxhash`, which mosaicml-streaming writes.
 
 use super::Hasher;
 use sha2::digest::{Digest, Update};
 use std::hash::Hasher as _;
 
-/// The hash of that name, if it is known.
+/// The hash of this name, if it is supported.
 pub(super) fn hasher(name: &str) -> Option<Box<dyn Hasher>> {
     Some(match name {
         "blake2b" => digest::<blake2::Blake2b512>(),
@@ -55,7 +55,7 @@ impl Hasher for Xxh32 {
     }
 }
 
-/// Both hashes of 64 bits.
+/// Both 64-bit hashes.
 struct Xxh64<H>(H);
 
 impl<H: std::hash::Hasher> Hasher for Xxh64<H> {
@@ -84,7 +84,7 @@ impl Hasher for Xxh128 {
 mod tests {
     use super::super::tests::of_bytes;
 
-    /// From Python 3.11's hashlib and xxhash 3.
+    /// Values from Python 3.11's hashlib and xxhash 3.
     #[test]
     fn hashes_are_those_of_python() {
         for (name, expected) in [

@@ -1,23 +1,23 @@
-//! Fixed and extensible arrays: indices of chunks by their numbers.
+//! Fixed and extensible arrays: chunk indexes by chunk number.
 
 use super::meta::{Block, Meta};
 use uringload_core::Result;
 
-/// What is shown of each chunk that was written: its number in the array, its address, and behind filters its stored
-/// length and the filters that it did not go through.
+/// Called for each chunk that was written: its number in the array, its address and, for filtered datasets, its stored
+/// length and a mask of the filters that were skipped.
 trait Show: FnMut(u64, u64, Option<(u64, u32)>) -> Result<()> {}
 impl<F: FnMut(u64, u64, Option<(u64, u32)>) -> Result<()>> Show for F {}
 
-/// The form of elements.
+/// The layout of the elements of an array.
 struct Elements<'m, 'a> {
     meta: &'m Meta<'a>,
-    /// Whether they have a length and a mask beside the address.
+    /// Whether an element has a length and a filter mask in addition to the address.
     is_filtered: bool,
     bytes: usize,
 }
 
 impl<'a> Elements<'_, 'a> {
-    /// Of the client, which is the first byte of an array behind its version, and the bytes of an element.
+    /// Takes the client ID, which is the byte after an array's version, and the bytes of an element.
     fn of<'m>(meta: &'m Meta<'a>, block: &Block<'a>, client: u8, bytes: u8) -> Result<Elements<'m, 'a>> {
         let bytes = usize::from(bytes);
         // The length has 1 to 8 bytes.
@@ -29,7 +29,7 @@ impl<'a> Elements<'_, 'a> {
         }
     }
 
-    /// Shows `count` elements from number `first` on.
+    /// Shows `count` elements, starting at number `first`.
     fn show(&self, block: &mut Block<'a>, first: u64, count: u64, show: &mut impl Show) -> Result<()> {
         for number in first..first.saturating_add(count) {
             let address = self.meta.address(block)?;
@@ -44,12 +44,12 @@ impl<'a> Elements<'_, 'a> {
         Ok(())
     }
 
-    /// Bytes of so many elements; `None` where no file has as many.
+    /// Bytes of this many elements; `None` if the file is shorter than that.
     fn len(&self, count: u64) -> Option<u64> {
         count.checked_mul(self.bytes as u64).filter(|&len| len <= self.meta.source.size())
     }
 
-    /// Pages of elements, each with a checksum, from an address on; `is_there` tells which were written.
+    /// Pages of elements from an address on, each with a checksum. `is_there` tells which pages were written.
     fn pages(
         &self,
         (address, first, count, page): (u64, u64, u64, u64),
@@ -70,13 +70,13 @@ impl<'a> Elements<'_, 'a> {
     }
 }
 
-/// Whether a bit is set in a field of bits, of which the highest of a byte comes first.
+/// Whether a bit is set in a bit field. The highest bit of each byte comes first.
 fn is_set(bits: &[u8], number: u64) -> bool {
     let byte = usize::try_from(number / 8).ok().and_then(|at| bits.get(at));
     byte.is_some_and(|byte| byte & 0x80 >> (number % 8) != 0)
 }
 
-/// An array of as many elements as the dataset may ever have chunks.
+/// An array with as many elements as the dataset may ever have chunks.
 pub(super) fn fixed<'a>(
     meta: &Meta<'a>,
     address: u64,
@@ -110,21 +110,21 @@ pub(super) fn fixed<'a>(
     elements.pages(pages, |number| is_set(&map, number), &mut show)
 }
 
-/// An array that grows: its first elements and blocks in an index block, the others through blocks of blocks, of which
-/// each second one has blocks of twice the size, and those between them twice as many.
+/// An array that grows. Its first elements and blocks are in an index block, the others are reached through super
+/// blocks. From one super block to the next, the size and the number of blocks double in turn.
 struct Extensible<'m, 'a> {
     elements: Elements<'m, 'a>,
-    /// Bytes of an element's number within the array.
+    /// Bytes of an element number within the array.
     offset_bytes: usize,
-    /// Elements of the smallest block, a power of two.
+    /// Elements of the smallest block; a power of two.
     block_elements: u64,
-    /// Elements of a page; a block that has more is made of pages.
+    /// Elements of a page. Larger blocks consist of pages.
     page: u64,
 }
 
 const WHAT: &str = "an extensible array of chunks";
 
-/// An array that has no bound.
+/// An array without an upper bound.
 pub(super) fn extensible<'a>(
     meta: &Meta<'a>,
     address: u64,
@@ -145,7 +145,7 @@ pub(super) fn extensible<'a>(
         return Err(head.corrupt("an extensible array has impossible sizes"));
     }
     let array = Extensible { elements, offset_bytes: bits.div_ceil(8) as usize, block_elements, page: 1 << page_bits };
-    // Super blocks are counted from 0; the index block has the blocks of the first ones itself.
+    // Super blocks are counted from 0. The index block itself lists the blocks of the first ones.
     let all = 1 + bits - block_elements.ilog2();
     let in_place = (2 * pointers.ilog2()).min(all);
     let (blocks, supers) = (2 * (pointers - 1), u64::from(all - in_place));
@@ -178,9 +178,9 @@ pub(super) fn extensible<'a>(
 }
 
 impl<'a> Extensible<'_, 'a> {
-    /// Blocks of a super block, and elements of each.
+    /// Number of blocks in a super block, and elements per block.
     fn of_level(&self, level: u32) -> (u64, u64) {
-        // Levels are at most 64.
+        // There are at most 64 levels.
         (1 << (level / 2), self.block_elements.saturating_mul(1 << level.div_ceil(2)))
     }
 
@@ -206,7 +206,8 @@ impl<'a> Extensible<'_, 'a> {
         Ok(())
     }
 
-    /// A block of elements; `written` tells which pages are, from a bit on, where it is made of pages.
+    /// A block of elements. If it consists of pages, `written` holds the bits, from a given one on, that tell which
+    /// were written.
     fn data(
         &self,
         address: u64,

@@ -1,33 +1,33 @@
-//! Chunks that are decoded: those that hold the same rows are a band, which becomes these rows end to end.
+//! Chunks that are decoded: the chunks that hold the same rows form a band, which decodes to these rows end to end.
 
 use super::filters::{Filters, Scratch};
 use super::index::{Chunk, Grid};
 use bytes::Bytes;
 use std::io;
 
-/// Where in a dataset its rows come from, and how.
+/// Where the rows of a dataset come from.
 #[derive(Debug)]
 pub(super) enum Part {
     /// All rows lie end to end from this byte on.
     Rows(u64),
-    /// So many rows lie end to end in each chunk; the chunks begin at these bytes. In a chunk a row begins every
-    /// `stride` bytes, which are more than a row has where chunks are wider than the dataset.
+    /// Each chunk holds this many rows end to end; the chunks begin at these offsets. Within a chunk, rows are `stride`
+    /// bytes apart, which is more than a row's length if chunks are wider than the dataset.
     Runs { rows: u64, stride: u64, offsets: Vec<u64> },
     /// Rows are cut from bands.
     Bands(Bands),
 }
 
-/// The chunks of a dataset that have to be decoded, or put together from pieces.
+/// The chunks of a dataset that must be decoded, or assembled from pieces.
 pub(super) struct Bands {
     pub(super) grid: Grid,
     pub(super) shape: Vec<u64>,
     pub(super) element_bytes: u64,
-    /// Those that were written, by number.
+    /// The chunks that were written, by number.
     pub(super) chunks: Vec<Chunk>,
     pub(super) filters: Filters,
-    /// Whether chunks that reach over the end of the dataset did not go through the filters.
+    /// Whether chunks that reach past the end of the dataset are unfiltered.
     pub(super) plain_edges: bool,
-    /// An element that was never written.
+    /// The value of an element that was never written.
     pub(super) fill: [u8; 8],
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Bands {
 }
 
 impl Bands {
-    /// Rows of every band but the last.
+    /// Rows of every band except the last.
     pub(super) fn rows(&self) -> u64 {
         self.grid.chunk[0]
     }
@@ -60,7 +60,7 @@ impl Bands {
         self.shape[1..].iter().product::<u64>() * self.element_bytes
     }
 
-    /// The first row of a band, and how many it has.
+    /// The first row of a band, and its number of rows.
     pub(super) fn rows_of(&self, band: u64) -> (u64, u64) {
         let first = band * self.rows();
         (first, self.rows().min(self.shape[0] - first))
@@ -71,22 +71,22 @@ impl Bands {
         let per_band = self.grid.counts[1..].iter().product::<u64>();
         let from = self.chunks.partition_point(|chunk| chunk.number < band * per_band);
         let chunks = &self.chunks[from..];
-        // A band of more chunks than there are at all ends with the list.
+        // If a band could have more chunks than there are in total, it ends with the list.
         let end = (band + 1).saturating_mul(per_band);
         &chunks[..chunks.partition_point(|chunk| chunk.number < end)]
     }
 
-    /// Most bytes that the chunks of a band are stored in.
+    /// The most bytes that the chunks of any band take in the file.
     pub(super) fn largest_stored(&self) -> u64 {
         let per_band = self.grid.counts[1..].iter().product::<u64>().max(1);
         let bands = self.chunks.chunk_by(|a, b| a.number / per_band == b.number / per_band);
         bands.map(|band| band.iter().map(|chunk| u64::from(chunk.len)).sum()).max().unwrap_or(0)
     }
 
-    /// Whether every chunk was written as it is, and each holds whole rows: where these lie, if so.
+    /// If every chunk is stored unfiltered and holds whole rows: where these rows lie.
     pub(super) fn runs(&self) -> Option<Part> {
         let plain = self.filters.0.is_empty() && self.chunks.len() as u64 == self.count();
-        // Rows of a chunk that is wider in another dimension than the first of a row are in pieces.
+        // If a chunk is wider than the dataset in a dimension other than the first of a row, its rows are in pieces.
         let whole = self.grid.counts[1..].iter().all(|&count| count == 1)
             && self.shape.iter().zip(&self.grid.chunk).skip(2).all(|(len, chunk)| len == chunk);
         let stride = self.grid.chunk_bytes / self.rows();
@@ -94,7 +94,7 @@ impl Bands {
         (plain && whole).then(|| Part::Runs { rows: self.rows(), stride, offsets: offsets() })
     }
 
-    /// Decodes a band of which these chunks are stored; `out` has the length of its rows.
+    /// Decodes a band from its stored chunks. `out` is exactly as long as the band's rows.
     pub(super) fn decode(&self, band: u64, stored: &[Bytes], out: &mut [u8]) -> Result<(), BadChunk> {
         let chunks = self.chunks_of(band);
         if (chunks.len() as u64) < self.grid.counts[1..].iter().product() {
@@ -119,7 +119,7 @@ impl Bands {
         Ok(())
     }
 
-    /// Where a chunk lies in its band.
+    /// Where a chunk lies within its band.
     fn place(&self, number: u64, band: u64) -> Placed {
         let rank = self.shape.len();
         let (mut starts, mut lens) = (vec![0; rank], vec![0; rank]);
@@ -136,22 +136,22 @@ impl Bands {
     }
 }
 
-/// The part of a chunk that is within the dataset: where it begins in the rows of its band, and how long it is.
+/// The part of a chunk that lies within the dataset: where it begins in the rows of its band, and its extent.
 struct Placed {
     starts: Vec<u64>,
     lens: Vec<u64>,
 }
 
 impl Placed {
-    /// Whether the chunk is whole rows, and all of it lies within the dataset.
+    /// Whether the chunk consists of whole rows and lies completely within the dataset.
     fn is_whole(&self, chunk: &[u64], shape: &[u64]) -> bool {
         self.lens == chunk && self.lens[1..] == shape[1..]
     }
 
-    /// The byte of the rows at which it begins.
+    /// The byte offset in the rows at which it begins.
     fn offset(&self, shape: &[u64], element_bytes: u64) -> usize {
         let elements = self.starts.iter().zip(shape).enumerate();
-        // The rows' own length is not known to them, nor needed: nothing is before the first.
+        // The length of the first dimension is unknown here, and not needed: nothing precedes that dimension.
         let at =
             elements.fold(0, |at, (dimension, (start, len))| if dimension == 0 { *start } else { at * len + start });
         (at * element_bytes) as usize
@@ -160,7 +160,7 @@ impl Placed {
     /// Copies it from a decoded chunk into the rows, run by run.
     fn copy(&self, tile: &[u8], chunk: &[u64], out: &mut [u8], shape: &[u64], element_bytes: usize) {
         let rank = chunk.len();
-        // Dimensions from `inner` on are one run: all but the first of them are whole in both.
+        // Dimensions from `inner` on form one contiguous run: all but the first of them are complete on both sides.
         let mut inner = rank - 1;
         while inner > 0 && self.lens[inner] == chunk[inner] && self.lens[inner] == shape[inner] {
             inner -= 1;
@@ -171,7 +171,7 @@ impl Placed {
             let (mut from, mut to) = (0, 0);
             for dimension in 0..rank {
                 from = from * chunk[dimension] + at[dimension];
-                // As above, the first dimension has no length that counts.
+                // As above, the length of the first dimension does not matter.
                 let len = if dimension == 0 { 0 } else { shape[dimension] };
                 to = to * len + self.starts[dimension] + at[dimension];
             }

@@ -1,25 +1,25 @@
-//! What chunks went through when they were written, and the way back.
+//! The filters that were applied to chunks when they were written, and how to undo them.
 
 use crate::compression::Compression;
 use std::io::{self, Read};
 
-/// One filter. Numbers and forms: HDF5's `H5Zpublic.h`, and the list of registered filters.
+/// One filter. IDs and formats: HDF5's `H5Zpublic.h`, and the list of registered filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
-    /// One stream of a kind that is used elsewhere too.
+    /// One stream of a compression that other formats use, too.
     Compressed(Compression),
-    /// All first bytes of the elements, which have so many, then all second bytes.
+    /// The first bytes of all elements, then all second bytes, and so on. Elements have this many bytes.
     Shuffle(usize),
-    /// A checksum of 4 bytes behind the rest.
+    /// A checksum of 4 bytes after the content.
     Fletcher32,
-    /// h5py's own.
+    /// h5py's own filter.
     Lzf,
     /// Blocks of raw LZ4.
     Lz4,
 }
 
 impl Filter {
-    /// The filter of a number, with the first value that it was set up with; `None` for those that are not known.
+    /// The filter with this ID and the first of its client values; `None` if it is not supported.
     pub(super) fn of(id: u16, first: Option<u32>) -> Option<Filter> {
         Some(match id {
             1 => Filter::Compressed(Compression::Zlib),
@@ -33,7 +33,7 @@ impl Filter {
         })
     }
 
-    /// The name of a filter that files need not have by name.
+    /// The name of a filter that files may list without a name.
     pub(super) fn name_of(id: u16) -> &'static str {
         match id {
             4 => "szip",
@@ -59,8 +59,8 @@ impl Filter {
         }
     }
 
-    /// How many times as long as what is stored the result may be, where the form of it says so: a match of LZF makes
-    /// 264 bytes of 3, a byte of a match of LZ4 255.
+    /// How many times longer than the stored bytes the result can be, if the format sets such a bound: 3 bytes of an
+    /// LZF match make 264 bytes, one byte of an LZ4 match makes 255.
     fn growth(self) -> usize {
         match self {
             Filter::Shuffle(_) | Filter::Fletcher32 => 1,
@@ -68,8 +68,8 @@ impl Filter {
         }
     }
 
-    /// Undoes the filter; returns how many bytes of `out` came of it. `out` has room for what should, and may have
-    /// more.
+    /// Undoes the filter and returns the number of bytes written to `out`. `out` has room for the expected result, and
+    /// may be larger.
     fn undo(self, stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
         match self {
             Filter::Compressed(compression) => compression.decode(stored, out),
@@ -81,7 +81,7 @@ impl Filter {
             Filter::Fletcher32 => {
                 let (content, checksum) = stored.split_last_chunk::<4>().ok_or_else(cut_off)?;
                 let (stored, found) = (u32::from_le_bytes(*checksum), fletcher32(content));
-                // Files of HDF5 1.6.2 have the bytes of each half the other way around.
+                // HDF5 1.6.2 wrote the bytes of each half in the other order.
                 let swapped = (found & 0x00ff_00ff) << 8 | found >> 8 & 0x00ff_00ff;
                 if stored != found && stored != swapped {
                     return Err(broken(format!("its checksum is {found:08x}, where it was {stored:08x}")));
@@ -95,26 +95,26 @@ impl Filter {
     }
 }
 
-/// The filters of a dataset in the order in which a chunk went through them.
+/// The filters of a dataset, in the order in which they were applied to a chunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Filters(pub(super) Vec<Filter>);
 
-/// Memory that decoding takes beside its result; reused from chunk to chunk.
+/// Buffers for decoding, reused from chunk to chunk.
 #[derive(Default)]
 pub(super) struct Scratch {
     buffers: [Vec<u8>; 2],
 }
 
-/// What a filter may add to the bytes of a chunk: checksums, and the frames of what does not compress.
+/// What a filter may add to the bytes of a chunk: checksums, and framing for data that does not compress.
 const FILTERED_BYTES_MORE: usize = 64 << 10;
 
 impl Filters {
-    /// "shuffle, gzip", or nothing.
+    /// "shuffle, gzip", or an empty string.
     pub(super) fn names(&self) -> String {
         self.0.iter().map(|filter| filter.name()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Undoes all filters but those in `mask`, a bit each, the last one first. `out` is filled.
+    /// Undoes all filters except those whose bit in `mask` is set, last one first. Fills `out` completely.
     pub(super) fn undo(&self, mask: u32, stored: &[u8], out: &mut [u8], scratch: &mut Scratch) -> io::Result<()> {
         let mut passed = self.passed(mask);
         let first = passed.next();
@@ -129,7 +129,8 @@ impl Filters {
         is_all(len, out.len())
     }
 
-    /// The same to `len` bytes that are not stored anywhere: memory is taken as they come, not as the file claims.
+    /// The same, but returns the `len` bytes in scratch memory, which grows with the decoded bytes, not with what the
+    /// file claims.
     pub(super) fn undone<'a>(
         &self,
         mask: u32,
@@ -142,21 +143,21 @@ impl Filters {
         Ok(undone)
     }
 
-    /// The filters that a chunk went through; those behind the 32nd have no bit in the mask.
+    /// The filters that were applied to a chunk. Filters after the 32nd have no bit in the mask.
     fn passed(&self, mask: u32) -> impl DoubleEndedIterator<Item = Filter> {
         let passed = move |number: usize| number >= 32 || mask >> number & 1 == 0;
         self.0.iter().enumerate().filter(move |&(number, _)| passed(number)).map(|(_, filter)| *filter)
     }
 }
 
-/// Undoes filters one after the other; `len` is what the chunk has in the end.
+/// Undoes filters one after the other; `len` is the final length of the chunk.
 fn unwound<'a>(
     filters: impl Iterator<Item = Filter>,
     stored: &'a [u8],
     len: usize,
     scratch: &'a mut Scratch,
 ) -> io::Result<&'a [u8]> {
-    // Between two filters the length is known to the writer alone; it is bounded, and taken as it comes.
+    // Only the writer knows the length between two filters. It is bounded, and memory grows as bytes arrive.
     let most = len.saturating_mul(2).saturating_add(FILTERED_BYTES_MORE);
     let [current, other] = &mut scratch.buffers;
     let mut is_stored = true;
@@ -183,7 +184,7 @@ fn is_all(len: usize, expected: usize) -> io::Result<()> {
     }
 }
 
-/// Elements from their shuffled bytes; what makes no whole element stays behind them.
+/// Restores elements from their shuffled bytes. Bytes that do not fill a whole element stay at the end.
 fn unshuffle(stored: &[u8], out: &mut [u8], element_bytes: usize) {
     let elements = stored.len() / element_bytes;
     let (whole, rest) = out.split_at_mut(elements * element_bytes);
@@ -202,7 +203,7 @@ fn unshuffle(stored: &[u8], out: &mut [u8], element_bytes: usize) {
     }
 }
 
-/// The same for a length that the compiler knows.
+/// The same for an element length that is known at compile time.
 fn interleave<const N: usize>(stored: &[u8], out: &mut [u8]) {
     let elements = out.len() / N;
     let planes: [&[u8]; N] = std::array::from_fn(|byte| &stored[byte * elements..][..elements]);
@@ -211,11 +212,11 @@ fn interleave<const N: usize>(stored: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Fletcher's checksum over halves of 2 bytes, the high one first; an odd last byte is a high one.
+/// Fletcher's checksum over 2-byte halves, high byte first; an odd last byte counts as a high byte.
 ///
 /// Source: `H5_checksum_fletcher32` (H5checksum.c).
 fn fletcher32(bytes: &[u8]) -> u32 {
-    /// So many halves add up within 32 bits.
+    /// The sum of this many halves fits into 32 bits.
     const HALVES: usize = 360;
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut low, mut high) = (0_u32, 0_u32);
@@ -235,7 +236,7 @@ fn fletcher32(bytes: &[u8]) -> u32 {
     fold(high) << 16 | fold(low)
 }
 
-/// LibLZF's format: runs of literals, and matches up to 8 KiB back.
+/// LibLZF's format: runs of literals, and matches from up to 8 KiB back.
 fn lzf(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     let (mut from, mut to) = (0, 0);
     let byte = |at: usize| stored.get(at).map(|&byte| usize::from(byte)).ok_or_else(cut_off);
@@ -261,7 +262,7 @@ fn lzf(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
         if end > out.len() {
             return Err(too_long());
         }
-        // A match may reach into itself.
+        // A match may overlap its own output.
         for at in to..end {
             out[at] = out[at - to + start];
         }
@@ -270,8 +271,8 @@ fn lzf(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     Ok(to)
 }
 
-/// The filter's frame: the length of all and of a block, 8 and 4 bytes, then blocks behind their stored lengths. These
-/// numbers are big endian. A block that is stored in its own length is not compressed.
+/// The filter's framing: the total length (8 bytes) and the block length (4 bytes), then blocks, each after its stored
+/// length. These numbers are big endian. A block whose stored length equals its own length is not compressed.
 ///
 /// Source: HDFGroup/hdf5_plugins, `LZ4/src/H5Zlz4.c`.
 fn lz4(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
@@ -325,7 +326,8 @@ mod tests {
 
     #[test]
     fn lzf_repeats_what_it_has_just_made() {
-        // Two literals; a match of 5 bytes from 2 back; one of 9 from 1 back, whose length takes a byte of its own.
+        // Two literals; a match of 5 bytes from 2 back; a match of 9 bytes from 1 back, whose length takes an extra
+        // byte.
         let stored = [1, b'a', b'b', 3 << 5, 1, 7 << 5, 0, 0];
         let mut out = [0; 16];
         assert_eq!(lzf(&stored, &mut out).unwrap(), 16);

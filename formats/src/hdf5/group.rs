@@ -1,4 +1,4 @@
-//! Groups: the names of what is in a file, in three forms, and the way from a path to an object.
+//! Groups: the three ways in which a file names its objects, and how a path is resolved to an object.
 
 use super::header::{LINK, LINK_INFO, Message, SYMBOL_TABLE, messages};
 use super::heap::Heap;
@@ -7,11 +7,11 @@ use super::tree;
 use std::collections::HashSet;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Groups within groups, and soft links that lead to soft links.
+/// Deepest nesting of groups, and longest chain of soft links.
 const DEPTH_MAX: usize = 64;
-/// Objects of a file that are looked at where no dataset is asked for by name.
+/// Objects of a file that are visited if no dataset is requested by name.
 const OBJECTS_MAX: usize = 1 << 20;
-/// Longest name, in bytes: the heap and the messages of sound files hold far shorter ones.
+/// Longest name, in bytes. Names in the heap and messages of sound files are far shorter.
 const NAME_BYTES_MAX: usize = 1 << 16;
 
 /// A name in a group.
@@ -23,12 +23,12 @@ pub(super) struct Link {
 enum Target {
     Object(u64),
     Soft(String),
-    /// Another file, or what only its writer knows.
+    /// In another file, or in a form that only its writer knows.
     Elsewhere(String),
 }
 
-/// All objects that hard links lead to, with their paths ("train/x"), by path; groups are gone into, not shown. What
-/// several names lead to is shown once.
+/// All objects that hard links lead to, with their paths ("train/x"), sorted by path. Groups are entered, not shown. An
+/// object with several names is shown once.
 pub(super) fn walk<'a>(
     meta: &Meta<'a>,
     root: u64,
@@ -42,7 +42,7 @@ pub(super) fn walk<'a>(
             show(path, of_object)?;
             continue;
         };
-        // Taken from the end.
+        // Sorted backwards, because they are popped from the end.
         links.sort_by(|a, b| b.name.cmp(&a.name));
         for Link { name, target } in links {
             let Target::Object(address) = target else { continue };
@@ -62,10 +62,10 @@ pub(super) fn walk<'a>(
     Ok(())
 }
 
-/// The object at a path from the root, over soft links too.
+/// The object at a path from the root; soft links are followed.
 ///
 /// # Errors
-/// `InvalidArgument` where there is none; `Unavailable` where it is in another file.
+/// `InvalidArgument` if there is none; `Unavailable` if it is in another file.
 pub(super) fn find<'a>(meta: &Meta<'a>, root: u64, path: &str) -> Result<Vec<Message<'a>>> {
     let mut steps: Vec<String> = parts(path).rev().collect();
     let (mut address, mut followed) = (root, 0);
@@ -104,7 +104,7 @@ fn parts(path: &str) -> impl DoubleEndedIterator<Item = String> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned)
 }
 
-/// The links of an object; `None` where it is no group.
+/// The links of an object; `None` if it is not a group.
 fn links<'a>(meta: &Meta<'a>, path: &str, of_object: &[Message<'a>]) -> Result<Option<Vec<Link>>> {
     let mut links = Vec::new();
     let mut is_group = false;
@@ -124,7 +124,7 @@ fn links<'a>(meta: &Meta<'a>, path: &str, of_object: &[Message<'a>]) -> Result<O
     Ok(is_group.then_some(links))
 }
 
-/// A message of one link.
+/// A message that holds one link.
 fn link<'a>(meta: &Meta<'a>, mut body: Block<'a>) -> Result<Link> {
     let version = body.u8()?;
     if version != 1 {
@@ -144,7 +144,7 @@ fn link<'a>(meta: &Meta<'a>, mut body: Block<'a>) -> Result<Link> {
         }
         64 => {
             let len = body.u16()?;
-            // A byte of flags, then the name of the file.
+            // A byte of flags, then the file name.
             body.skip(1)?;
             Target::Elsewhere(format!("the file {:?}", body.text(usize::from(len).saturating_sub(1))?))
         }
@@ -153,7 +153,7 @@ fn link<'a>(meta: &Meta<'a>, mut body: Block<'a>) -> Result<Link> {
     Ok(Link { name, target })
 }
 
-/// Links of a large group of the later format.
+/// Links of a large group in the later format.
 fn dense_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) -> Result<()> {
     let (_version, flags) = (body.u8()?, body.u8()?);
     body.skip(if flags & 0x01 != 0 { 8 } else { 0 })?;
@@ -168,7 +168,7 @@ fn dense_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) 
     })
 }
 
-/// Links of a group of the earlier format: names in a heap, entries in the leaves of a B-tree.
+/// Links of a group in the earlier format: names in a heap, entries in the leaves of a B-tree.
 fn old_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) -> Result<()> {
     let (tree, heap) = (meta.address(&mut body)?, meta.address(&mut body)?);
     let (Some(tree), Some(heap)) = (tree, heap) else { return Err(body.corrupt("a group has no table")) };
@@ -188,7 +188,7 @@ fn old_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) ->
     };
     let mut waiting = vec![(tree, None)];
     while let Some((address, level)) = waiting.pop() {
-        // Its type, 0, stands where others have a version.
+        // Its type, 0, stands where other structures have a version.
         let mut node = meta.signed(address, 8, b"TREE", 0, "the B-tree of a group")?;
         let (own_level, used) = (node.u8()?, node.u16()?);
         if level.is_some_and(|level| level != own_level) {
@@ -211,7 +211,7 @@ fn old_links<'a>(meta: &Meta<'a>, mut body: Block<'a>, links: &mut Vec<Link>) ->
     Ok(())
 }
 
-/// A leaf of a group: a node of symbols.
+/// A leaf of a group's B-tree: a symbol table node.
 fn entries<'a>(
     meta: &Meta<'a>,
     address: u64,

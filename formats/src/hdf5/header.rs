@@ -1,9 +1,9 @@
-//! Object headers: what is known of a group or a dataset, message by message.
+//! Object headers: the messages that describe a group or a dataset.
 
 use super::meta::{Block, Meta};
 use uringload_core::Result;
 
-// Kinds of messages. Source: "HDF5 File Format Specification Version 3.0", section IV.A.2.
+// Message types. Source: "HDF5 File Format Specification Version 3.0", section IV.A.2.
 pub(super) const DATASPACE: u16 = 0x01;
 pub(super) const LINK_INFO: u16 = 0x02;
 pub(super) const DATATYPE: u16 = 0x03;
@@ -17,12 +17,12 @@ pub(super) const SYMBOL_TABLE: u16 = 0x11;
 pub(super) const DRIVER: u16 = 0x14;
 pub(super) const CACHE_IMAGE: u16 = 0x18;
 const CONTINUATION: u16 = 0x10;
-/// The last kind that the specification names.
+/// The highest message type that the specification names.
 const KIND_MAX: u16 = 0x18;
 
-/// The message lies elsewhere, and what stands here says where.
+/// The message is stored elsewhere; its body here says where.
 const SHARED: u8 = 0x02;
-/// Whoever does not know the message must not go on.
+/// A reader that does not know the message must not continue.
 const FAIL_IF_UNKNOWN: u8 = 0x80;
 
 const WHAT: &str = "an object header";
@@ -61,10 +61,10 @@ pub(super) fn messages<'a>(meta: &Meta<'a>, address: u64) -> Result<Vec<Message<
     Ok(reader.messages)
 }
 
-/// The message that is meant: that of another object, where this one only points there.
+/// The actual message: if this one is only a reference, the one in the object that it refers to.
 ///
 /// # Errors
-/// `Unavailable` where it lies in the file's heap of shared messages.
+/// `Unavailable` if it lies in the file's heap of shared messages.
 pub(super) fn resolved<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Message<'a>> {
     let Message { kind, flags, mut body } = message;
     if flags & SHARED == 0 {
@@ -87,12 +87,12 @@ pub(super) fn resolved<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Mess
 
 struct Reader<'m, 'a> {
     meta: &'m Meta<'a>,
-    /// Of version 2: with signatures and checksums.
+    /// Version 2: with signatures and checksums.
     new: bool,
-    /// Whether each message has the number of its creation.
+    /// Whether each message has a creation order number.
     has_order: bool,
     messages: Vec<Message<'a>>,
-    /// Address and length of blocks that are still to be read.
+    /// Address and length of blocks that remain to be read.
     continued: Vec<(u64, u64)>,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Reader<'_, 'a> {
         self.run(block)
     }
 
-    /// Messages end to end; what is too short for one is a gap.
+    /// Messages end to end; a remainder too short for one is a gap.
     fn run(&mut self, mut block: Block<'a>) -> Result<()> {
         let head = match (self.new, self.has_order) {
             (false, _) => 8,
@@ -148,7 +148,7 @@ impl<'a> Reader<'_, 'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The same, to be read from the front.
+    /// A copy that is read from the start.
     pub(super) fn copy(&self) -> Message<'a> {
         Message { kind: self.kind, flags: self.flags, body: self.body.copy() }
     }

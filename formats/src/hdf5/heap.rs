@@ -1,4 +1,4 @@
-//! Fractal heaps: where the links of large groups of the later format lie.
+//! Fractal heaps, which hold the links of large groups in the later format.
 
 use super::meta::{ARE_CHECKED, Block, Meta, lookup3};
 use uringload_core::Result;
@@ -9,19 +9,19 @@ const WHAT: &str = "a fractal heap";
 pub(super) struct Heap<'m, 'a> {
     meta: &'m Meta<'a>,
     address: u64,
-    /// Blocks in a row of an indirect block.
+    /// Blocks per row of an indirect block.
     width: u64,
-    /// Bytes of a block of the first two rows; each further row has blocks of twice the size.
+    /// Bytes of a block in the first two rows. The block size doubles with each further row.
     first_bytes: u64,
-    /// Rows of direct blocks; those behind them are of indirect ones.
+    /// Number of rows of direct blocks; the rows after them hold indirect blocks.
     direct_rows: u32,
     offset_bytes: usize,
     len_bytes: usize,
     has_checksums: bool,
     root: Option<u64>,
-    /// Rows of the root, where it is an indirect block; 0 where it is a direct one.
+    /// Rows of the root if it is an indirect block; 0 if it is a direct one.
     root_rows: u32,
-    /// The address of the direct block that was verified last.
+    /// Address of the direct block that was verified last.
     verified: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl<'m, 'a> Heap<'m, 'a> {
         if !sound {
             return Err(head.corrupt("a fractal heap has impossible sizes"));
         }
-        // What holds the longest object, or any place in the largest direct block, whichever is less.
+        // Wide enough for the longest object or any offset in the largest direct block, whichever needs less.
         let len_bytes = (managed_max.max(1).ilog2() / 8 + 1).min(direct_max.ilog2().div_ceil(8)) as usize;
         Ok(Heap {
             meta,
@@ -70,13 +70,13 @@ impl<'m, 'a> Heap<'m, 'a> {
         })
     }
 
-    /// The object that an ID stands for.
+    /// The object with this ID.
     pub(super) fn object(&mut self, id: &mut Block<'a>) -> Result<Block<'a>> {
         let kind = id.u8()?;
         match kind >> 4 & 0x03 {
             _ if kind >> 6 != 0 => return Err(id.corrupt("an object of a fractal heap has another version")),
             0 => {}
-            // The object is in its ID, behind its length less one.
+            // The object is in its ID, after a length that is stored less one.
             2 => {
                 let len = usize::from(kind & 0x0f) + 1;
                 return id.part(len, "an object of a fractal heap");
@@ -101,7 +101,7 @@ impl<'m, 'a> Heap<'m, 'a> {
         self.meta.read(address.saturating_add(within), len, "an object of a fractal heap")
     }
 
-    /// The direct block that holds an offset of the heap: its address, its own offset and its bytes.
+    /// The direct block that holds a heap offset: its address, its own offset and its bytes.
     fn locate(&self, mut address: u64, mut rows: u32, mut begins: u64, offset: u64) -> Result<(u64, u64, u64)> {
         let first_row = self.width.saturating_mul(self.first_bytes);
         loop {
@@ -116,7 +116,7 @@ impl<'m, 'a> Heap<'m, 'a> {
                 return Err(block.corrupt("an object begins before its block of a fractal heap"));
             };
             let row = if within < first_row { 0 } else { (within / first_row).ilog2() + 1 };
-            // Does not overflow: the row begins at or before `within`.
+            // Cannot overflow: the row begins at or before `within`.
             let (row_begins, bytes) = match row {
                 0 => (0, self.first_bytes),
                 row => (first_row << (row - 1), self.first_bytes << (row - 1)),
@@ -134,7 +134,7 @@ impl<'m, 'a> Heap<'m, 'a> {
                 return Ok((child, begins, bytes));
             }
             address = child;
-            // Fewer than before: a block of this row is larger than the first row, or the block would be direct.
+            // Fewer than before: a block of this row is larger than the first row, or it would be direct.
             let fewer = (bytes / first_row).max(1).ilog2() + 1;
             if fewer >= rows {
                 return Err(block.corrupt("the blocks of a fractal heap form a loop"));
@@ -143,7 +143,7 @@ impl<'m, 'a> Heap<'m, 'a> {
         }
     }
 
-    /// Reads a direct block, once for objects in a row, and compares its checksum, where it has one.
+    /// Reads a direct block and verifies its checksum, if it has one. Consecutive objects of a block cause one read.
     fn verify(&mut self, address: u64, bytes: u64) -> Result<()> {
         if self.verified == Some(address) {
             return Ok(());

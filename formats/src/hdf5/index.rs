@@ -1,4 +1,4 @@
-//! The indices of chunks: from each of the seven forms to a list of places.
+//! Chunk indexes: each of the seven forms becomes a list of places.
 
 use super::array;
 use super::meta::Meta;
@@ -13,9 +13,9 @@ pub(super) struct Chunk {
     pub(super) number: u64,
     /// First byte in the file.
     pub(super) offset: u64,
-    /// Stored bytes. The format has no longer chunks up to version 4 of the layout.
+    /// Stored bytes. Up to version 4 of the layout, chunks cannot be longer.
     pub(super) len: u32,
-    /// Filters that it did not go through, a bit each.
+    /// Filters that were skipped, one bit each.
     pub(super) mask: u32,
 }
 
@@ -25,17 +25,17 @@ pub(super) struct Grid {
     pub(super) chunk: Vec<u64>,
     /// Chunks in each dimension.
     pub(super) counts: Vec<u64>,
-    /// The same for the largest that the dataset may become; `None` without a bound.
+    /// The same at the dataset's maximum size; `None` for an unlimited dimension.
     limits: Vec<Option<u64>>,
-    /// Dimensions that the file counts: not those of elements that are arrays.
+    /// Dimensions as the file counts them, without those of elements that are arrays.
     file_rank: usize,
-    /// Bytes of a chunk before it goes through filters.
+    /// Bytes of a chunk before filters.
     pub(super) chunk_bytes: u64,
     is_filtered: bool,
 }
 
 impl Grid {
-    /// `None` where a chunk has more bytes than a file.
+    /// `None` if a chunk has more bytes than any file.
     pub(super) fn new(chunk: Vec<u64>, extent: &Extent, element_bytes: u64, is_filtered: bool) -> Option<Grid> {
         let file_rank = extent.file_rank;
         let chunk_bytes = chunk.iter().copied().try_fold(element_bytes, u64::checked_mul)?;
@@ -46,21 +46,21 @@ impl Grid {
         (chunk_bytes <= i64::MAX as u64).then_some(Grid { chunk, counts, limits, file_rank, chunk_bytes, is_filtered })
     }
 
-    /// The number of a chunk by its place in each dimension; `None` where the dataset does not reach so far.
+    /// The number of a chunk from its place in each dimension; `None` if it lies outside the dataset.
     pub(super) fn number(&self, place: &[u64]) -> Option<u64> {
         let mut number: u64 = 0;
         for (&at, &count) in place.iter().zip(&self.counts) {
             if at >= count {
                 return None;
             }
-            // The dataset has more elements than chunks, and fits into 63 bits.
+            // The dataset has more elements than chunks, and its size fits into 63 bits.
             number = number.checked_mul(count)?.checked_add(at)?;
         }
         Some(number)
     }
 
-    /// The place of a chunk by its number in an array, which counts as if the dataset were as large as it may become. A
-    /// dimension without a bound counts slowest.
+    /// The place of a chunk from its number in an array, which counts as if the dataset had its maximum size. An
+    /// unlimited dimension varies slowest.
     fn place(&self, mut number: u64) -> Option<Vec<u64>> {
         let unlimited = self.limits.iter().position(Option::is_none);
         let mut place = vec![0; self.limits.len()];
@@ -86,9 +86,9 @@ struct Found<'m, 'a> {
 }
 
 impl Found<'_, '_> {
-    /// Adds a chunk that is stored at an address; `len` is `None` where chunks do not go through filters.
+    /// Adds a chunk that is stored at an address; `stored` is `None` for unfiltered datasets.
     fn add(&mut self, place: &[u64], address: u64, stored: Option<(u64, u32)>) -> Result<()> {
-        // What a dataset had before it became smaller may still be listed.
+        // Chunks from before the dataset shrank may still be listed.
         let Some(number) = self.grid.number(place) else { return Ok(()) };
         let source = self.meta.source;
         let (len, mask) = stored.unwrap_or((self.grid.chunk_bytes, 0));
@@ -164,7 +164,7 @@ fn old_tree(found: &mut Found<'_, '_>, root: u64) -> Result<()> {
     let meta = found.meta;
     let (mut waiting, mut place) = (vec![(root, None)], Vec::new());
     while let Some((address, level)) = waiting.pop() {
-        // Its type, 1, stands where others have a version.
+        // Its type, 1, stands where other structures have a version.
         let mut head = meta.signed(address, 8, b"TREE", 1, WHAT)?;
         let (own_level, used) = (head.u8()?, usize::from(head.u16()?));
         if level.is_some_and(|level| level != own_level) {

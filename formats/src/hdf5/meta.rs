@@ -1,18 +1,18 @@
-//! Metadata of a file, read block by block: numbers of the file's own widths, checksums, and a bound on all of it.
+//! Metadata of a file, read block by block: numbers of the file's own widths, checksums, and a bound on the total.
 
 use crate::headers::Source;
 use std::cell::Cell;
 use uringload_core::{Error, Result};
 
-/// Bytes of metadata that may be read for each byte of the file: what structures that point in circles, or many times
-/// at the same place, are stopped by. Sound files are read about once.
+/// Bytes of metadata that may be read for each byte of the file. This stops structures that point in circles, or many
+/// times at the same place. Sound files are read about once.
 const READS_PER_BYTE: u64 = 8;
-/// And so many more, for small files.
+/// Allowance on top of that, for small files.
 const READS_MORE: u64 = 1 << 20;
-/// What a read counts at least.
+/// What a read counts as at least.
 const READ_BYTES_MIN: u64 = 64;
 
-/// A file with the widths of its numbers.
+/// A file and the widths of its numbers.
 pub(super) struct Meta<'a> {
     pub(super) source: &'a Source,
     /// Where address 0 lies in the file.
@@ -30,7 +30,7 @@ impl<'a> Meta<'a> {
         Meta { source, base, address_bytes, length_bytes, left: Cell::new(left) }
     }
 
-    /// The `len` bytes at an address, which are `what` ("a node of a B-tree").
+    /// Reads the `len` bytes at an address. `what` names them in errors ("a node of a B-tree").
     pub(super) fn read(&self, address: u64, len: u64, what: &'static str) -> Result<Block<'a>> {
         let Some(start) = self.base.checked_add(address).filter(|&start| start <= self.source.size()) else {
             let what = format!("{what} lies at address {address}, behind the end of the file");
@@ -44,7 +44,7 @@ impl<'a> Meta<'a> {
         Ok(Block { source: self.source, bytes: self.source.bytes(start, len, what)?, start, at: 0, what })
     }
 
-    /// The same, with the four letters that it begins with and a version, which are checked.
+    /// The same for a structure that begins with a four-letter signature and a version, both of which are checked.
     pub(super) fn signed(
         &self,
         address: u64,
@@ -73,7 +73,7 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// Bytes of a file that are read from the front.
+/// Bytes of a file, read from front to back.
 pub(super) struct Block<'a> {
     source: &'a Source,
     bytes: Vec<u8>,
@@ -106,18 +106,18 @@ impl<'a> Block<'a> {
         self.take(len).map(|_| ())
     }
 
-    /// The next bytes as a block of their own.
+    /// Takes the next bytes as a block of their own.
     pub(super) fn part(&mut self, len: usize, what: &'static str) -> Result<Block<'a>> {
         let start = self.offset();
         Ok(Block { source: self.source, bytes: self.take(len)?.to_vec(), start, at: 0, what })
     }
 
-    /// The same, from the front.
+    /// A copy that is read from the start.
     pub(super) fn copy(&self) -> Block<'a> {
         Block { source: self.source, bytes: self.bytes.clone(), start: self.start, at: 0, what: self.what }
     }
 
-    /// A number of up to 8 bytes, little endian, which is what all of them are.
+    /// A number of up to 8 bytes; all are little endian.
     pub(super) fn number(&mut self, bytes: usize) -> Result<u64> {
         if bytes > 8 {
             return Err(self.corrupt(format!("{} has a number of {bytes} bytes", self.what)));
@@ -145,19 +145,19 @@ impl<'a> Block<'a> {
         self.number(8)
     }
 
-    /// Text of so many bytes, up to a NUL in it.
+    /// Text of this many bytes, up to its first NUL.
     pub(super) fn text(&mut self, len: usize) -> Result<String> {
         let bytes = self.take(len)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
     }
 
-    /// All of it, also what was read already.
+    /// All bytes, including those already read.
     pub(super) fn all(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Goes over the letters that a structure begins with.
+    /// Reads past the signature of a structure, and checks it.
     pub(super) fn sign(&mut self, sign: &[u8; 4]) -> Result<()> {
         let what = self.what;
         match self.take(4)? {
@@ -169,7 +169,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Compares the checksum that the block ends with, and cuts it off.
+    /// Verifies the checksum at the end of the block, and cuts it off.
     pub(super) fn check(&mut self) -> Result<()> {
         let Some(len) = self.bytes.len().checked_sub(4) else {
             return Err(self.corrupt(format!("{} ends too early", self.what)));
@@ -187,25 +187,25 @@ impl<'a> Block<'a> {
         self.source.corrupt(self.start, what).with_remedy("fetch or write the file again")
     }
 
-    /// What lies at the next byte breaks the format.
+    /// The error for bytes at the current offset that break the format.
     pub(super) fn corrupt(&self, what: impl Into<String>) -> Error {
         self.source.corrupt(self.offset(), what.into())
     }
 
-    /// What lies at the next byte is sound as far as is known, and cannot be delivered.
+    /// The error for something at the current offset that seems sound but is not supported.
     pub(super) fn unavailable(&self, what: impl Into<String>) -> Error {
         self.source.unavailable(self.offset(), what.into())
     }
 }
 
-/// Whether a wrong checksum is an error: to all but a fuzzer, which would come no further than to the first.
+/// Whether a wrong checksum is an error. Not when fuzzing: a fuzzer would never get past the first one.
 pub(super) const ARE_CHECKED: bool = !cfg!(fuzzing);
 
-/// Bob Jenkins' hash `lookup3` with a start of 0: the checksum of all metadata that has one.
+/// Bob Jenkins' hash `lookup3` with an initial value of 0: the checksum of all metadata that has one.
 ///
 /// Source: Jenkins, "lookup3.c" (2006), `hashlittle`, read byte by byte.
 pub(super) fn lookup3(bytes: &[u8]) -> u32 {
-    // Of more than 4 GiB the hash takes the lower half of the length, as the reference does.
+    // Above 4 GiB the hash uses the low 32 bits of the length, as the reference does.
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let (mut a, mut b, mut c) = (start, start, start);
     let word = |chunk: &[u8], at: usize| {
@@ -251,7 +251,7 @@ fn finish(a: &mut u32, b: &mut u32, c: &mut u32) {
 mod tests {
     use super::*;
 
-    /// Vectors of `driver5` in lookup3.c.
+    /// Test vectors of `driver5` in lookup3.c.
     #[test]
     fn the_hash_agrees_with_the_reference() {
         assert_eq!(lookup3(b""), 0xdead_beef);

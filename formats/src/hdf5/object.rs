@@ -1,4 +1,4 @@
-//! What the messages of a dataset say: its type, its shape, how it is laid out and what its chunks went through.
+//! The messages of a dataset: its type, shape, storage layout and chunk filters.
 
 use super::filters::{Filter, Filters};
 use super::header::{DATASPACE, DATATYPE, EXTERNAL_FILES, FILL, FILTERS, LAYOUT, Message, OLD_FILL, resolved};
@@ -7,53 +7,53 @@ use crate::DType;
 use crate::arrays::array_bytes;
 use uringload_core::{Error, Result};
 
-/// Most dimensions (`H5S_MAX_RANK`).
+/// Maximum number of dimensions (`H5S_MAX_RANK`).
 const RANK_MAX: u8 = 32;
-/// Arrays of arrays, and enumerations of enumerations.
+/// Maximum nesting of arrays and enumerations.
 const TYPE_DEPTH_MAX: usize = 8;
 
-/// How many rows a dataset has, whatever its type: what decides which datasets are looked at.
+/// How many rows a dataset has, whatever its type. This decides which datasets are considered.
 pub(super) struct Extent {
     /// Empty for a scalar.
     pub(super) shape: Vec<u64>,
-    /// Most that each dimension may grow to; `None` without a bound.
+    /// Maximum length of each dimension; `None` if unlimited.
     pub(super) limits: Vec<Option<u64>>,
-    /// Dimensions without those of elements that are arrays.
+    /// Number of dimensions without those of elements that are arrays.
     pub(super) file_rank: usize,
 }
 
 /// A dataset as its header describes it.
 pub(super) struct Object {
     pub(super) dtype: DType,
-    /// With the dimensions of its elements, where these are arrays.
+    /// Includes the dimensions of elements that are arrays.
     pub(super) extent: Extent,
     pub(super) layout: Layout,
     pub(super) filters: Filters,
-    /// One element, as chunks hold it that were never written.
+    /// One element of a chunk that was never written.
     pub(super) fill: [u8; 8],
 }
 
 /// Where the elements lie.
 pub(super) enum Layout {
-    /// From this byte of the file on, with so many bytes set aside for them.
+    /// At this file offset, with this many bytes reserved.
     At(u64, u64),
     /// Nowhere: nothing was ever written.
     Nowhere,
     Chunks {
-        /// Elements of a chunk in each dimension.
+        /// Chunk length in each dimension.
         chunk: Vec<u64>,
         index: Index,
-        /// Whether chunks that reach over the end of the dataset did not go through the filters.
+        /// Whether chunks that reach past the end of the dataset are unfiltered.
         plain_edges: bool,
     },
 }
 
-/// What finds chunks: each with an address, but where nothing was ever written.
+/// How chunks are found. Every kind has an address, except if nothing was ever written.
 pub(super) enum Index {
     Nothing,
-    /// Up to version 3 of the layout.
+    /// Layouts up to version 3.
     OldTree(u64),
-    /// One chunk at an address; behind filters its length and the filters that it did not go through.
+    /// One chunk at an address; if filtered, with its length and a mask of the filters that were skipped.
     Single(u64, Option<(u64, u32)>),
     /// All chunks end to end.
     Implicit(u64),
@@ -62,7 +62,7 @@ pub(super) enum Index {
     Tree(u64),
 }
 
-/// Whether messages are those of a dataset, and of how many rows and columns.
+/// The extent of a dataset; `None` if the messages are not those of a dataset.
 pub(super) fn extent<'a>(meta: &Meta<'a>, messages: &[Message<'a>]) -> Result<Option<Extent>> {
     if !messages.iter().any(|message| message.kind == LAYOUT) {
         return Ok(None);
@@ -77,7 +77,7 @@ fn dataspace_of<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Extent> {
     match version {
         1 => body.skip(5)?,
         2 => {
-            // Type 2 is a space without elements.
+            // Type 2 is a dataspace without elements.
             if body.u8()? == 2 {
                 return Ok(Extent { shape: Vec::new(), limits: Vec::new(), file_rank: 0 });
             }
@@ -101,12 +101,12 @@ fn dataspace_of<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Extent> {
     Ok(Extent { shape, limits, file_rank: rank.into() })
 }
 
-/// All of it.
+/// Everything about a dataset.
 ///
 /// # Errors
-/// `Unavailable` for what is sound and cannot be delivered, by its name.
+/// `Unavailable` for what is sound but not supported, by name.
 pub(super) fn describe<'a>(meta: &Meta<'a>, name: &str, messages: Vec<Message<'a>>) -> Result<Object> {
-    // Structures do not know whose they are.
+    // Errors of inner structures do not name the dataset.
     let of_dataset = |error: Error| match error.remedy() {
         Some(remedy) => {
             let remedy = format!("dataset {name:?}: {remedy}");
@@ -154,7 +154,7 @@ fn describe_all<'a>(meta: &Meta<'a>, name: &str, messages: Vec<Message<'a>>) -> 
     Ok(Object { dtype, extent, layout, filters, fill: value })
 }
 
-/// The type of a datatype message, and the dimensions of an element that is an array.
+/// The type in a datatype message, and the dimensions of an element if it is an array.
 fn type_of(body: &mut Block<'_>, depth: usize) -> Result<(DType, Vec<u64>)> {
     let class = body.u8()?;
     let (version, class) = (class >> 4, class & 0x0f);
@@ -193,7 +193,7 @@ fn type_of(body: &mut Block<'_>, depth: usize) -> Result<(DType, Vec<u64>)> {
             let (first_bit, bits) = (body.u16()?, u32::from(body.u16()?));
             let form = [body.u8()?, body.u8()?, body.u8()?, body.u8()?];
             let bias = body.u32()?;
-            // Where the exponent lies and its bits, where the mantissa lies and its bits, and the bias.
+            // Position and width in bits of the exponent, then of the mantissa, and the bias.
             let dtype = match (bytes, form, bias) {
                 _ if first_bit != 0 || bits != bytes.saturating_mul(8) => None,
                 (1, [3, 4, 0, 3], 7) => Some(DType::F8E4M3),
@@ -234,7 +234,8 @@ fn type_of(body: &mut Block<'_>, depth: usize) -> Result<(DType, Vec<u64>)> {
     }
 }
 
-/// An enumeration is its integers, but for FALSE and TRUE in a byte, which is how h5py writes what is true or false.
+/// An enumeration reads as its integers. The exception is FALSE and TRUE in one byte, which is how h5py writes
+/// booleans.
 fn enumeration(body: &mut Block<'_>, version: u8, members: u64, depth: usize) -> Result<(DType, Vec<u64>)> {
     let (dtype, inner) = type_of(body, depth + 1)?;
     if !inner.is_empty() {
@@ -249,7 +250,7 @@ fn enumeration(body: &mut Block<'_>, version: u8, members: u64, depth: usize) ->
         let len = rest.iter().position(|&byte| byte == 0);
         let len = len.ok_or_else(|| body.corrupt("a name of an enumeration has no end"))?;
         names.push(body.text(len)?);
-        // With its NUL, and before version 3 filled up to whole eights.
+        // Includes its NUL and, before version 3, padding to a multiple of eight.
         body.skip(if version < 3 { (len + 1).next_multiple_of(8) - len } else { 1 })?;
     }
     let is_bool = names == ["FALSE", "TRUE"] && body.take(2)? == [0, 1];
@@ -270,7 +271,7 @@ fn fill_of(mut body: Block<'_>) -> Result<Option<Block<'_>>> {
         return Ok(None);
     }
     let len = body.u32()?;
-    // A length of -1 or 0 stands for the default.
+    // A length of -1 or 0 means the default.
     Ok(match i32::try_from(len) {
         Ok(len @ 1..) => Some(body.part(len as usize, "a fill value")?),
         _ => None,
@@ -331,7 +332,7 @@ fn layout_of<'a>(
         2 => {
             let flags = if version == 3 { 0 } else { body.u8()? };
             let dimensions = usize::from(body.u8()?);
-            // The last dimension is that of an element's bytes.
+            // The last dimension is the element's size in bytes.
             if rank == 0 || dimensions != rank + 1 {
                 return Err(body.corrupt(format!("chunks have {dimensions} dimensions, and their dataset has {rank}")));
             }
@@ -364,7 +365,7 @@ fn sizes(body: &mut Block<'_>, count: usize, width: usize) -> Result<Vec<u64>> {
     (0..count).map(|_| body.number(width)).collect()
 }
 
-/// The index of a layout of version 4 or 5, with what it takes to create one gone over.
+/// The index of a layout of version 4 or 5; skips its creation parameters.
 fn index_of<'a>(meta: &Meta<'a>, body: &mut Block<'a>, flags: u8) -> Result<Index> {
     let kind = body.u8()?;
     let mut filtered = None;

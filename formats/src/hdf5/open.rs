@@ -1,4 +1,4 @@
-//! Opens one file: from the names of its datasets, or from what it has, to its columns.
+//! Opens one file and turns its datasets, named or found, into columns.
 
 use super::Column;
 use super::bands::{Bands, Part};
@@ -13,23 +13,23 @@ use crate::{Field, FileId, FileTable, Shape};
 use std::collections::BTreeMap;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Columns that a file is given without being asked for them by name. Files with more datasets of equal length have a
-/// dataset for each sample, not rows.
+/// Most columns of a file if none are requested by name. A file with more datasets of equal length stores one dataset
+/// per sample, not rows.
 const COLUMNS_MAX: usize = 256;
-/// Names that an error tells.
+/// Most names that an error lists.
 const NAMES_TOLD: usize = 8;
-/// Bands that a dataset may have for each byte of its file, and at least: chunks that were never written cost nothing,
-/// and their number is whatever a header claims.
+/// Bands that a dataset may have for each byte of its file, and at least. Chunks that were never written take no space,
+/// so a header can claim any number of them.
 const BANDS_MIN: u64 = 1 << 16;
 
-/// The columns of a file, which all have so many rows.
+/// The columns of a file, all with the same number of rows.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) rows: u64,
     pub(super) columns: Vec<Column>,
 }
 
-/// Opens the datasets of these names.
+/// Opens the datasets with these names.
 pub(super) fn open_named(files: &FileTable, file: FileId, names: &[String]) -> Result<Opened> {
     let source = Source::open(files, file)?;
     let (meta, root) = superblock::read(&source)?;
@@ -40,7 +40,7 @@ pub(super) fn open_named(files: &FileTable, file: FileId, names: &[String]) -> R
     columns(&meta, found)
 }
 
-/// Opens the datasets that most of the others are as long as, and tells which were left out.
+/// Opens the datasets of the most frequent length, and lists those that were left out.
 pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, Vec<String>)> {
     let source = Source::open(files, file)?;
     let (meta, root) = superblock::read(&source)?;
@@ -53,7 +53,7 @@ pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, Vec<S
     })?;
     let mut lengths: BTreeMap<u64, usize> = BTreeMap::new();
     found.iter().filter_map(|(rows, ..)| *rows).for_each(|rows| *lengths.entry(rows).or_default() += 1);
-    // Of numbers that are equally frequent, the last is the largest.
+    // Of equally frequent lengths, the last one, which is the largest.
     let Some((&rows, &count)) = lengths.iter().max_by_key(|&(_, &count)| count) else {
         let error = Error::new(ErrorKind::Empty, "the file has no dataset with rows").with_path(source.path());
         return Err(error.with_remedy("list its datasets with h5ls -r"));
@@ -97,13 +97,13 @@ fn columns<'a>(meta: &Meta<'a>, found: Vec<(String, Vec<Message<'a>>)>) -> Resul
     Ok(opened)
 }
 
-/// Finds the bytes of a dataset; and how they are stored, in words.
+/// Locates the bytes of a dataset, and describes in words how they are stored.
 fn part(meta: &Meta<'_>, name: &str, object: Object) -> Result<(Part, String)> {
     let Object { dtype, extent, layout, filters, fill } = object;
     let source = meta.source;
     let bytes = extent.shape.iter().product::<u64>() * dtype.size();
     if bytes == 0 {
-        // Whatever the layout is, there is nothing to be read.
+        // Whatever the layout, there is nothing to read.
         return Ok((Part::Rows(0), "no element".into()));
     }
     match layout {

@@ -1,4 +1,4 @@
-//! Where a file begins, how wide its numbers are, and where its root group lies.
+//! The superblock: where a file begins, the widths of its numbers, and the address of its root group.
 
 use super::header::{self, CACHE_IMAGE, DRIVER};
 use super::meta::Meta;
@@ -8,14 +8,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use uringload_core::{ErrorKind, Result};
 
-/// What a superblock begins with.
+/// The first bytes of a superblock.
 pub(super) const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
-/// The first place behind the start of the file at which a superblock may lie; each further one is twice as far.
+/// The first offset after 0 at which a superblock may lie; each further one is twice the previous.
 const USER_BLOCK_BYTES_MIN: u64 = 512;
 
 const WHAT: &str = "the superblock";
 
-/// Where the signature lies: at 0, or behind a user block of 512 bytes, 1024, 2048 and so on.
+/// Where the signature lies: at 0, or after a user block of 512 bytes, 1024, 2048 and so on.
 fn find(size: u64, mut read: impl FnMut(u64, &mut [u8; 8]) -> Result<()>) -> Result<Option<u64>> {
     let mut at = 0;
     while at < size && size - at >= SIGNATURE.len() as u64 {
@@ -39,7 +39,7 @@ pub(super) fn is_there(path: &Path) -> bool {
     find(size, read).is_ok_and(|at| at.is_some())
 }
 
-/// Reads the superblock: the file with its widths, and the address of the root group.
+/// Reads the superblock: the file with its number widths, and the address of the root group.
 pub(super) fn read(source: &Source) -> Result<(Meta<'_>, u64)> {
     let Some(at) = find(source.size(), |at, into| source.read(at, into, WHAT))? else {
         let error = source.corrupt(0, "there is no HDF5 superblock");
@@ -61,7 +61,7 @@ pub(super) fn read(source: &Source) -> Result<(Meta<'_>, u64)> {
     let meta = Meta::new(source, at, widths[0].into(), widths[1].into());
     let (stored_base, end, extension, root) =
         if version < 2 { read_old(&meta, version)? } else { read_new(&meta, version)? };
-    // The end is told for where the writer saw the file begin, which may lie elsewhere since: a user block was added.
+    // The end is relative to where the writer saw the file begin. That moved if a user block was added since.
     let end = end.saturating_sub(stored_base).saturating_add(at);
     if end > source.size() {
         let size = source.size();
@@ -98,7 +98,7 @@ fn read_old(meta: &Meta<'_>, version: u8) -> Result<Found> {
     if meta.address(&mut block)?.is_some() {
         return Err(split(meta));
     }
-    // The root's entry in no table: the offset of its name, which it has not, and its address.
+    // The root's symbol table entry: a name offset, which has no meaning here, then its address.
     block.skip(meta.address_bytes)?;
     let root = meta.address(&mut block)?.ok_or_else(|| block.corrupt("there is no root group"))?;
     Ok((base, end, None, root))
@@ -109,7 +109,7 @@ fn read_new(meta: &Meta<'_>, version: u8) -> Result<Found> {
     block.check()?;
     block.skip(11)?;
     let flags = block.u8()?;
-    // Bits 0 and 2: opened for writing, and by a single writer beside readers.
+    // Bits 0 and 2: opened for writing, and opened for single-writer/multiple-reader access.
     if version == 3 && flags & 0b101 != 0 {
         let error = block.unavailable("the file is marked as being written");
         return Err(error.with_remedy("wait for the writer to close it; if there is none, run h5clear --status"));

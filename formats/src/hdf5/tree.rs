@@ -1,31 +1,31 @@
-//! B-trees of version 2: records of one length in nodes of one length.
+//! Version 2 B-trees: records of one length in nodes of one length.
 
 use super::meta::{Block, Meta};
 use uringload_core::Result;
 
-/// Bytes of a node around its records: signature, version, type and checksum.
+/// Bytes of a node apart from its records: signature, version, type and checksum.
 const NODE_BYTES_AROUND: u64 = 10;
-/// Deepest tree: a node has two children or more, and there are no more than 2^64 records.
+/// Maximum depth: a node has at least two children, and there are at most 2^64 records.
 const DEPTH_MAX: u16 = 64;
 
 /// What a tree holds, by the type in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind(pub(super) u8);
 
-/// Links of a group, by their names.
+/// Links of a group, by name.
 pub(super) const LINKS: Kind = Kind(5);
 /// Chunks without filters.
 pub(super) const CHUNKS: Kind = Kind(10);
 /// Chunks with filters.
 pub(super) const FILTERED_CHUNKS: Kind = Kind(11);
 
-/// Widths of a node's pointers to its children, by the children's level.
+/// The widths of a node's child pointers, by the level of the children.
 struct Level {
-    /// Most records of a node of this level.
+    /// Most records in a node of this level.
     records: u64,
-    /// Most records of it and all below it.
+    /// Most records in a node of this level and everything below it.
     all: u64,
-    /// Bytes of the number of records of it and all below it; 0 for leaves, for which nothing is stored.
+    /// Bytes of that total in a pointer; 0 for leaves, for which it is not stored.
     all_bytes: usize,
 }
 
@@ -35,7 +35,7 @@ struct Tree<'m, 'a> {
     node_bytes: u64,
     record_bytes: usize,
     levels: Vec<Level>,
-    /// Bytes of the number of a child's own records.
+    /// Bytes of the count of a child's own records.
     count_bytes: usize,
 }
 
@@ -82,20 +82,20 @@ pub(super) fn records<'a>(
     }
 }
 
-/// Bytes that hold numbers up to this one.
+/// Bytes needed for numbers up to this one.
 fn width(most: u64) -> usize {
     (most.max(1).ilog2() / 8 + 1) as usize
 }
 
 impl<'a> Tree<'_, 'a> {
-    /// Most records of a node whose children's level is known.
+    /// Most records of a node, once the level of its children is known.
     fn most_records(&self, level: usize) -> Option<u64> {
         let pointer = if level == 0 { 0 } else { self.pointer_bytes(level) };
         let room = self.node_bytes.checked_sub(NODE_BYTES_AROUND + pointer)?;
         Some(room / (self.record_bytes as u64 + pointer))
     }
 
-    /// Bytes of a pointer in a node of a level above 0.
+    /// Bytes of a child pointer in a node above level 0.
     fn pointer_bytes(&self, level: usize) -> u64 {
         (self.meta.address_bytes + self.count_bytes + self.levels[level - 1].all_bytes) as u64
     }

@@ -1,4 +1,4 @@
-//! Fields of a row of comma separated values become values. The parser is csv-core's.
+//! Turns the fields of a row of comma-separated values into values. The parser is csv-core's.
 
 use super::values::{Column, Kind, Room, Wrong, number, shortened, truth};
 use crate::Value;
@@ -6,32 +6,32 @@ use bytes::Bytes;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder, Terminator};
 use std::fmt;
 
-/// Reads rows. Reused from row to row.
+/// Parses rows. Reused from row to row.
 pub(super) struct Rows {
     reader: Reader,
-    /// The fields of a row without their quotes, one after another.
+    /// The fields of a row without their quotes, end to end.
     unquoted: Vec<u8>,
 }
 
 /// A field of a row.
 pub(super) struct FieldText<'a> {
-    /// Without quotes.
+    /// The text without quotes.
     pub(super) text: &'a [u8],
-    /// Where the same bytes lie in the row, unless there are quotes between them.
+    /// Where the same bytes lie in the row, unless quotes come in between.
     pub(super) place: Option<usize>,
 }
 
-/// Memory for the fields of a row is kept for the next one up to here.
+/// The most memory for the fields of a row that is kept for the next row.
 const KEPT_BYTES: usize = 1 << 20;
 
 impl Rows {
     pub(super) fn new(delimiter: u8) -> Rows {
-        // Rows come without their ends, and a carriage return in them is a byte like any other.
+        // Rows are passed without their line ends, and a carriage return in them is an ordinary byte.
         let reader = ReaderBuilder::new().delimiter(delimiter).terminator(Terminator::Any(b'\n')).build();
         Rows { reader, unquoted: Vec::new() }
     }
 
-    /// Calls `each` with every field of a row, which has at least a byte.
+    /// Calls `each` with every field of a row. The row must not be empty.
     pub(super) fn fields(
         &mut self,
         row: &[u8],
@@ -41,11 +41,12 @@ impl Rows {
         if self.unquoted.len() <= row.len() {
             self.unquoted.resize(row.len() + 1, 0);
         }
-        // A byte order mark at the beginning of what is read would be left out: a row is not the beginning.
+        // The parser drops a byte order mark at the start of its input. A row is not the start, so it gets a newline
+        // first.
         self.reader.read_field(b"\n", &mut self.unquoted);
         let (mut count, mut start, mut at, mut filled) = (0, 0, 0, 0);
         loop {
-            // The end of the row: an empty input would be that of all rows.
+            // At the end of the row: empty input would mean the end of all rows.
             let input = if at < row.len() { &row[at..] } else { b"\n" };
             let (result, read, written) = self.reader.read_field(input, &mut self.unquoted[filled..]);
             let is_end = at >= row.len();
@@ -66,7 +67,7 @@ impl Rows {
                         break;
                     }
                 }
-                // Neither can be of a row that the index was made of.
+                // Neither can happen with a row that the index was made from.
                 _ => {
                     let what = "a row does not end where the index says".to_owned();
                     return Err(Wrong { what, at: start, remedy: "the file may have changed: open it again" });
@@ -86,13 +87,13 @@ impl fmt::Debug for Rows {
     }
 }
 
-/// The columns of a table, and which of its fields they are.
+/// The columns of a table, and which fields they come from.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// For each field of a row its column, if it is wanted.
     pub(super) wanted: Vec<Option<usize>>,
-    /// Whether the first row has the names.
+    /// Whether the first row holds the names.
     pub(super) has_header: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Fields of a line of JSON become values. The parser is serde_json's; only what was asked for is looked into.
+//! Turns the fields of a JSON line into values. The parser is serde_json's; only requested fields are parsed.
 
 use super::values::{Column, Kind, Room, Scratch, Wrong, number, put_number, shortened, truth, type_of};
 use crate::{DType, Value};
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use std::fmt;
 use std::ops::Range;
 
-/// What a field of this text is, unless a type is asked for.
+/// The kind of a field with this text, unless a type is requested.
 pub(super) fn kind_of(raw: &str, asked: Option<DType>) -> Kind {
     let elements = || serde_json::from_str::<Vec<&RawValue>>(raw).unwrap_or_default();
     let is_number = |text: &str| text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
@@ -29,8 +29,8 @@ pub(super) fn kind_of(raw: &str, asked: Option<DType>) -> Kind {
     }
 }
 
-/// Where the fields of these names lie in a line, the last of those that have one name. `places` gets one for each
-/// name.
+/// Finds where the fields of these names lie in a line. Of several fields with one name, the last counts. `places` gets
+/// one entry for each name.
 pub(super) fn find<'n>(
     line: &[u8],
     names: impl Iterator<Item = &'n str> + Clone,
@@ -42,7 +42,7 @@ pub(super) fn find<'n>(
     let found = parser.deserialize_map(Fields { line, names, places }).and_then(|()| parser.end());
     found.map_err(|error| {
         let text = error.to_string();
-        // Its place is told as that in the file.
+        // The error reports the offset in the file instead.
         let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
         let at = error.column().saturating_sub(1).min(line.len());
         let remedy = "write the line again, or choose no columns: then lines are delivered as they are";
@@ -72,10 +72,10 @@ pub(super) fn values(
     Ok(())
 }
 
-/// The value of the field that lies at `place`.
+/// The value of the field at `place`.
 fn value(line: &Bytes, place: Range<usize>, kind: Kind, room: &mut Room) -> Result<Value, String> {
     let raw = &line[place.clone()];
-    // It came out of the parser as a `str`.
+    // The parser returned it as a `str`.
     let text = std::str::from_utf8(raw).unwrap_or_default();
     let first = raw.first().copied().unwrap_or_default();
     let is_number = first == b'-' || first.is_ascii_digit();
@@ -118,18 +118,18 @@ fn wanted(kind: Kind) -> String {
 
 fn unescape(text: &str, out: &mut BytesMut) -> Result<(), String> {
     let parsed = serde_json::Deserializer::from_str(text).deserialize_str(Unescaped(out));
-    // Half of a surrogate pair is no text, though JSON can escape it.
+    // Half of a surrogate pair is not text, although JSON can escape it.
     parsed.map_err(|_| "is a string that is not Unicode".to_owned())
 }
 
 fn numbers(text: &str, dtype: DType, out: &mut BytesMut) -> Result<(), String> {
-    // Bounded by the text: numbers have commas between them.
+    // Bounded by the text: numbers are separated by commas.
     out.reserve((memchr::memchr_iter(b',', text.as_bytes()).count() + 1) * dtype.size() as usize);
     let parsed = serde_json::Deserializer::from_str(text).deserialize_seq(Numbers { dtype, out });
     parsed.map_err(|error| error.to_string()).and_then(|wrong| wrong.map_or(Ok(()), Err))
 }
 
-/// Notes where the fields of a line lie.
+/// Records where the fields of a line lie.
 struct Fields<'a, N> {
     line: &'a [u8],
     names: N,
@@ -150,7 +150,7 @@ impl<'de, 'n, N: Iterator<Item = &'n str> + Clone> Visitor<'de> for Fields<'_, N
                 continue;
             };
             let raw = map.next_value::<&RawValue>()?.get();
-            // Borrowed from the line, as nothing else can be.
+            // Borrowed from the line; it cannot be anything else.
             let start = raw.as_ptr().addr() - self.line.as_ptr().addr();
             self.places[field] = Some(start..start + raw.len());
         }
@@ -158,7 +158,7 @@ impl<'de, 'n, N: Iterator<Item = &'n str> + Clone> Visitor<'de> for Fields<'_, N
     }
 }
 
-/// Which of the names a key is.
+/// Finds which of the names a key is.
 struct Name<N>(N);
 
 impl<'de, 'n, N: Iterator<Item = &'n str>> DeserializeSeed<'de> for Name<N> {
@@ -197,7 +197,7 @@ impl Visitor<'_> for Unescaped<'_> {
     }
 }
 
-/// Appends the numbers of an array; returns what is wrong with the first that is none.
+/// Appends the numbers of an array; returns what is wrong with the first element that is not one.
 struct Numbers<'a> {
     dtype: DType,
     out: &'a mut BytesMut,

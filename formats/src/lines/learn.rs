@@ -1,4 +1,4 @@
-//! What columns are: the header of a table, the first line of JSON that can be read.
+//! Learns the columns: from the header of a table, or from the first valid line of JSON.
 
 use super::csv::{Rows, Table};
 use super::values::{Column, Kind, Wrong};
@@ -10,10 +10,10 @@ use std::collections::HashSet;
 use std::ops::Range;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Lines from which columns are learned, at most.
+/// Most lines from which columns are learned.
 const LEARNED_MAX: u64 = 64;
 
-/// Files whose lines are known, and whose columns are not.
+/// Files whose lines are known but whose columns are not.
 pub(super) struct Indexes<'a> {
     pub(super) files: &'a FileTable,
     pub(super) indexes: &'a [Sidecar],
@@ -21,7 +21,7 @@ pub(super) struct Indexes<'a> {
 }
 
 impl Indexes<'_> {
-    /// Offset and bytes of line `number` of a file; `None` where it has fewer.
+    /// Offset and bytes of line `number` of a file; `None` if it has fewer lines.
     fn read(&self, file: FileId, number: u64) -> Result<Option<(u64, Vec<u8>)>> {
         let index = &self.indexes[file.0 as usize];
         if number >= index.len() {
@@ -29,7 +29,7 @@ impl Indexes<'_> {
         }
         let source = Source::open(self.files, file)?;
         let (offset, len) = line(index, number).ok_or_else(|| index.damage(source.path()))?;
-        // Fits: a line has at most LINE_BYTES_MAX, and lies in the file.
+        // Fits: a line has at most LINE_BYTES_MAX bytes and lies in the file.
         Ok(Some((offset, source.bytes(offset, usize::try_from(len).unwrap_or(usize::MAX), "a line")?)))
     }
 
@@ -38,7 +38,7 @@ impl Indexes<'_> {
         (0..self.indexes.len() as u32).map(FileId)
     }
 
-    /// What the fields that are wanted are, by the first line that can be read.
+    /// The columns of the wanted fields, from the first valid line.
     pub(super) fn fields(&self, options: &LineOptions) -> Result<Vec<Column>> {
         let mut places = Vec::new();
         let mut fault = None;
@@ -65,7 +65,7 @@ impl Indexes<'_> {
             };
             return options.columns.0.iter().zip(&places).map(column).collect();
         }
-        // Without a line there is nothing to learn, and nothing to open either.
+        // Without lines there is nothing to learn, and nothing to open either.
         fault.map_or(Ok(Vec::new()), Err)
     }
 
@@ -115,7 +115,7 @@ impl Indexes<'_> {
         Ok(Table { columns: asked.into_iter().map(column).collect(), wanted, has_header })
     }
 
-    /// The fields of the first row of a file; none if it has no row.
+    /// The fields of the first row of a file; none if it has no rows.
     fn names(&self, file: FileId, delimiter: u8) -> Result<Vec<Vec<u8>>> {
         let Some((offset, row)) = self.read(file, 0)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
@@ -130,7 +130,7 @@ impl Indexes<'_> {
         Ok(names)
     }
 
-    /// Names of columns as text, each of another column.
+    /// Column names as text; they must be distinct.
     fn text(&self, file: FileId, names: Vec<Vec<u8>>) -> Result<Vec<String>> {
         let refuse = |what: String| {
             let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files.path(file));
@@ -151,7 +151,7 @@ impl Indexes<'_> {
         Ok(text)
     }
 
-    /// How many lines of each file are samples.
+    /// Number of lines in each file that are samples.
     pub(super) fn samples(&self, content: &Content) -> impl Iterator<Item = u64> {
         let header_rows = content.header_rows();
         self.indexes.iter().map(move |index| index.len().saturating_sub(header_rows))

@@ -1,4 +1,4 @@
-//! Which files have lines: what their names tell.
+//! Recognizes files with lines by their names.
 
 use super::{Delimiter, LineFormat, LineOptions};
 use crate::headers::{example, has_extension};
@@ -12,12 +12,12 @@ use uringload_core::{Error, ErrorKind, Result};
 pub(super) const EXTENSIONS: [(LineFormat, &[&str]); 3] =
     [(LineFormat::Jsonl, &["jsonl", "ndjson"]), (LineFormat::Csv, &["csv", "tsv"]), (LineFormat::Text, &["txt"])];
 
-/// What is compressed as a whole has no lines that could be read one by one. With the tool that helps.
+/// Extensions of compressed files, whose lines cannot be read one by one, and the tool that helps.
 const COMPRESSED: [(&str, &str); 4] = [("gz", "gzip -d"), ("zst", "zstd -d"), ("bz2", "bzip2 -d"), ("xz", "xz -d")];
 
 impl LineFormat {
-    /// The format that a path shows by its name: a file, a pattern, or a folder with only files of one such format.
-    /// Only a file shows text: in a folder of text files, each file is as often a document and a sample.
+    /// The format that a path suggests by its name: a file, a pattern, or a folder that holds only files of one such
+    /// format. Text is detected for single files only: in a folder, each text file is just as often one sample.
     pub(super) fn detect(path: &Path) -> Option<LineFormat> {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         if path.is_file() {
@@ -33,7 +33,7 @@ impl LineFormat {
         [LineFormat::Jsonl, LineFormat::Csv].into_iter().find(shows)
     }
 
-    /// The format that a name ends with, compressed or not.
+    /// The format that the end of a name indicates, compressed or not.
     fn of(name: &[u8]) -> Option<LineFormat> {
         let name = compression(name).map_or(name, |(extension, _)| &name[..name.len() - extension.len() - 1]);
         let has = |extensions: &[&str]| extensions.iter().any(|extension| has_extension(name, extension));
@@ -45,15 +45,15 @@ fn compression(name: &[u8]) -> Option<(&'static str, &'static str)> {
     COMPRESSED.into_iter().find(|(extension, _)| has_extension(name, extension))
 }
 
-/// Whether a name is that of an index of ours.
+/// Whether a file is one of our indexes, by its name.
 fn is_index(name: &[u8]) -> bool {
     has_extension(name, sidecar::EXTENSION)
 }
 
-/// Keeps the files of the format. Those that were named by themselves are taken whatever their names.
+/// Keeps the files of the format. Files that were named explicitly are kept whatever their names.
 ///
 /// # Errors
-/// `Unavailable` for a compressed one, `Empty` where there is none.
+/// `Unavailable` for a compressed file, `Empty` if no file is left.
 pub(super) fn only_lines(index: FoundFiles, options: &LineOptions) -> Result<FoundFiles> {
     let place = index.files.roots().first().map_or_else(Default::default, |root| root.path.clone());
     let all = index.has_single_files;
@@ -77,10 +77,10 @@ pub(super) fn only_lines(index: FoundFiles, options: &LineOptions) -> Result<Fou
     Ok(index)
 }
 
-/// The delimiter of all files: a tab if their names end in .tsv, else a comma.
+/// The delimiter of all files: a tab if their names end in .tsv, otherwise a comma.
 ///
 /// # Errors
-/// `InvalidArgument` if files have different ones.
+/// `InvalidArgument` if the files have different delimiters.
 pub(super) fn delimiter_of(files: &FileTable) -> Result<Delimiter> {
     let of = |file: FileId| if has_extension(files.name(file), "tsv") { Delimiter::Tab } else { Delimiter::Comma };
     let first = of(FileId(0));

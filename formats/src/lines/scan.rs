@@ -1,53 +1,52 @@
-//! One pass over a file: where its lines begin and end.
+//! One pass over a file that finds where its lines begin and end.
 
 use crate::indexes::Pass;
 use crate::window::Source;
 use memchr::{memchr, memchr_iter, memchr2};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What a line is.
+/// What counts as a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// All of them, also those without a byte.
+    /// All lines, even empty ones.
     Text,
-    /// Those that have more in them than blanks.
+    /// Lines that are not blank.
     Json,
-    /// Rows whose quoted fields may have ends of lines in them; those without a byte are none.
+    /// Rows whose quoted fields may contain newlines. Empty lines do not count.
     Csv {
-        /// What stands between two fields.
+        /// The byte between two fields.
         delimiter: u8,
     },
 }
 
-/// What a pass tells of.
+/// Receives what a pass finds.
 pub(super) trait Sink {
-    /// A line: its first byte, and its length without its end.
+    /// A line: its first byte, and its length without the line end.
     fn line(&mut self, offset: u64, len: u64);
 
-    /// A line that is none, because there is nothing in it.
+    /// A line that does not count because it is empty.
     fn empty(&mut self);
 }
 
-/// A line may have so many bytes: more is no line but a file of another format.
+/// Most bytes of a line. Anything longer is not a line but a file of another format.
 pub(super) const LINE_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes of a read: enough for the rate of a disk, and few enough to stay in a processor's cache until they are looked
-/// at.
+/// Bytes per read: enough for the throughput of a disk, and few enough to stay in the CPU cache until they are scanned.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Tells `sink` of every line of a file.
+/// Reports every line of a file to `sink`.
 ///
 /// # Errors
-/// `Io`; `Truncated` for a file that becomes shorter; `Corrupt` for a line longer than [`LINE_BYTES_MAX`] and a quote
-/// that is never closed; with offset, without the file.
+/// `Io`; `Truncated` for a file that shrinks; `Corrupt` for a line longer than [`LINE_BYTES_MAX`] and for a quote that
+/// is never closed; with the offset, but without the file.
 pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Result<()> {
     let mut scanner = Scanner::new(rule, LINE_BYTES_MAX);
     let (size, mut file) = (pass.size, pass.plain());
-    // Fits: it is at most READ_BYTES.
+    // Fits: at most READ_BYTES.
     let mut buffer = vec![0; READ_BYTES.min(size) as usize];
     let mut offset = 0;
     while offset < size {
-        // Fits: it is at most READ_BYTES.
+        // Fits: at most READ_BYTES.
         let len = READ_BYTES.min(size - offset) as usize;
         let have = file.read_at_least(&mut buffer[..len], offset, len)?;
         if have < len {
@@ -61,33 +60,33 @@ pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Res
     scanner.finish(sink)
 }
 
-/// What stands in front of the first line of some files and is no part of it: the byte order mark of UTF-8.
+/// The UTF-8 byte order mark. Some files start with it; it is not part of the first line.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A pass that is given the bytes of a file piece by piece. Its memory does not hang on the file.
+/// A pass that is fed the bytes of a file piece by piece. Its memory does not depend on the file.
 pub(super) struct Scanner {
     rule: Rule,
     /// Longest line, in bytes.
     limit: u64,
     /// Where the next piece begins in the file.
     at: u64,
-    /// Where the line begins.
+    /// Where the current line begins.
     start: u64,
     /// The byte before the next piece.
     last: Option<u8>,
-    /// Whether there are only blanks in the line so far, where that matters.
+    /// Whether the line has only blanks so far, if that matters.
     is_blank: bool,
     quote: Quote,
 }
 
-/// Where a pass is with regard to quotes. A quote opens a field if it is its first byte, and is one like any other
-/// elsewhere in it: as csv-core and Python's `csv` read.
+/// The state of a pass with respect to quotes. A quote opens a field if it is its first byte, and is an ordinary byte
+/// elsewhere in an unquoted field: this is how csv-core and Python's `csv` parse.
 #[derive(Clone, Copy)]
 enum Quote {
     Outside,
-    /// Behind the quote at this offset.
+    /// After the opening quote at this offset.
     Inside(u64),
-    /// Behind a quote in a quoted field: another one takes it back.
+    /// After a quote in a quoted field; a second quote makes it a literal one.
     Closing(u64),
 }
 
@@ -96,7 +95,7 @@ impl Scanner {
         Scanner { rule, limit, at: 0, start: 0, last: None, is_blank: true, quote: Quote::Outside }
     }
 
-    /// Looks at the next piece of the file; the first has the whole byte order mark, if there is one.
+    /// Scans the next piece of the file. The first piece must contain the whole byte order mark, if there is one.
     pub(super) fn feed(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<()> {
         let mut from = 0;
         if self.at == 0 && piece.starts_with(BYTE_ORDER_MARK) {
@@ -145,7 +144,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The file ends here: what stands behind the last end of a line is a line too.
+    /// Ends the file: what follows the last newline is a line, too.
     pub(super) fn finish(mut self, sink: &mut impl Sink) -> Result<()> {
         if let Quote::Inside(opened) = self.quote {
             return Err(never_closed(opened));
@@ -156,7 +155,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The line ends at `place` of the piece, where its `\n` is.
+    /// Ends the line at `place` of the piece, which holds its `\n`.
     fn end_line(&mut self, piece: &[u8], place: usize, sink: &mut impl Sink) -> Result<()> {
         self.look_for_more_than_blanks(&piece[self.in_piece()..place]);
         let newline = self.at + place as u64;
@@ -184,7 +183,7 @@ impl Scanner {
 
     fn look_for_more_than_blanks(&mut self, bytes: &[u8]) {
         if self.rule == Rule::Json && self.is_blank {
-            // Ends at the first byte that is none: nearly always the line's first.
+            // Stops at the first byte that is not blank: nearly always the line's first.
             self.is_blank = bytes.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
         }
     }
@@ -193,7 +192,7 @@ impl Scanner {
         if len <= self.limit {
             return Ok(());
         }
-        // A quote that is not closed is what makes the longest rows.
+        // An unclosed quote is the usual cause of huge rows.
         if let Quote::Inside(opened) = self.quote {
             return Err(never_closed(opened));
         }
@@ -202,9 +201,9 @@ impl Scanner {
         Err(error.with_remedy("check that it is a file of lines, or choose another format"))
     }
 
-    /// Where the line begins in the piece, or the piece itself.
+    /// Where the line begins in the piece, or the start of the piece.
     fn in_piece(&self) -> usize {
-        // Fits: a line begins in a piece that was looked at, or right behind it.
+        // Fits: a line begins in a piece that was scanned, or right after it.
         self.start.saturating_sub(self.at) as usize
     }
 
@@ -244,7 +243,7 @@ mod tests {
 
     const COMMA: Rule = Rule::Csv { delimiter: b',' };
 
-    /// What a pass finds that is given so many bytes at a time, but at least the first three together.
+    /// What a pass finds if it is fed this many bytes at a time, but at least the first three together.
     fn seen(rule: Rule, bytes: &[u8], step: usize, limit: u64) -> Result<Seen> {
         let (mut seen, mut scanner) = (Seen::default(), Scanner::new(rule, limit));
         let (first, rest) = bytes.split_at(bytes.len().min(step.max(3)));
@@ -299,7 +298,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pieces of any length show the same lines, and all bytes but ends of lines are in one.
+        /// Pieces of any length give the same lines, and every byte except line ends is in one.
         #[test]
         fn pieces_do_not_matter(
             bytes in vec(prop::sample::select(&b"\"\"\n\n\r, a\xef\xbb\xbf"[..]), 0..40),

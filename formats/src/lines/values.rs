@@ -1,19 +1,19 @@
-//! What a value of a line becomes: types of columns, numbers from their text, and memory for values that do not lie in
-//! the file as they are delivered.
+//! Converts text of lines to values: column types, number parsing, and memory for values that are not delivered as they
+//! lie in the file.
 
 use crate::{DType, Field, Shape, Value};
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 use std::str::FromStr;
 
-/// What the values of a column are.
+/// The kind of values in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Text: a string of JSON without its escapes, a field of a row without its quotes.
+    /// Text: a JSON string without its escapes, a field of a row without its quotes.
     Text,
-    /// The text that an object, a `null` or an array of anything but numbers is in JSON.
+    /// The JSON text of an object, a `null`, or an array of anything but numbers.
     Json,
-    /// A string of JSON without its escapes, and of everything else its text.
+    /// A JSON string without its escapes; of everything else the text.
     Any,
     /// A number.
     Number(DType),
@@ -47,16 +47,16 @@ impl Column {
 pub(super) struct Wrong {
     /// As a statement.
     pub(super) what: String,
-    /// At which of its bytes.
+    /// The byte of the line at which it is wrong.
     pub(super) at: usize,
     pub(super) remedy: &'static str,
 }
 
-/// Types that numbers in text can be asked as. Bytes are not among them: a column of `U8` is text.
+/// The types that can be requested for numbers in text. Bytes are not among them: a column of `U8` is text.
 pub(super) const NUMBERS: [DType; 9] =
     [DType::I8, DType::I16, DType::I32, DType::I64, DType::U16, DType::U32, DType::U64, DType::F32, DType::F64];
 
-/// Appends the number that `text` is, little endian; false where it is none of that type.
+/// Appends the number in `text`, little endian; false if it is not of that type.
 pub(super) fn put_number(text: &str, dtype: DType, out: &mut BytesMut) -> bool {
     match dtype {
         DType::I8 => put(text, i8::to_le_bytes, out),
@@ -76,8 +76,8 @@ fn put<T: FromStr, const BYTES: usize>(text: &str, bytes: fn(T) -> [u8; BYTES], 
     text.parse().map(|number| out.extend_from_slice(&bytes(number))).is_ok()
 }
 
-/// The least of the types `I64`, `U64` and `F64` that all of these numbers are of without loss, but for the digits that
-/// a float has not.
+/// The first of the types `I64`, `U64` and `F64` that holds all of these numbers without loss, apart from digits beyond
+/// the precision of a float.
 pub(super) fn type_of<'a>(numbers: impl Iterator<Item = &'a str> + Clone) -> DType {
     if numbers.clone().all(|text| text.parse::<i64>().is_ok()) {
         return DType::I64;
@@ -88,33 +88,33 @@ pub(super) fn type_of<'a>(numbers: impl Iterator<Item = &'a str> + Clone) -> DTy
     DType::F64
 }
 
-/// The value of a scalar of numbers; `None` where `text` is none of that type.
+/// The value of a scalar column of numbers; `None` if `text` is not of that type.
 pub(super) fn number(text: &str, dtype: DType, room: &mut Room) -> Option<Value> {
     match dtype {
-        // Needs no memory.
+        // Needs no allocation.
         DType::I64 => text.parse().ok().map(Value::I64),
         _ => room.value(|out| if put_number(text, dtype, out) { Ok(()) } else { Err(()) }).ok().map(Value::Bytes),
     }
 }
 
-/// The value of a scalar of `Bool`.
+/// The value of a scalar column of `Bool`.
 pub(super) fn truth(is_true: bool) -> Value {
     Value::Bytes(Bytes::from_static(if is_true { &[1] } else { &[0] }))
 }
 
-/// Memory is taken so many bytes at a time: for a value by itself it would be taken for each sample.
+/// Bytes per allocation; otherwise every value of every sample would be one.
 const ROOM_BYTES: usize = 64 << 10;
 
-/// Memory for values, shared by those of many samples. What it takes beside the loader's memory limit is in proportion
-/// to the lines that are held: at most four times their bytes, where they are nothing but short numbers.
+/// Memory for values, shared by those of many samples. It is not part of the loader's memory limit, but proportional to
+/// the lines that are held: at most four times their bytes, if they consist of nothing but short numbers.
 #[derive(Debug, Default)]
 pub(super) struct Room(BytesMut);
 
 impl Room {
-    /// What `write` appends.
+    /// The bytes that `write` appends.
     ///
     /// # Errors
-    /// That of `write`, and nothing is kept of what it appended.
+    /// That of `write`; nothing that it appended is kept.
     pub(super) fn value<E>(&mut self, write: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<Bytes, E> {
         if self.0.capacity() < size_of::<u64>() {
             self.0.reserve(ROOM_BYTES);
@@ -125,7 +125,7 @@ impl Room {
     }
 }
 
-/// What parsing needs and is reused from sample to sample.
+/// Buffers for parsing, reused from sample to sample.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     pub(super) room: Room,
@@ -133,7 +133,7 @@ pub(super) struct Scratch {
     pub(super) places: Vec<Option<Range<usize>>>,
 }
 
-/// Text for a message: a value may have as many bytes as a line.
+/// Shortens text for a message: a value may be as long as a line.
 pub(super) fn shortened(text: &str) -> String {
     const CHARS_TOLD: usize = 40;
     match text.char_indices().nth(CHARS_TOLD) {

@@ -1,4 +1,4 @@
-//! `index.json`: which chunks there are, and of which leaves an item is made.
+//! `index.json`: the chunks, and the leaves that make up an item.
 
 use super::leaves::Leaves;
 use crate::Compression;
@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What an index of this format has.
+/// What identifies an index of this format.
 #[derive(Deserialize)]
 pub(super) struct Probe {
     #[serde(rename = "chunks")]
@@ -25,7 +25,7 @@ struct Index {
 #[derive(Deserialize)]
 struct Chunk {
     chunk_bytes: u64,
-    /// Items.
+    /// Number of items.
     chunk_size: u64,
     /// Tokens of all items.
     dim: Option<u64>,
@@ -36,7 +36,7 @@ struct Chunk {
 struct Config {
     compression: Option<String>,
     compression_level: Option<String>,
-    /// Bytes of items that make a chunk full, before they are compressed.
+    /// Bytes of items that fill a chunk, before compression.
     #[serde(default)]
     chunk_bytes: serde_json::Value,
     data_format: Option<Vec<String>>,
@@ -45,27 +45,27 @@ struct Config {
     item_loader: Option<String>,
 }
 
-/// How the items inside of chunks are compressed, where a chunk is not compressed as a whole.
+/// How items inside chunks are compressed, if chunks are not compressed as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inside {
     pub(super) level: Level,
-    /// Bytes of items that make a chunk full, before they are compressed, where the index tells.
+    /// Bytes of items that fill a chunk, before compression, if the index says so.
     pub(super) full_bytes: Option<u64>,
 }
 
-/// What is compressed at a time (`compression_level`).
+/// What is compressed as one piece (`compression_level`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
-    /// A whole file; others beside it may be raw, or framed where datasets were merged.
+    /// A whole file. Other files beside it may be raw or, if datasets were merged, framed.
     Chunk,
-    /// Some items of a file that begins with a directory of them.
+    /// Several items at a time; the file begins with a directory of frames.
     Batch,
-    /// An item.
+    /// Each item.
     Sample,
 }
 
-/// Reads the index `path`; returns what it lists, and how items are compressed. `leaves` are those of the index before,
-/// and become those of the first one.
+/// Reads the index `path`. Returns what it lists, and how items are compressed. `leaves` are those of the previous
+/// index; the first index sets them.
 pub(super) fn read(
     path: &Path,
     block_size: Option<u64>,
@@ -111,8 +111,8 @@ pub(super) fn read(
     Ok((Listing { root, shards }, inside))
 }
 
-/// `compression` is that of whole files: the ones that have it in their name, until a reader of the format puts the raw
-/// chunk in their place. The size of a raw chunk is what the index says of either.
+/// Lists one chunk. `compression` applies to whole files: those with its name in theirs, unless a reader of the format
+/// has already replaced them with the raw chunk. In both cases the index states the size of the raw chunk.
 fn listed(root: &Path, chunk: Chunk, samples: u64, compression: Option<&str>) -> Listed {
     let Chunk { chunk_bytes: raw_bytes, chunk_size: items, filename: name, .. } = chunk;
     let raw_name = compression.map(|compression| name.replace(&format!(".{compression}"), ""));
@@ -122,7 +122,7 @@ fn listed(root: &Path, chunk: Chunk, samples: u64, compression: Option<&str>) ->
             Listed { name: raw_name, bytes: raw_bytes, samples, items, hashes: Vec::new(), zipped: None, refused: None }
         }
         Some(raw_name) => {
-            // Of a file that cannot be had, opening it tells why.
+            // If the file is missing, opening it reports why.
             let bytes = std::fs::metadata(root.join(&name)).map_or(0, |metadata| metadata.len());
             let zipped = Some(Zipped { compression: Compression::Zstd, raw_name, raw_bytes });
             Listed { name, bytes, samples, items, hashes: Vec::new(), zipped, refused: None }
@@ -130,8 +130,7 @@ fn listed(root: &Path, chunk: Chunk, samples: u64, compression: Option<&str>) ->
     }
 }
 
-/// Whether the items are tokens, and what is compressed at a time, where anything is; an error where they cannot be
-/// read.
+/// Whether the items are tokens, and what is compressed as one piece, if anything; an error if they are not supported.
 fn check(config: &Config, path: &Path) -> Result<(bool, Option<Level>)> {
     let cannot = |what: String, remedy: &'static str| {
         Error::new(ErrorKind::Unavailable, what).with_path(path).with_remedy(remedy)

@@ -1,4 +1,4 @@
-//! Chunks whose items are compressed inside of the file: some at a time ("batch"), or each by itself ("sample").
+//! Chunks with compressed items inside the file: several at a time ("batch"), or each on its own ("sample").
 //!
 //! Source: litdata 0.2.76, `streaming/framed_zstd.py`.
 
@@ -49,7 +49,7 @@ pub(super) fn read_frames(file: &OpenFile<'_>, items: u64) -> Result<Frames> {
         let what = format!("a directory of {frame_count} frames does not fit into the {} bytes of the file", file.size);
         return Err(Error::new(ErrorKind::Truncated, what).with_path(&file.path).with_offset(file.size));
     }
-    // Not more than the file, which has the directory.
+    // Bounded by the length of the file, which contains the directory.
     let mut frames = Frames { rows, offsets, frames: Box::default() };
     let mut found = Vec::with_capacity(frame_count as usize);
     let mut least = frames_at;
@@ -83,11 +83,11 @@ pub(super) fn read_frames(file: &OpenFile<'_>, items: u64) -> Result<Frames> {
     Ok(frames)
 }
 
-/// A chunk of `items` items of which each is a stream by itself. How long they are is told by the streams alone: one
-/// read for each item is too many, so that a bound is taken that the writer of the format keeps. It fills a chunk up to
-/// `full_bytes` with whole items, and gives a chunk of its own to one that is larger.
+/// A chunk of `items` items, each of which is a stream of its own. Only the streams tell how long the items are. One
+/// read per item would be too many, so this uses a bound that the writer of the format guarantees: it fills a chunk
+/// with whole items up to `full_bytes`, and gives a larger item a chunk of its own.
 ///
-/// Where the index does not say when a chunk is full (it is when it has a number of items then), the heads of all
+/// If the index does not say when a chunk is full (because chunks hold a fixed number of items), the headers of all
 /// streams are read after all.
 pub(super) fn read_samples(file: &OpenFile<'_>, items: u64, full_bytes: Option<u64>) -> Result<Whole> {
     file.check_count(items, 0)?;
@@ -110,7 +110,7 @@ pub(super) fn read_samples(file: &OpenFile<'_>, items: u64, full_bytes: Option<u
     Ok(Whole::of_samples(file, items, bytes))
 }
 
-/// Bytes that the item stored at `start..end` has, as its stream says.
+/// Decoded length of the item stored at `start..end`, according to its stream.
 fn content_bytes(file: &OpenFile<'_>, start: u64, end: u64) -> Result<u64> {
     let mut head = [0; FRAME_HEAD_BYTES as usize];
     let len = FRAME_HEAD_BYTES.min(end.saturating_sub(start));
@@ -118,7 +118,7 @@ fn content_bytes(file: &OpenFile<'_>, start: u64, end: u64) -> Result<u64> {
     file.read(head, start)?;
     match get_frame_content_size(head) {
         Ok(Some(bytes)) => Ok(bytes.min(Whole::most_decoded_of_zstd(end - start))),
-        // An item without a byte is stored as none.
+        // An empty item is stored as no bytes.
         _ if start == end => Ok(0),
         Ok(None) | Err(_) => Err(file.corrupt("an item is no zstd frame that says its length", start)),
     }
@@ -128,14 +128,14 @@ fn u32_at(bytes: &[u8], at: usize) -> u64 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]).into()
 }
 
-/// What a framed chunk begins with.
+/// The first bytes of a framed chunk.
 const MAGIC: &[u8; 8] = b"LDFZ01\0\0";
 
 /// Bytes before the offsets.
 const PREFIX_BYTES: u64 = 24;
 
-/// Bytes of a frame in the directory.
+/// Bytes of a frame's entry in the directory.
 const ENTRY_BYTES: u64 = 24;
 
-/// The longest head of a stream of Zstandard, RFC 8878, 3.1.1.
+/// The longest header of a Zstandard frame, RFC 8878, 3.1.1.
 const FRAME_HEAD_BYTES: u64 = 18;

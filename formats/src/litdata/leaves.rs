@@ -1,5 +1,5 @@
-//! The leaves of an item: from the name of a serializer to a field of the schema, and from the bytes of an item to a
-//! value for each.
+//! The leaves of an item: maps the name of a serializer to a field of the schema, and the bytes of an item to its
+//! values.
 
 use super::{check_arrow, check_blocks};
 use crate::fingerprint::Fingerprint;
@@ -11,13 +11,13 @@ use std::collections::HashSet;
 use std::ops::Range;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// All leaves, in the order in which an item has them.
+/// All leaves, in the order in which an item stores them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Leaves {
     leaves: Vec<Leaf>,
-    /// Whether an item is the bytes of its only leaf, without a size.
+    /// Whether an item is just the bytes of its only leaf, without a size.
     tokens: bool,
-    /// Tokens of a sample; without it, every item is a sample.
+    /// Tokens per sample. If `None`, every item is a sample.
     block_size: Option<u64>,
 }
 
@@ -28,15 +28,15 @@ struct Leaf {
     kind: Kind,
 }
 
-/// What a leaf's bytes are.
+/// How the bytes of a leaf are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Bytes of any number, handed on as they are.
+    /// Any number of bytes, passed on as they are.
     Bytes,
     Scalar(DType),
     /// Elements of one type.
     Vector(DType),
-    /// An array with a header, whose type and number of dimensions come from the first item.
+    /// An array with a header. The first item determines its type and number of dimensions.
     Array {
         order: Order,
         dtype: DType,
@@ -44,12 +44,12 @@ enum Kind {
     },
 }
 
-/// The order of bytes in the header of an array; elements are little endian either way.
+/// Byte order of an array's header. Elements are little endian either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Of `tensor`: highest byte first, and torch's codes of types.
+    /// `tensor`: big endian, with torch's type codes.
     Torch,
-    /// Of `numpy`: lowest byte first, and NumPy's.
+    /// `numpy`: little endian, with NumPy's.
     NumPy,
 }
 
@@ -83,12 +83,12 @@ impl Leaves {
         }
     }
 
-    /// Tokens and bytes of a block, where blocks are samples.
+    /// Tokens and bytes of a block, if blocks are samples.
     pub(super) fn block(&self) -> Option<(u64, u64)> {
         self.block_size.map(|tokens| (tokens, self.token_bytes().saturating_mul(tokens)))
     }
 
-    /// Checks that items may have the lengths that `offsets` give them.
+    /// Checks that items may have the lengths that `offsets` imply.
     pub(super) fn check_items(&self, file: &OpenFile<'_>, offsets: &[u32]) -> Result<()> {
         for (number, pair) in offsets.windows(2).enumerate() {
             let len = u64::from(pair[1] - pair[0]);
@@ -100,7 +100,7 @@ impl Leaves {
         Ok(())
     }
 
-    /// Whether an item may have so many bytes.
+    /// Whether an item may have this many bytes.
     fn may_have(&self, len: u64) -> bool {
         if self.tokens {
             return len.is_multiple_of(self.token_bytes());
@@ -190,7 +190,7 @@ impl Layout for Leaves {
         if self.leaves.iter().filter(|leaf| leaf.kind.bytes().is_none()).count() != 1 {
             return None;
         }
-        // No leaf before it has a column of shapes: that would be of any size too.
+        // No leaf before it has a column of shapes, because such a leaf would also be of variable size.
         let bytes = len - self.head_bytes() - fixed;
         match self.leaves.get(field)?.kind {
             Kind::Bytes => Some(bytes),
@@ -264,7 +264,7 @@ impl Layout for Leaves {
 }
 
 impl Kind {
-    /// Bytes of a value, where all have the same.
+    /// Bytes of a value, if all have the same.
     fn bytes(self) -> Option<u64> {
         match self {
             Kind::Scalar(dtype) => Some(dtype.size()),
@@ -272,7 +272,7 @@ impl Kind {
         }
     }
 
-    /// Type and shape of the column of shapes, where there is one.
+    /// Type and shape of the column of shapes, if there is one.
     fn shape(self) -> Option<(DType, Vec<u64>)> {
         match self {
             Kind::Array { order: Order::NumPy, dims: dims @ 2.., .. } => Some((DType::U32, vec![dims as u64])),
@@ -282,10 +282,10 @@ impl Kind {
     }
 }
 
-/// Bytes of the type and the number of dimensions of an array, before the lengths.
+/// Bytes of an array's type and number of dimensions, before the lengths.
 const FIXED_HEADER_BYTES: usize = 8;
 
-/// More dimensions than torch (64) and NumPy (64) have.
+/// As many dimensions as torch (64) and NumPy (64) allow.
 const DIMS_MAX: usize = 64;
 
 fn number(bytes: &[u8], order: Order) -> u32 {
@@ -313,7 +313,7 @@ fn type_and_rank(value: &[u8], order: Order) -> Result<(DType, usize), String> {
     Ok((dtype, rank))
 }
 
-/// Whether the lengths make the number of bytes that there are; where the elements begin.
+/// Checks that the lengths match the number of bytes; returns where the elements begin.
 fn check_shape(value: &[u8], order: Order, dtype: DType, dims: usize) -> Result<usize, String> {
     let values_at = FIXED_HEADER_BYTES + 4 * dims;
     let Some(lengths) = value.get(FIXED_HEADER_BYTES..values_at) else {
@@ -328,7 +328,7 @@ fn check_shape(value: &[u8], order: Order, dtype: DType, dims: usize) -> Result<
     Ok(values_at)
 }
 
-/// Names of the leaves, as the way to each.
+/// Names of the leaves: the path to each.
 fn names(count: usize, spec: Option<&str>, tokens: bool) -> Result<Vec<String>> {
     if tokens {
         return Ok(vec!["tokens".into(); count]);
@@ -345,7 +345,7 @@ fn names(count: usize, spec: Option<&str>, tokens: bool) -> Result<Vec<String>> 
         let what = format!("there are {count} leaves in data_format and {} in data_spec", names.len());
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
-    // A key with a dot in it may look like a way of two keys.
+    // A key with a dot may look like a path of two keys.
     let mut seen = HashSet::new();
     for (number, name) in names.iter_mut().enumerate() {
         if name.is_empty() {
@@ -358,11 +358,11 @@ fn names(count: usize, spec: Option<&str>, tokens: bool) -> Result<Vec<String>> 
     Ok(names)
 }
 
-/// A tree as torch's `treespec_dumps` writes it. `serde_json` bounds its depth.
+/// A tree as written by torch's `treespec_dumps`. `serde_json` bounds its depth.
 #[derive(Deserialize)]
 struct Tree {
     r#type: Option<String>,
-    /// JSON in JSON: of a dictionary, its keys.
+    /// JSON within JSON: the keys of a dictionary.
     context: Option<String>,
     #[serde(default)]
     children_spec: Vec<Tree>,
@@ -415,7 +415,7 @@ fn kind(name: &str, serializer: &str) -> Result<Kind> {
     }
 }
 
-/// The type of a code of torch (`_TORCH_DTYPES_MAPPING`); complex numbers have none.
+/// The type for a torch code (`_TORCH_DTYPES_MAPPING`). Complex numbers have none.
 fn torch_dtype(code: u32) -> Option<DType> {
     Some(match code {
         0 | 1 => DType::F32,
@@ -433,7 +433,7 @@ fn torch_dtype(code: u32) -> Option<DType> {
     })
 }
 
-/// The type of a code of NumPy (`_NUMPY_DTYPES_MAPPING`); complex numbers have none.
+/// The type for a NumPy code (`_NUMPY_DTYPES_MAPPING`). Complex numbers have none.
 fn numpy_dtype(code: u32) -> Option<DType> {
     Some(match code {
         0 => DType::I8,

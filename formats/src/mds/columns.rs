@@ -1,5 +1,5 @@
-//! The columns of an MDS dataset: from the name of an encoding to a field of the schema, and from the bytes of a sample
-//! to a value for each.
+//! The columns of an MDS dataset: maps the name of an encoding to a field of the schema, and the bytes of a sample to
+//! its values.
 
 use crate::fingerprint::Fingerprint;
 use crate::shards::{Layout, OpenFile, Table, Wrong, encoding_of};
@@ -9,13 +9,13 @@ use std::collections::HashSet;
 use std::ops::Range;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// All columns, in the order in which a sample has them.
+/// All columns, in the order in which a sample stores them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Columns {
     columns: Vec<Column>,
-    /// Columns whose size stands before every sample.
+    /// Number of columns whose size is stored before every sample.
     sized: usize,
-    /// Bytes of all other columns.
+    /// Total bytes of all other columns.
     fixed_bytes: u64,
 }
 
@@ -26,14 +26,14 @@ struct Column {
     kind: Kind,
 }
 
-/// What a column's bytes are.
+/// How the bytes of a column are interpreted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Bytes of any number, handed on as they are.
+    /// Any number of bytes, passed on as they are.
     Bytes,
     /// Values of one size.
     Fixed { dtype: DType, shape: Vec<u64>, bytes: u64 },
-    /// An array with a header. What the encoding leaves open comes from the first sample.
+    /// An array with a header. The first sample determines what the encoding leaves open.
     Array { named: Option<DType>, dtype: DType, dims: usize },
 }
 
@@ -61,7 +61,8 @@ impl Columns {
                 return Err(Error::new(ErrorKind::Corrupt, what));
             }
             match own {
-                // Samples are shorter than a shard, and that than 4 GiB: more is wrong wherever it stands.
+                // Samples are shorter than a shard, and a shard is shorter than 4 GiB: a larger total is an error
+                // wherever it occurs.
                 Some(bytes) => fixed_bytes = fixed_bytes.saturating_add(bytes),
                 None => sized += 1,
             }
@@ -70,7 +71,7 @@ impl Columns {
         Ok(Columns { columns, sized, fixed_bytes })
     }
 
-    /// Whether a sample may have so many bytes.
+    /// Whether a sample may have this many bytes.
     fn may_have(&self, len: u64) -> bool {
         let least = self.fixed_bytes.saturating_add(SIZE_BYTES * self.sized as u64);
         if self.sized == 0 { len == least } else { len >= least }
@@ -172,7 +173,7 @@ impl Layout for Columns {
         let mut at = head;
         for column in &self.columns {
             let len = match &column.kind {
-                // Fits: `new` had the sum of all compared with the sample's length, which fits.
+                // Fits: `new` compared the sum of all of them with the sample's length, which fits.
                 Kind::Fixed { bytes, .. } => usize::try_from(*bytes).unwrap_or(usize::MAX),
                 Kind::Bytes | Kind::Array { .. } => sizes.next().unwrap_or(0),
             };
@@ -235,14 +236,14 @@ impl Kind {
 /// Bytes of a size before a sample.
 const SIZE_BYTES: u64 = 4;
 
-/// A type, a byte of dimensions, and up to 63 lengths of 8 bytes.
+/// A type, a byte for the dimensions, and up to 63 lengths of 8 bytes.
 const HEADER_BYTES_MAX: usize = 2 + 63 * 8;
 
-/// The head of an array: `[u8 dtype]`, unless the encoding names it; `u8 dims << 2 | width`; the lengths.
+/// The header of an array: `[u8 dtype]`, unless the encoding names it; `u8 dims << 2 | width`; the lengths.
 struct Header {
     dtype: DType,
     dims: usize,
-    /// Where the byte of dimensions stands.
+    /// Offset of the byte for the dimensions.
     shape_at: usize,
     values_at: usize,
 }
@@ -266,7 +267,7 @@ impl Header {
         Ok(Header { dtype, dims, shape_at, values_at })
     }
 
-    /// Whether the lengths make the number of bytes that there are.
+    /// Whether the lengths match the number of bytes.
     fn check(&self, value: &[u8]) -> Result<(), String> {
         let shape = &value[self.shape_at..self.values_at];
         let elements = lengths(shape).try_fold(1, u64::checked_mul);
@@ -280,7 +281,7 @@ impl Header {
     }
 }
 
-/// The shape in a header as `NAME.shape` has it.
+/// The shape in a header, as `NAME.shape` stores it.
 pub(super) fn array_shape(header: &[u8]) -> Option<Vec<u64>> {
     let (dims, width) = dims_and_width(*header.first()?);
     (header.len() == 1 + dims * width).then(|| lengths(header).collect())
@@ -290,7 +291,7 @@ fn dims_and_width(byte: u8) -> (usize, usize) {
     (usize::from(byte >> 2), 1 << (byte & 3))
 }
 
-/// The lengths behind a byte of dimensions.
+/// The lengths after the byte for the dimensions.
 fn lengths(header: &[u8]) -> impl Iterator<Item = u64> {
     let width = dims_and_width(header[0]).1;
     header[1..]
@@ -325,7 +326,7 @@ fn kind(name: &str, encoding: &str) -> Result<Kind> {
     })
 }
 
-/// Of what stands behind "ndarray": nothing, ":dtype", or ":dtype:d0,d1,...".
+/// Parses what follows "ndarray": nothing, ":dtype", or ":dtype:d0,d1,...".
 fn array(rest: &str) -> Option<Kind> {
     let open = |named: Option<DType>| Kind::Array { named, dtype: named.unwrap_or(DType::U8), dims: 1 };
     let rest = match rest.strip_prefix(':') {
@@ -340,7 +341,7 @@ fn array(rest: &str) -> Option<Kind> {
     (bytes > 0).then_some(Kind::Fixed { dtype, shape, bytes })
 }
 
-/// Types of scalars and arrays, with the codes that arrays have for them.
+/// Types of scalars and arrays, with their codes in array headers.
 const DTYPES: [(&str, u8, DType); 11] = [
     ("uint8", 8, DType::U8),
     ("int8", 9, DType::I8),

@@ -1,4 +1,4 @@
-//! `index.json`, version 2: which shards there are, and which columns they have.
+//! `index.json`, version 2: the shards and their columns.
 
 use super::columns::Columns;
 use crate::Compression;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What an index of this format has.
+/// What identifies an index of this format.
 #[derive(Deserialize)]
 pub(super) struct Probe {
     #[serde(rename = "shards")]
@@ -22,7 +22,7 @@ struct Index {
     shards: Vec<Shard>,
 }
 
-/// Fields that are missing in one of the other formats that an index may list have defaults: its name says more.
+/// Fields that other formats lack have defaults: for these, an error about the format's name says more.
 #[derive(Deserialize)]
 struct Shard {
     version: u64,
@@ -48,10 +48,10 @@ struct FileInfo {
     hashes: BTreeMap<String, String>,
 }
 
-/// The only version that mosaicml-streaming ever released.
+/// The only version that mosaicml-streaming has ever released.
 const VERSION: u64 = 2;
 
-/// Reads the index `path`. `columns` are those of all shards before, and become those of the first one.
+/// Reads the index `path`. `columns` are those of all previous shards; the first shard sets them.
 pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing> {
     let index: Index = read_json(path)?;
     let root = folder_of(path);
@@ -86,7 +86,7 @@ pub(super) fn read(path: &Path, columns: &mut Option<Columns>) -> Result<Listing
                     .with_remedy("open datasets with different columns one by one"));
             }
         }
-        // A reader of the format puts the raw file beside the compressed one, or in its place.
+        // Readers of the format put the raw file next to the compressed one, or in its place.
         let zip = shard.zip_data.filter(|_| !root.join(&name).exists());
         shards.push(listed(&root, shard.raw_data, shard.samples, zip, shard.compression.as_deref()));
     }
@@ -119,7 +119,7 @@ fn listed(root: &Path, raw: FileInfo, samples: u64, zip: Option<FileInfo>, compr
     Listed { name: zip.basename, bytes: zip.bytes, samples, items: samples, hashes, zipped, refused }
 }
 
-/// By the format's name, behind which a level may stand: "zstd:7".
+/// Parses a compression name that a level may follow: "zstd:7".
 fn named(compression: &str) -> Option<Compression> {
     Some(match compression.split_once(':').map_or(compression, |(name, _)| name) {
         "br" => Compression::Brotli,

@@ -1,4 +1,4 @@
-//! The dataset that shards are, whatever a sample of them consists of: what MDS and LitData have in common.
+//! The dataset over shards, whatever a sample consists of: the common part of MDS and LitData.
 
 use super::{Listed, Listing, OpenFile, Shards, Table};
 use crate::checks::Check;
@@ -15,15 +15,15 @@ use uringload_core::{Error, ErrorKind, Result};
 /// What is wrong with a sample, and at which of its bytes.
 pub(crate) type Wrong = (String, u64);
 
-/// What the bytes of a sample are: all that two formats of shards differ in once their indexes are read.
+/// How the bytes of a sample are interpreted: all that distinguishes two formats of shards once their indexes are read.
 pub(crate) trait Layout: Debug + Send + Sync + 'static {
     /// Short name of the format.
     const FORMAT: &'static str;
 
-    /// Whether some columns leave their type or their number of dimensions to the samples.
+    /// Whether some columns take their type or number of dimensions from the samples.
     fn is_open(&self) -> bool;
 
-    /// Takes types and numbers of dimensions from the sample at `place`.
+    /// Learns types and numbers of dimensions from the sample at `place`.
     fn learn(&mut self, file: &OpenFile<'_>, place: &Range<u64>) -> Result<()>;
 
     /// The columns.
@@ -35,31 +35,32 @@ pub(crate) trait Layout: Debug + Send + Sync + 'static {
     /// Adds the columns.
     fn fingerprint(&self, fingerprint: &mut Fingerprint);
 
-    /// Whether a sample is the value of the only column, and nothing else.
+    /// Whether a sample is just the value of the only column.
     fn is_plain(&self) -> bool;
 
-    /// Elements of field number `field` of a sample of `len` bytes: known where its column is the only one of any size.
+    /// Number of elements in field `field` of a sample of `len` bytes; known if its column is the only one of variable
+    /// size.
     fn length(&self, field: usize, len: u64) -> Option<u64>;
 
     /// Appends the values of a sample that is not [plain](Layout::is_plain).
     fn split(&self, sample: &Bytes, values: &mut Vec<Value>) -> Result<(), Wrong>;
 
-    /// Reads and checks the head of a raw shard: it has `items` items, which make `samples` samples.
+    /// Reads and checks the header of a raw shard with `items` items, which make `samples` samples.
     fn read_table(&self, file: &OpenFile<'_>, items: u64, samples: u64) -> Result<Table>;
 }
 
-/// The shards, and what their samples consist of.
+/// The shards, and the layout of their samples.
 #[derive(Debug)]
 pub(crate) struct Sharded<L> {
     pub(super) shards: Shards,
     pub(super) layout: L,
-    /// Of each shard's file: algorithm and hexadecimal digits.
+    /// For each shard's file: algorithm and hexadecimal digits.
     hashes: Vec<Vec<(String, String)>>,
     fingerprint: u64,
 }
 
 impl<L: Layout> Sharded<L> {
-    /// Opens the shards of `listings`, which are laid out as `layout`; there is none where no shard is listed.
+    /// Opens the shards of `listings`, laid out as `layout`, which is `None` if no shard is listed.
     pub(crate) fn open(
         listings: Vec<Listing>,
         layout: Option<L>,
@@ -93,7 +94,7 @@ impl<L: Layout> Sharded<L> {
     }
 }
 
-/// What is such a dataset.
+/// A dataset of this kind.
 pub(crate) trait OfShards: Send + Sync + 'static {
     type Layout: Layout;
 
@@ -124,8 +125,7 @@ impl<T: OfShards> Dataset for T {
         sharded.shards.has_units().then_some(sharded)
     }
 
-    /// The name of the shard, as it is called when it is not compressed, and the number of the sample in it:
-    /// "shard.00000.mds#17".
+    /// The name of the shard without compression, and the number of the sample in it: "shard.00000.mds#17".
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let shards = &self.sharded().shards;
         let (shard, number) = shards.locate(id);
@@ -153,8 +153,8 @@ impl<T: OfShards> Dataset for T {
         largest.sum()
     }
 
-    /// FNV-1a over the format's name, the columns with their encodings, and names, sizes and numbers of samples of all
-    /// shards.
+    /// FNV-1a over the format's name, the columns with their encodings, and the name, size and number of samples of
+    /// each shard.
     fn fingerprint(&self) -> u64 {
         self.sharded().fingerprint
     }
@@ -171,14 +171,14 @@ impl<T: OfShards> Dataset for T {
     fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
         let Sharded { shards, hashes, .. } = self.sharded();
         let number = file.0 as usize;
-        // A bad shard is one of the faults.
+        // A bad shard is reported as a fault.
         if !matches!(shards.tables[number], Table::Bad(_)) {
             out.extend(checks_of(&hashes[number], Span { file, offset: 0, len: self.files().size(file) }));
         }
         Ok(())
     }
 
-    /// Why shards are missing or broken, one for each of those.
+    /// One error for each missing or broken shard.
     fn faults(&self) -> Vec<Error> {
         let why = |table: &Table| match table {
             Table::Bad(error) => Some(error.clone()),
@@ -188,7 +188,7 @@ impl<T: OfShards> Dataset for T {
     }
 }
 
-/// The checks that hashes of a whole shard are.
+/// The checks for the hashes of a whole shard.
 pub(crate) fn checks_of(hashes: &[(String, String)], span: Span) -> Vec<Check> {
     let check = |(algorithm, expected): &(String, String)| {
         let (algorithm, expected) = (algorithm.clone().into(), expected.clone());
@@ -197,7 +197,7 @@ pub(crate) fn checks_of(hashes: &[(String, String)], span: Span) -> Vec<Check> {
     hashes.iter().map(check).collect()
 }
 
-/// What the name of an encoding or a serializer says: "str", "list[jpeg]", "video:mp4".
+/// The meaning of an encoding's or serializer's name: "str", "list[jpeg]", "video:mp4".
 pub(crate) fn encoding_of(name: &str) -> Encoding {
     let role = match name.rsplit(':').next().unwrap_or(name) {
         "str" | "str_int" | "str_float" | "str_decimal" => Role::Text,

@@ -1,4 +1,4 @@
-//! What a shard's head is read from, a file or what one decodes to, and the table of offsets in it.
+//! The source of a shard's header, which is a file or its decoded content, and the table of offsets in it.
 
 use crate::headers::{Source, decoded};
 use std::borrow::Cow;
@@ -8,33 +8,33 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// A shard of which parts are read.
+/// A shard that is read in parts.
 pub(crate) struct OpenFile<'a> {
     content: Content<'a>,
     pub(crate) path: PathBuf,
-    /// Bytes of the file, or of what it decodes to.
+    /// Bytes of the file, or of its decoded content.
     pub(crate) size: u64,
 }
 
 enum Content<'a> {
     File(Source),
-    /// All bytes of the file, or of what it decodes to.
+    /// All bytes of the file, or of its decoded content.
     Bytes {
         bytes: &'a [u8],
         decoded: bool,
     },
-    /// What the file decodes to, as it comes: of use for its beginning, and in ascending order alone.
+    /// The decoded content as it streams in: only useful for its beginning, read in ascending order.
     Stream(RefCell<Stream<'a>>),
 }
 
 struct Stream<'a> {
     reader: Box<dyn Read + 'a>,
-    /// Bytes that were taken of it.
+    /// Bytes read so far.
     at: u64,
 }
 
 impl OpenFile<'static> {
-    /// Opens a regular file: a FIFO would wait for somebody to write to it.
+    /// Opens a regular file; opening a FIFO would wait for a writer.
     pub(crate) fn open(path: PathBuf) -> Result<OpenFile<'static>> {
         let source = Source::open_path(path.clone()).map_err(|error| match error.kind() {
             ErrorKind::NotFound => error.with_remedy("restore the shard, or make the index again"),
@@ -45,22 +45,22 @@ impl OpenFile<'static> {
 }
 
 impl<'a> OpenFile<'a> {
-    /// A file that was read.
+    /// A file whose bytes were read.
     pub(super) fn stored(path: PathBuf, bytes: &'a [u8]) -> OpenFile<'a> {
         OpenFile { content: Content::Bytes { bytes, decoded: false }, size: bytes.len() as u64, path }
     }
 
-    /// All that a file decodes to.
+    /// The complete decoded content of a file.
     pub(super) fn decoded(path: PathBuf, bytes: &'a [u8]) -> OpenFile<'a> {
         OpenFile { content: Content::Bytes { bytes, decoded: true }, size: bytes.len() as u64, path }
     }
 
-    /// What a file decodes to, `size` bytes at most: only its beginning is wanted, and read in ascending order.
+    /// The decoded content of a file, at most `size` bytes; only its beginning can be read, in ascending order.
     pub(super) fn stream(path: PathBuf, size: u64, reader: Box<dyn Read + 'a>) -> OpenFile<'a> {
         OpenFile { content: Content::Stream(RefCell::new(Stream { reader, at: 0 })), size, path }
     }
 
-    /// The file itself, for what reads it from `offset` on.
+    /// The file itself, for a reader that starts at `offset`.
     pub(super) fn into_file(self) -> Option<File> {
         match self.content {
             Content::File(source) => Some(source.into_file()),
@@ -68,7 +68,7 @@ impl<'a> OpenFile<'a> {
         }
     }
 
-    /// The file itself, where it is one that parts are read of.
+    /// The file itself, if parts are read directly from it.
     pub(crate) fn source(&self) -> Option<&Source> {
         match &self.content {
             Content::File(source) => Some(source),
@@ -76,7 +76,7 @@ impl<'a> OpenFile<'a> {
         }
     }
 
-    /// Whether it is as long as an index says.
+    /// Checks that it has the length that an index lists.
     pub(crate) fn check_size(&self, listed: u64) -> Result<()> {
         if self.size == listed {
             return Ok(());
@@ -87,7 +87,7 @@ impl<'a> OpenFile<'a> {
         Err(Error::new(kind, what).with_path(&self.path).with_offset(self.size.min(listed)).with_remedy(remedy))
     }
 
-    /// Fills `into` from `offset` on.
+    /// Fills `into` with the bytes at `offset`.
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Result<()> {
         let end = offset.checked_add(into.len() as u64);
         if end.is_none_or(|end| end > self.size) {
@@ -96,7 +96,7 @@ impl<'a> OpenFile<'a> {
         }
         match &self.content {
             Content::File(source) => source.read(offset, into, "the shard"),
-            // Fits: the end is not behind that of the slice.
+            // Fits: the end is not past that of the slice.
             Content::Bytes { bytes, .. } => {
                 into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
                 Ok(())
@@ -115,7 +115,7 @@ impl<'a> OpenFile<'a> {
         Error::io("cannot read", source).with_path(&self.path).with_offset(offset)
     }
 
-    /// What is wrong at a place, which may be one of what the file decodes to.
+    /// The error for an offset, which may refer to decoded bytes.
     pub(crate) fn corrupt(&self, what: impl Into<Cow<'static, str>>, offset: u64) -> Error {
         let what = what.into();
         let what = match self.content {
@@ -132,7 +132,7 @@ impl<'a> OpenFile<'a> {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Whether the number of samples at `offset` is the one that the index says.
+    /// Checks that the number of samples stored at `offset` is the one in the index.
     pub(crate) fn check_count(&self, samples: u64, offset: u64) -> Result<()> {
         match u64::from(self.number(offset)?) {
             count if count == samples => Ok(()),
@@ -143,14 +143,14 @@ impl<'a> OpenFile<'a> {
         }
     }
 
-    /// Reads `u32 N; u32 offsets[N + 1]`, little endian, from the file's beginning. The offsets ascend, begin behind
-    /// the table and end inside the file; N is `samples`.
+    /// Reads `u32 N; u32 offsets[N + 1]`, little endian, from the beginning of the file. Checks that the offsets
+    /// ascend, begin after the table and end inside the file, and that N is `samples`.
     pub(crate) fn read_offsets(&self, samples: u64) -> Result<Box<[u32]>> {
         self.check_count(samples, 0)?;
         self.read_ascending(OFFSETS_AT, samples, OFFSETS_AT + 4 * (samples + 1), self.size)
     }
 
-    /// Reads `u32 offsets[count + 1]`, little endian, from `start` on: ascending, none below `least`, none above
+    /// Reads `u32 offsets[count + 1]`, little endian, starting at `start`: ascending, none below `least`, none above
     /// `most`.
     pub(crate) fn read_ascending(&self, start: u64, count: u64, least: u64, most: u64) -> Result<Box<[u32]>> {
         let table_end = start + 4 * (count + 1);
@@ -158,7 +158,7 @@ impl<'a> OpenFile<'a> {
             let what = format!("a table of {count} samples does not fit into the {} bytes of the file", self.size);
             return Err(Error::new(ErrorKind::Truncated, what).with_path(&self.path).with_offset(self.size));
         }
-        // Not more than the file, which has the table.
+        // Bounded by the length of the file, which contains the table.
         let mut offsets = Vec::with_capacity((count + 1) as usize);
         let mut piece = vec![0; PIECE_BYTES.min((table_end - start) as usize)];
         let mut at = start;
@@ -203,5 +203,5 @@ impl Stream<'_> {
 /// Where the table of offsets begins.
 pub(crate) const OFFSETS_AT: u64 = 4;
 
-/// Bytes of a table that are read at once: a multiple of 4.
+/// Bytes of a table per read: a multiple of 4.
 const PIECE_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! The units of shards: which there are, where they are stored, and how they are decoded.
+//! The units of shards: how many there are, where they are stored, and how they are decoded.
 
 use super::{Frame, Layout, OpenFile, Sharded, Shards, Table};
 use crate::{FileId, SampleId, Span, UnitId, Units};
@@ -16,7 +16,7 @@ impl<L: Layout> Units for Sharded<L> {
         let (shard, number) = shards.locate(id);
         let number = match &shards.tables[shard] {
             Table::Whole(_) => 0,
-            // There are no more than `push_units` counted.
+            // Fits: `push_units` counted them.
             Table::Frames(frames) => frames.frame(number) as u32,
             Table::Offsets(_) | Table::Blocks { .. } | Table::Bad(_) => return,
         };
@@ -42,7 +42,7 @@ impl<L: Layout> Units for Sharded<L> {
         self.shards.largest_unit.0
     }
 
-    /// What a whole shard decodes to is checked as a raw shard is when it is opened.
+    /// A decoded whole shard gets the same checks as a raw shard on opening.
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let (file, table, number) = self.shards.locate_unit(unit);
         let path = self.shards.index.files.path(file);
@@ -61,7 +61,7 @@ impl<L: Layout> Units for Sharded<L> {
 }
 
 impl Shards {
-    /// Shard and table of a unit, and its number there.
+    /// Shard and table of a unit, and its number in the shard.
     fn locate_unit(&self, unit: UnitId) -> (FileId, &Table, usize) {
         let shard = self.unit_ends.partition_point(|&end| end <= unit.0);
         let before = if shard == 0 { 0 } else { self.unit_ends[shard - 1] };
@@ -84,7 +84,7 @@ impl Shards {
         !self.unit_ends.is_empty()
     }
 
-    /// Bytes of a sample, where the index tells of all; of one in a bad shard it does not.
+    /// Bytes of a sample, if the index gives those of all samples; unknown in a bad shard.
     pub(super) fn sample_bytes(&self, id: SampleId) -> Option<u64> {
         if !self.lengths_known {
             return None;
@@ -96,7 +96,7 @@ impl Shards {
         }
     }
 
-    /// How shards are stored, for people: "; zstd shards, decoded as a whole". Nothing where all are raw.
+    /// How shards are stored, for humans: "; zstd shards, decoded as a whole". Empty if all are raw.
     pub(super) fn packing(&self) -> String {
         if !self.has_units() {
             return String::new();
@@ -124,7 +124,7 @@ impl Table {
         }
     }
 
-    /// Bytes of a unit when it is decoded, at most.
+    /// Maximum decoded bytes of a unit.
     pub(super) fn decoded(&self, number: usize) -> u64 {
         match self {
             Table::Whole(whole) => whole.decoded,

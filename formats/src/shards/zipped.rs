@@ -1,4 +1,4 @@
-//! Shards that are decoded as a whole, or some samples at a time: what their units are, and how samples are cut from
+//! Shards that are decoded as a whole or some samples at a time: what their units are, and how samples are cut from
 //! them.
 
 use super::file::{OFFSETS_AT, OpenFile};
@@ -8,25 +8,25 @@ use std::ops::Range;
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What an index tells of a shard whose file is compressed as a whole.
+/// What an index says about a shard that is compressed as a whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipped {
     pub(crate) compression: Compression,
     /// Name of the file that it decodes to, relative to the folder of the index.
     pub(crate) raw_name: String,
-    /// Bytes of that.
+    /// Size of that file.
     pub(crate) raw_bytes: u64,
 }
 
-/// A shard that is one unit. What it decodes to is a shard as those are that are not compressed.
+/// A shard that is one unit. It decodes to the same content as an uncompressed shard.
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub(super) coding: Coding,
-    /// Samples that its head tells of.
+    /// Number of samples according to its header.
     pub(crate) items: u64,
-    /// Bytes of what it decodes to: exactly, or at most.
+    /// Decoded bytes: exactly, or at most.
     pub(super) decoded: u64,
-    /// Where samples begin and how many bytes each has, where its head does not cut them.
+    /// Where samples begin and the bytes of each, if the header does not cut them.
     pub(super) blocks: Option<(u64, u64)>,
 }
 
@@ -35,17 +35,17 @@ pub(crate) struct Whole {
 pub(crate) enum Coding {
     /// As one stream.
     File(Compression),
-    /// As a head whose offsets are those of streams of Zstandard, one for each sample.
+    /// As a header with the offsets of Zstandard streams, one for each sample.
     Samples,
 }
 
 impl Whole {
-    /// The shard that an index lists as `zipped`, whose head tells of `items` samples. Nothing of it is read.
+    /// A shard that an index lists as `zipped`, with `items` samples according to its header. Reads nothing from it.
     ///
     /// # Errors
-    /// `Corrupt` for a size that it cannot decode to: more than offsets of 32 bits reach, less than a head, or more
-    /// than the compression can make of a file of that size. What remains is a claim all the same: `decode` gives
-    /// exactly so many bytes or fails.
+    /// `Corrupt` for an impossible decoded size: more than 32-bit offsets can reach, less than a header, or more than
+    /// the compression can make from a file of that size. A possible size is still only a claim: `decode` returns
+    /// exactly that many bytes or fails.
     pub(crate) fn zipped(file: &OpenFile<'_>, zipped: &Zipped, items: u64) -> Result<Whole> {
         let Zipped { compression, raw_bytes, .. } = *zipped;
         let wrong = |what: String| Error::new(ErrorKind::Corrupt, what).with_path(&file.path);
@@ -63,34 +63,34 @@ impl Whole {
         Ok(Whole { coding: Coding::File(compression), items, decoded: raw_bytes, blocks: None })
     }
 
-    /// A shard of `items` samples, each of which is compressed by itself. They decode to `bytes` at most.
+    /// A shard of `items` samples, each compressed on its own. They decode to at most `bytes`.
     pub(crate) fn of_samples(file: &OpenFile<'_>, items: u64, bytes: u64) -> Whole {
         let bytes = bytes.min(most_decoded(Compression::Zstd, file.size));
         let decoded = head_bytes(items).saturating_add(bytes).min(u32::MAX.into());
         Whole { coding: Coding::Samples, items, decoded, blocks: None }
     }
 
-    /// The most bytes that can come of a stream of Zstandard of `stored` bytes.
+    /// The most bytes that a Zstandard stream of `stored` bytes can decode to.
     pub(crate) fn most_decoded_of_zstd(stored: u64) -> u64 {
         most_decoded(Compression::Zstd, stored)
     }
 
-    /// The same shard, whose samples are blocks of `bytes`.
+    /// The same shard with blocks of `bytes` as samples.
     pub(crate) fn in_blocks(self, bytes: u64) -> Whole {
         Whole { blocks: Some((head_bytes(self.items), bytes)), ..self }
     }
 
-    /// Bytes of the decoded shard up to the end of its head.
+    /// Decoded bytes up to the end of the header.
     pub(crate) fn head_bytes(&self) -> u64 {
         head_bytes(self.items)
     }
 
-    /// Bytes of all samples, as far as the index tells: where each is compressed by itself, at most.
+    /// Bytes of all samples, as far as the index says; an upper bound if each is compressed on its own.
     pub(super) fn bytes(&self) -> u64 {
         self.decoded.saturating_sub(self.head_bytes())
     }
 
-    /// For people: "zstd shards".
+    /// For humans: "zstd shards".
     pub(super) fn packing(&self) -> String {
         match self.coding {
             Coding::File(compression) => format!("{} shards", compression.name()),
@@ -98,7 +98,7 @@ impl Whole {
         }
     }
 
-    /// Where a sample lies in the decoded shard; `None` where `decoded` has no such sample.
+    /// Where a sample lies in the decoded shard; `None` if `decoded` has no such sample.
     pub(super) fn range(&self, number: u64, decoded: &[u8]) -> Option<Range<u64>> {
         if let Some((start, bytes)) = self.blocks {
             let start = number.checked_mul(bytes)?.checked_add(start)?;
@@ -110,7 +110,7 @@ impl Whole {
         Some(of(0)..of(4))
     }
 
-    /// Decodes the file into `out`; what comes of it is still to be checked.
+    /// Decodes the file into `out`; the result still needs to be checked.
     pub(super) fn decode(&self, path: &Path, stored: &[u8], out: &mut [u8]) -> Result<usize> {
         let Coding::File(compression) = self.coding else { return decode_samples(path, self.items, stored, out) };
         let bytes = decode_stream(compression, path, 0, stored, out)?;
@@ -121,7 +121,7 @@ impl Whole {
         Ok(bytes)
     }
 
-    /// The decoded shard's beginning, and where its first sample lies in that.
+    /// The beginning of the decoded shard, and where its first sample lies in it.
     pub(super) fn first(&self, file: OpenFile<'static>) -> Result<(OpenFile<'static>, Range<u64>)> {
         match self.coding {
             Coding::File(compression) => {
@@ -139,14 +139,14 @@ impl Whole {
     }
 }
 
-/// A shard of which so many samples at a time are a stream of Zstandard.
+/// A shard that stores several samples at a time as a Zstandard stream.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// Samples of each frame but the last, 1 or more.
+    /// Samples per frame, except the last; at least 1.
     pub(crate) rows: u64,
-    /// Where samples begin in what all frames decode to, end to end, and where the last one ends: ascending from 0.
+    /// Where samples begin in the decoded frames end to end, and where the last one ends: ascending from 0.
     pub(crate) offsets: Box<[u32]>,
-    /// Inside of the file; as many as make all samples.
+    /// They lie inside the file, and there are exactly enough for all samples.
     pub(crate) frames: Box<[Frame]>,
 }
 
@@ -158,7 +158,7 @@ pub(crate) struct Frame {
 }
 
 impl Frames {
-    /// Where what a frame decodes to lies in what all do.
+    /// The range of a decoded frame within all decoded frames.
     pub(crate) fn decoded(&self, frame: usize) -> Range<u64> {
         let last = self.offsets.len() as u64 - 1;
         let of = |number: u64| u64::from(self.offsets[number.min(last) as usize]);
@@ -170,12 +170,12 @@ impl Frames {
         (number / self.rows) as usize
     }
 
-    /// Where a sample lies in what all frames decode to.
+    /// The range of a sample within all decoded frames.
     pub(super) fn range(&self, number: u64) -> Range<u64> {
         self.offsets[number as usize].into()..self.offsets[number as usize + 1].into()
     }
 
-    /// Decodes a frame into `out`, which is as long as what comes of it has to be.
+    /// Decodes a frame into `out`, which has exactly its decoded length.
     pub(super) fn decode(&self, frame: usize, path: &Path, stored: &[u8], out: &mut [u8]) -> Result<usize> {
         let at = self.frames[frame].at;
         let bytes = decode_stream(Compression::Zstd, path, at, stored, out)?;
@@ -186,7 +186,7 @@ impl Frames {
         Ok(bytes)
     }
 
-    /// As [`Whole::first`], of the first frame.
+    /// Like [`Whole::first`], for the first frame.
     pub(super) fn first(&self, file: OpenFile<'static>) -> Result<(OpenFile<'static>, Range<u64>)> {
         let Frame { at, len } = self.frames[0];
         let stream = stream(file, Compression::Zstd, at..at + u64::from(len), self.decoded(0).end)?;
@@ -194,18 +194,19 @@ impl Frames {
     }
 }
 
-/// Bytes of `u32 N; u32 offsets[N + 1]`. No index tells of more than 2^32 samples.
+/// Bytes of `u32 N; u32 offsets[N + 1]`. No index lists more than 2^32 samples.
 fn head_bytes(items: u64) -> u64 {
     OFFSETS_AT + 4 * (items + 1)
 }
 
-/// The most bytes that can come of `stored`, as far as the compression alone tells; never more than offsets of 32 bits
-/// reach. A length that is claimed is compared with this before the memory limit sees it.
+/// The most bytes that `stored` bytes can decode to, judging by the compression alone; never more than 32-bit offsets
+/// can reach. A claimed length is checked against this before it counts against the memory limit.
 ///
-/// Deflate: 258 bytes of 2 bits (RFC 1951, a match whose two codes have a bit each). Snappy: 64 bytes of 3, a copy; the
-/// length before them takes more than it gives. Zstandard: a block of 128 KiB of 4 bytes (RFC 8878, 3.1.1.2, RLE).
-/// bzip2 makes 900 000 bytes, each run of 5 of which stands for 259, of a block of at least 14 bytes; Brotli makes
-/// 16 MiB of a meta-block of at least 4: neither is a bound that a file of some hundred bytes reaches.
+/// Deflate: 258 bytes from 2 bits (RFC 1951, a match whose two codes have one bit each). Snappy: 64 bytes from 3, a
+/// copy; the length before them takes more than it gives. Zstandard: a block of 128 KiB from 4 bytes (RFC 8878,
+/// 3.1.1.2, RLE). bzip2 makes 900 000 bytes, of which each run of 5 stands for 259, from a block of at least 14 bytes;
+/// Brotli makes 16 MiB from a meta-block of at least 4: neither bound matters for a file of more than some hundred
+/// bytes.
 fn most_decoded(compression: Compression, stored: u64) -> u64 {
     let ratio = match compression {
         Compression::Gzip | Compression::Zlib | Compression::Deflate => 1032,
@@ -216,7 +217,7 @@ fn most_decoded(compression: Compression, stored: u64) -> u64 {
     stored.saturating_mul(ratio).min(u32::MAX.into())
 }
 
-/// The bytes at `stored` of a file as the stream that they decode to, of `most` bytes.
+/// A stream of `most` bytes, decoded from the bytes at `stored` of a file.
 fn stream(
     file: OpenFile<'static>,
     compression: Compression,
@@ -231,7 +232,7 @@ fn stream(
     file.seek(SeekFrom::Start(stored.start)).map_err(failed)?;
     let mut stored_bytes = file.take(stored.end - stored.start);
     let reader: Box<dyn Read> = match compression {
-        // It has no stream. `most` was compared with what can come of the file.
+        // Snappy has no stream format. `most` was checked against what the file can decode to.
         Compression::Snappy => {
             let (mut bytes, mut out) = (Vec::new(), vec![0; usize::try_from(most).unwrap_or(usize::MAX)]);
             stored_bytes.read_to_end(&mut bytes).map_err(failed)?;
@@ -244,7 +245,7 @@ fn stream(
     Ok(OpenFile::stream(path, most, reader))
 }
 
-/// Where the first of `items` samples lies, by the head of a shard.
+/// Where the first of `items` samples lies, according to a shard's header.
 fn first_offsets(file: &OpenFile<'_>, items: u64) -> Result<Range<u64>> {
     file.check_count(items, 0)?;
     let (start, end) = (file.number(OFFSETS_AT)?.into(), file.number(OFFSETS_AT + 4)?.into());
@@ -254,7 +255,7 @@ fn first_offsets(file: &OpenFile<'_>, items: u64) -> Result<Range<u64>> {
     Ok(start..end)
 }
 
-/// Decodes one stream, which begins at byte `at` of the file.
+/// Decodes one stream, which begins at offset `at` of the file.
 fn decode_stream(compression: Compression, path: &Path, at: u64, stored: &[u8], out: &mut [u8]) -> Result<usize> {
     compression.decode(stored, out).map_err(|source| undecodable(compression, path, at).with_source(source))
 }
@@ -266,7 +267,7 @@ fn undecodable(compression: Compression, path: &Path, at: u64) -> Error {
         .with_remedy(REMEDY)
 }
 
-/// Makes of a shard whose samples are compressed one by one what it was before.
+/// Restores a shard whose samples were compressed one by one.
 fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Result<usize> {
     let ends = OpenFile::stored(path.to_path_buf(), stored).read_offsets(items)?;
     let wrong = |what: &'static str| Error::new(ErrorKind::Internal, what).with_path(path);
@@ -281,7 +282,7 @@ fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Res
             place.copy_from_slice(&number.to_le_bytes());
         }
     };
-    // Fits: a shard that is decoded has at most 2^32 - 1 bytes.
+    // Fits: a decoded shard has at most 2^32 - 1 bytes.
     let start = head_bytes(items) as u32;
     let mut end = start;
     put(items as u32);
@@ -291,7 +292,7 @@ fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Res
     for (number, pair) in ends.windows(2).enumerate() {
         let sample = &stored[pair[0] as usize..pair[1] as usize];
         let room = rest.len();
-        // Frames tell their length; of one that does not, the decoder finds out that there is no room.
+        // Frames state their length. If one does not, the decoder notices that there is no room.
         if let Ok(Some(bytes)) = zstd::zstd_safe::get_frame_content_size(sample)
             && bytes > room as u64
         {
@@ -311,5 +312,5 @@ fn decode_samples(path: &Path, items: u64, stored: &[u8], out: &mut [u8]) -> Res
     Ok(end as usize)
 }
 
-/// What helps a file that cannot be decoded.
+/// What helps if a file cannot be decoded.
 const REMEDY: &str = "copy the shard again, or make the index again";

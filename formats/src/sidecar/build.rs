@@ -1,4 +1,4 @@
-//! Makes a sidecar of the samples of a shard, one after another.
+//! Builds the sidecar of a shard, sample by sample.
 
 use super::layout::{Column, Head, KEYS_PER_GROUP, PADDING_BYTES};
 use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Shard};
@@ -8,7 +8,7 @@ use crate::fingerprint::Fingerprint;
 /// One value of a sample: a range of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// Number of its column, as [`Builder::column`] told it.
+    /// Number of its column, as returned by [`Builder::column`].
     pub(crate) column: u16,
     /// First byte; a multiple of the unit.
     pub(crate) offset: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Member {
     pub(crate) len: u64,
 }
 
-/// A sidecar in the making. Takes some 24 bytes for each value, until it is finished.
+/// A sidecar under construction. Takes some 24 bytes for each value until it is finished.
 #[derive(Debug)]
 pub(crate) struct Builder {
     unit: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Of a shard in which every offset is a multiple of `unit`.
+    /// For a shard in which every offset is a multiple of `unit`.
     pub(crate) fn new(unit: u32) -> Builder {
         Builder {
             unit: unit.into(),
@@ -49,7 +49,7 @@ impl Builder {
         }
     }
 
-    /// The number of the column of this name, a new one if need be; `None` if there are [`COLUMNS_MAX`] already.
+    /// The number of the column of this name, created if necessary; `None` if there are [`COLUMNS_MAX`] already.
     pub(crate) fn column(&mut self, name: &str) -> Option<u16> {
         let number = match self.names.iter().position(|known| known == name) {
             Some(number) => number,
@@ -76,7 +76,7 @@ impl Builder {
     /// Adds a sample, which has at most one value in each column.
     ///
     /// # Panics
-    /// If an offset is no multiple of the unit, or the key is longer than [`KEY_BYTES_MAX`].
+    /// If an offset is not a multiple of the unit, or the key is longer than [`KEY_BYTES_MAX`].
     pub(crate) fn push(&mut self, key: &[u8], members: &mut [Member]) {
         assert!(key.len() <= KEY_BYTES_MAX, "the caller has refused longer keys");
         members.sort_unstable_by_key(|member| member.column);
@@ -104,17 +104,17 @@ impl Builder {
         self.ends.push(self.members.len() as u64);
     }
 
-    /// Notes what the scan left out: a code, how often, and the first of them.
+    /// Records what the scan left out: a code, a count, and the first of them.
     pub(crate) fn left_out(&mut self, code: u8, count: u64, first: &[u8]) {
         self.left_out.push((code, count, first.to_vec()));
     }
 
-    /// Notes how the shard is compressed as a whole, and how many bytes it decodes to: values lie in these.
+    /// Records how the shard is compressed as a whole, and its decoded length; values lie in the decoded bytes.
     pub(crate) fn decoded(&mut self, compression: Compression, bytes: u64) {
         self.decoded = Some((compression, bytes));
     }
 
-    /// The whole sidecar of `shard`.
+    /// The complete sidecar of `shard`.
     pub(crate) fn finish(self, shard: &Shard) -> Vec<u8> {
         let mut head = Head {
             shard_bytes: shard.size,
@@ -127,7 +127,7 @@ impl Builder {
         };
         self.choose_widths(&mut head);
         head.record_bytes = Head::record_bytes_of(head.start_width, &head.columns);
-        // The header's length does not hang on the numbers that are not known yet.
+        // The length of the header does not depend on the numbers that are still unknown.
         head.body_at = (head.write(shard, 0).len() as u64).next_multiple_of(CHECKED_BYTES);
         head.records_at = head.body_at;
         head.groups_at = head.records_at + head.samples * head.record_bytes;
@@ -154,12 +154,12 @@ impl Builder {
         starts.zip(&self.ends).map(|(start, &end)| &self.members[start as usize..end as usize])
     }
 
-    /// Numbers that go into records: start, and with each member the gap in front of it (`None` for the first).
+    /// The numbers that go into records: the start, and for each member the gap before it (`None` for the first).
     fn numbers(&self, sample: &[Member], mut each: impl FnMut(&Member, Option<i64>)) -> u64 {
         let start = sample.first().map_or(0, |first| first.offset / self.unit);
         let mut end = start;
         for (index, member) in sample.iter().enumerate() {
-            // Both are below 2^63: they lie in a file.
+            // Both are below 2^63, because they lie in a file.
             let gap = (member.offset / self.unit) as i64 - end as i64;
             each(member, (index > 0).then_some(gap));
             end = (member.offset + member.len).div_ceil(self.unit);
@@ -192,7 +192,7 @@ impl Builder {
                 gap_base: gaps[index].least,
                 gap_width: width(gaps[index].spread()),
                 len_base: lens[index].least as u64,
-                // Where some samples lack the column, 0 stands for that.
+                // If some samples lack the column, 0 is reserved for that.
                 len_width: width(lens[index].spread() + u64::from(missing > 0)),
             });
         }
@@ -218,7 +218,7 @@ impl Builder {
     }
 }
 
-/// The least and the most of some numbers.
+/// The minimum and the maximum of some numbers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Range {
     least: i64,
@@ -240,7 +240,7 @@ impl Range {
     }
 }
 
-/// Bytes that a number up to `most` needs.
+/// Bytes needed for a number up to `most`.
 fn width(most: u64) -> u8 {
     (u64::BITS - most.leading_zeros()).div_ceil(8) as u8
 }
@@ -249,7 +249,7 @@ fn put(out: &mut Vec<u8>, number: u64, width: u8) {
     out.extend(&number.to_le_bytes()[..usize::from(width)]);
 }
 
-/// The largest size, the 2nd, the 4th, the 8th and so on: an upper bound of any number of them.
+/// The largest size, the 2nd, the 4th, the 8th and so on: from these follows an upper bound for any number of sizes.
 fn steps(mut sizes: Vec<u64>) -> Vec<u64> {
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     (0..64).map_while(|step| sizes.get((1_usize << step) - 1).copied()).collect()

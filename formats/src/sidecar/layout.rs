@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! 0   magic[8], u32 version, u32 bytes of the header
-//! 16  u64 bytes of the sidecar, u64 bytes of the shard, i64 seconds and u32 nanoseconds of its change, u32 unit
+//! 16  u64 bytes of the sidecar, u64 bytes of the shard, i64 seconds and u32 nanoseconds of its mtime, u32 unit
 //! 48  u64 samples, u64 content, u64 groups_at, u64 keys_at, u64 checks_at, u32 check of the checks
 //! 92  u8 width and u64 base of starts, then texts of u16 length: format, name of the shard
 //!     u16 columns, each: text name, i64 base and u8 width of gaps, u64 base and u8 width of lengths, u64 missing,
 //!                        u64 bytes, u8 steps, u64 steps[]
 //!     u16 things left out, each: u8 code, u64 count, text first
-//!     of a compressed shard alone: u8 how it is compressed, u64 bytes that it has when it is decoded
-//!     u32 CRC-32C of all before it
-//! at the next multiple of 4096, which is the body:
+//!     for a compressed shard only: u8 compression, u64 decoded bytes
+//!     u32 CRC-32C of everything before it
+//! the body, at the next multiple of 4096:
 //!     records: for each sample its start, then gap and length of each column
-//!     groups:  for each 16 keys a u64, where they begin behind keys_at
-//!     keys:    u16 bytes shared with the key before, u16 bytes of its own, these
+//!     groups:  for each 16 keys a u64, their start relative to keys_at
+//!     keys:    u16 bytes shared with the previous key, u16 bytes of its own, then the latter
 //!     8 bytes of 0
 //! checks: a u32 CRC-32C for each 4096 bytes of the body
 //! ```
@@ -22,20 +22,20 @@ use super::{CHECKED_BYTES, Shard};
 use crate::Compression;
 
 pub(super) const MAGIC: [u8; 8] = *b"UIDX\r\n\x1a\n";
-/// Changes whenever a reader of the one before would misunderstand it. One that knows no compressed shards refuses what
-/// their headers end with.
+/// Incremented whenever a reader of the previous version would misunderstand the file. A reader that does not know
+/// compressed shards refuses what their headers end with.
 pub(super) const VERSION: u32 = 1;
-/// More than the largest header that is ever written: what a header claims is held against it before it is believed.
+/// More than the largest header that is ever written; a header's claimed length is checked against this first.
 const HEADER_BYTES_MAX: u32 = 1 << 24;
 const PREFIX_BYTES: usize = 16;
 
-/// Keys that are stored with what they share with their predecessor; each 16th stands by itself.
+/// Keys are stored without the prefix shared with their predecessor, except each 16th, which is complete.
 pub(super) const KEYS_PER_GROUP: u64 = 16;
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
-/// Columns of a shard at most.
+/// Most columns of a shard.
 pub const COLUMNS_MAX: usize = 1024;
-/// Things that a scan may leave out for different reasons.
+/// Most kinds of things that a scan may leave out.
 const LEFT_OUT_MAX: u16 = 64;
 
 /// One column of a shard.
@@ -43,11 +43,11 @@ const LEFT_OUT_MAX: u16 = 64;
 pub(crate) struct Column {
     /// Its name.
     pub(crate) name: String,
-    /// Samples that lack it.
+    /// Number of samples that lack it.
     pub(crate) missing: u64,
-    /// Sum of the bytes of all its values.
+    /// Total bytes of all its values.
     pub(crate) bytes: u64,
-    /// Length of its longest value, of the 2nd, 4th, 8th and so on.
+    /// Lengths of its longest value, its 2nd longest, 4th, 8th and so on.
     pub(crate) steps: Vec<u64>,
     pub(super) gap_base: i64,
     pub(super) gap_width: u8,
@@ -56,7 +56,8 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// An upper bound of the lengths of the values of `samples` samples: a length, and how many have it at most.
+    /// An upper bound of the lengths of the values of `samples` samples: pairs of a length and the number of values
+    /// that it bounds.
     pub(crate) fn runs(&self, samples: u64) -> impl Iterator<Item = (u64, u64)> {
         let mut left = samples.saturating_sub(self.missing);
         self.steps.iter().enumerate().map(move |(step, &len)| {
@@ -68,11 +69,11 @@ impl Column {
     }
 }
 
-/// Everything that a header says.
+/// The content of a header.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Head {
     pub(super) shard_bytes: u64,
-    /// How the shard is compressed, and its bytes when it is decoded: offsets are offsets in these.
+    /// How the shard is compressed, and its decoded length; offsets then refer to decoded bytes.
     pub(super) decoded: Option<(Compression, u64)>,
     pub(super) unit: u64,
     pub(super) samples: u64,
@@ -91,23 +92,23 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Bytes of the record of a sample.
+    /// Bytes of a sample's record.
     pub(super) fn record_bytes_of(start_width: u8, columns: &[Column]) -> u64 {
         let widths = columns.iter().map(|column| u64::from(column.gap_width) + u64::from(column.len_width));
         u64::from(start_width) + widths.sum::<u64>()
     }
 
-    /// Bytes that values lie in.
+    /// Bytes of the content in which values lie.
     pub(super) fn content_bytes(&self) -> u64 {
         self.decoded.map_or(self.shard_bytes, |(_, bytes)| bytes)
     }
 
-    /// Pieces of the body that have a checksum of their own.
+    /// Pieces of the body, each with a checksum of its own.
     pub(super) fn pieces(&self) -> u64 {
         (self.checks_at - self.body_at).div_ceil(CHECKED_BYTES)
     }
 
-    /// The header of a sidecar of `len` bytes for `shard`, as bytes.
+    /// The header, as bytes, of a sidecar of `len` bytes for `shard`.
     pub(super) fn write(&self, shard: &Shard, len: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024);
         out.extend(MAGIC);
@@ -155,7 +156,7 @@ impl Head {
         out
     }
 
-    /// Reads the header through `copy` from a sidecar of `len` bytes, if it is that of `shard`.
+    /// Reads the header of a sidecar of `len` bytes through `copy`, if it belongs to `shard`.
     pub(super) fn read(copy: impl Fn(u64, &mut [u8]) -> bool, len: u64, shard: &Shard) -> Result<Head, String> {
         let mut prefix = [0; PREFIX_BYTES];
         if !copy(0, &mut prefix) || prefix[..8] != MAGIC {
@@ -181,7 +182,7 @@ impl Head {
         let body_at = u64::from(header_bytes).next_multiple_of(CHECKED_BYTES);
         let mut head = Head { body_at, ..Head::default() };
         head.parse(&mut Reader(&bytes[PREFIX_BYTES..]), len, shard).ok_or("its header contradicts itself")??;
-        // Bounded by the length of the file, which `is_consistent` has compared.
+        // Bounded by the length of the file, which `is_consistent` has checked.
         let mut checks = vec![0; (4 * head.pieces()) as usize];
         if !copy(head.checks_at, &mut checks) || crc32c::crc32c(&checks) != head.checks_check {
             return Err("the checksum of its checksums is wrong".into());
@@ -189,7 +190,7 @@ impl Head {
         Ok(head)
     }
 
-    /// `None` where the header cannot be understood, an error within where it belongs to something else.
+    /// `None` if the header is malformed; an inner error if it belongs to something else.
     fn parse(&mut self, rest: &mut Reader<'_>, len: u64, shard: &Shard) -> Option<Result<(), String>> {
         if rest.u64()? != len {
             return Some(Err("it is torn: its length is not what its header says".into()));
@@ -229,7 +230,7 @@ impl Head {
         (rest.0.is_empty() && self.is_consistent(len)?).then_some(Ok(()))
     }
 
-    /// Whether the sections lie one behind the other and fill `len` bytes; `None` where their sizes overflow.
+    /// Whether the sections follow each other and fill `len` bytes; `None` if their sizes overflow.
     fn is_consistent(&self, len: u64) -> Option<bool> {
         let records_end = self.records_at.checked_add(self.samples.checked_mul(self.record_bytes)?)?;
         let groups_end = self.groups_at.checked_add(self.samples.div_ceil(KEYS_PER_GROUP).checked_mul(8)?)?;
@@ -242,21 +243,21 @@ impl Head {
     }
 }
 
-/// Zeros behind the keys, so that eight bytes can be copied wherever a number begins.
+/// Zeros after the keys, so that eight bytes can be copied from wherever a number begins.
 pub(super) const PADDING_BYTES: u64 = 8;
 
-/// Ways in which shards are compressed, by the number that stands for each in files: never given to another.
+/// Compressions of shards with the codes for them in files. A code is never reused.
 const COMPRESSIONS: [(u8, Compression); 4] =
     [(1, Compression::Gzip), (2, Compression::Zstd), (3, Compression::Bzip2), (4, Compression::Zlib)];
 
 fn code_of(compression: Compression) -> u8 {
     let known = COMPRESSIONS.iter().find(|(_, known)| *known == compression);
-    // No format compresses its shards in another way; 0 is refused by whoever reads it.
+    // No format compresses its shards in another way; readers refuse 0.
     known.map_or(0, |&(code, _)| code)
 }
 
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {
-    // Names of files, fields and members are far shorter; what is not is cut rather than misread.
+    // Names of files, fields and members are far shorter. A longer one is truncated rather than misread.
     let text = &text[..text.len().min(usize::from(u16::MAX))];
     out.extend((text.len() as u16).to_le_bytes());
     out.extend(text);
@@ -266,7 +267,7 @@ fn le_u32(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// What is left of a header.
+/// The rest of a header.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,4 +1,4 @@
-//! Where sidecars lie: beside their shard, or in a folder for those whose shard's folder takes none.
+//! Where sidecars lie: beside their shard, or in a cache folder if the shard's folder is not writable.
 
 use super::{Shard, Sidecar};
 use crate::fingerprint::Fingerprint;
@@ -10,29 +10,29 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What is added to a shard's name.
+/// Appended to a shard's name.
 pub(crate) const EXTENSION: &str = "uidx";
 
-/// Where the sidecars of a dataset are looked for and put.
+/// Where the sidecars of a dataset are looked for and stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
-    /// Where those go whose shard's folder takes none.
+    /// For sidecars that cannot be written to their shard's folder.
     pub(crate) cache: Option<PathBuf>,
 }
 
-/// Where a new sidecar went.
+/// Where a new sidecar was stored.
 #[derive(Debug)]
 pub(crate) enum Kept {
     /// Beside the shard.
     Beside(PathBuf),
-    /// Into the cache, because the shard's folder takes none.
+    /// In the cache, because the shard's folder could not be written.
     InCache(PathBuf, io::Error),
     /// Nowhere; the last error.
     Nowhere(io::Error),
 }
 
 impl Places {
-    /// The current index of the shard at `path`, if there is one; otherwise why each file that might be it is not.
+    /// The current index of the shard at `path`, if there is one; otherwise why each candidate file was rejected.
     pub(crate) fn find(
         &self,
         path: &Path,
@@ -50,7 +50,7 @@ impl Places {
         Err(refused)
     }
 
-    /// Puts the index `image` of the shard at `path` to disk.
+    /// Writes the index `image` of the shard at `path` to disk.
     pub(crate) fn keep(&self, path: &Path, image: &[u8]) -> Kept {
         let place = beside(path);
         let error = match replace(&place, image) {
@@ -65,7 +65,7 @@ impl Places {
         }
     }
 
-    /// In the cache, names carry a hash of the shard's whole path: shards of many datasets have the same names.
+    /// Names in the cache carry a hash of the shard's whole path, because shards of many datasets have the same names.
     fn cached(&self, path: &Path) -> Option<PathBuf> {
         let cache = self.cache.as_ref()?;
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
@@ -86,13 +86,13 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Writes a file of another name, has the disk take it, and gives it the name: whoever opens `path` sees all of the old
-/// file or all of the new one, also after a power failure.
+/// Writes a file of another name, syncs it, and renames it: whoever opens `path` sees all of the old file or all of the
+/// new one, even after a power failure.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    // Two processes differ in number or, in containers, in the time; O_EXCL says so where they do not.
+    // Two processes differ in process ID or, in containers, in time; if they do not, O_EXCL reports it.
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
     name.push(format!(".{}.{time}", std::process::id()));
     let temporary = folder.join(name);
@@ -103,7 +103,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| File::open(folder)?.sync_all());
     if written.is_err() {
-        // The error that matters is the first one; the name begins with a dot, so that nobody takes it for data.
+        // The first error is the one that matters. The name begins with a dot, so nobody takes the file for data.
         let _ = fs::remove_file(&temporary);
     }
     written

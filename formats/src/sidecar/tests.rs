@@ -1,4 +1,4 @@
-//! Sidecars give back what was put in, and nothing else whatever becomes of their bytes.
+//! Sidecars return what was put in, and nothing else whatever happens to their bytes.
 
 use super::layout::PADDING_BYTES;
 use super::*;
@@ -72,19 +72,19 @@ proptest! {
         }
     }
 
-    /// Any change is found where the checksums are left as they are.
+    /// Any change is found if the checksums are left alone.
     #[test]
     fn a_changed_byte_is_found(at in any::<prop::sample::Index>(), flip in 1..=255_u8) {
         let mut image = image(&some(), 512, &shard(SIZE));
         let at = at.index(image.len());
-        // Between header and body nothing is written and nothing looked at.
+        // Nothing is written or read between header and body.
         let header = u32::from_le_bytes(image[12..16].try_into().unwrap()) as usize;
         prop_assume!(!(header..4096).contains(&at));
         image[at] ^= flip;
         prop_assert!(Sidecar::from_image(image, &shard(SIZE)).is_err());
     }
 
-    /// And where they are made to fit again, nothing leads out of the shard, panics, or asks for memory.
+    /// If the checksums are made to match, nothing points outside the shard, panics, or allocates too much.
     #[test]
     fn a_forged_index_leads_nowhere(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
@@ -119,7 +119,7 @@ fn some() -> Samples {
         .collect()
 }
 
-/// Makes all checksums fit the bytes, as far as the header still tells where they are.
+/// Makes all checksums match the bytes, as far as the header still says where they are.
 fn reseal(image: &mut [u8]) {
     let header = u32::from_le_bytes(image[12..16].try_into().unwrap()) as usize;
     let checks_at = u64::from_le_bytes(image[80..88].try_into().unwrap()) as usize;
@@ -161,7 +161,7 @@ fn a_torn_one_is_refused_at_every_length() {
     assert!(Sidecar::from_image(longer, &shard(SIZE)).unwrap_err().contains("torn"));
 }
 
-/// Of a compressed shard: values lie in what it decodes to, which may be more than the shard has.
+/// In a compressed shard, values lie in the decoded bytes, which may be more than the shard has.
 #[test]
 fn how_a_shard_is_compressed_is_told() {
     let image = |decoded: Option<(Compression, u64)>, shard: &Shard| {
@@ -184,12 +184,12 @@ fn how_a_shard_is_compressed_is_told() {
     {
         assert_eq!(found(image(decoded, &small)), (decoded, fits), "{decoded:?}");
     }
-    // Without it a header ends where it did before there were compressed shards, and with it nine bytes later.
+    // Without compression a header ends where it did before compressed shards existed; with it, nine bytes later.
     let [plain, packed] = [None, Some((zstd, 4024))].map(|decoded| image(decoded, &small));
     let header = |image: &[u8]| u32::from_le_bytes(image[12..16].try_into().unwrap()) as usize;
     assert_eq!(header(&packed), header(&plain) + 9);
     assert_eq!(packed[header(&packed) - 13..header(&packed) - 4], [2, 0xb8, 0x0f, 0, 0, 0, 0, 0, 0]);
-    // A way that is not known, and one that cannot be written.
+    // A compression that is not known, and one that cannot be written.
     for code in [0, 5, 255] {
         let mut other = packed.clone();
         other[header(&packed) - 13] = code;
@@ -217,7 +217,7 @@ fn that_of_another_shard_is_refused() {
     assert_eq!(read(&Sidecar::from_image(bytes, &shard(SIZE)).unwrap()), some());
 }
 
-/// What is damaged in a mapped sidecar is found when it is looked at, and no sooner.
+/// Damage in a mapped sidecar is found on access, and no sooner.
 #[test]
 fn a_mapped_one_is_verified_where_it_is_looked_at() {
     let mut image = image(&some(), 512, &shard(SIZE));
@@ -240,7 +240,7 @@ fn a_mapped_one_is_verified_where_it_is_looked_at() {
 
 #[test]
 fn a_regular_shard_takes_few_bytes_a_sample() {
-    // Images of up to 250 KB and labels of a byte, as ShardWriter writes them.
+    // Images of up to 250 KB and labels of one byte, as ShardWriter writes them.
     let mut builder = Builder::new(512);
     let (image, label) = (builder.column("cls").unwrap(), builder.column("jpg").unwrap());
     let mut offset = 512;
@@ -252,19 +252,19 @@ fn a_regular_shard_takes_few_bytes_a_sample() {
         offset += (1024 + len).next_multiple_of(512) + 512;
     }
     let sidecar = Sidecar::from_image(builder.finish(&shard(SIZE)), &shard(SIZE)).unwrap();
-    // Three bytes of start and three of length: gaps and label lengths are all alike.
+    // Three bytes of start and three of length: gaps and label lengths are all equal.
     assert_eq!(sidecar.head.record_bytes, 6);
     assert!(sidecar.store.len() < 16 * 10_000, "{} bytes", sidecar.store.len());
 }
 
-/// 10^8 samples: opened within the bound, not resident, each to be had.
+/// 10^8 samples: opened within the bound, not resident, every sample readable.
 #[test]
 fn a_hundred_million_samples_open_at_once() {
     const SAMPLES: u64 = 100_000_000;
     const STEP: u64 = 10_240;
     let size = SAMPLES * STEP;
     let shard = shard(size);
-    // A real header, of three samples from which the widths follow; then as many records as there shall be.
+    // A real header, from three samples that determine the widths; then as many records as requested.
     let member = |number: u64, len| vec![Member { column: 0, offset: number * STEP + 512, len }];
     let few = vec![(Vec::new(), member(0, 0)), (Vec::new(), member(SAMPLES - 1, 9000)), (Vec::new(), member(7, 100))];
     let small = Sidecar::from_image(image(&few, 512, &shard), &shard).unwrap();
@@ -274,7 +274,7 @@ fn a_hundred_million_samples_open_at_once() {
     head.record_bytes = Head::record_bytes_of(head.start_width, &head.columns);
     head.groups_at = head.records_at + SAMPLES * head.record_bytes;
     head.keys_at = head.groups_at + 8 * SAMPLES.div_ceil(KEYS_PER_GROUP);
-    // 16 keys of no bytes of their own, 4 bytes each, that all groups share.
+    // 16 keys without bytes of their own, 4 bytes each, which all groups share.
     head.checks_at = head.keys_at + 4 * KEYS_PER_GROUP + PADDING_BYTES;
     let len = head.checks_at + 4 * head.pieces();
     assert!(head.record_bytes <= 16 && len <= 16 * SAMPLES, "{} bytes a sample", len as f64 / SAMPLES as f64);
@@ -283,7 +283,7 @@ fn a_hundred_million_samples_open_at_once() {
     let path = folder.path().join("a.tar.uidx");
     let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     file.set_len(len).unwrap();
-    // Records are holes, that is, the first sample over and over, but for the last piece with records.
+    // Records are holes, so they repeat the first sample, except in the last piece with records.
     let last = head.groups_at - head.record_bytes;
     let start = (SAMPLES - 1) * STEP / 512 + 1 - head.start_base;
     file.write_all_at(&start.to_le_bytes()[..usize::from(head.start_width)], last).unwrap();
@@ -314,7 +314,7 @@ fn a_hundred_million_samples_open_at_once() {
     let taken = resident().saturating_sub(before);
     println!("{SAMPLES} samples of {} bytes opened in {opening:?}, {taken} bytes resident", len / SAMPLES);
     assert!(sidecar.is_mapped() && sidecar.len() == SAMPLES);
-    // Five times what is wanted of it, so that a busy machine does not fail it.
+    // Five times the target, so that a busy machine does not fail the test.
     assert!(opening.as_millis() < 250, "{opening:?}");
     assert!(taken < 64 << 20, "{taken} bytes");
     let of = |index| {

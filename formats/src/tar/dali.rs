@@ -1,8 +1,8 @@
-//! The index that DALI's `wds2idx` writes beside an archive (`a.idx` for `a.tar`): taken over where it can be believed.
+//! The index that DALI's `wds2idx` writes beside an archive (`a.idx` for `a.tar`); reused if it can be trusted.
 //!
-//! A text: `v1.2 SAMPLES`, then for each sample a line of `ENDING OFFSET SIZE NAME` quadruples. Names with blanks make
-//! nonsense of it, version 1.1 has no names, and nothing ties it to the archive. So it is held against the archive's
-//! size, its times, and some of its headers, and whatever does not fit means that the archive is scanned instead.
+//! It is text: `v1.2 SAMPLES`, then for each sample a line of `ENDING OFFSET SIZE NAME` quadruples. Names with blanks
+//! make it ambiguous, version 1.1 has no names, and nothing ties it to the archive. So it is compared with the
+//! archive's size, its times, and some of its headers. If anything does not match, the archive is scanned instead.
 
 use super::header::{BLOCK_BYTES, Block, Header, Kind};
 use super::keys::Grouper;
@@ -11,17 +11,17 @@ use crate::window::Source;
 use std::path::Path;
 use uringload_sys::file::Identity;
 
-/// Headers that are looked at, spread over the archive.
+/// Headers to look at, spread over the archive.
 const PROBES: usize = 16;
 
-/// What the index beside the archive at `path` says, if there is one; why it is not believed, if so.
+/// The content of the index beside the archive at `path`, if there is one; or why it is not trusted.
 pub(super) fn import(path: &Path, archive: &Identity, source: &mut impl Source) -> Option<Foreign<Grouper>> {
     let size = archive.size;
-    // A line is shorter than the two blocks that a member takes, unless it is nonsense.
+    // A line is shorter than the two blocks that a member takes, unless it is malformed.
     foreign(path, archive, &[path.with_extension("idx")], size, |text| understand(text, size, source))
 }
 
-/// Samples of the index `text` of an archive of `size` bytes.
+/// Samples in the index `text` of an archive of `size` bytes.
 pub(super) fn understand(text: &str, size: u64, source: &mut impl Source) -> Result<Grouper, String> {
     let mut lines = text.lines();
     let head = lines.next().unwrap_or_default();
@@ -66,7 +66,7 @@ pub(super) fn understand(text: &str, size: u64, source: &mut impl Source) -> Res
     Ok(grouper)
 }
 
-/// Looks at some members' headers, and that nothing lies behind the last one.
+/// Checks the headers of some members, and that nothing follows the last one.
 fn probe(members: &[(&str, u64, u64)], end: u64, size: u64, source: &mut impl Source) -> Result<(), String> {
     let mut block = |offset: u64| {
         let mut block: Block = [0; BLOCK_BYTES as usize];
@@ -82,7 +82,7 @@ fn probe(members: &[(&str, u64, u64)], end: u64, size: u64, source: &mut impl So
         let mut found = Vec::new();
         let fits = header.is_some_and(|header| {
             header.name(&mut found);
-            // A name that is longer than a header holds stands there cut.
+            // A header holds a name that is too long for it only in part.
             header.kind() == Kind::Regular && header.size() == Ok(len) && name.as_bytes().starts_with(&found)
         });
         if !fits {

@@ -1,4 +1,4 @@
-//! What is wrong with archives and their indexes: archives are scanned again, and indexes compared with the result.
+//! Finds faults of archives and of their indexes: scans archives again and compares indexes with the result.
 
 use super::dali;
 use super::index::Archives;
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::file::{OpenFlags, Opened};
 
-/// The faults of all archives, in their order. `in_use` is the index that each was opened with.
+/// The faults of all archives, in order. `in_use` is the index that each was opened with.
 pub(super) fn faults<'a>(files: &FileTable, in_use: impl Iterator<Item = &'a Sidecar>, places: &Places) -> Vec<Error> {
     let common = Common { sidecars: false, rebuild: true, ..Common::default() };
     let (nowhere, threads) = (Places::default(), scan_threads(&common));
@@ -30,7 +30,7 @@ pub(super) fn faults<'a>(files: &FileTable, in_use: impl Iterator<Item = &'a Sid
         of_archive(&path, files.size(file), &indexed, &mut faults);
         let is_damaged = indexed.damage.is_some();
         faults.extend(indexed.damage);
-        // An index is of a whole archive.
+        // An index describes a whole archive.
         if !is_damaged && let Err(error) = of_indexes(&path, &indexed.sidecar, in_use, places, &mut faults) {
             faults.push(error);
         }
@@ -38,7 +38,7 @@ pub(super) fn faults<'a>(files: &FileTable, in_use: impl Iterator<Item = &'a Sid
     faults
 }
 
-/// What is wrong with the end of an archive, which readers pass over.
+/// Faults at the end of an archive, which readers ignore.
 fn of_archive(path: &Path, size: u64, indexed: &Indexed, faults: &mut Vec<Error>) {
     for (code, ..) in indexed.sidecar.left_out() {
         let fault = match SkipReason::of_code(*code) {
@@ -55,7 +55,7 @@ fn of_archive(path: &Path, size: u64, indexed: &Indexed, faults: &mut Vec<Error>
     }
 }
 
-/// What is wrong with the indexes of an archive: `found` is what it really has.
+/// Faults in the indexes of an archive; `found` is what it really contains.
 fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, faults: &mut Vec<Error>) -> Result<()> {
     let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
     let Opened { file, identity, .. } = opened.map_err(|error| Error::io("cannot open", error).with_path(path))?;

@@ -1,9 +1,9 @@
 //! One header block of a tar archive, and the records of a PAX header.
 //!
 //! Sources: POSIX.1-2017 `pax` ("ustar Interchange Format", "pax Extended Header"), GNU tar manual ("Basic Tar
-//! Format"), Python's `tarfile`, whose reading of corner cases is that of webdataset.
+//! Format"), Python's `tarfile`, which decides how webdataset reads corner cases.
 
-/// Bytes of a header, and what everything in an archive is a multiple of.
+/// Bytes of a header. Everything in an archive is aligned to it.
 pub(super) const BLOCK_BYTES: u64 = 512;
 
 /// A block of an archive.
@@ -14,28 +14,28 @@ pub(super) type Block = [u8; BLOCK_BYTES as usize];
 pub(super) enum Kind {
     /// A file with its bytes.
     Regular,
-    /// A folder, link, FIFO or device: no bytes follow.
+    /// A folder, link, FIFO or device: no data follows.
     Bodiless,
-    /// Of a kind that is not known here; its bytes are passed over.
+    /// Of an unknown type; its bytes are skipped.
     Unknown,
     /// GNU `L`: the name of the next member follows.
     LongName,
-    /// GNU `K`: where the next member links to follows.
+    /// GNU `K`: the link target of the next member follows.
     LongLink,
     /// PAX `x`: records for the next member follow.
     Extended,
-    /// PAX `g`: records for all members from now on follow.
+    /// PAX `g`: records for all following members follow.
     Global,
-    /// GNU `S`: a file with holes, whose bytes are not those of the file.
+    /// GNU `S`: a sparse file, whose stored bytes are not those of the file.
     Sparse,
 }
 
-/// A header whose checksum is right.
+/// A header with a valid checksum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header<'a>(&'a Block);
 
 impl Header<'_> {
-    /// Understands a block; `None` for one of zeros, which ends an archive.
+    /// Parses a block; `None` for a block of zeros, which ends an archive.
     ///
     /// # Errors
     /// What is wrong with it, in words.
@@ -44,7 +44,7 @@ impl Header<'_> {
             return Ok(None);
         }
         let claimed = octal(&block[CHECKSUM]).ok_or("its checksum is no number")?;
-        // The sum counts its own field as blanks. Some old programs added signed bytes.
+        // The checksum counts its own field as blanks. Some old programs summed signed bytes.
         let (mut unsigned, mut signed) = (0_i64, 0_i64);
         for (at, &byte) in block.iter().enumerate() {
             let byte = if CHECKSUM.contains(&at) { b' ' } else { byte };
@@ -58,10 +58,10 @@ impl Header<'_> {
         Ok(Some(Header(block)))
     }
 
-    /// What it announces.
+    /// The type of the member.
     pub(super) fn kind(self) -> Kind {
         match self.0[TYPE] {
-            // Before POSIX a folder was a file whose name ends in a slash.
+            // Before POSIX, a folder was a file whose name ends in a slash.
             0 if text(&self.0[NAME]).ends_with(b"/") => Kind::Bodiless,
             b'0' | 0 | b'7' => Kind::Regular,
             b'1'..=b'6' => Kind::Bodiless,
@@ -74,7 +74,7 @@ impl Header<'_> {
         }
     }
 
-    /// Bytes that follow, in octal, or base-256 as GNU tar and star write it from 8 GiB on.
+    /// Bytes that follow: in octal, or from 8 GiB on in base-256, as GNU tar and star write it.
     ///
     /// # Errors
     /// What is wrong with it, in words.
@@ -96,10 +96,10 @@ impl Header<'_> {
         Ok(size)
     }
 
-    /// Puts the name into `out`.
+    /// Writes the name to `out`.
     pub(super) fn name(self, out: &mut Vec<u8>) {
         out.clear();
-        // GNU tar's own format says "ustar  " and keeps times where POSIX has the beginning of the name.
+        // GNU tar's own format says "ustar  " and stores times where POSIX has the start of the name.
         if self.0[MAGIC] == *b"ustar\0" && self.0[PREFIX][0] != 0 {
             out.extend(text(&self.0[PREFIX]));
             out.push(b'/');
@@ -115,14 +115,14 @@ const TYPE: usize = 156;
 const MAGIC: std::ops::Range<usize> = 257..263;
 const PREFIX: std::ops::Range<usize> = 345..500;
 
-/// What PAX records say that matters here.
+/// The PAX records that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
-    /// The member's name; empty where a record takes back what was said before.
+    /// The member's name; empty if a record revokes an earlier one.
     pub(super) path: Option<Vec<u8>>,
-    /// The member's size; the inner `None` where a record takes back what was said before.
+    /// The member's size; the inner `None` if a record revokes an earlier one.
     pub(super) size: Option<Option<u64>>,
-    /// Whether the member is a file with holes (GNU.sparse.*).
+    /// Whether the member is a sparse file (GNU.sparse.*).
     pub(super) is_sparse: bool,
 }
 
@@ -132,7 +132,7 @@ impl Pax {
     /// # Errors
     /// What is wrong with them, in words.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
-        // Some programs fill the block up and count that as content.
+        // Some programs pad the block with zeros and count these as content.
         while let Some(&first) = bytes.first().filter(|&&first| first != 0) {
             let blank =
                 bytes.iter().take(DIGITS_MAX).position(|&byte| byte == b' ').ok_or("a PAX record has no length")?;
@@ -155,7 +155,7 @@ impl Pax {
     }
 }
 
-/// Digits of the largest number of 64 bits, and a blank.
+/// Digits of the largest 64-bit number, and a blank.
 const DIGITS_MAX: usize = 21;
 
 fn decimal(digits: &[u8]) -> Option<u64> {
@@ -165,11 +165,11 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Octal digits between blanks, up to a NUL; nothing at all is 0.
+/// Octal digits between blanks, up to a NUL; an empty field is 0.
 fn octal(field: &[u8]) -> Option<u64> {
     let digits = text(field).trim_ascii();
     digits.iter().try_fold(0_u64, |number, &digit| match digit {
-        // At most twelve digits, so that nothing overflows.
+        // At most twelve digits, so nothing overflows.
         b'0'..=b'7' => Some(number << 3 | u64::from(digit - b'0')),
         _ => None,
     })

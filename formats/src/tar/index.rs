@@ -1,4 +1,4 @@
-//! The index of an archive: DALI's, taken over, or that which looking through the archive makes.
+//! The index of an archive: either DALI's, or the result of a scan.
 
 use super::header::BLOCK_BYTES;
 use super::keys::Grouper;
@@ -12,7 +12,7 @@ use crate::skipped::SkipReason;
 use crate::window::{Source, Stored};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Archives;
 
 impl Indexing for Archives {
@@ -20,8 +20,8 @@ impl Indexing for Archives {
         "tar"
     }
 
-    /// One that says that the archive is compressed otherwise than it is. Where nothing hints at compression, no byte
-    /// of the archive is read for it.
+    /// Refuses an index that is wrong about the archive's compression. If nothing hints at compression, this reads no
+    /// byte of the archive.
     fn refuses(&self, pass: &Pass<'_>, index: &Sidecar) -> Result<Option<String>> {
         let told = index.decoded().map(|(compression, _)| compression);
         if told.is_none() && is_plain(pass.path) {
@@ -39,7 +39,7 @@ impl Indexing for Archives {
     }
 }
 
-/// Looks through a plain archive, unless DALI has.
+/// Scans a plain archive, unless a DALI index can be used.
 fn look_through(pass: &mut Pass<'_>) -> Found {
     let mut archive = pass.headers();
     if let Some(grouper) = pass.import(|path, identity| dali::import(path, identity, &mut archive)) {
@@ -51,12 +51,12 @@ fn look_through(pass: &mut Pass<'_>) -> Found {
     Found { builder, bytes_read: result.as_ref().map_or(0, |&bytes| bytes), damage: result.err() }
 }
 
-/// Looks through what a compressed archive decodes to.
+/// Scans the decoded content of a compressed archive.
 fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
     let mut collector = Collector::new(None);
     let mut stream = Stream::new(compression, Stored { file: pass.file, at: 0, passed: |at| pass.passed(at) });
     let result = stream.as_mut().map_err(|error| error.clone()).and_then(|stream| scan(stream, &mut collector));
-    // Behind the archive as well: the length of all is what it is read by, and the end is where checksums are.
+    // Reads past the end of the archive, too: readers need the total length, and checksums are at the very end.
     let len = match (stream, &result) {
         (Ok(mut stream), _) if !stream.is_broken() => stream.reach(u64::MAX),
         (_, Err(error)) => Err(error.clone()),
@@ -69,24 +69,24 @@ fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
             grouper.builder.decoded(compression, len);
             grouper
         }
-        // All of it is decoded for any of its samples, so that none of them can be had.
+        // Every sample needs the whole archive decoded, so none of them can be read.
         Err(_) => Grouper::new(BLOCK_BYTES as u32),
     };
     Found { builder: grouper.builder, bytes_read: pass.size, damage }
 }
 
-/// Offsets of a compressed archive are those of what it decodes to, and an error says so.
+/// Adds to an error that its offset counts decoded bytes.
 fn in_decoded(error: Error) -> Error {
     let place = "the offset counts decoded bytes";
     let remedy = error.remedy().map_or_else(|| place.to_owned(), |remedy| format!("{remedy}; {place}"));
     error.with_remedy(remedy)
 }
 
-/// Puts what a scan finds together.
+/// Collects what a scan finds.
 struct Collector<'a> {
     grouper: Grouper,
     left_out: Vec<(SkipReason, u64, Vec<u8>)>,
-    /// Where the offsets of the scan are those of the file.
+    /// Set if the offsets of the scan are those of the file.
     pass: Option<&'a Pass<'a>>,
 }
 
@@ -95,11 +95,11 @@ impl<'a> Collector<'a> {
         Collector { grouper: Grouper::new(BLOCK_BYTES as u32), left_out: Vec::new(), pass }
     }
 
-    /// The samples that were found, in an archive that is whole or not.
+    /// The samples that were found; the archive may be incomplete.
     fn into_grouper(self, is_whole: bool) -> Grouper {
         let Collector { mut grouper, left_out, .. } = self;
         if !is_whole {
-            // The sample that was under way may lack what lies behind the damage.
+            // The current sample may lack members that lie after the damage.
             grouper.drop_open();
         }
         for (reason, count, first) in left_out {

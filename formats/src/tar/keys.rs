@@ -1,15 +1,16 @@
-//! Which members make a sample: names become keys and fields as webdataset has it, and neighbours of one key a sample.
+//! Groups members into samples: names split into key and field as in webdataset; consecutive members with one key form
+//! a sample.
 
 use crate::sidecar::{Builder, COLUMNS_MAX, KEY_BYTES_MAX, Member};
 use crate::skipped::SkipReason;
 use std::collections::HashMap;
 
-/// Key and field of a member's name, or why it has none.
+/// Splits a member's name into key and field, or says why it has none.
 ///
 /// The rule is webdataset's `base_plus_ext`, `^((?:.*/|)[^.]+)[.]([^/]*)$`: the key is everything up to the first dot
-/// of the last component, the field everything behind it. There `a/.hidden.jpg` has the key `a/`; here a last component
-/// that begins with a dot has none, as in DALI: no such thing was ever meant as a sample. A `.` of the expression is no
-/// newline: in front of a folder's newline no dot may be that a slash does not follow.
+/// of the last component, the field everything after it. With that rule, `a/.hidden.jpg` has the key `a/`. Here a last
+/// component that begins with a dot has no key, as in DALI: such a file was never meant to be a sample. `.` in the
+/// expression does not match a newline, so a dot and a later newline in a folder's name need a slash between them.
 pub fn split(name: &[u8]) -> Result<(&[u8], &[u8]), SkipReason> {
     if is_metadata(name) {
         return Err(SkipReason::Metadata);
@@ -26,19 +27,19 @@ pub fn split(name: &[u8]) -> Result<(&[u8], &[u8]), SkipReason> {
     Ok((&name[..dot], &name[dot + 1..]))
 }
 
-/// Whether the first component is `__anything__`, as webdataset's `skip_meta` has it.
+/// Whether the first component is `__anything__`, as in webdataset's `skip_meta`.
 fn is_metadata(name: &[u8]) -> bool {
     let first = name.split(|&byte| byte == b'/').next().unwrap_or_default();
     first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__")
 }
 
-/// Puts members together to samples.
+/// Groups members into samples.
 #[derive(Debug)]
 pub(super) struct Grouper {
     pub(super) builder: Builder,
     key: Vec<u8>,
     members: Vec<Member>,
-    /// Columns by the ending as it is written, so that it is made lower case once.
+    /// Columns by the ending as written, so that each is lowercased only once.
     columns: HashMap<Vec<u8>, u16>,
 }
 
@@ -86,7 +87,7 @@ impl Grouper {
         Ok(column)
     }
 
-    /// Ends the sample: the next member begins another one, whatever its key.
+    /// Ends the sample: the next member starts another one, whatever its key.
     pub(super) fn flush(&mut self) {
         if !self.members.is_empty() {
             self.builder.push(&self.key, &mut self.members);
@@ -94,14 +95,14 @@ impl Grouper {
         self.drop_open();
     }
 
-    /// Ends the sample if a member of this name is not part of it.
+    /// Ends the sample if a member of this name belongs to another one.
     pub(super) fn end_before(&mut self, name: &[u8]) {
         if split(name).is_ok_and(|(key, _)| key != self.key) {
             self.flush();
         }
     }
 
-    /// Forgets the sample that is not complete.
+    /// Discards the incomplete sample.
     pub(super) fn drop_open(&mut self) {
         self.members.clear();
         self.key.clear();
@@ -112,7 +113,7 @@ impl Grouper {
 mod tests {
     use super::*;
 
-    /// webdataset 1.0.2's own answers, and DALI's for names that begin with a dot.
+    /// Results of webdataset 1.0.2, and of DALI for names that begin with a dot.
     #[test]
     fn names_split_as_webdataset_has_it() {
         let split = |name: &str| {

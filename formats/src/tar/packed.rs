@@ -1,4 +1,4 @@
-//! Archives that are compressed as a whole: which ones are, and what is in them from front to back.
+//! Archives that are compressed as a whole: detects them and reads their content from front to back.
 
 use super::header::{BLOCK_BYTES, Block, Header};
 use crate::Compression;
@@ -6,37 +6,37 @@ use crate::window::{Plain, Source};
 use std::io::{self, BufReader, Read};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Bytes of a file that are read at once.
+/// Bytes of a file per read.
 const READ_BYTES: usize = 256 << 10;
-/// Bytes of payloads that are decoded at once to get behind them.
+/// Bytes of payload to decode at a time when skipping it.
 const PASSED_BYTES: usize = 64 << 10;
 
-/// How a file is compressed that begins so; `None` where it is not, or in a way that is not undone here.
+/// The compression of a file that begins like this; `None` if there is none, or an unsupported one.
 fn compression_of(head: &[u8]) -> Option<Compression> {
     match *head {
         [0x1f, 0x8b, ..] => Some(Compression::Gzip),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
-        // A frame that is to be passed over, as some programs begin with.
+        // A skippable frame, which some programs write first.
         [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
         [b'B', b'Z', b'h', b'1'..=b'9', ..] => Some(Compression::Bzip2),
         _ => None,
     }
 }
 
-/// How an archive is compressed, told by its first bytes: names may say anything.
+/// How an archive is compressed, by its first bytes. Names are not reliable.
 pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
     let mut head: Block = [0; BLOCK_BYTES as usize];
     let have = file.read_at_least(&mut head, 0, BLOCK_BYTES as usize)?;
-    // The name of a first member may look like anything, such as BZh9.jpg; a checksum that is right does not.
+    // The first member's name may look like anything, such as BZh9.jpg; a valid checksum is unambiguous.
     if matches!(Header::parse(&head), Ok(Some(_))) {
         return Ok(None);
     }
     Ok(compression_of(&head[..have]))
 }
 
-/// The error of an archive that does not decode.
+/// The error for an archive that cannot be decoded.
 pub(super) fn undecodable(compression: Compression, error: io::Error) -> Error {
-    // What the system says of a read is no fault of the archive.
+    // A failed system call is not the archive's fault.
     if error.raw_os_error().is_some() {
         return Error::io("cannot read", error);
     }
@@ -49,19 +49,19 @@ pub(super) fn undecodable(compression: Compression, error: io::Error) -> Error {
     Error::new(kind, what).with_source(error).with_remedy("the file was cut short or damaged: copy it again")
 }
 
-/// What a compressed archive decodes to. Offsets are offsets in that.
+/// The decoded content of a compressed archive. Offsets refer to decoded bytes.
 pub(super) struct Stream<'a> {
     reader: Box<dyn Read + 'a>,
     compression: Compression,
-    /// Bytes that were decoded.
+    /// Bytes decoded so far.
     at: u64,
     passed: Vec<u8>,
-    /// Whether it is known that not all of it can be decoded.
+    /// Whether decoding has already failed.
     is_broken: bool,
 }
 
 impl<'a> Stream<'a> {
-    /// Of an archive whose bytes `stored` gives from the first to the last.
+    /// Decodes an archive that `stored` yields from the first byte to the last.
     pub(super) fn new(compression: Compression, stored: impl Read + 'a) -> Result<Stream<'a>> {
         let reader = compression.reader(BufReader::with_capacity(READ_BYTES, stored));
         let reader = reader.map_err(|error| undecodable(compression, error))?;
@@ -77,14 +77,14 @@ impl<'a> Stream<'a> {
         Ok(have)
     }
 
-    /// Whether it was found that not all of the archive can be decoded.
+    /// Whether it turned out that part of the archive cannot be decoded.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }
 }
 
 impl Source for Stream<'_> {
-    /// Fills all of `into`, unless the archive ends within it.
+    /// Fills all of `into`, unless the archive ends before.
     fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
         if self.reach(offset)? < offset { Ok(0) } else { self.decode(into) }
     }
@@ -93,7 +93,7 @@ impl Source for Stream<'_> {
         let mut passed = std::mem::take(&mut self.passed);
         let mut reach = || {
             while self.at < offset {
-                // Fits: not more than the buffer has.
+                // Fits: at most the length of the buffer.
                 let len = (offset - self.at).min(PASSED_BYTES as u64) as usize;
                 if self.decode(&mut passed[..len])? < len {
                     break;
@@ -111,7 +111,7 @@ impl Source for Stream<'_> {
     }
 }
 
-/// Reads until `into` is full or the stream is at its end.
+/// Reads until `into` is full or the stream ends.
 fn fill(reader: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
     let mut have = 0;
     while have < into.len() {

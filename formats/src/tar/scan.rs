@@ -1,11 +1,11 @@
-//! One pass over the headers of an archive, past the payloads.
+//! One pass over the headers of an archive, skipping the payloads.
 
 use super::header::{BLOCK_BYTES, Block, Header, Kind, Pax};
 use crate::skipped::SkipReason;
 use crate::window::{Source, Window};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// A file with its bytes in an archive.
+/// A regular file in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     /// Its name.
@@ -14,11 +14,11 @@ pub(super) struct Entry<'a> {
     pub(super) header: u64,
     /// Where its bytes begin.
     pub(super) offset: u64,
-    /// Number of its bytes, which all lie in the archive.
+    /// Number of its bytes, all of which lie in the archive.
     pub(super) len: u64,
 }
 
-/// What a scan tells of.
+/// Receives what a scan finds.
 pub(super) trait Sink {
     /// A regular member.
     ///
@@ -26,27 +26,27 @@ pub(super) trait Sink {
     /// What is wrong with it, in words.
     fn entry(&mut self, entry: Entry<'_>) -> Result<(), String>;
 
-    /// A regular member whose bytes do not all lie in the file: the scan fails with it.
+    /// A regular member whose bytes are partly missing from the file; the scan then fails.
     fn cut(&mut self, name: &[u8]);
 
-    /// Something that is no sample, with the name of the member or nothing.
+    /// Something that is not a sample, with the member's name or nothing.
     fn skip(&mut self, reason: SkipReason, name: &[u8]);
 
-    /// The end of an archive; another one may come behind it.
+    /// The end of an archive; another archive may follow.
     fn end(&mut self);
 
-    /// The scan has come to this byte.
+    /// The scan has reached this offset.
     fn passed(&mut self, offset: u64);
 }
 
-/// The longest name that a GNU header may announce, and the longest PAX header: what is read because a header says so.
+/// The longest name that a GNU header may announce, and the longest PAX header: these are read on the word of a header.
 const NAME_BYTES_MAX: u64 = 64 << 10;
 const PAX_BYTES_MAX: u64 = 1 << 20;
 
-/// Tells `sink` of every member of the archive `source`. Returns the bytes that were read.
+/// Reports every member of the archive `source` to `sink`. Returns the number of bytes read.
 ///
 /// # Errors
-/// `Corrupt`, `Truncated` and `Unavailable` with offset and member, without the file; what `source` fails with.
+/// `Corrupt`, `Truncated` and `Unavailable` with offset and member, but without the file; errors of `source`.
 pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64> {
     let mut scan = Scan { window: Window::new(source), global: Pax::default(), next: Next::default() };
     let mut offset = 0;
@@ -71,13 +71,13 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
                 }
                 if zeros == 0 {
                     sink.end();
-                    // An archive that was written behind this one has global records of its own.
+                    // An archive appended to this one has global records of its own.
                     scan.global = Pax::default();
                 }
                 zeros += 1;
                 offset += BLOCK_BYTES;
             }
-            // What stands behind the end of an archive need not be one.
+            // What follows the end of an archive need not be an archive.
             Err(_) if zeros >= END_BLOCKS => {
                 sink.skip(SkipReason::TrailingBytes, b"");
                 break;
@@ -100,17 +100,17 @@ pub(super) fn scan(source: &mut impl Source, sink: &mut impl Sink) -> Result<u64
     Ok(scan.window.bytes_read())
 }
 
-/// Blocks of zeros that end an archive.
+/// Number of zero blocks that end an archive.
 const END_BLOCKS: u64 = 2;
 
 struct Scan<'a, S> {
     window: Window<'a, S>,
-    /// What holds for all members from now on.
+    /// Records that apply to all following members.
     global: Pax,
     next: Next,
 }
 
-/// What is known of the next member before its header. Of two headers that say the same the first wins, as in
+/// What is known about the next member before its header. If two headers set the same thing the first wins, as in
 /// Python's `tarfile`.
 #[derive(Debug, Default)]
 struct Next {
@@ -128,12 +128,12 @@ impl Next {
 }
 
 impl<S: Source> Scan<'_, S> {
-    /// Deals with the header at `offset`; returns where the next one lies.
+    /// Handles the header at `offset`; returns the offset of the next one.
     fn member(&mut self, header: Header<'_>, offset: u64, sink: &mut impl Sink) -> Result<u64> {
         let kind = header.kind();
         let corrupt = |fault: &str| at(ErrorKind::Corrupt, format!("a header cannot be understood: {fault}"), offset);
         let own_size = || header.size().map_err(corrupt);
-        // Does not overflow: the header lies in the archive.
+        // Cannot overflow: the header lies in the archive.
         let body = offset + BLOCK_BYTES;
         match kind {
             Kind::LongName | Kind::LongLink => {
@@ -165,7 +165,7 @@ impl<S: Source> Scan<'_, S> {
             Kind::Regular | Kind::Bodiless | Kind::Unknown | Kind::Sparse => {
                 let next = std::mem::take(&mut self.next);
                 let mut name = Vec::new();
-                // An empty record takes back what was said before: the header's own name holds.
+                // An empty record revokes an earlier one: the header's own name applies.
                 match next.name.as_ref().or(self.global.path.as_ref()).filter(|path| !path.is_empty()) {
                     Some(path) => name.clone_from(path),
                     None => header.name(&mut name),
@@ -198,18 +198,18 @@ impl<S: Source> Scan<'_, S> {
         }
     }
 
-    /// The `len` bytes behind a header that announces text, and where the block behind them lies.
+    /// The `len` bytes of text after a header, and the offset of the block after them.
     fn text(&mut self, body: u64, len: u64, max: u64, header: u64) -> Result<(Vec<u8>, u64)> {
         if len > max {
             let what = format!("an extended header claims {len} bytes; the limit is {max}");
             return Err(at(ErrorKind::Corrupt, what, header));
         }
-        // Before it is known whether the archive has all of it: a stream cannot go back.
+        // Before checking that the archive has all of it, because a stream cannot go back.
         let text = self.window.bytes(body, len)?.to_vec();
         Ok((text, self.behind(body, len, header, b"")?))
     }
 
-    /// Where the block behind a body lies, if the body lies in the archive.
+    /// The offset of the block after a body, if the body lies in the archive.
     fn behind(&mut self, body: u64, len: u64, header: u64, name: &[u8]) -> Result<u64> {
         let end = body.checked_add(len).and_then(|end| end.checked_next_multiple_of(BLOCK_BYTES));
         let end = end.unwrap_or(u64::MAX);
@@ -223,7 +223,7 @@ impl<S: Source> Scan<'_, S> {
     }
 }
 
-/// A member in a message.
+/// A member's name for a message.
 fn member(name: &[u8]) -> String {
     if name.is_empty() {
         return "an extended header".into();
@@ -236,8 +236,8 @@ fn sparse(name: &[u8], offset: u64) -> Error {
     at(ErrorKind::Unavailable, what, offset).with_remedy("write the archive again without --sparse")
 }
 
-/// The first block is no header: what else the archive may be. Of the ways in which files are compressed, those that
-/// are undone here show only where an archive was compressed twice.
+/// The error if the first block is not a header: what else the file may be. Compressions that this crate decodes show
+/// up here only if an archive was compressed twice.
 fn no_header(block: &Block, offset: u64, fault: &str) -> Error {
     let packed = [
         (&b"\x1f\x8b"[..], "gzip", "gzip -d"),

@@ -1,4 +1,4 @@
-//! Headers of any bytes, and how little of an archive is read to index it.
+//! Headers of arbitrary bytes, and how little of an archive is read to index it.
 
 use super::header::{Block, Header, Pax};
 use super::packed::Stream;
@@ -9,7 +9,7 @@ use crate::{Compression, SkipReason};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What a scan told of.
+/// What a scan reported.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     entries: Vec<(Vec<u8>, u64, u64)>,
@@ -50,9 +50,9 @@ fn seal(block: &mut Block) {
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// An archive whose payloads are made up when they are read, and which counts what is read.
+/// An archive that makes up its payloads on the fly and counts the bytes that are read.
 struct Virtual {
-    /// Where headers lie, with their blocks.
+    /// Offsets of headers, with their blocks.
     headers: Vec<(u64, Block)>,
     size: u64,
 }
@@ -71,7 +71,7 @@ impl Virtual {
 impl Source for Virtual {
     fn read_at(&mut self, into: &mut [u8], offset: u64) -> Result<usize> {
         let end = (offset + into.len() as u64).min(self.size);
-        // Payloads are not zeros, so that none is taken for the end.
+        // Payloads are not zeros, so none is mistaken for the end.
         into.fill(0xaa);
         {
             let part = (self.size - 1024).max(offset)..end;
@@ -97,7 +97,7 @@ impl Source for Virtual {
     }
 }
 
-/// 200 MB of images with labels: only the pages that headers lie in are read.
+/// 200 MB of images with labels: only the pages with headers are read.
 #[test]
 fn only_headers_are_read_between_large_members() {
     let mut archive = Virtual::new((0..3600).map(|number| if number % 2 == 0 { 1 } else { 110_000 + number * 7 }));
@@ -109,7 +109,7 @@ fn only_headers_are_read_between_large_members() {
     assert!(bytes_read * 20 < archive.size, "{bytes_read} of {}: more than 5 %", archive.size);
 }
 
-/// Between small members everything is read, once and in long pieces.
+/// Between small members everything is read, once and in large pieces.
 #[test]
 fn everything_is_read_once_between_small_members() {
     let mut archive = Virtual::new((0..4000).map(|number| 3000 + number));
@@ -119,7 +119,7 @@ fn everything_is_read_once_between_small_members() {
     assert!(bytes_read <= archive.size + archive.size / 50, "{bytes_read} of {}", archive.size);
 }
 
-/// Members of a cut archive are the first ones of the whole, and the error says where the cut is.
+/// The members of a truncated archive are the first ones of the whole, and the error says where the file ends.
 #[test]
 fn a_cut_at_every_byte() {
     let mut whole = Vec::new();
@@ -159,7 +159,7 @@ fn a_cut_at_every_byte() {
     }
 }
 
-/// All of 2^60 bytes of size, and what overflows when it is added to an offset.
+/// Huge sizes, up to 2^60 bytes, and sizes that overflow when added to an offset.
 #[test]
 fn hostile_sizes_ask_for_nothing() {
     for size in [(1_u64 << 33) - 1, (1 << 33) - 513] {
@@ -185,7 +185,7 @@ fn hostile_sizes_ask_for_nothing() {
 }
 
 proptest! {
-    /// Headers of any bytes, with and without a right checksum.
+    /// Headers of arbitrary bytes, with and without a valid checksum.
     #[test]
     fn no_header_panics(bytes in vec(any::<u8>(), 512), right in any::<bool>(), kind in any::<u8>()) {
         let mut block: Block = bytes.try_into().unwrap();
@@ -206,7 +206,7 @@ proptest! {
         }
     }
 
-    /// What is written as size and name is what is read.
+    /// Size and name read back as written.
     #[test]
     fn headers_come_back(name in "[a-z/.]{1,99}", size in 0..(1_u64 << 33)) {
         let block = header(&name, size);
@@ -217,12 +217,12 @@ proptest! {
         prop_assert_eq!(header.size(), Ok(size));
     }
 
-    /// One wrong bit is found.
+    /// A single flipped bit is found.
     #[test]
     fn checksums_are_verified(at in 0..512_usize, bit in 0..8_u32) {
         let mut block = header("a.jpg", 5);
         block[at] ^= 1 << bit;
-        // Behind the digits of the checksum stand a NUL and a blank, which it does not cover.
+        // The digits of the checksum are followed by a NUL and a blank, which it does not cover.
         prop_assume!(!(148..156).contains(&at));
         prop_assert!(Header::parse(&block).is_err());
     }
@@ -236,7 +236,7 @@ proptest! {
         let _ = pax.read(&bytes);
     }
 
-    /// Archives of which some bytes are wrong: each member that is told of lies in the file.
+    /// Archives with some wrong bytes: each reported member lies in the file.
     #[test]
     fn no_archive_leads_out_of_its_file(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -258,7 +258,7 @@ proptest! {
         archive.truncate(len.index(archive.len()) + 1);
         let mut seen = Seen::default();
         let result = scan(&mut &archive[..], &mut seen);
-        // From a stream, which cannot go back and does not know its length, it is the same.
+        // The result is the same from a stream, which cannot go back and does not know its length.
         let packed = zstd::stream::encode_all(&archive[..], 1).unwrap();
         let mut streamed = Seen::default();
         let mut stream = Stream::new(Compression::Zstd, &packed[..]).unwrap();
@@ -273,7 +273,7 @@ proptest! {
         }
     }
 
-    /// Of DALI's text only what fits is believed, whatever it says.
+    /// Whatever DALI's text says, only what matches is trusted.
     #[test]
     fn no_foreign_index_panics(
         text in "v1.2 [0-9]{1,3}\n(([a-z]{1,3} [0-9]{1,5} [0-9]{1,4} [a-z./]{1,6} ?){0,3}\n){0,4}",
@@ -295,7 +295,7 @@ fn records_are_read_as_posix_has_them() {
     assert_eq!((pax.path.unwrap(), pax.size), (b"a/b".to_vec(), Some(Some(12345))));
     assert_eq!(read(b"8 size=\n8 path=\n").unwrap().size, Some(None));
     assert!(read(b"22 GNU.sparse.major=1\n").unwrap().is_sparse);
-    // A value may hold anything, a line's end too.
+    // A value may contain anything, even a newline.
     assert_eq!(read(b"13 path=a\n=b\n\0\0\0").unwrap().path.unwrap(), b"a\n=b");
     for bad in [
         &b"5"[..],

@@ -15,13 +15,13 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// The unit that a shard of `size` bytes is from now on, if it is compressed and has samples.
+    /// Makes a shard of `size` bytes a unit, if it is compressed and has samples.
     pub(super) fn add(&mut self, sidecar: &Sidecar, file: FileId, size: u64) -> Option<UnitId> {
         let (_, decoded) = sidecar.decoded().filter(|_| sidecar.len() > 0)?;
         self.largest_decoded = self.largest_decoded.max(decoded);
         self.largest_stored = self.largest_stored.max(size);
         self.files.push(file);
-        // Fits: there are no more units than files, of which a table has fewer than 2^32.
+        // Fits: there are no more units than files, and a table has fewer than 2^32.
         Some(UnitId((self.files.len() - 1) as u32))
     }
 
@@ -47,7 +47,8 @@ impl Units for Tar {
 
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
         let file = self.packed.files[unit.0 as usize];
-        // A shard with a sample has a header at least; an index that says otherwise gets no sample out of a byte.
+        // A shard with a sample has at least a header. If an index says otherwise, no sample can be read from the one
+        // byte.
         self.shards[file.0 as usize].sidecar.decoded().map_or(1, |(_, bytes)| bytes.max(1))
     }
 

@@ -1,9 +1,8 @@
-//! The index that DALI's `tfrecord2idx` writes of a file: taken over where it can be believed.
+//! The index that DALI's `tfrecord2idx` writes for a file; reused if it can be trusted.
 //!
-//! A text of a line for each record: `OFFSET BYTES`, of the frame and not of the payload. DALI asks for no name; beside
-//! `a.tfrecord` it is looked for as `a.tfrecord.idx` and `a.idx`. Nothing ties it to the file, so it is held against
-//! the file's size, its times, and some of its headers, and whatever does not fit means that the file is looked
-//! through.
+//! It is text with a line for each record: `OFFSET BYTES`, of the frame and not of the payload. DALI prescribes no
+//! name; for `a.tfrecord` we look for `a.tfrecord.idx` and `a.idx`. Nothing ties the index to the file, so it is
+//! compared with the file's size, its times, and some of its headers. If anything does not match, the file is scanned.
 
 use super::frame::{FRAME_BYTES, HEADER_BYTES, Header, length};
 use crate::indexes::{Foreign, foreign};
@@ -11,16 +10,16 @@ use crate::window::Source;
 use std::path::{Path, PathBuf};
 use uringload_sys::file::Identity;
 
-/// Headers that are looked at, spread over the file.
+/// Headers to look at, spread over the file.
 const PROBES: usize = 16;
 
-/// The longest index for each byte of a file: a record takes 16 bytes or more, and a line 41 or fewer.
+/// The longest index per byte of a file: a record takes at least 16 bytes, and a line at most 41.
 const TEXT_BYTES_PER_BYTE: u64 = 3;
 
-/// Where the payload of a record lies: offset and length.
+/// Offset and length of a record's payload.
 pub(super) type Place = (u64, u64);
 
-/// What the index beside the file at `path` says, if there is one; why it is not believed, if so.
+/// The content of the index beside the file at `path`, if there is one; or why it is not trusted.
 pub(super) fn import(path: &Path, records: &Identity, source: &mut impl Source) -> Option<Foreign<Vec<Place>>> {
     let (mut appended, size) = (path.as_os_str().to_owned(), records.size);
     appended.push(".idx");
@@ -29,7 +28,7 @@ pub(super) fn import(path: &Path, records: &Identity, source: &mut impl Source) 
     foreign(path, records, &places, most, |text| understand(text, size, source))
 }
 
-/// Records of the index `text` of a file of `size` bytes.
+/// Records in the index `text` of a file of `size` bytes.
 fn understand(text: &str, size: u64, source: &mut impl Source) -> Result<Vec<Place>, String> {
     let (mut places, mut end) = (Vec::new(), 0);
     for (number, line) in text.lines().enumerate() {
@@ -52,12 +51,12 @@ fn understand(text: &str, size: u64, source: &mut impl Source) -> Result<Vec<Pla
     Ok(places)
 }
 
-/// Looks at some records' headers.
+/// Checks the headers of some records.
 fn probe(places: &[Place], source: &mut impl Source) -> Result<(), String> {
     let step = places.len().div_ceil(PROBES).max(1);
     for &(offset, len) in places.iter().step_by(step).chain(places.last()) {
         let mut header: Header = [0; HEADER_BYTES as usize];
-        // Fits: the place was made by adding as much.
+        // Fits: the offset is the result of adding this much.
         let start = offset - HEADER_BYTES;
         let read = source
             .read_at_least(&mut header, start, HEADER_BYTES as usize)

@@ -1,4 +1,4 @@
-//! `tf.train.Example`: which columns the first records show, and how a record becomes values.
+//! `tf.train.Example`: learns columns from the first records, and turns a record into values.
 //!
 //! Source: tensorflow `core/example/{example,feature}.proto`: `Example{1: Features{1: map<string, Feature>}}`,
 //! `Feature{1: BytesList{1: repeated bytes} | 2: FloatList{1: packed float} | 3: Int64List{1: packed int64}}`.
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use uringload_core::ErrorKind;
 
-/// What a feature is a list of; the numbers are those of the fields of a `Feature`.
+/// The kind of list in a feature. The values are the field numbers in a `Feature`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bytes = 1,
@@ -25,7 +25,7 @@ impl Kind {
         [Kind::Bytes, Kind::Floats, Kind::Integers].into_iter().find(|kind| *kind as u32 == number)
     }
 
-    /// As the format calls it.
+    /// The format's name for it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Bytes => "bytes_list",
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// Where the list of a feature lies: in one piece, as every writer leaves it, or in several, which belong together.
+/// Where the list of a feature lies: in one piece, as every writer stores it, or in several that belong together.
 #[derive(Clone, Debug, Default)]
 struct Pieces {
     first: Option<Range<usize>>,
@@ -68,14 +68,14 @@ impl Pieces {
     }
 }
 
-/// A feature: what it is a list of, and where that lies; `None` for one that is no list at all.
+/// The kind of list in a feature, and where it lies; `None` if the feature holds no list at all.
 type Feature = Option<(Kind, Pieces)>;
 
-/// Calls `each` with the name of every feature of a record, where the name lies, and the feature. Of a name that comes
-/// twice the last one counts, which is the caller's to see to.
+/// Calls `each` with every feature of a record: where its name lies, and the feature. If a name occurs twice, the last
+/// one counts; the caller must take care of that.
 ///
 /// # Errors
-/// That of `each`, or what is wrong with the message.
+/// Those of `each`, or what is wrong with the message.
 fn each_feature(record: &[u8], mut each: impl FnMut(Range<usize>, &Pieces) -> Result<(), Fault>) -> Result<(), Fault> {
     let mut example = Fields::new(record, 0..record.len());
     while let Some((number, wire)) = example.next()? {
@@ -103,10 +103,10 @@ fn each_feature(record: &[u8], mut each: impl FnMut(Range<usize>, &Pieces) -> Re
     Ok(())
 }
 
-/// What is wrong with a `SequenceExample`, which has feature lists where an `Example` has nothing.
+/// The error for a `SequenceExample`, which has feature lists where an `Example` has nothing.
 pub(super) const SEQUENCE: &str = "it is a SequenceExample, whose feature lists cannot be columns";
 
-/// Whether a record can be nothing but a `SequenceExample`: features, and lists of them with names.
+/// Whether a record can only be a `SequenceExample`: it has features, and named lists of them.
 pub(super) fn is_sequence(record: &[u8]) -> bool {
     let mut top = Fields::new(record, 0..record.len());
     let is_text = |range: Range<usize>| std::str::from_utf8(&record[range]).is_ok();
@@ -132,7 +132,7 @@ pub(super) fn is_sequence(record: &[u8]) -> bool {
     }
 }
 
-/// Understands a feature that lies in these pieces.
+/// Parses a feature that lies in these pieces.
 fn feature(record: &[u8], value: &Pieces) -> Result<Feature, Fault> {
     let mut feature: Feature = None;
     for piece in value.iter() {
@@ -140,7 +140,7 @@ fn feature(record: &[u8], value: &Pieces) -> Result<Feature, Fault> {
         while let Some((number, wire)) = fields.next()? {
             let (Some(kind), Wire::Bytes(range)) = (Kind::of(number), wire) else { continue };
             let (known, pieces) = feature.get_or_insert_with(|| (kind, Pieces::default()));
-            // Of two kinds of list the last counts, and takes nothing over from the other.
+            // If there are two kinds of list, the last one counts and inherits nothing from the other.
             if *known != kind {
                 *known = kind;
                 pieces.clear();
@@ -164,7 +164,7 @@ fn each_value(record: &[u8], lists: &Pieces, mut each: impl FnMut(Wire) -> Resul
     Ok(())
 }
 
-/// How many byte strings there are, and where the last of them lies.
+/// The number of byte strings, and where the last of them lies.
 fn strings(record: &[u8], lists: &Pieces) -> Result<(u64, Range<usize>), Fault> {
     let (mut count, mut last) = (0, 0..0);
     each_value(record, lists, |wire| {
@@ -176,7 +176,7 @@ fn strings(record: &[u8], lists: &Pieces) -> Result<(u64, Range<usize>), Fault> 
     Ok((count, last))
 }
 
-/// The floats: where they lie if they are in one piece, as every writer leaves them, or a copy.
+/// The floats: in place if they are in one piece, as every writer stores them, or else a copy.
 fn floats(record: &Bytes, lists: &Pieces) -> Result<Bytes, Fault> {
     let (mut run, mut copy): (Option<Range<usize>>, Vec<u8>) = (None, Vec::new());
     each_value(record, lists, |wire| {
@@ -233,12 +233,12 @@ pub(super) struct Learned {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     kind: Kind,
-    /// More byte strings than one, if a record has so many.
+    /// The number of byte strings, if a record has more than one.
     several: Option<u64>,
 }
 
 impl Known {
-    /// Of a feature, whose values are looked at for whether they are sound.
+    /// Learns a feature; also checks that its values are valid.
     fn of(record: &Bytes, kind: Kind, lists: &Pieces) -> Result<Known, Fault> {
         let several = match kind {
             Kind::Bytes => Some(strings(record, lists)?.0).filter(|&count| count > 1),
@@ -253,9 +253,9 @@ impl Learned {
     /// Adds a record.
     ///
     /// # Errors
-    /// Why it is no `Example`, or none like those before.
+    /// Why it is not an `Example`, or not one like those before.
     pub(super) fn add(&mut self, record: &Bytes) -> Result<(), Fault> {
-        // Of features of one name the last counts.
+        // If several features have one name, the last one counts.
         let mut found: BTreeMap<&str, (usize, Option<Known>)> = BTreeMap::new();
         each_feature(record, |name, value| {
             let at = name.start;
@@ -287,10 +287,10 @@ impl Learned {
         self.features.is_empty()
     }
 
-    /// The columns: those of `fields` in their order; all by name if there are none.
+    /// The columns: those of `fields` in that order, or all sorted by name if `fields` is empty.
     ///
     /// # Errors
-    /// What cannot be had.
+    /// Which column is not available.
     pub(super) fn columns(
         self,
         fields: &[String],
@@ -350,7 +350,7 @@ fn several(name: &str, count: u64) -> String {
 /// What to do about lists of byte strings.
 const SEVERAL_REMEDY: &str = "name the other features as fields, or take the records as bytes (whole_records)";
 
-/// Columns that cannot be had, and what can be done about it.
+/// Columns that are not available, and what to do about it.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) kind: ErrorKind,
@@ -362,7 +362,7 @@ pub(super) struct Refused {
 #[derive(Debug)]
 pub(super) struct Columns {
     all: Vec<Column>,
-    /// Numbers of the columns in the order of their names.
+    /// Column numbers, sorted by column name.
     sorted: Vec<usize>,
     missing: Missing,
 }
@@ -371,7 +371,7 @@ pub(super) struct Columns {
 struct Column {
     name: String,
     kind: Kind,
-    /// The shape of every value, and its elements.
+    /// The shape of every value, and its number of elements.
     fixed: Option<(Vec<u64>, u64)>,
 }
 
@@ -393,7 +393,7 @@ impl Columns {
         for column in &self.all {
             fingerprint.bytes(column.name.as_bytes());
             fingerprint.number(column.kind as u64);
-            // One more than the dimensions, and nothing where there are none.
+            // The number of dimensions plus one, or 0 if there is no shape.
             let shape = column.fixed.as_ref().map(|(shape, _)| shape);
             fingerprint.number(shape.map_or(0, |shape| shape.len() as u64 + 1));
             shape.into_iter().flatten().for_each(|&length| fingerprint.number(length));
@@ -407,7 +407,7 @@ impl Columns {
     pub(super) fn split(&self, record: &Bytes, out: &mut Sample) -> Result<(), Fault> {
         out.values.clear();
         out.values.extend(self.all.iter().map(Column::nothing));
-        // What does not fit does no harm where another feature of its name comes behind it.
+        // A value that does not fit does no harm if another feature of the same name follows.
         let mut unfit: Vec<(usize, Fault)> = Vec::new();
         each_feature(record, |name, value| {
             let Some(number) = self.find(&record[name]) else { return Ok(()) };
@@ -444,7 +444,7 @@ impl Columns {
 }
 
 impl Column {
-    /// What stands in the place of a value that is not there: one that no value of the column is like.
+    /// A placeholder for a missing value, which no value of the column can equal.
     fn nothing(&self) -> Value {
         if self.is_number() { Value::Bytes(Bytes::new()) } else { Value::I64(0) }
     }
@@ -454,7 +454,7 @@ impl Column {
         self.kind == Kind::Integers && self.fixed.as_ref().is_some_and(|(shape, _)| shape.is_empty())
     }
 
-    /// The value of a feature; the inner error where it is sound and not what the column holds.
+    /// The value of a feature; the inner error if it is valid, but not what the column holds.
     fn value(&self, record: &Bytes, kind: Kind, lists: &Pieces) -> Result<Result<Value, Fault>, Fault> {
         let at = lists.first.as_ref().map_or(0, |list| list.start);
         if kind != self.kind {
@@ -481,7 +481,7 @@ impl Column {
                 (Value::I64(last), count)
             }
             Kind::Integers => {
-                // The one copy that the format asks for: stored numbers have 1 to 10 bytes, those of a column 8.
+                // The one copy that the format requires: stored numbers have 1 to 10 bytes, those of a column 8.
                 let mut numbers = Vec::new();
                 each_integer(record, lists, |number| numbers.extend(number.to_le_bytes()))?;
                 let count = numbers.len() as u64 / 8;

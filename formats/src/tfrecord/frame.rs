@@ -1,4 +1,5 @@
-//! How records lie in a file, and one pass over them: past the payloads of a plain file, through a compressed one.
+//! The framing of records, and one pass over them: skips the payloads of a plain file, and reads all of a compressed
+//! one.
 //!
 //! Source: tensorflow `core/lib/io/record_writer.h` and `core/lib/hash/crc32c.h`.
 
@@ -10,9 +11,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Bytes in front of a record: its length, and the checksum of that.
+/// Bytes before a record: its length, and the checksum of the length.
 pub(super) const HEADER_BYTES: u64 = 12;
-/// Bytes behind it: its checksum.
+/// Bytes after a record: its checksum.
 pub(super) const FOOTER_BYTES: u64 = 4;
 /// Both.
 pub(super) const FRAME_BYTES: u64 = HEADER_BYTES + FOOTER_BYTES;
@@ -20,23 +21,23 @@ pub(super) const FRAME_BYTES: u64 = HEADER_BYTES + FOOTER_BYTES;
 /// The header of a record.
 pub(super) type Header = [u8; HEADER_BYTES as usize];
 
-/// The checksum that the format has: CRC-32C, turned and moved, so that records that hold records do not fool it.
+/// The format's checksum: CRC-32C, rotated and offset, so that records that contain records do not confuse it.
 pub(super) fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The length that a header tells; the stored and the computed checksum where they differ.
+/// The length in a header; or, if they differ, the stored and the computed checksum.
 pub(super) fn length(header: &Header) -> Result<u64, (u32, u32)> {
     let (stored, computed) = (u32_at(header, 8), masked(&header[..8]));
     if stored == computed { Ok(u64_at(header, 0)) } else { Err((stored, computed)) }
 }
 
-/// How a file is compressed, by its first bytes; `None` for one that holds records as they are.
+/// How a file is compressed, by its first bytes; `None` if it holds plain records.
 ///
-/// A file of records begins with a length and its checksum, which nothing else does but by accident.
+/// A file of records begins with a length and its checksum, which nothing else does except by accident.
 ///
 /// # Errors
-/// What is wrong with the header of the first record, where it is not one and the file is not compressed either.
+/// What is wrong with the header of the first record, if it is invalid and the file is not compressed either.
 pub(super) fn compression(head: &[u8]) -> Result<Option<Compression>> {
     let told = head.first_chunk().map(length);
     match (told, head) {
@@ -57,10 +58,10 @@ pub(super) fn compression(head: &[u8]) -> Result<Option<Compression>> {
     }
 }
 
-/// Tells `each` of the offset and length of every record's payload in a file. Returns the bytes that were read.
+/// Calls `each` with the offset and length of every record's payload in a file. Returns the number of bytes read.
 ///
 /// # Errors
-/// `Corrupt` and `Truncated` with the offset of the record, without the file; `Io`.
+/// `Corrupt` and `Truncated` with the offset of the record, but without the file; `Io`.
 pub(super) fn scan(file: &mut impl Source, mut each: impl FnMut(u64, u64)) -> Result<u64> {
     let size = file.size_max();
     let mut window = Window::new(file);
@@ -85,19 +86,19 @@ pub(super) fn scan(file: &mut impl Source, mut each: impl FnMut(u64, u64)) -> Re
     Ok(window.bytes_read())
 }
 
-/// What a pass over a compressed file has found.
+/// The result of a pass over a compressed file.
 #[derive(Debug)]
 pub(super) struct Decoded {
-    /// Bytes up to the end of the last whole record, in what the file decodes to.
+    /// Decoded bytes up to the end of the last complete record.
     pub(super) bytes: u64,
-    /// Why it does not end there.
+    /// Why the file does not end there.
     pub(super) damage: Option<Error>,
 }
 
-/// Tells `each` of the offset and length of every record's payload in what `stored` decodes to.
+/// Calls `each` with the offset and length of every record's payload in what `stored` decodes to.
 ///
 /// # Errors
-/// What the decoder says of its memory, and the system of what stands behind its stream.
+/// What the decoder reports about its memory, and I/O errors after the end of the stream.
 pub(super) fn scan_decoded(
     stored: impl Read,
     compression: Compression,
@@ -116,7 +117,7 @@ pub(super) fn scan_decoded(
     };
     let bytes = stream.offset;
     drop(stream);
-    // A decoder stops at the end of its stream, whatever comes behind it.
+    // A decoder stops at the end of its stream, whatever follows.
     let damage = match damage {
         None if !stored.fill_buf()?.is_empty() => {
             Some(Error::new(ErrorKind::Corrupt, format!("bytes follow the end of the {} stream", compression.name())))
@@ -126,23 +127,23 @@ pub(super) fn scan_decoded(
     Ok(Decoded { bytes, damage })
 }
 
-/// Bytes that are read, and decoded, at once.
+/// Bytes to read, and to decode, at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The records of a file one after another, decoded if need be.
+/// The records of a file one after another, decoded if necessary.
 pub(super) struct Stream<'a> {
     reader: Box<dyn Read + 'a>,
     compression: Option<Compression>,
-    /// Where the next record begins, in the file or in what it decodes to.
+    /// Where the next record begins, in the file or in its decoded content.
     offset: u64,
     number: u64,
 }
 
 impl<'a> Stream<'a> {
-    /// From the beginning of a file.
+    /// Starts at the beginning of a file.
     ///
     /// # Errors
-    /// What the decoder says of its memory.
+    /// What the decoder reports about its memory.
     pub(super) fn new(stored: impl BufRead + 'a, compression: Option<Compression>) -> io::Result<Stream<'a>> {
         let reader = match compression {
             None => Box::new(stored),
@@ -151,29 +152,29 @@ impl<'a> Stream<'a> {
         Ok(Stream { reader, compression, offset: 0, number: 0 })
     }
 
-    /// From the beginning of the file at `path`.
+    /// Starts at the beginning of the file at `path`.
     ///
     /// # Errors
-    /// What the system says of opening it.
+    /// What the system reports when opening it.
     pub(super) fn open(path: &Path, compression: Option<Compression>) -> io::Result<Stream<'static>> {
         Stream::new(BufReader::with_capacity(PIECE_BYTES, File::open(path)?), compression)
     }
 
-    /// Where the next record begins, in the file or in what it decodes to.
+    /// Where the next record begins, in the file or in its decoded content.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Passes over the next record and its checksum; returns its length, or `None` at the end.
+    /// Skips the next record and its checksum. Returns its length, or `None` at the end.
     ///
     /// # Errors
-    /// `Corrupt` and `Truncated` with the place of the record, without the file; `Io`.
+    /// `Corrupt` and `Truncated` with the place of the record, but without the file; `Io`.
     fn skip(&mut self, scratch: &mut [u8]) -> Result<Option<u64>> {
         let Some(len) = self.header()? else { return Ok(None) };
         let all = self.all(len)?;
         let mut left = all;
         while left > 0 {
-            // Fits: not longer than the scratch.
+            // Fits: at most the length of the scratch buffer.
             let most = left.min(scratch.len() as u64) as usize;
             match self.reader.read(&mut scratch[..most]) {
                 Ok(0) => return Err(self.placed(Damage::record(self.number, len, all - left))),
@@ -186,10 +187,10 @@ impl<'a> Stream<'a> {
         Ok(Some(len))
     }
 
-    /// The next record with its checksum; `None` at the end. Takes no memory for what a header merely claims.
+    /// The next record with its checksum; `None` at the end. A header's claim alone allocates no memory.
     ///
     /// # Errors
-    /// As [`Stream::skip`].
+    /// Those of [`Stream::skip`].
     pub(super) fn record(&mut self) -> Result<Option<Vec<u8>>> {
         let Some(len) = self.header()? else { return Ok(None) };
         let all = self.all(len)?;
@@ -203,7 +204,7 @@ impl<'a> Stream<'a> {
         Ok(Some(record))
     }
 
-    /// The length of the next record, whose payload comes next; `None` at the end.
+    /// The length of the next record; its payload follows. `None` at the end.
     fn header(&mut self) -> Result<Option<u64>> {
         let mut header: Header = [0; HEADER_BYTES as usize];
         let mut have = 0;
@@ -219,14 +220,14 @@ impl<'a> Stream<'a> {
         length(&header).map(Some).map_err(|checks| self.placed(Damage::length(self.number, checks)))
     }
 
-    /// Bytes of a record and its checksum. What overflows when it is added up is in no file.
+    /// Bytes of a record and its checksum. No file holds a record whose end overflows.
     fn all(&self, len: u64) -> Result<u64> {
         let end = self.offset.checked_add(FRAME_BYTES).and_then(|end| end.checked_add(len));
         end.map(|_| len + FOOTER_BYTES).ok_or_else(|| self.placed(Damage::record(self.number, len, 0)))
     }
 
     fn advance(&mut self, len: u64) {
-        // Fits: `all` has added it up.
+        // Fits: `all` has computed the same sum.
         self.offset += FRAME_BYTES + len;
         self.number += 1;
     }
@@ -238,7 +239,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The stored bytes cannot be read, or not be decoded.
+    /// The error if the stored bytes cannot be read or decoded.
     fn undecoded(&self, error: io::Error) -> Error {
         let name = self.compression.map_or("", Compression::name);
         let kind = match error.kind() {
@@ -262,13 +263,13 @@ struct Damage {
 }
 
 impl Damage {
-    /// The file ends within a header, of which it has some bytes.
+    /// The file ends within a header, after `have` of its bytes.
     fn header(number: u64, have: u64) -> Damage {
         let what = format!("the file ends within the header of record {number}, behind {have} of {HEADER_BYTES} bytes");
         Damage { kind: ErrorKind::Truncated, what, remedy: Some(COPY_AGAIN) }
     }
 
-    /// The file ends within a record or its checksum, of which it has some bytes.
+    /// The file ends within a record or its checksum, after `have` of their bytes.
     fn record(number: u64, len: u64, have: u64) -> Damage {
         let what = format!(
             "record {number} claims {len} bytes and a checksum of {FOOTER_BYTES}, and the file has {have} more"
@@ -276,20 +277,20 @@ impl Damage {
         Damage { kind: ErrorKind::Truncated, what, remedy: Some(COPY_AGAIN) }
     }
 
-    /// The length of a record has the wrong checksum.
+    /// The checksum of a record's length is wrong.
     fn length(number: u64, (stored, computed): (u32, u32)) -> Damage {
         let what =
             format!("the length of record {number} has the checksum {computed:08x}, and should have {stored:08x}");
         Damage { kind: ErrorKind::Corrupt, what, remedy: None }
     }
 
-    /// At a byte of the file.
+    /// At an offset of the file.
     fn at(self, offset: u64) -> Error {
         let error = Error::new(self.kind, self.what).with_offset(offset);
         self.remedy.into_iter().fold(error, Error::with_remedy)
     }
 
-    /// At a byte of what the file decodes to.
+    /// At an offset of the decoded content.
     fn decoded(self, offset: u64) -> Error {
         let error = Error::new(self.kind, decoded(self.what)).with_offset(offset);
         self.remedy.into_iter().fold(error, Error::with_remedy)
@@ -300,7 +301,7 @@ impl Damage {
 mod tests {
     use super::*;
 
-    /// Vectors of formats: what TensorFlow's writer makes of "hello" and of nothing.
+    /// Test vectors: what TensorFlow's writer makes of "hello" and of nothing.
     #[test]
     fn checksums_are_tensorflows() {
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);

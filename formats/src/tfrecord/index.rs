@@ -1,4 +1,4 @@
-//! The index of a file of records: DALI's, taken over, or that which looking through the file makes.
+//! The index of a file of records: either DALI's, or the result of a scan.
 
 use super::dali;
 use super::frame::{HEADER_BYTES, Header, compression, scan, scan_decoded};
@@ -8,7 +8,7 @@ use crate::sidecar::{Builder, Member};
 use crate::window::{Source, Stored};
 use uringload_core::{Error, Result};
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Frames;
 
 impl Indexing for Frames {
@@ -22,13 +22,13 @@ impl Indexing for Frames {
         match compression(&head[..have]) {
             Ok(None) => Ok(look_through(pass)),
             Ok(Some(compression)) => look_into(pass, compression),
-            // What is no file of records has none in front of the damage.
+            // A file of another format has no records before the damage.
             Err(damage) => Ok(Found { builder: Builder::new(1), bytes_read: 0, damage: Some(damage) }),
         }
     }
 }
 
-/// Looks through a file that holds records as they are, unless DALI has.
+/// Scans a file of plain records, unless a DALI index can be used.
 fn look_through(pass: &mut Pass<'_>) -> Found {
     let (mut records, mut file) = (Records::new(), pass.headers());
     if let Some(places) = pass.import(|path, identity| dali::import(path, identity, &mut file)) {
@@ -42,7 +42,7 @@ fn look_through(pass: &mut Pass<'_>) -> Found {
     Found { builder: records.builder, bytes_read: result.as_ref().map_or(0, |&bytes| bytes), damage: result.err() }
 }
 
-/// Looks through what a compressed file decodes to.
+/// Scans the decoded content of a compressed file.
 fn look_into(pass: &Pass<'_>, compression: Compression) -> Result<Found> {
     let mut records = Records::new();
     let stored = Stored { file: pass.file, at: 0, passed: |at| pass.passed(at) };
@@ -52,7 +52,7 @@ fn look_into(pass: &Pass<'_>, compression: Compression) -> Result<Found> {
     Ok(Found { builder: records.builder, bytes_read: pass.size, damage: decoded.damage })
 }
 
-/// An index in the making.
+/// An index under construction.
 struct Records {
     builder: Builder,
     column: u16,
@@ -66,7 +66,7 @@ impl Records {
     }
 
     fn push(&mut self, offset: u64, len: u64) {
-        // Keys are told from the numbers of the samples.
+        // Keys are derived from the sample numbers.
         self.builder.push(b"", &mut [Member { column: self.column, offset, len }]);
     }
 }

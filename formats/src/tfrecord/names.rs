@@ -1,4 +1,4 @@
-//! Which files are TFRecord's: by name, and by what they begin with.
+//! Recognizes TFRecord files by name and by their first bytes.
 
 use super::frame::{HEADER_BYTES, Header, compression, length};
 use crate::indexes::is_index;
@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Whether a folder of these files is one of TFRecord: all are named as such, as their indexes, or as what TensorFlow
-/// Datasets puts beside them, and the first that is not empty begins with a record.
+/// Whether a folder of these files holds TFRecord: all are named like TFRecord files, their indexes, or the files that
+/// TensorFlow Datasets puts beside them, and the first that is not empty begins with a record.
 pub(super) fn are_shards(files: &FileTable) -> bool {
     let mut all = (0..files.len() as u32).map(FileId);
     let is_one = |file: &FileId| files.size(*file) > 0 && is_shard(files.name(*file));
@@ -17,8 +17,8 @@ pub(super) fn are_shards(files: &FileTable) -> bool {
     all.all(fits) && first.is_some_and(|file| begins_with_a_record(&files.path(file)))
 }
 
-/// Whether a name is one that TFRecord files are given. `-00000-of-00010`, which TensorFlow puts behind a name, is
-/// enough: the first record tells what is none.
+/// Whether a file is named like a TFRecord file. `-00000-of-00010`, which TensorFlow appends to names, is enough: the
+/// first record exposes other files.
 pub(super) fn is_shard(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     let plain = [&b".gz"[..], b".gzip", b".zlib"].into_iter().find_map(|ending| name.strip_suffix(ending));
@@ -36,13 +36,13 @@ fn is_numbered(name: &[u8]) -> bool {
     of.and_then(|name| without_number(name).and_then(|end| name[..end].strip_suffix(b"-"))).is_some()
 }
 
-/// Whether a name is that of a file which TensorFlow Datasets puts beside its records.
+/// Whether a file is one that TensorFlow Datasets puts beside its records, by its name.
 fn is_companion(name: &[u8]) -> bool {
     let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
     [&b"dataset_info.json"[..], b"features.json"].contains(&base) || base.ends_with(b".labels.txt")
 }
 
-/// Whether a file begins with the header of a record, decoded if need be.
+/// Whether a file begins with the header of a record, decoded if necessary.
 fn begins_with_a_record(path: &Path) -> bool {
     let header = |reader: &mut dyn Read| {
         let mut header: Header = [0; HEADER_BYTES as usize];

@@ -1,11 +1,11 @@
 //! The wire format of protocol buffers, as far as `tf.train.Example` needs it.
 //!
-//! Source: protobuf.dev, "Encoding". Groups, which no message of TensorFlow has, are refused.
+//! Source: protobuf.dev, "Encoding". Groups, which no TensorFlow message uses, are refused.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What is wrong with a message: what, in words, and at which byte of the record.
+/// What is wrong with a message, in words, and at which byte of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) what: Cow<'static, str>,
@@ -18,20 +18,20 @@ impl Fault {
     }
 }
 
-/// The value of a field. Ranges are of the record and lie in it.
+/// The value of a field. Ranges refer to the record and lie within it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     /// A number.
     Varint(u64),
     /// 8 bytes.
     Fixed64,
-    /// Bytes of any number: a string, a message, or numbers one behind the other.
+    /// Any number of bytes: a string, a message, or packed numbers.
     Bytes(Range<usize>),
     /// 4 bytes.
     Fixed32(Range<usize>),
 }
 
-/// What is left of a message in a record.
+/// The rest of a message in a record.
 #[derive(Clone, Debug)]
 pub(super) struct Fields<'a> {
     record: &'a [u8],
@@ -40,7 +40,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Of the message in `range`, which lies in `record`.
+    /// The fields of the message in `range` of `record`.
     pub(super) fn new(record: &'a [u8], range: Range<usize>) -> Fields<'a> {
         Fields { record, at: range.start, end: range.end.min(record.len()) }
     }
@@ -48,7 +48,7 @@ impl<'a> Fields<'a> {
     /// Number and value of the next field; `None` at the end.
     ///
     /// # Errors
-    /// What is wrong with it, after which nothing else can be read.
+    /// What is wrong with it; nothing can be read after that.
     pub(super) fn next(&mut self) -> Result<Option<(u32, Wire)>, Fault> {
         if self.at >= self.end {
             return Ok(None);
@@ -75,10 +75,10 @@ impl<'a> Fields<'a> {
         Ok(Some((number, wire)))
     }
 
-    /// The next number of numbers that stand one behind the other; `None` at the end.
+    /// The next packed number; `None` at the end.
     ///
     /// # Errors
-    /// As [`Fields::next`].
+    /// Those of [`Fields::next`].
     pub(super) fn packed(&mut self) -> Result<Option<u64>, Fault> {
         if self.at >= self.end { Ok(None) } else { self.varint().map(Some) }
     }
@@ -87,7 +87,7 @@ impl<'a> Fields<'a> {
         let start = self.at;
         let mut number = 0;
         for (index, &byte) in self.record[start..self.end].iter().take(VARINT_BYTES_MAX).enumerate() {
-            // The tenth byte has room for one bit.
+            // The tenth byte has room for only one bit.
             if index == VARINT_BYTES_MAX - 1 && byte > 1 {
                 return Err(Fault::new("a number has more than 64 bits", start));
             }
@@ -113,7 +113,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Bytes of the longest number of 64 bits.
+/// Bytes of the longest 64-bit number.
 const VARINT_BYTES_MAX: usize = 10;
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands there, every range lies in the message, and it comes to an end.
+        /// Whatever the bytes are, every range lies in the message, and parsing ends.
         #[test]
         fn no_message_leads_out_of_itself(bytes in vec(any::<u8>(), 0..100), cut in any::<prop::sample::Index>()) {
             let end = cut.index(bytes.len() + 1);

@@ -1,4 +1,4 @@
-//! How little of a file is read to index it, and columns of examples of any bytes.
+//! How little of a file is read to index it, and columns of examples of arbitrary bytes.
 
 use super::Shapes;
 use super::example::{Columns, Learned};
@@ -12,9 +12,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use uringload_core::Result;
 
-/// A file whose payloads are made up when they are read.
+/// A file that makes up its payloads on the fly.
 struct Virtual {
-    /// Where frames begin, and the lengths of their payloads.
+    /// Offsets of frames, and the lengths of their payloads.
     frames: Vec<(u64, u64)>,
     size: u64,
 }
@@ -62,7 +62,7 @@ impl Source for Virtual {
     }
 }
 
-/// 200 MB of images: only the pages that headers lie in are read.
+/// 200 MB of images: only the pages with headers are read.
 #[test]
 fn only_headers_are_read_between_long_records() {
     let mut file = Virtual::new((0..1800).map(|number| 110_000 + number * 7));
@@ -72,7 +72,7 @@ fn only_headers_are_read_between_long_records() {
     assert!(read * 20 < file.size, "{read} of {}: more than 5 %", file.size);
 }
 
-/// Between short records everything is read, once and in long pieces.
+/// Between short records everything is read, once and in large pieces.
 #[test]
 fn everything_is_read_once_between_short_records() {
     let mut file = Virtual::new(0..4000);
@@ -80,7 +80,7 @@ fn everything_is_read_once_between_short_records() {
     assert!(read <= file.size + file.size / 50, "{read} of {}", file.size);
 }
 
-/// Columns of a string, a list of integers and one of floats.
+/// Columns of a string, a list of integers and a list of floats.
 fn some() -> Columns {
     let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8][..], bytes].concat();
     let entry = |name: &[u8], kind: u8, list: &[u8]| {
@@ -93,12 +93,12 @@ fn some() -> Columns {
 }
 
 proptest! {
-    /// Whatever a record holds, its values are slices of it or its numbers, or it is refused.
+    /// Whatever a record contains, its values are slices of it or its numbers, or it is refused.
     #[test]
     fn no_record_panics(
         bytes in prop_oneof![
             vec(any::<u8>(), 0..80),
-            // What messages are made of: tags, short lengths, names.
+            // What messages consist of: tags, short lengths, names.
             vec(prop_oneof![Just(0x0a_u8), Just(0x12), Just(0x1a), Just(8), Just(13), 0..12_u8, b'a'..b'k'], 0..60),
         ],
     ) {
@@ -116,7 +116,7 @@ proptest! {
         }
     }
 
-    /// Files of which some bytes are wrong: each record that is told of lies in the file.
+    /// Files with some wrong bytes: each reported record lies in the file.
     #[test]
     fn no_file_leads_out_of_itself(
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

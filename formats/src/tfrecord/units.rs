@@ -13,13 +13,13 @@ pub(super) struct Unit {
     pub(super) file: FileId,
     pub(super) compression: Compression,
     pub(super) decoded_bytes: u64,
-    /// Whether something follows that cannot be had.
+    /// Whether something follows that cannot be read.
     pub(super) is_cut: bool,
 }
 
 impl Units for TfRecord {
     fn count(&self) -> u32 {
-        // As many as files at most, of which there are fewer than 2^32.
+        // At most one per file, and there are fewer than 2^32 files.
         self.units.len() as u32
     }
 
@@ -47,11 +47,11 @@ impl Units for TfRecord {
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let Unit { file, compression, decoded_bytes, is_cut } = &self.units[unit.0 as usize];
         let stored = stored.first().map_or(&[][..], |stored| &stored[..]);
-        // Fits: the caller has taken so much memory.
+        // Fits: the caller has allocated this much.
         let whole = (*decoded_bytes as usize).min(out.len());
         let decoded = match is_cut {
             false => compression.decode(stored, &mut out[..whole]),
-            // What follows is what cannot be decoded.
+            // What follows cannot be decoded.
             true => {
                 compression.reader(stored).and_then(|mut reader| reader.read_exact(&mut out[..whole])).map(|()| whole)
             }
