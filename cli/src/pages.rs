@@ -16,14 +16,15 @@ pub fn completions(shell: Shell) -> Done {
     print(&script)
 }
 
-/// Prints the man page, or writes all of them into a folder.
+/// Prints the man page, or writes all of them into a folder, which is made if it is missing.
 pub fn man(out: Option<&Path>) -> Done {
     let Some(out) = out else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
         return print(&page);
     };
-    clap_mangen::generate_to(Arguments::command(), out)
+    std::fs::create_dir_all(out)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), out))
         .map_err(|source| Failure::Loader(Error::io("cannot write the man pages", source).with_path(out)))?;
     Ok(Exit::Done)
 }

@@ -31,16 +31,16 @@ pub struct Verify {
 
 /// What `verify` does, and the content of its JSON.
 const VERIFY_HELP: &str = "\
-What is checked: heads, tables and indexes of all files (archives are looked through afresh, and an index beside them
-that is not theirs is a finding); every sample, read once, by what its format has for each; hashes of whole files (mds)
-and check sums of members (npz). Nothing is written. A finding is a line `FILE:OFFSET: WHAT: CAUSE`, and below it
-`note: SAMPLES` that fail for it and `help: REMEDY`.
+Checks the heads, tables and indexes of all files (archives are scanned afresh; an index beside them that does not \
+match is a finding); every sample, read once, by what its format stores for it; hashes of whole files (mds) and \
+checksums of members (npz). Nothing is written. A finding is a line `FILE:OFFSET: WHAT: CAUSE`, followed by `note: \
+SAMPLES` that fail because of it and `help: REMEDY`.
 
-JSON: format (null where nothing could be opened), files, samples, samples_lost, bytes (of samples), checks and
-check_bytes (sums and hashes beside those of each sample), not_checked (algorithm, count, first: what cannot be computed
-here), left_out (what, count, first), findings (file, offset, kind, what, cause, remedy; for samples also sample: the
-number of the first, key, samples: how many fail alike), complete (false after Ctrl-C, after --max-findings, and where
-nothing could be opened).
+JSON: format (null if nothing could be opened), files, samples, samples_lost, bytes (of samples), checks and \
+check_bytes (sums and hashes beside those of each sample), not_checked (algorithm, count, first: what cannot be \
+computed here), left_out (what, count, first), findings (file, offset, kind, what, cause, remedy; for samples also \
+sample: the number of the first, key, samples: how many fail alike), complete (false after Ctrl-C, after --max- \
+findings, and if nothing could be opened).
 
 Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
 
