@@ -26,7 +26,7 @@ exec </dev/null
 readonly KIT=${GPU_KIT:-gpu-kit}
 readonly KIT_LIMIT_KIB=$((60 << 10))
 
-# Builds all at once, so that nothing is built twice, and prints of each executable its target's name and kind, and path.
+# Builds all at once, so that nothing is built twice, and prints the name, kind and path of each executable's target.
 executables() {
     cargo build --release --locked --quiet --message-format=json --test gpu --bench gpu --bin uringload | python3 -c '
 import json, sys
@@ -83,7 +83,7 @@ step() {
     printf '%s\t%s\t%s\n' "$name" "$status" $((SECONDS - begin)) >>"$SCRATCH/steps.tsv"
 }
 
-# sanitized TOOL CASES: the kernels' tests under compute-sanitizer. 9 is what it exits with where it finds something.
+# sanitized TOOL CASES: the kernels' tests under compute-sanitizer. It exits with 9 if it finds something.
 sanitized() {
     if ! command -v compute-sanitizer >/dev/null; then
         echo "skipped: no compute-sanitizer here"
