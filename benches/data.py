@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the works that benches/spine.py and benches/orders.py measure, the same bytes every time.
+"""Makes the data that benches/spine.py and benches/orders.py read: the same bytes every time.
 
 usage: benches/data.py DIR [--only small|records|large|mixed]
 
@@ -8,8 +8,8 @@ usage: benches/data.py DIR [--only small|records|large|mixed]
   DIR/large    40 files, sizes normal around 140 MB (a volume of medical images), 5.6 GB
   DIR/mixed    8 folders with a file of 4 982 such records each, 6.0 GB: datasets to mix
 
-The bytes are random (no compressing disk or deduplicating host can cheat) and a function of the seed and the file's
-name. Files that are there with the right size are kept, so a second run costs nothing; an interrupted one goes on.
+The bytes are random, so that no compressing disk or deduplicating host can cheat, and a function of the seed and the
+file's name. Files that exist with the right size are kept: a second run costs nothing, an interrupted one continues.
 """
 
 import argparse
@@ -39,12 +39,12 @@ LARGE_DEVIATION_BYTES = 14_000_000
 MIXED_PARTS = 8
 MIXED_RECORDS = 4982
 
-# What must stay free on the disk beside the works.
+# Space that must stay free on the disk.
 RESERVE_BYTES = 1 << 30
 
 
 def small():
-    """(name, size) of each file."""
+    """Yields (name, size) of each file."""
     law = random.Random(f"{SEED}/small")
     mu = math.log(SMALL_MEAN_BYTES) - SMALL_SIGMA**2 / 2
     for number in range(SMALL_FILES):
@@ -71,7 +71,7 @@ WORKS = {"records": records, "large": large, "small": small, "mixed": mixed}
 
 
 def write(task):
-    """Writes one file, front to back: one that is cut off is too short, and so is written anew next time."""
+    """Writes one file from front to back. An interrupted one is too short, so the next run writes it again."""
     root, name, size = task
     generator = random.Random(f"{SEED}/{name}")
     with open(os.path.join(root, name), "wb", buffering=0) as file:
@@ -82,8 +82,8 @@ def write(task):
             view = memoryview(chunk)
             while view:
                 view = view[file.write(view):]
-        # Dirty pages cannot be dropped from the cache: a cold run needs them on the disk. fdatasync of small files one
-        # by one would take minutes; main syncs them all at once.
+        # Dirty pages cannot be dropped from the cache, and a cold run needs them on the disk. fdatasync of each small
+        # file would take minutes; main syncs them all at once.
         if size > CHUNK_BYTES:
             os.fdatasync(file.fileno())
     return size

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Measures every format against one file of records and against the loaders that the formats are from, in one run.
+"""Measures every format against one file of records and against the format's own loader, in one run.
 
 usage: sudo benches/formats.py DIR --peers VENV [--rounds N] [--binary FILE] [--out FOLDER]
 
-VENV is what benches/peers/setup.sh made; benches/peers/make.py is run with it first and writes some 12 GB under DIR.
-Needs root, to drop the page cache. Each round runs every way once, every second round in reverse order. Of each other
-loader that number of workers counts which was the fastest in a round before the first.
+benches/peers/setup.sh makes VENV. benches/peers/make.py runs first, with VENV, and writes some 12 GB under DIR. Needs
+root, to drop the page cache. Each round runs every way once, every second round in reverse order. Every other loader
+runs with its best number of workers, chosen in a round before the first.
 
   records    the payloads as one file of records, in a full shuffle
   tar, mds, tfrecord, litdata   the same samples, in a full shuffle by sample
   tokens     windows of 2049 tokens of 16 bits, at random
 
-Then building the index of the archives, opening with the index there, and packing.
+Then it measures building the index of the archives, opening with that index, and packing.
 """
 
 import argparse
@@ -38,7 +38,7 @@ RUN_LIMIT_S = 600
 FORMATS = ("tar", "mds", "tfrecord", "litdata")
 NAMES = {"tar": "webdataset", "mds": "mosaicml-streaming", "tfrecord": "tf.data", "litdata": "litdata"}
 WORKERS = (0, 1, 2, 4)
-# Samples a second of the format's own loader, and of its CPU time a sample.
+# Targets: times the samples/s of the format's own loader, and share of its CPU time per sample.
 LEAST_OF_PEER = {"tar": 3, "mds": 4, "tfrecord": 3, "litdata": 4}
 MOST_CPU_OF_PEER = 1 / 8
 WINDOW = 2049
@@ -72,17 +72,17 @@ def ours(binary, data, name):
     paths = [os.path.join(folder, files.get(name, ""))]
     drop_caches(folder)
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        # Windows are so small that an epoch of them takes minutes.
+        # Windows are so small that an epoch takes minutes.
         length = ["--duration", "8s"] if name == "tokens" else ["--epochs", "1"]
         command = [binary, "bench", *paths, *options.get(name, list)(), "--shuffle", "--batch-size", "64", *length,
                    "--cold", "--json", out.name]
         spent, _ = timed(command)
         result = json.load(out)
     result["process_cpu_s"] = spent["cpu_s"]
-    # Where it lies on this machine is nobody's business.
+    # A published result does not name folders of this machine.
     del result["dataset"]["roots"]
     result["samples_per_s"] = result["samples"] / result["wall_s"]
-    # The raw read that comes before is of the same process: its CPU time is not the loader's.
+    # Not the process's CPU time, which includes the raw read that comes first.
     result["cpu_s_per_sample"] = result["cpu_s"] / result["samples"]
     return result
 
@@ -108,7 +108,7 @@ def best_workers(venv, data, name):
 
 
 def index(binary, data):
-    """Building the sidecars of the archives from nothing, and a start with them there."""
+    """Measures building the archives' sidecars from nothing, and a start with them in place."""
     folder = os.path.join(data, "tar")
     for sidecar in glob.glob(os.path.join(folder, "*.uidx")):
         os.remove(sidecar)
@@ -124,8 +124,8 @@ def folder_bytes(folder):
 
 
 def write_rate(path, size, flags):
-    """Bytes a second of plain large writes to one file, one at a time, synced at the end."""
-    # What is mapped begins at a page, as direct writes want it.
+    """Bytes per second of plain large writes to one file, one at a time, synced at the end."""
+    # A mapping begins at a page, as direct writes need.
     chunk = mmap.mmap(-1, WRITE_CHUNK)
     chunk.write(os.urandom(WRITE_CHUNK))
     start = time.perf_counter()
@@ -140,7 +140,7 @@ def write_rate(path, size, flags):
 
 
 def pack(binary, data, rounds):
-    """Packing the archives anew from the disk, and plain writes of as many bytes, in turns."""
+    """Measures packing the archives from the disk, and plain writes of as many bytes, in turn."""
     folder, target = os.path.join(data, "tar"), os.path.join(data, "packed")
     plain, done = os.path.join(data, "plain.part"), []
     for _ in range(rounds):

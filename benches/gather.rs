@@ -1,10 +1,10 @@
-//! What gathering a batch costs, in GB/s beside one `memcpy` of as many bytes: the samples' values are copied from
-//! where they were read, which is anywhere, into one block, end to end; or moved together in place.
+//! Measures gathering a batch, in GB/s against one `memcpy` of as many bytes: the samples' values are copied from
+//! scattered places, where they were read, into one block, end to end; or they are moved together in place.
 //! `cargo bench --bench gather`.
 //!
-//! Each number is the median of several rounds, and in each round everything is measured once, so that what disturbs
-//! one disturbs all. The memory is that of the pool, and more of it is used than a cache holds. A hash of all results
-//! is printed, so that the work cannot be optimised away.
+//! Each number is the median of several rounds. Each round measures everything once, so that a disturbance affects
+//! everything alike. The memory is the pool's, and more of it is used than a cache holds. The program prints a hash of
+//! all results, so that the work cannot be optimized away.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,9 +12,9 @@ use uringload_sys::{Arena, Part, copy};
 
 const SAMPLES: usize = 64;
 const ROUNDS: usize = 21;
-/// Memory on each side of a copy: much more than the last cache holds.
+/// Bytes on each side of a copy: much more than the last-level cache holds.
 const SIDE_BYTES: usize = 512 << 20;
-/// Gathering may be so much slower than one copy at most.
+/// The lowest rate of gathering that is acceptable, as a share of one copy's.
 const LIMIT: f64 = 0.8;
 
 fn main() {
@@ -31,8 +31,8 @@ fn main() {
     println!("lowest: {lowest:.2} of memcpy, {LIMIT} is wanted");
 }
 
-/// Where the values of each batch lie: in a block of its own, shuffled there as reads in the order of the disk leave
-/// them, each at a multiple of 512 and a few odd bytes behind it.
+/// Where the values of each batch lie: each batch in a block of its own, shuffled as reads in disk order leave them,
+/// each value a few odd bytes after a multiple of 512.
 fn places(value_bytes: usize, batches: usize, seed: u64) -> Vec<usize> {
     let room = (value_bytes + 512).next_multiple_of(512);
     let mut state = seed;
@@ -89,13 +89,13 @@ fn report(value_bytes: usize, from: &mut Part, to: &mut Part) -> f64 {
     (gathered / copy).min(compacted / copy)
 }
 
-/// Values from where they lie to where they are wanted.
+/// Copies values from where they lie to where they belong.
 fn gather(from: &[u8], places: &[usize], value_bytes: usize, to: &mut [u8]) {
     let piece = |(index, &place): (usize, &usize)| (index * value_bytes, &from[place..place + value_bytes]);
     copy::gather(to, places.iter().enumerate().map(piece));
 }
 
-/// Values that lie up to 4 KiB behind each other, moved together.
+/// Moves values together that lie up to 4 KiB apart.
 fn compact(block: &mut [u8], value_bytes: usize) {
     let room = (value_bytes + 511).next_multiple_of(512);
     let fits = (block.len() / room).min(SAMPLES);

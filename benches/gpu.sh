@@ -4,21 +4,21 @@
 # usage: benches/gpu.sh pack          here: builds what is needed, stripped, into gpu-kit/ (below 60 MiB, not in git)
 #        benches/gpu.sh [run] [OUT]   there: runs it from the repository's root; OUT is $OUT or gpu-out/
 #
-# What runs, each within its own time, so that one that hangs costs nothing but that:
+# The steps. Each has a time limit of its own, so that a hung step costs only its own time:
 #
-#   tests      tests/gpu.rs: kernels against their twins, loaders against those of the host, consumers
+#   tests      tests/gpu.rs: kernels against their host twins, device loaders against host loaders, consumers
 #   suite      benches/gpu: copies, kernels, disk to GPU, overlap; figures by the device's own events
 #   peers      PyTorch's DataLoader, KvikIO where it is installed, plain pinned copies; on the same files
 #   memcheck   compute-sanitizer over the kernels, where it is installed
 #   racecheck  likewise
 #
-# OUT gets table.txt (printed last), results.json, machine.log and a log of each step: eight files. The status is 1 where
-# a step failed; a figure that is missed is told in the table and fails nothing. Without a GPU every step says so and the
-# status is 0. io_uring that is missing is a route of the loaders, told in results.json.
+# OUT gets table.txt (printed last), results.json, machine.log and a log of each step: eight files. The status is 1 if a
+# step failed; a missed target is shown in the table and is no failure. Without a GPU every step says so and the status
+# is 0. If io_uring is missing, the loaders take another route, which results.json names.
 #
-# From the environment: GPU_DATA, a folder for 9 GB of files (else one below /var/tmp, removed in the end); GPU_SECONDS,
-# time for everything (450); GPU_KIT, where the binaries lie; GPU_SUITE_OPTIONS and GPU_PEERS_OPTIONS, more options for
-# those (--tiny --mock and --device cpu, to try this script).
+# From the environment: GPU_DATA, a folder for 9 GB of files (else one below /var/tmp, removed at the end); GPU_SECONDS,
+# time for everything (450); GPU_KIT, the folder of the binaries; GPU_SUITE_OPTIONS and GPU_PEERS_OPTIONS, more options
+# for these two steps (--tiny --mock and --device cpu, to try this script).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 exec </dev/null
@@ -26,7 +26,7 @@ exec </dev/null
 readonly KIT=${GPU_KIT:-gpu-kit}
 readonly KIT_LIMIT_KIB=$((60 << 10))
 
-# Builds all at once, so that nothing is built twice, and prints of each executable its target's name and kind, and path.
+# Builds all at once, so that nothing is built twice, and prints the name, kind and path of each executable's target.
 executables() {
     cargo build --release --locked --quiet --message-format=json --test gpu --bench gpu --bin uringload | python3 -c '
 import json, sys
@@ -83,7 +83,7 @@ step() {
     printf '%s\t%s\t%s\n' "$name" "$status" $((SECONDS - begin)) >>"$SCRATCH/steps.tsv"
 }
 
-# sanitized TOOL CASES: the kernels' tests under compute-sanitizer. 9 is what it exits with where it finds something.
+# sanitized TOOL CASES: the kernels' tests under compute-sanitizer. It exits with 9 if it finds something.
 sanitized() {
     if ! command -v compute-sanitizer >/dev/null; then
         echo "skipped: no compute-sanitizer here"

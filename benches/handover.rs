@@ -1,9 +1,9 @@
-//! How long a consumer takes to be handed a batch that is ready, in microseconds: `cargo bench --bench handover --
-//! FILE RECORD_BYTES BATCH` reads batches of BATCH records of a file; without arguments, a small file is made.
+//! Measures how long a consumer takes to get a batch that is ready, in microseconds: `cargo bench --bench handover --
+//! FILE RECORD_BYTES BATCH` reads batches of BATCH records of a file; without arguments, it makes a small file.
 //! benches/peers/python_handover.py takes the same arguments and measures the same in Python.
 //!
-//! Before each batch the consumer computes until it has been read, as a trainer does, and drops the batch before; that
-//! is not timed. What is left is mostly that a thread which sleeps is woken: there is room for a batch again.
+//! Before each batch the consumer computes until it has been read, as a trainer does, and drops the previous batch;
+//! that is not timed. Most of what remains is waking the sleeping reader thread, which has room for a batch again.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ use uringload::dataset::{Dataset, RecordOptions, Records};
 
 const BATCHES: usize = 300;
 const COMPUTE: Duration = Duration::from_millis(10);
-/// Of the small file.
+/// Bytes per record of the small file.
 const RECORD_BYTES: usize = 4096;
 const BATCH: u64 = 64;
 

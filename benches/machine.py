@@ -1,4 +1,4 @@
-"""What a result was measured on."""
+"""Describes the machine that a result was measured on."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ def disk_of(path):
     """Name and queue settings of the block device below `path`."""
     number = os.stat(path).st_dev
     link = os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-    # A partition has its disk's queue one folder up.
+    # A partition's queue is its disk's, one folder up.
     folder = link if os.path.isdir(f"{link}/queue") else os.path.dirname(link)
     queue = {}
     for setting in ("scheduler", "nr_requests", "max_sectors_kb", "logical_block_size", "physical_block_size",

@@ -1,8 +1,8 @@
-//! What a place in the order costs: nanoseconds for one `at()` through `&dyn Sampler`, for one in an `EpochOrder`, and
-//! for one position of a planned batch. `cargo bench --bench order`.
+//! Measures the cost of a place in the order: nanoseconds for one `at()` through `&dyn Sampler`, for one in an
+//! `EpochOrder`, and for one position of a planned batch. `cargo bench --bench order`.
 //!
-//! Each number is the best of several runs, which is the one that other processes have disturbed least. A hash of all
-//! results is printed with it, so that the work cannot be optimised away, and a change of the order shows.
+//! Each number is the best of several runs: the one that other processes disturbed least. The program prints a hash of
+//! all results, so that the work cannot be optimized away and a change of the order shows.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use uringload::sampler::{Cursor, Mixed, Sampler, Sequential, Sharded, Shuffled, 
 
 const RUNS: usize = 7;
 const POSITIONS: u64 = 1_000_000;
-/// Positions of a batch and ranks, for the planned batches.
+/// Positions per batch, and ranks, for the planned batches.
 const BATCH: u64 = 256;
 const WORLD: u64 = 8;
 
@@ -52,7 +52,7 @@ fn main() {
     others();
 }
 
-/// The orders that are made of shuffled pieces, over the samples of ImageNet.
+/// The orders made of shuffled pieces, over the samples of ImageNet.
 fn others() {
     const LEN: u64 = 1_281_167;
     for window in [64, 8192, 100_000] {

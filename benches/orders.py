@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Measures what orders, mixtures and accounting cost, in one run, each against the plain way on the same bytes.
+"""Measures the cost of orders, mixtures and accounting in one run, each against the plain way on the same bytes.
 
 usage: sudo benches/orders.py DIR [--rounds N] [--binary FILE] [--out FOLDER]
 
-DIR is where benches/data.py put the works (it is run first). Needs root, to drop the page cache. Each round runs every
-way once, every second round in reverse order, so that the drift of a shared disk hits all alike:
+benches/data.py writes its data to DIR first. Needs root, to drop the page cache. Each round runs every way once, every
+second round in reverse order, so that the drift of a shared disk affects all ways alike:
 
-  sequential   one 6 GB file of 150 528-byte records, in the order of the file
+  sequential   one 6 GB file of 150 528-byte records, in file order
   shuffled     the same in a full shuffle; as tensors, and as views (which begin at whole pages of memory)
-  window, shards  the same, windows of 4096 samples and shards
+  window, shards  the same, shuffled in windows of 4096 samples and in shards
   one          8 files of such records as one dataset, shuffled
-  mixture      the same 8 as datasets of their own, mixed by weight, shuffled
-  watched      `shuffled` with a quarantine file, a limit of failures and a timeout, none of which comes to act
+  mixture      the same 8 as separate datasets, mixed by weight, shuffled
+  watched      `shuffled` with a quarantine file, a failure limit and a timeout, none of which takes effect
 
-Then the micro benchmarks of `cargo bench` that need no disk are run one by one. The result is a table in Markdown and
+Then it runs the micro benchmarks of `cargo bench` that need no disk, one by one. The result is a table in Markdown and
 every single run in JSON.
 """
 
@@ -35,7 +35,7 @@ MIN_ROUNDS = 5
 RUN_LIMIT_S = 300
 RECORDS = ("--format", "records", "--record-size", "150528", "--batch-size", "64")
 WEIGHTS = (1, 1, 1, 1, 1, 1, 1, 1)
-# Ways beside which the same reads are measured with nothing in the way: what the disk itself makes of an order.
+# Ways that also measure a raw read of the same bytes: the disk's own rate in that order.
 RAW = ("seq. views", "views")
 MICRO = ("order", "pack", "gather", "state")
 
@@ -45,7 +45,7 @@ def parts(data):
 
 
 def ways(data, scratch):
-    """Name, folder whose names are to be warm, paths and options."""
+    """By name: the folder whose names are kept warm, and the paths and options."""
     records, mixed = os.path.join(data, "records"), os.path.join(data, "mixed")
     return {
         "sequential": (records, [records]),

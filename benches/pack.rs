@@ -1,8 +1,8 @@
-//! What packing costs and how full it makes rows: a million sequences of log-normal lengths into rows of 2048, window
-//! by window. `cargo bench --bench pack`.
+//! Measures the cost of packing and how full it makes rows: a million sequences of log-normal lengths into rows of
+//! 2048, window by window. `cargo bench --bench pack`.
 //!
-//! Each time is the best of several runs, which is the one that other processes have disturbed least. A hash of all
-//! rows is printed with it, so that the work cannot be optimised away, and a change of the rows shows.
+//! Each time is the best of several runs: the one that other processes disturbed least. The program prints a hash of
+//! all rows, so that the work cannot be optimized away and a change of the rows shows.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -16,7 +16,7 @@ use uringload::sampler::{Bucketer, Cursor, Order, Packer, Rows, Selection, Shuff
 const RUNS: usize = 7;
 const SEQUENCES: usize = 1_000_000;
 const SEQ_LEN: u64 = 2048;
-/// Of the logarithm of a length.
+/// Standard deviation of the logarithm of a length.
 const SIGMA: f64 = 1.0;
 const METHODS: [PackMethod; 3] = [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat];
 
@@ -38,11 +38,11 @@ fn main() {
     walk(&files, "Buckets", Batching::Buckets(buckets()));
 }
 
-/// Lengths of which one comes again for each seed: at least 1, and of any size.
+/// Log-normal lengths of at least 1, without an upper bound; the same in every run.
 fn lengths(median: f64) -> Vec<u64> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut uniform = move || ((random.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-    // Box and Muller's transformation.
+    // The Box-Muller transform.
     let mut normal = move || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
     (0..SEQUENCES).map(|_| (median * (SIGMA * normal()).exp()).ceil() as u64).collect()
 }
@@ -97,7 +97,7 @@ fn add(hash: u64, rows: &Rows) -> u64 {
     hash.wrapping_mul(31).wrapping_add(u64::from(last.index) + last.piece.len + rows.len() as u64)
 }
 
-/// A file for each sequence, so that lengths lie in memory as those of a real index do.
+/// One file per sequence, so that lengths lie in memory as in a real index.
 fn folder(lengths: &[u64]) -> Arc<dyn Dataset> {
     let mut files = FileTable::new();
     files.push_root("/data");
@@ -107,8 +107,8 @@ fn folder(lengths: &[u64]) -> Arc<dyn Dataset> {
     Arc::new(Folder::from_files(files))
 }
 
-/// The whole of it, from the cursor to the pieces of a batch: over an epoch, and for the first batch behind a cursor in
-/// the middle of a window.
+/// Measures the whole way from the cursor to the pieces of a batch: over an epoch, and for the first batch after a
+/// cursor in the middle of a window.
 fn walk(dataset: &Arc<dyn Dataset>, what: &str, batching: Batching) {
     let config = Config { batching, shuffle: Shuffle::Full, seed: 42, batch_size: 8, ..Config::default() };
     let sampler = Arc::new(Shuffled::new(dataset.len(), config.seed));

@@ -1,7 +1,7 @@
-//! What planning costs: nanoseconds for each sample, from the cursor to the reads. `cargo bench --bench plan`.
+//! Measures the cost of planning: nanoseconds per sample, from the cursor to the reads. `cargo bench --bench plan`.
 //!
-//! Each number is the best of several runs, which is the one that other processes have disturbed least. A hash of all
-//! plans is printed with it, so that the work cannot be optimised away, and a change of a plan shows.
+//! Each number is the best of several runs: the one that other processes disturbed least. The program prints a hash of
+//! all plans, so that the work cannot be optimized away and a change of a plan shows.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use uringload::sampler::{Order, Sampler, Sequential, Shuffled};
 
 const RUNS: usize = 7;
 const BATCH: u64 = 256;
-/// Of offsets, and of a read at most.
+/// Alignment of offsets; then the largest read.
 const ALIGNMENT: u64 = 512;
 const READ_BYTES: u64 = 512 << 10;
-/// Samples planned in a run.
+/// Samples planned per run.
 const SAMPLES: u64 = 500_000;
-/// The plan of one sample (or of one read, where a sample is many) may cost this much at most, in nanoseconds.
+/// The most that planning one sample may cost (or one read, where a sample takes many), in nanoseconds.
 const LIMIT_NANOS: f64 = 150.0;
 
 fn main() {
@@ -66,7 +66,7 @@ fn table(count: u64, size: impl Fn(u64) -> u64) -> FileTable {
 
 fn report(what: &str, dataset: &Arc<dyn Dataset>, shuffle: bool, coalesce_gap: u64, collate: Collate) -> f64 {
     let len = dataset.len();
-    // A batch of most of a small dataset is no batch that anybody asks for.
+    // Nobody asks for a batch that holds most of a small dataset.
     let batch_size = BATCH.min(len / 10);
     let config = Config { batch_size, epochs: None, collate, coalesce_gap, ..Config::default() };
     let sampler: Arc<dyn Sampler> =

@@ -3,20 +3,20 @@
 
 usage: sudo benches/python.py DIR --peers VENV [--rounds N] [--binary FILE] [--out FOLDER] [--tiny]
 
-VENV has torch, NumPy and the package (VENV/bin/pip install ./python). benches/data.py is run first; 10 000 arrays of
-150 528 bytes in .npy files are made beside what it makes. Needs root, to drop the page cache before each run.
+VENV has torch, NumPy and the package (VENV/bin/pip install ./python). benches/data.py runs first; 10 000 arrays of
+150 528 bytes in .npy files are made beside its data. Needs root, to drop the page cache before each run.
 
-  the spine's works   `uringload bench` and the package with tensors of torch, in turns, three epochs each, from where
-                      the reading begins: what Python costs. Three, because a loader takes its memory in the first, and
-                      a `for` of Python keeps one batch more than the bench does
-  handing over        how long the thread that asks takes to get a batch that is ready, in Rust and in Python
-  small, records, npy the package and PyTorch's DataLoader with the number of workers that was the fastest in two rounds
-                      before the first: one epoch, from where files are listed: samples a second, CPU time a sample, time
-                      to the first batch; and in runs of their own memory at its peak, because looking slows
+  the spine's data    what Python costs: `uringload bench` and the package with torch tensors, in turn, three epochs
+                      each, timed from the first read. Three, because a loader takes its memory in the first epoch, and
+                      a Python `for` keeps one batch more than the bench does
+  handing over        how long the consumer's thread takes to get a batch that is ready, in Rust and in Python
+  small, records, npy the package, and PyTorch's DataLoader with its best number of workers of two rounds before the
+                      first: one epoch, timed from listing the files: samples per second, CPU time per sample, time to
+                      the first batch. Peak memory is measured in separate runs, because sampling slows them down
 
-Each round runs every way once, every second round in reverse order, so that the drift of a shared disk hits all alike.
-Memory is the proportional share (PSS) of all processes, looked at ten times a second. With --tiny the works are some
-megabytes and one round is enough: that it runs, and nothing about speed.
+Each round runs every way once, every second round in reverse order, so that the drift of a shared disk affects all ways
+alike. Memory is the proportional share (PSS) of all processes, sampled ten times a second. --tiny makes a few megabytes
+of data and accepts one round: it shows that the program runs, and nothing about speed.
 """
 
 import argparse
@@ -44,7 +44,7 @@ RECORD_BYTES = 150_528
 ARRAYS = 10_000
 SHAPE = (224, 224, 3)
 LOOK_S = 0.1
-# By work: options of the Rust bench, samples in a batch, and samples a second of PyTorch's at least.
+# By work: options of the Rust bench and samples per batch; then the least multiple of PyTorch's samples/s.
 SPINE = {
     "small": (("--format", "folder"), 64),
     "records": (("--format", "records", "--record-size", str(RECORD_BYTES)), 64),
@@ -62,14 +62,14 @@ TINY = {"small": 400, "records": 300, "large": 3, "npy": 200}
 
 
 def npy_header():
-    """What NumPy writes before the elements, version 1.0, up to byte 128."""
+    """The header that NumPy writes before the elements: version 1.0, 128 bytes."""
     text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {SHAPE}, }}".encode()
     text += b" " * (128 - 10 - len(text) - 1) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
 def make_arrays(folder, count):
-    """Arrays of random bytes, the same every time; those that are there are kept."""
+    """Writes arrays of random bytes, the same every time; keeps those that exist."""
     os.makedirs(folder, exist_ok=True)
     header = npy_header()
     for number in range(count):
@@ -80,7 +80,7 @@ def make_arrays(folder, count):
 
 
 def make_tiny(data):
-    """Works as those of benches/data.py, of some megabytes."""
+    """Writes data like that of benches/data.py, but only a few megabytes."""
     law = random.Random(1)
     os.makedirs(os.path.join(data, "records"), exist_ok=True)
     for work, count in (("small", TINY["small"]), ("large", TINY["large"])):
@@ -94,7 +94,7 @@ def make_tiny(data):
 
 
 def tree(process):
-    """A process and all below it."""
+    """A process and all its descendants."""
     found, below = [process], [process]
     while below:
         children = machine.text(f"/proc/{below[0]}/task/{below[0]}/children", "").split()
@@ -104,7 +104,7 @@ def tree(process):
 
 
 def pss(process):
-    """Bytes of memory of a process and all below it, shared pages counted once."""
+    """Bytes of memory of a process and all its descendants, shared pages counted once."""
     total = 0
     for number in tree(process):
         for line in machine.text(f"/proc/{number}/smaps_rollup", "").splitlines():
@@ -114,7 +114,7 @@ def pss(process):
 
 
 class Peak(threading.Thread):
-    """The most memory that a process and its children had."""
+    """Tracks the peak memory of a process and its descendants."""
 
     def __init__(self, process):
         super().__init__(daemon=True)
@@ -133,8 +133,8 @@ class Peak(threading.Thread):
 
 
 def python(venv, data, who, work, batch, workers=0, epochs=1, looks=False):
-    """Epochs by the package or by PyTorch's DataLoader, from a cold disk. Only with `looks` its memory is looked at:
-    that holds up a process that takes some.
+    """Runs epochs with the package or PyTorch's DataLoader, from a cold disk. Samples memory only with `looks`, because
+    sampling slows down a process that takes memory.
     """
     folder = os.path.join(data, work)
     drop_caches(folder)
@@ -143,9 +143,9 @@ def python(venv, data, who, work, batch, workers=0, epochs=1, looks=False):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if process.stdout.readline() != "ready\n":
             sys.exit(f"python: {' '.join(command)} did not begin")
-        # What importing torch has read is read; the data is not.
+        # Importing torch is over; now make the data cold again.
         drop_caches(folder)
-        # What Python and torch take before there is a loader.
+        # The memory of Python and torch, before there is a loader.
         before = pss(process.pid)
         peak = Peak(process.pid) if looks else None
         told, _ = process.communicate("go\n", timeout=RUN_LIMIT_S)
@@ -160,7 +160,7 @@ def python(venv, data, who, work, batch, workers=0, epochs=1, looks=False):
 
 
 def handover(command, data):
-    """How long the thread that asks takes to get a batch that is ready."""
+    """How long the consumer's thread takes to get a batch that is ready."""
     command = [*command, os.path.join(data, "records", "records.bin"), str(RECORD_BYTES), str(BATCH)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_LIMIT_S, cwd=HERE)
     if done.returncode != 0:
@@ -169,7 +169,7 @@ def handover(command, data):
 
 
 def rust(binary, data, work):
-    """The same by `uringload bench`, from a cold disk."""
+    """Runs the same epochs with `uringload bench`, from a cold disk."""
     options, batch = SPINE[work]
     folder = os.path.join(data, work)
     drop_caches(folder)
@@ -181,13 +181,13 @@ def rust(binary, data, work):
         if done.returncode != 0:
             sys.exit(f"python: {' '.join(command)} failed with {done.returncode}\n{done.stderr}{done.stdout}")
         result = json.load(out)
-    # Where it lies on this machine is nobody's business.
+    # A published result does not name folders of this machine.
     del result["dataset"]["roots"]
     return {**result, "read_samples_per_s": result["samples"] / result["wall_s"]}
 
 
 def best_workers(venv, data, work, log):
-    """The number of workers that was the fastest of its two runs together, and all runs."""
+    """The number of workers whose two runs together were the fastest, and all runs."""
     runs = []
     for workers in (*WORKERS, *WORKERS[::-1]):
         runs.append(python(venv, data, "torch", work, BATCH, workers))

@@ -1,13 +1,13 @@
 """The reference that the results are measured against: fio (io_uring, O_DIRECT) doing the same reads on the same files.
 
-fio cannot say "each file once, whole" with its usual options: it skips what does not fill a block, so a file that is
-smaller than the block size, or its tail, is never read. What it can do is replay a log of opens, reads and closes
+fio cannot read each file once and whole with its usual options: it skips what does not fill a block, so it never reads
+a file smaller than the block size, or the tail of a larger one. But it can replay a log of opens, reads and closes
 (read_iolog, version 2, which carries no times): each file is opened, read in pieces of at most 512 KiB with lengths
-rounded up to the sector, and closed. That is byte for byte what a loader of whole files has to do. Records of one
-fixed size are fio's own randread, each block once, with registered buffers and file (its fastest form).
+rounded up to the sector, and closed. That is byte for byte what a loader of whole files has to do. For records of a
+fixed size we use fio's own randread, each block once, with registered buffers and file (its fastest form).
 
-fio stops its clock when the last read of a log is submitted, so the reads still in flight are in neither its bytes nor
-its time: at most QD of them, and the rate is right all the same.
+fio stops its clock when the last read of a log is submitted, so the reads still in flight, at most QD of them, count in
+neither its bytes nor its time; the rate is right all the same.
 """
 
 import json
@@ -45,13 +45,13 @@ def fixed_records(path, record_bytes):
 
 
 def run(options, depth):
-    """One run; bytes, seconds, bytes/s, CPU seconds per GB and the 99th percentile of a read's time in microseconds."""
+    """Runs fio once: bytes, seconds, bytes/s, CPU seconds per GB and the 99th percentile of read latency in us."""
     command = ["fio", "--name=reference", "--ioengine=io_uring", "--direct=1", f"--iodepth={depth}", *options,
                "--output-format=json", "--eta=never"]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         raise SystemExit(f"spine: fio failed: {' '.join(command)}\n{done.stderr}{done.stdout[-2000:]}")
-    # Notes go to stdout in front of the JSON.
+    # fio prints notes to stdout before the JSON.
     job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
     read = job["read"]
     cpu_s = (job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] / 1000

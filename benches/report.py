@@ -1,4 +1,4 @@
-"""From the runs of benches/spine.py to a table that says what was promised and what was reached."""
+"""Turns the runs of benches/spine.py into a table of targets and what was measured."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def values(runs, key):
 
 
 def ratio(ours, theirs):
-    """Ratio of the medians, and the range in which 90 % of resampled ratios lie (bootstrap, seeded)."""
+    """Ratio of the medians, and the range that holds 90 % of resampled ratios (bootstrap, seeded)."""
     draw = random.Random(1)
     drawn = sorted(median(draw.choices(ours, k=len(ours))) / median(draw.choices(theirs, k=len(theirs)))
                    for _ in range(RESAMPLES))
@@ -90,7 +90,7 @@ def warm_lines(result):
 
 
 def choice(runs, name):
-    """How the candidates for a reference did."""
+    """The results of the candidates for a reference."""
     rates = (f"{name}{candidate} {median(values(of, 'bytes_per_s')) / 1e6:.0f}" for candidate, of in runs.items())
     return f"references to choose from, MB/s: {', '.join(rates)}"
 

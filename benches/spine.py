@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
-"""Measures everything that the spine promises, in one run, against fio on the same files.
+"""Measures every target of the spine in one run, against fio on the same files.
 
 usage: sudo benches/spine.py DIR [--rounds N] [--work small|records|large] [--binary FILE] [--out FOLDER]
        sudo benches/spine.py DIR --against FILE [--rounds N] [--work ...] [--binary FILE]
 
-DIR is where benches/data.py put the works (it is run first). Needs root, to drop the page cache. What happens, per work:
+benches/data.py writes its data to DIR first. Needs root, to drop the page cache. For each work (set of data):
 
-  1. fio at queue depths 16, 32, 64 and 128, and our own engine of O_DIRECT pread threads at 2, 4, 8 and 16 threads, a few
-     rounds each: those with the best medians are the references.
-  2. rounds of: fio at that depth, `uringload bench --cold`, the engine threads at that count, and `uringload bench` with
-     io_uring denied by a seccomp filter; every second round in reverse order, so that the drift of a shared disk hits all
-     alike. Choosing the references in rounds of their own keeps the luckiest run from being the reference.
-  3. small and records warm: `uringload bench --io auto` against plain buffered pread threads at their best count.
+  1. It runs fio at queue depths 16, 32, 64 and 128, and our own engine of O_DIRECT pread threads at 2, 4, 8 and 16
+     threads, a few rounds each. Those with the best medians are the references.
+  2. Each measured round runs fio at that depth, `uringload bench --cold`, the engine threads at that count, and
+     `uringload bench` with io_uring denied by a seccomp filter. Every second round runs in reverse order, so that the
+     drift of a shared disk affects all alike. Choosing the references in separate rounds keeps a lucky run from
+     becoming the reference.
+  3. small and records run warm too: `uringload bench --io auto` against plain buffered pread threads at their best
+     count.
 
 Before each run the page cache, names and inodes are dropped, and names and inodes are read again: a loader has walked
 the folder before it reads, so fio gets them warm too. The result is a table in Markdown and every single run in JSON.
 
-With --against, nothing but two builds of uringload: FILE is the other one, such as that of the commit before. Each round
-runs both, in turn, on the works cold and, for small and records, warm. The table has the medians and the ratio of each
-pair of runs (median and range), so that the drift of the disk cancels; nothing is written.
+--against only compares two builds of uringload; FILE is the other one, such as that of the previous commit. Each round
+runs both, in turn, on cold data and, for small and records, on warm data. The table has the medians and the ratio of
+each pair of runs (median and range), so that the drift of the disk cancels out; no file is written.
 """
 
 import argparse
@@ -50,7 +52,7 @@ class Work:
     name: str
     title: str
     options: tuple
-    # Share of fio, CPU s per GB, share of the CPU of O_DIRECT threads, share of their rate.
+    # Targets: share of fio's rate, CPU s per GB, share of the CPU of O_DIRECT threads, share of their rate.
     least_share: float
     most_cpu_s_per_gb: float
     most_cpu_of_threads: float
@@ -75,7 +77,7 @@ SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, EPERM = 0x7FFF0000, 0x00050000, 1
 
 
 def deny_io_uring():
-    """In a child before exec: a seccomp filter such as containers have, which answers io_uring_setup with EPERM."""
+    """Runs in a child before exec: installs a seccomp filter like a container's, so that io_uring_setup gives EPERM."""
     program = b"".join(struct.pack("HBBI", *line) for line in (
         (0x20, 0, 0, 0),  # load the number of the system call
         (0x15, 0, 1, SYS_IO_URING_SETUP),  # if it is io_uring_setup
@@ -90,7 +92,7 @@ def deny_io_uring():
 
 
 def drop_caches(folder):
-    """Nothing of the disk in memory but the names and inodes below `folder`."""
+    """Empties the page cache, except for the names and inodes below `folder`."""
     os.sync()
     with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
         file.write("3\n")
@@ -100,7 +102,7 @@ def drop_caches(folder):
 
 
 def warm(folder):
-    """Everything below `folder` in the page cache."""
+    """Reads everything below `folder` into the page cache."""
     buffer = bytearray(1 << 20)
     for base, _, names in os.walk(folder):
         for name in names:
@@ -132,7 +134,7 @@ class Bench:
 
 
 def best(options, candidates, step, log):
-    """The candidate whose runs have the best median rate, and all runs."""
+    """The candidate with the best median rate, and all runs."""
     runs = {candidate: [] for candidate in candidates}
     for number in range(CHOICE_ROUNDS):
         for candidate in candidates if number % 2 == 0 else candidates[::-1]:
@@ -176,7 +178,7 @@ def cold(work, bench, rounds, scratch, log):
 
 
 def warmed(work, bench, rounds, log):
-    """Against the plain loop of buffered pread threads that `--compare buffered` is."""
+    """Compares with the plain loop of buffered pread threads of `--compare buffered`."""
     def buffered(count):
         warm(os.path.join(bench.data, work.name))
         run = bench.run(work, "--no-raw", "--compare", "buffered", "--io-threads", str(count))
@@ -197,7 +199,7 @@ def warmed(work, bench, rounds, log):
 
 
 def opening_ms(bench, rounds):
-    """Time of `uringload inspect` on the small files, names and inodes warm: the walk and the start of a process."""
+    """Time of `uringload inspect` on the small files with warm names and inodes: a process start and the walk."""
     times = []
     for _ in range(rounds + 1):
         start = time.monotonic()
@@ -208,7 +210,7 @@ def opening_ms(bench, rounds):
 
 
 def against(bench, other, works, rounds, log):
-    """Two builds in turn: the lines of a table in Markdown."""
+    """Runs two builds in turn: the lines of a Markdown table."""
     yield "| work | MB/s, other | MB/s | ratio | CPU s, other | CPU s | ratio |\n|---|---|---|---|---|---|---|"
     kinds = [(work, drop_caches, ("--cold", "--no-raw")) for work in works]
     kinds += [(work, warm, ("--no-raw", "--io", "auto")) for work in works if work.warm]
@@ -225,7 +227,7 @@ def against(bench, other, works, rounds, log):
 
 
 def compared(old, new, digits):
-    """Both medians, and the median and range of the ratios of the pairs."""
+    """Both medians, and the median and range of the pairwise ratios."""
     ratios = [after / before for before, after in zip(old, new)]
     medians = " | ".join(f"{report.median(values):.{digits}f}" for values in (old, new))
     return f"{medians} | {report.median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})"

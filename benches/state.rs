@@ -1,8 +1,8 @@
-//! What a state costs: microseconds to take one from a loader and make it JSON, to read it, to check it and to find the
-//! samples of the batch that it stands before, in the middle of a thousand million. `cargo bench --bench state`.
+//! Measures the cost of a state in microseconds: to take one from a loader and write it as JSON, to read it, to check
+//! it, and to find the samples of the batch it stands before, in the middle of 10^9. `cargo bench --bench state`.
 //!
-//! Each number is the best of several runs, which is the one that other processes have disturbed least. Lengths are
-//! printed with them, so that the work cannot be optimised away.
+//! Each number is the best of several runs: the one that other processes disturbed least. The program prints lengths,
+//! so that the work cannot be optimized away.
 
 use std::hint::black_box;
 use std::sync::Arc;

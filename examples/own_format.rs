@@ -1,10 +1,10 @@
-//! A format of one's own: a fixed header and records of varying length. Everything that the library offers (any order,
+//! A format of your own: a fixed header and records of varying length. Everything that the library offers (any order,
 //! ranks, resume, GPUs, `verify`, `pack`) works with it.
 //!
 //! A file is `CLIP`, the number of records as a little endian `u32`, the length of each record as `u32`, and the
 //! records, end to end.
 //!
-//! `cargo run --example own_format FILE`; without FILE a small one is made.
+//! `cargo run --example own_format FILE`; without FILE it makes a small one.
 
 use bytes::Bytes;
 use std::fs::File;
@@ -32,7 +32,7 @@ impl Clips {
         }
         file.read_exact(&mut number)?;
         let count = u64::from(u32::from_le_bytes(number));
-        // Nothing is allocated by what the header claims before the file is known to have it.
+        // Reads only what the file has: nothing is allocated by a count that the header merely claims.
         let mut lengths = Vec::new();
         file.take(4 * count).read_to_end(&mut lengths)?;
         let mut offsets = vec![8 + 4 * count];
@@ -48,7 +48,7 @@ impl Clips {
         let field = Field { name: "clip".into(), dtype: DType::U8, shape: Shape::Ragged };
         let mut index = Index::new("clips", files, Schema { fields: vec![field] }, count);
         index.bytes = size - offsets[0];
-        // A value is what was read, so parts of it can be read alone, and its length is known beforehand.
+        // A value is the bytes as read, so parts of it can be read alone, and its length is known in advance.
         index.plain_field = Some(0);
         index.parse_reads_bytes = false;
         Ok(Clips { index, offsets })
@@ -71,7 +71,7 @@ impl Dataset for Clips {
     }
 }
 
-/// Writes records as a file of this format.
+/// Writes records to a file of this format.
 pub fn write(path: &Path, records: &[&[u8]]) -> Result<()> {
     let mut bytes = b"CLIP".to_vec();
     bytes.extend((records.len() as u32).to_le_bytes());

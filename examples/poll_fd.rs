@@ -1,7 +1,7 @@
-//! Batches in an event loop of one's own: `cargo run --release --example poll_fd -- DIR`.
+//! Batches in your own event loop: `cargo run --release --example poll_fd -- DIR`.
 //!
-//! `ready_fd` is readable while there is a batch to take, so it goes into the same `poll(2)` or `epoll(7)` as a
-//! program's sockets and timers. From the moment it is asked for each batch costs a system call more.
+//! `ready_fd` is readable while there is a batch to take, so it goes into the same `poll(2)` or `epoll(7)` as your
+//! sockets and timers. Once you have asked for it, each batch costs one more system call.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::error::Error;
@@ -14,7 +14,7 @@ use uringload::{Loader, Result};
 pub fn consume(mut loader: Loader, mut train: impl FnMut(Batch), mut idle: impl FnMut()) -> Result<(), Box<dyn Error>> {
     const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     while !loader.is_empty() {
-        // Readable does not say how many: take what there is.
+        // Readability does not say how many batches are ready: take all of them.
         while let Some(batch) = loader.try_next()? {
             train(batch);
         }

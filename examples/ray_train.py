@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains on several workers of Ray Train, and goes on from a state with another number of them.
+"""Trains on several Ray Train workers, and resumes from a state with another number of workers.
 
     pip install "ray[train]" torch
     examples/ray_train.py data/train.bin --record-bytes 256 --dtype f32 --workers 2 --steps 100 --state state.json
     examples/ray_train.py data/train.bin --record-bytes 256 --dtype f32 --workers 3 --resume state.json
 
-Each worker makes its own loader, which asks Ray Train for its rank. At the end every worker tells what it was given: the
-digests of all of them add up to that of the epoch, whatever their number, if no sample was lost or came twice.
+Each worker makes its own loader, which asks Ray Train for its rank. At the end every worker reports the digest of what
+it received. The digests of all workers add up to that of the epoch, for any number of workers, if no sample was lost or
+duplicated.
 """
 
 import argparse
@@ -20,12 +21,12 @@ import ray
 import ray.train
 from ray.train.torch import TorchTrainer
 
-#: The file of a checkpoint that has where the loader stands.
+#: The file in a checkpoint that holds the loader's state.
 STATE = "loader.json"
 
 
 def train(config: dict[str, Any]) -> None:
-    """What each worker does."""
+    """Runs on each worker."""
     import torch
     import torch.distributed as dist
 
@@ -59,7 +60,7 @@ def train(config: dict[str, Any]) -> None:
     if dist.get_rank() > 0:
         ray.train.report(metrics)
         return
-    # All of a state but what it says of this worker is the same on each of them, so that one is enough.
+    # Everything in a state except `delivered` is the same on every worker, so one worker's state is enough.
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, STATE), "w", encoding="utf-8") as file:
             json.dump(state, file)
@@ -68,7 +69,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path")
     parser.add_argument("--record-bytes", type=int)

@@ -1,7 +1,7 @@
 //! Batches on plain threads: `cargo run --release --example threads -- DIR`.
 //!
-//! A loader is an iterator, so one thread needs nothing but `for batch in loader`. Here several take turns at it: a
-//! batch may go to any thread, and returns its memory when it is dropped there.
+//! A loader is an iterator, so one thread needs only `for batch in loader`. Here several threads take turns: a batch
+//! may go to any thread, and returns its memory when that thread drops it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
@@ -10,10 +10,10 @@ use uringload::batch::Batch;
 use uringload::dataset::Folder;
 use uringload::{Loader, Result};
 
-/// Hands every batch to `train` on one of `workers` threads. The first error ends all of them.
+/// Hands every batch to `train` on one of `workers` threads. The first error ends them all.
 pub fn consume(loader: Loader, workers: usize, train: impl Fn(Batch) + Sync) -> Result<()> {
     let loader = Mutex::new(loader);
-    // In a function of its own, so that the lock is not held while the batch is used.
+    // A separate closure, so that the lock is not held while the batch is used.
     let next = || loader.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || -> Result<()> {
         while let Some(batch) = next() {

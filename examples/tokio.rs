@@ -1,7 +1,7 @@
 //! Batches on tokio, on both of its runtimes: `cargo run --release --example tokio -- DIR`.
 //!
-//! A loader is a [`futures_core::Stream`]: it reads on a thread of its own, and wakes the task that awaits a batch. So
-//! it needs no feature of the runtime, and nothing of it blocks but its drop, which waits for the reads in flight.
+//! A loader is a [`futures_core::Stream`]: it reads on its own thread and wakes the task that awaits a batch. It needs
+//! no feature of the runtime. Only its drop blocks: it waits for the reads in flight.
 
 use futures_util::StreamExt;
 use std::error::Error;
@@ -13,10 +13,10 @@ use uringload::{Loader, Result};
 
 /// Awaits every batch and hands it to `train`.
 pub async fn consume(mut loader: Loader, mut train: impl FnMut(Batch)) -> Result<()> {
-    // A loader is an iterator too, so `loader.next()` would not know which of the two is meant.
+    // A loader is an iterator too, so a plain `loader.next()` would be ambiguous.
     while let Some(batch) = StreamExt::next(&mut loader).await {
         train(batch?);
-        // A batch that is ready is taken without waiting: let others have their turn even where the disk is the faster.
+        // Awaiting a batch that is ready does not yield, so give other tasks a turn even if the disk is faster.
         tokio::task::yield_now().await;
     }
     Ok(())

@@ -15,14 +15,14 @@ use uringload::batch::Batch;
 use uringload::dataset::Folder;
 use uringload::sampler::Cursor;
 
-/// Awaits every batch, hands it to `train`, and notes in `checkpoint` where to go on from behind it.
+/// Awaits every batch, hands it to `train`, and writes the position after it to `checkpoint`.
 pub async fn consume(
     mut loader: Loader,
     checkpoint: &Path,
     mut train: impl FnMut(Batch),
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let file = File::create(checkpoint).await?;
-    // A loader is an iterator too, so `loader.next()` would not know which of the two is meant.
+    // A loader is an iterator too, so a plain `loader.next()` would be ambiguous.
     while let Some(batch) = StreamExt::next(&mut loader).await {
         let batch = batch?;
         let next = batch.next;
@@ -33,17 +33,17 @@ pub async fn consume(
     Ok(file.close().await?)
 }
 
-/// One line of fixed length, so that a later place overwrites an earlier one wholly.
+/// Writes one line of fixed length, so that a later position overwrites an earlier one completely.
 async fn save(file: &File, next: Cursor) -> io::Result<()> {
     let line = format!("{:020} {:020}\n", next.epoch, next.position).into_bytes();
     let (result, _line) = file.write_all_at(line, 0).await;
     result
 }
 
-/// Runs `task` on a tokio-uring of its own.
+/// Runs `task` on its own tokio-uring runtime.
 ///
 /// # Errors
-/// Where io_uring is not to be had; `tokio_uring::start` would panic.
+/// If io_uring is not available; `tokio_uring::start` would panic.
 pub fn start<T>(task: impl Future<Output = T>) -> io::Result<T> {
     Ok(Runtime::new(&tokio_uring::builder())?.block_on(task))
 }

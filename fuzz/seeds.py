@@ -3,9 +3,9 @@
 
 usage: fuzz/seeds.py [URINGLOAD]
 
-URINGLOAD, the built program, makes the indexes that files have beside them; without it those that are there stay.
+URINGLOAD, the built program, makes the sidecar indexes; without it the existing ones stay.
 
-What a fuzzer finds beside these stays on the machine; inputs that broke something become tests.
+Whatever else a fuzzer finds stays on the machine; inputs that broke something become tests.
 """
 
 import gzip
@@ -37,7 +37,7 @@ def put(target, name, data):
 
 
 def both(first, second):
-    """Two files as one input: see `two` in src/lib.rs."""
+    """Joins two files into one input: see `two` in src/lib.rs."""
     return struct.pack("<H", len(first)) + first + second
 
 
@@ -48,7 +48,7 @@ def archive(form, names):
             member = tarfile.TarInfo(name)
             member.size = len(name)
             tar.addfile(member, io.BytesIO(name.encode()))
-    # Blocks of zeros behind the end are of no use to a fuzzer.
+    # Blocks of zeros after the end are useless to a fuzzer.
     used = out.getvalue().rstrip(b"\0")
     return used + bytes(-len(used) % 512 + 1024)
 
@@ -86,7 +86,7 @@ def shards():
 
 
 def one_mds(folder, target, name, how, raw=None):
-    """The index of the first shard alone, and that; `$raw` and `$zip` stand for lengths: see `with_lengths`."""
+    """The index, cut to the first shard, and that shard; `$raw` and `$zip` stand for lengths: see `with_lengths`."""
     index = json.loads(read(*folder, "index.json"))
     index["shards"] = index["shards"][:1]
     shard = index["shards"][0]
@@ -106,7 +106,7 @@ def one_chunk(folder, target, name, how, raw=None):
     index["chunks"] = index["chunks"][:1]
     chunk = index["chunks"][0]
     content = read(*folder, chunk["filename"]) if raw is None else raw
-    # A compressed one that the harness does not make itself is told by its level.
+    # The name has the level, too (`.zstd:7`); the harness writes only `.zstd`.
     chunk["filename"] = chunk["filename"].replace(":7", "")
     if index["config"]["compression"] is not None:
         index["config"]["compression"] = "zstd"
@@ -166,7 +166,7 @@ def hdf5():
 
 
 def sidecars():
-    """As the harness has the files: see fuzz_targets/sidecar.rs."""
+    """Sidecars of the files that the harness uses: see fuzz_targets/sidecar.rs."""
     if len(sys.argv) < 2:
         return
     two = archive(tarfile.USTAR_FORMAT, ("a.jpg", "a.cls", "dir/b.jpg", "dir/b.cls"))
@@ -198,14 +198,14 @@ def arrays():
 
 
 def betons():
-    """Two samples of every kind of field, in the parts that fuzz_targets/beton.rs puts in their places."""
+    """Two samples with every kind of field, in the parts that fuzz_targets/beton.rs puts in their places."""
     page = 2 << 20
 
     def array(dtype, *shape):
         text = ('[["", "%s"]]' % dtype).encode()
         return struct.pack("<33Q", *shape, *[0] * (32 - len(shape)), len(text)) + text
 
-    # Name, number, arguments, format of the record, values of both samples; bytes stand for a place of them.
+    # Name, number, arguments, record format, and the values of both samples; bytes stand for a pointer to them.
     fields = (
         ("image", 2, b"", "<BHHQ", ((1, 2, 1, b"raw..."), (0, 2, 1, b"jpeg"))),
         ("raw", 3, b"", "<QQ", ((b"bytes", 5), (b"", 0))),
@@ -219,7 +219,7 @@ def betons():
         for sample in range(2):
             record = b""
             for _, number, _, form, given in chosen:
-                # Structures are packed, and all else is a multiple of 8.
+                # Structures are packed; everything else is a multiple of 8.
                 record += bytes(0 if number in (2, 3, 5) else -len(record) % 8)
                 places = []
                 for value in given[sample]:

@@ -1,5 +1,5 @@
-//! How close kernels come to the device's memory: the bytes that each must read and write over the time that the device
-//! tells, against what a copy within its memory moves.
+//! How close kernels come to the device's memory bandwidth: the bytes that each must read and write, over its time by
+//! the device's clock, against a copy within the device's memory.
 
 use crate::Setting;
 use crate::machine::{Gpu, Limits, Outcome, median, part, rate};
@@ -14,12 +14,12 @@ use uringload::sys::cuda::{
 };
 
 const ROUNDS: usize = 9;
-/// Sides of the pictures that are cut from, and of what is cut.
+/// Side of the source images, and of the crops.
 const SOURCE: u32 = 256;
 const OUTPUT: u32 = 224;
 const RECORD_BYTES: usize = 150_528;
 
-/// A kernel to be timed, and the bytes that it must move.
+/// A kernel to time, and the bytes that it must move.
 struct Candidate<'a> {
     name: &'static str,
     bytes: u64,
@@ -27,7 +27,7 @@ struct Candidate<'a> {
     rates: Vec<f64>,
 }
 
-/// Memory that all of them use, and a place for tables.
+/// Memory that all kernels use, with room for tables.
 struct Memory {
     from: Span,
     to: Span,
@@ -36,7 +36,7 @@ struct Memory {
     copies: Copies,
 }
 
-/// A table on the device, and its rows.
+/// A table on the device, and its byte range.
 type Table = (Uploaded, Range<usize>);
 
 impl Memory {
@@ -76,7 +76,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
             let took = gpu.timed(&gpu.stream, || Ok((candidate.launch)()?))?;
             rates.push(rate(candidate.bytes, took));
         }
-        // The first of each is a warm-up.
+        // The first round is a warm-up.
         if round > 0 {
             copied.push(rates[0]);
             candidates.iter_mut().zip(&rates[1..]).for_each(|(candidate, &rate)| candidate.rates.push(rate));
@@ -100,7 +100,7 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     Ok(())
 }
 
-/// What each kernel is given.
+/// The arguments of each kernel.
 struct Tables {
     cut: (Table, u64),
     whole: (Table, u64),
@@ -111,7 +111,7 @@ struct Tables {
     tokens: (Table, u64),
 }
 
-/// Tokens of a row.
+/// Tokens per row.
 const SEQ_LEN: u64 = 4096;
 
 impl Tables {
@@ -119,7 +119,7 @@ impl Tables {
         let (base, side) = (memory.from.address(), memory.from.len());
         let mut below = |bound: u32| (random.next_u64() % u64::from(bound)) as u32;
         let source_bytes = (SOURCE * SOURCE * 3) as usize;
-        // Of the widest type.
+        // Bytes of a crop in the widest type.
         let output_bytes = (OUTPUT * OUTPUT * 3 * 4) as usize;
         let count = (side / source_bytes).min(side / output_bytes);
         let place = |index: usize| base + (index * source_bytes) as u64;

@@ -1,4 +1,4 @@
-//! What copies to the device cost a kernel that computes beside them.
+//! How much copies to the device slow down a kernel that computes beside them.
 
 use crate::Setting;
 use crate::machine::{Gpu, Limits, Outcome, median, part, pinned, rate};
@@ -11,7 +11,7 @@ use uringload::sys::cuda::Copies;
 const BLOCK_BYTES: usize = 32 << 20;
 const BLOCKS: usize = 8;
 const ROUNDS: usize = 15;
-/// Copies under way at a time.
+/// Copies in flight at a time.
 const DEPTH: usize = 4;
 const STEP: Duration = Duration::from_millis(20);
 

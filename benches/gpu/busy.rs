@@ -1,5 +1,5 @@
-//! How busy a trainer's steps keep the device, where a step takes longer than loading a batch: the time of the steps
-//! over the time from the first step's beginning to the last one's end, both told by events in the trainer's queue.
+//! How busy a trainer's steps keep the device when a step takes longer than loading a batch: the time of the steps over
+//! the time from the start of the first step to the end of the last, both from events in the trainer's stream.
 
 use crate::Setting;
 use crate::files;

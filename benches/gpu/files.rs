@@ -1,5 +1,5 @@
-//! The files that are read: the works of benches/data.py by their laws, fewer of them so that they are made in seconds.
-//! Files that are there with the right size are kept.
+//! The files to read: data like that of benches/data.py, but less of it, so that it is made in seconds. Files that
+//! exist with the right size are kept.
 
 use crate::machine::{Outcome, random};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -15,11 +15,11 @@ const RECORD_BYTES: u64 = 150_528;
 const SMALL_MEAN_BYTES: f64 = 110_000.0;
 const SMALL_SIGMA: f64 = 0.5;
 const LARGE_BYTES: u64 = 140_000_000;
-/// Written by one call.
+/// Bytes written by one call.
 const CHUNK_BYTES: u64 = 8 << 20;
 const WRITERS: usize = 8;
 
-/// One of the works: samples, and how many of them make a batch.
+/// One set of data, with its batch size.
 pub struct Work {
     pub name: &'static str,
     pub dataset: Arc<dyn Dataset>,
@@ -38,14 +38,14 @@ pub fn works(folder: &Path, is_tiny: bool) -> Outcome<Vec<Work>> {
     ])
 }
 
-/// The work of pictures.
+/// The data made of images, one record each.
 pub fn records(folder: &Path) -> Outcome<Arc<dyn Dataset>> {
     let shape = vec![224, 224, 3];
     let options = RecordOptions::new().record_bytes(RECORD_BYTES).shape(shape);
     Ok(Arc::new(Records::open(&[folder.join("records/records.bin")], &options)?))
 }
 
-/// Writes what is not there; all works have about as many bytes.
+/// Writes the files that are missing; all sets of data have about as many bytes.
 fn make(folder: &Path, is_tiny: bool) -> Outcome<()> {
     let (small, records, large) = if is_tiny { (500, 500, 2) } else { (20_000, 20_000, 20) };
     let mut law = Xoshiro256PlusPlus::seed_from_u64(11);
@@ -53,7 +53,7 @@ fn make(folder: &Path, is_tiny: bool) -> Outcome<()> {
     let mean = SMALL_MEAN_BYTES.ln() - SMALL_SIGMA * SMALL_SIGMA / 2.0;
     let mut files: Vec<(PathBuf, u64)> = Vec::new();
     for number in 0..small {
-        // Box and Muller's; of 1 - u, which is not 0.
+        // The Box-Muller transform, with 1 - u because u may be 0.
         let normal = (-2.0 * (1.0 - unit()).ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
         let name = format!("small/class_{:03}/{number:05}.bin", number % 100);
         files.push((folder.join(name), (mean + SMALL_SIGMA * normal).exp().max(1.0) as u64));

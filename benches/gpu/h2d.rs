@@ -1,5 +1,5 @@
-//! Copies to the device: by block size, from pinned memory whose copies are told by flags and by events, and from
-//! memory that is not pinned; and blocks as a loader copies them, against the fastest of the plain ones.
+//! Copies to the device by block size: from pinned memory, with completion signalled by flags and by events, and from
+//! pageable memory; and blocks copied as a loader does, against the fastest of the plain copies.
 
 use crate::Setting;
 use crate::machine::{Gpu, Limits, Outcome, median, part, pinned, random, rate};
@@ -8,12 +8,12 @@ use bytes::Bytes;
 use serde_json::json;
 use uringload::sys::cuda::{Copies, Event, Notice, Span, Timing};
 
-/// Memory on each side.
+/// Bytes on each side of a copy.
 const SIDE_BYTES: usize = 512 << 20;
-/// Copied in one measurement, of small blocks less.
+/// Bytes copied per measurement; fewer of small blocks.
 const COPIED_BYTES: usize = 512 << 20;
 const COPIES_MOST: usize = 1024;
-/// A loader's blocks are up to so large.
+/// The largest block of a loader.
 const BLOCK_BYTES: usize = 32 << 20;
 const ROUNDS: usize = 5;
 
@@ -82,19 +82,19 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     Ok(())
 }
 
-/// The whole of it by one call.
+/// Copies everything in one call.
 fn one_copy(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span) -> Outcome<f64> {
     let took = gpu.timed_copies(copies, |copies| Ok(copies.start(from.clone(), to).map(drop)?))?;
     Ok(rate(from.len() as u64, took))
 }
 
-/// Blocks of one size, one behind the other.
+/// Copies blocks of one size, one after the other.
 fn blocks(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span, size: usize) -> Outcome<f64> {
     let all = from.len() / size;
     let count = (COPIED_BYTES.min(from.len()) / size).clamp(1, COPIES_MOST);
     let took = gpu.timed_copies(copies, |copies| {
         for index in 0..count {
-            // Not neighbours, so that no copy finds what one before it has brought into a cache.
+            // Not neighbours, so that no copy finds data that an earlier one brought into a cache.
             let start = index * 17 % all * size;
             copies.start(from.slice(start..start + size), &part(to, start, size)?)?;
             copies.finished()?;
@@ -104,7 +104,7 @@ fn blocks(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span, size: usize) 
     Ok(rate((count * size) as u64, took))
 }
 
-/// Blocks of the largest size as a loader copies them: each with two events that time it, and a few under way.
+/// Copies the largest blocks as a loader does: two events time each one, and a few are in flight.
 fn as_loaders_do(gpu: &Gpu, copies: &mut Copies, from: &Bytes, to: &Span) -> Outcome<f64> {
     let block = BLOCK_BYTES.min(from.len() / 2);
     let count = from.len() / block;

@@ -1,4 +1,4 @@
-//! The device, pinned memory, and how long the device takes for something.
+//! The device, pinned memory, and timing by the device's clock.
 
 use bytes::Bytes;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -11,11 +11,11 @@ use uringload_sys::Arena;
 
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The device that is measured.
+/// The device under test.
 pub struct Gpu {
     pub context: Context,
     pub kernels: Kernels,
-    /// A queue for what is timed, and for what stands for a trainer.
+    /// A stream for timed work, and for work that stands in for a trainer's.
     pub stream: Arc<Stream>,
 }
 
@@ -27,13 +27,13 @@ impl Gpu {
         Ok(Gpu { context, kernels, stream })
     }
 
-    /// Memory of the device.
+    /// Allocates device memory.
     pub fn memory(&self, bytes: usize) -> Outcome<Span> {
         let memory = DeviceMemory::new(&self.context, bytes)?;
         Span::new(&memory, 0..bytes).ok_or_else(|| "no span of memory".into())
     }
 
-    /// Memory of the device, full of random bytes.
+    /// Allocates device memory and fills it with random bytes.
     pub fn random_memory(&self, bytes: usize) -> Outcome<Span> {
         const PIECE: usize = 32 << 20;
         let to = self.memory(bytes)?;
@@ -48,7 +48,7 @@ impl Gpu {
         Ok(to)
     }
 
-    /// How long the device is at what `work` puts into `stream`, which is idle before.
+    /// How long the device takes for the work that `work` puts into `stream`, which must be idle before.
     pub fn timed(&self, stream: &Stream, work: impl FnOnce() -> Outcome<()>) -> Outcome<Duration> {
         let (begin, end) = (Event::new(&self.context, Timing::On)?, Event::new(&self.context, Timing::On)?);
         stream.synchronize()?;
@@ -59,7 +59,7 @@ impl Gpu {
         Ok(end.since(&begin)?)
     }
 
-    /// As `timed`, for copies.
+    /// Like `timed`, for copies.
     pub fn timed_copies(
         &self,
         copies: &mut Copies,
@@ -75,7 +75,7 @@ impl Gpu {
         Ok(end.since(&begin)?)
     }
 
-    /// Rounds of `Kernels::burn` over `floats` that take as long as `wanted`.
+    /// The number of rounds of `Kernels::burn` over `floats` that take as long as `wanted`.
     pub fn rounds_for(&self, floats: &Span, wanted: Duration) -> Outcome<u32> {
         let burn = |rounds: u32| self.timed(&self.stream, || Ok(self.kernels.burn(&self.stream, floats, rounds)?));
         burn(100)?;
@@ -96,7 +96,7 @@ pub fn part(of: &Span, start: usize, len: usize) -> Outcome<Span> {
     of.slice(start..start + len).ok_or_else(|| "a part lies outside of its span".into())
 }
 
-/// Pinned memory, full of random bytes, and what keeps it pinned.
+/// Pinned memory full of random bytes, and the guard that keeps it pinned.
 pub fn pinned(context: &Context, bytes: usize) -> Outcome<(Pinned, Bytes)> {
     let (arena, mut all) = Arena::reserve(bytes)?;
     arena.populate(0..bytes)?;
@@ -104,14 +104,14 @@ pub fn pinned(context: &Context, bytes: usize) -> Outcome<(Pinned, Bytes)> {
     Ok((Pinned::new(context, &arena)?, Bytes::from_owner(all)))
 }
 
-/// Random bytes: nothing can be quicker because they are alike.
+/// Random bytes, so that no repetition in the data can make anything faster.
 pub fn random(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Xoshiro256PlusPlus::seed_from_u64(seed).fill_bytes(&mut bytes);
     bytes
 }
 
-/// How long a section may go on.
+/// The time limit of a section.
 pub struct Limits {
     end: Instant,
     all: Duration,
@@ -122,12 +122,12 @@ impl Limits {
         Limits { end: Instant::now() + all, all }
     }
 
-    /// All of its time.
+    /// The section's whole time.
     pub fn all(&self) -> Duration {
         self.all
     }
 
-    /// Whether another round is wanted: `least` of them whatever the time is, and no more than `most`.
+    /// Whether to run another round: at least `least` rounds, whatever the time is, and at most `most`.
     pub fn goes_on(&self, round: usize, least: usize, most: usize) -> bool {
         round < least || (round < most && Instant::now() < self.end)
     }
@@ -143,7 +143,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Bytes a second.
+/// Bytes per second.
 pub fn rate(bytes: u64, took: Duration) -> f64 {
     bytes as f64 / took.as_secs_f64().max(1e-9)
 }

@@ -1,18 +1,18 @@
-//! What a GPU gets, measured: copies to it, what reads files into it, kernels, and how busy a trainer's steps keep it.
-//! `benches/gpu.sh` runs it on a machine without Rust; `cargo bench --bench gpu` where there is Rust.
+//! Measures what a GPU gets: copies to it, file reads into it, kernels, and how busy a trainer's steps keep it.
+//! `benches/gpu.sh` runs it on a machine without Rust, `cargo bench --bench gpu` on one with Rust.
 //!
 //! usage: gpu [--dir DIR] [--json FILE] [--seconds N] [--only SECTION]... [--tiny] [--mock]
 //!
-//! - `--dir`: where the files to read are made, and kept, for others to read them too; otherwise they are made in the
+//! - `--dir`: where to make and keep the files to read, for others to read them too; by default they are made in the
 //!   system's temporary folder and removed.
-//! - `--json`: where every number goes.
-//! - `--seconds`: how long everything may take, 240 unless told otherwise. What is repeated is repeated less often
-//!   then, and medians are of what was done; each says of how many runs.
+//! - `--json`: where to write every number.
+//! - `--seconds`: how long everything may take; 240 by default. With less time, measurements are repeated less often,
+//!   and the output says how many runs each median is of.
 //! - `--only`: h2d, kernels, beside, works, cached or busy.
-//! - `--tiny`: little data, to try this program and nothing else.
+//! - `--tiny`: little data, only to try this program.
 //! - `--mock`: says in every output that the driver is a mock and no number means anything.
 //!
-//! Times on the device are from events of the device. Without a driver or a device it says so and ends well.
+//! Times on the device come from the device's events. Without a driver or a device it says so and exits with success.
 
 mod bandwidth;
 mod beside;
@@ -29,10 +29,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What is measured, and its part of the time.
+/// A section's name, its share of the time in percent, and its function.
 type Section = (&'static str, u32, fn(&Gpu, &Setting, &Limits, &mut Report) -> Outcome<()>);
 
-/// Files are made before `works`, in the same time. `h2d` comes first, for the others are held against its peak.
+/// Files are made within the time of `works`. `h2d` comes first, because the others are compared with its peak.
 const SECTIONS: [Section; 6] = [
     ("h2d", 10, h2d::run),
     ("kernels", 10, bandwidth::run),
@@ -42,7 +42,7 @@ const SECTIONS: [Section; 6] = [
     ("busy", 10, busy::run),
 ];
 
-/// What is asked for.
+/// What the user asked for.
 struct Setting {
     folder: PathBuf,
     is_tiny: bool,
@@ -70,7 +70,7 @@ fn arguments() -> Outcome<Arguments> {
             "--only" => arguments.only.push(value()?),
             "--tiny" => arguments.is_tiny = true,
             "--mock" => arguments.is_mock = true,
-            // What cargo gives to every benchmark.
+            // Cargo passes this to every benchmark.
             "--bench" => {}
             _ => return Err(format!("{name} is not known: see the head of benches/gpu/main.rs").into()),
         }
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the sections; returns whether all of them ended well. One that fails takes nothing from the others.
+/// Runs the sections; returns whether all of them succeeded. If one fails, the others still run.
 fn measure(gpu: &Gpu, arguments: Arguments) -> Outcome<bool> {
     let Arguments { folder, json, seconds, only, is_tiny, is_mock } = arguments;
     let temporary = tempfile::TempDir::new()?;
@@ -126,7 +126,7 @@ fn measure(gpu: &Gpu, arguments: Arguments) -> Outcome<bool> {
             report.failed(name, &error.to_string());
             all_well = false;
         }
-        // What was measured is not lost to what comes next.
+        // Written after each section, so that a later crash loses no result.
         if let Some(json) = &json {
             std::fs::write(json, report.json())?;
         }

@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as JSON for the rest.
+//! The results, as a table for people and as JSON for programs.
 
 use crate::machine::Gpu;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ pub struct Report {
     lines: Vec<[String; 4]>,
     numbers: Map<String, Value>,
     is_mock: bool,
-    /// The fastest plain copy from pinned memory, in bytes a second, once it is known.
+    /// The fastest plain copy from pinned memory, in bytes per second, once it is known.
     pub h2d_peak: Option<f64>,
 }
 
@@ -35,17 +35,17 @@ impl Report {
         Report { lines: Vec::new(), numbers, is_mock, h2d_peak: None }
     }
 
-    /// Keeps numbers under a name.
+    /// Stores numbers under a name.
     pub fn put(&mut self, name: &str, numbers: Value) {
         self.numbers.insert(name.into(), numbers);
     }
 
-    /// A line of the table about something that nothing was promised of.
+    /// Adds a line to the table for a figure without a target.
     pub fn tell(&mut self, what: impl Into<String>, measured: impl Into<String>) {
         self.lines.push([what.into(), measured.into(), String::new(), String::new()]);
     }
 
-    /// A line of the table: whether a number is what was promised.
+    /// Adds a line to the table that says whether a figure reaches its target.
     pub fn judge(&mut self, what: &str, measured: String, promised: &str, is_reached: bool) {
         let verdict = if is_reached { "reached" } else { "MISSED" };
         self.lines.push([what.into(), measured, promised.into(), verdict.into()]);
@@ -55,7 +55,7 @@ impl Report {
         }
     }
 
-    /// A line about a section that could not be measured.
+    /// Adds a line for a section that could not be measured.
     pub fn failed(&mut self, section: &str, error: &str) {
         self.lines.push([section.into(), error.into(), String::new(), "FAILED".into()]);
         self.numbers.insert(format!("{section}_error"), json!(error));
@@ -82,7 +82,7 @@ impl Report {
     }
 }
 
-/// Gigabytes a second.
+/// Gigabytes per second.
 pub fn gb(bytes_per_second: f64) -> String {
     format!("{:.2} GB/s", bytes_per_second / 1e9)
 }

@@ -1,5 +1,5 @@
-//! From disk to the device, against the same loader that stops at the host and against the disk alone, in turns; and
-//! from the page cache, where no disk is in the way.
+//! From disk to the device, in turn with the same loader that stops at the host and with the disk alone; and from the
+//! page cache, without a disk.
 
 use crate::Setting;
 use crate::files::{self, Work};
@@ -17,18 +17,18 @@ use uringload::stats::Counts;
 use uringload::{ErrorKind, raw, sampler, sys};
 
 const ROUNDS: usize = 5;
-/// One run of one loader at most, and at least.
+/// The longest and the shortest run of one loader.
 const RUN_MOST: Duration = Duration::from_secs(4);
 const RUN_LEAST: Duration = Duration::from_millis(500);
 
-/// What one run of a loader gave.
+/// The result of one run of a loader.
 #[derive(Default)]
 struct Run {
     rate: f64,
     cpu_s_per_gb: f64,
     build_s: f64,
     first_s: f64,
-    /// While copies ran, as the device tells.
+    /// The copy rate while copies ran, by the device's clock.
     copy_rate: f64,
     batch_s: f64,
     route: String,
@@ -49,7 +49,7 @@ fn rates(runs: &[Run]) -> f64 {
     median(&runs.iter().map(|run| run.rate).collect::<Vec<_>>())
 }
 
-/// Takes batches until the epoch or the time is over. Bytes count when they have arrived, which `arrive` waits for.
+/// Takes batches until the epoch or the time is over. Bytes count once they have arrived, which `arrive` waits for.
 fn drain<T: Delivered>(
     build: impl FnOnce() -> uringload::Result<Loader<T>>,
     limit: Duration,
@@ -59,7 +59,7 @@ fn drain<T: Delivered>(
     let mut loader = build()?;
     let (begin, cpu) = (Instant::now(), sys::system::cpu_time());
     let (mut bytes, mut batches, mut first) = (0, 0_u32, None);
-    // The one before is waited for while the next one is on its way.
+    // Waits for each batch while the next one is in flight.
     let mut last: Option<T> = None;
     let mut arrived = |batch: T| -> Outcome<()> {
         arrive(&batch)?;
@@ -106,20 +106,20 @@ fn to_gpu(dataset: &Arc<dyn Dataset>, config: &Config, limit: Duration, gds: Gds
     drain(build, limit, DeviceBatch::wait)
 }
 
-/// Why files cannot be read straight into the device's memory; `None` where they can.
+/// Why files cannot be read straight into the device's memory; `None` if they can.
 fn no_gds(dataset: &Arc<dyn Dataset>, config: &Config) -> Option<String> {
     let device = Device::cuda(0).gds(Gds::On);
     let built = Loader::builder(Arc::clone(dataset)).config(config.clone()).device(device).build();
     built.err().map(|error| error.to_string())
 }
 
-/// Nothing of the disk in memory; false where this process may not.
+/// Empties the page cache; false if this process may not.
 fn drop_caches() -> bool {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3\n").is_ok()
 }
 
-/// Past the page cache where files can be read so.
+/// A configuration that reads past the page cache if the files allow it.
 fn cold(work: &Work) -> Config {
     let (batch_size, shuffle) = (work.batch_size, Shuffle::Full);
     let config = Config { batch_size, shuffle, io: IoChoice::Direct, ..Config::default() };
@@ -158,7 +158,7 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
         if !limits.goes_on(round, 1, ROUNDS) {
             break;
         }
-        // Every second round in reverse order, so that the drift of a shared disk hits all alike.
+        // Every second round in reverse order, so that the drift of a shared disk affects all ways alike.
         let mut order = [0, 1, 2, 3, 4];
         if round % 2 == 1 {
             order.reverse();
@@ -206,7 +206,7 @@ fn one(work: &Work, limit: Duration, limits: &Limits, report: &mut Report) -> Ou
     }))
 }
 
-/// Pictures that lie in the page cache: what is left is memory, the processor and the way to the device.
+/// Images in the page cache: what remains is memory, the processor and the bus to the device.
 pub fn cached(_: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -> Outcome<()> {
     files::works(&setting.folder, setting.is_tiny)?;
     let dataset = files::records(&setting.folder)?;

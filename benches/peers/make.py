@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the same samples in every format that benches/formats.py reads, by the formats' own writers.
+"""Writes the same samples in every format that benches/formats.py reads, with the formats' own writers.
 
 usage: VENV/bin/python benches/peers/make.py DIR [FORMAT...]
 
@@ -10,8 +10,8 @@ usage: VENV/bin/python benches/peers/make.py DIR [FORMAT...]
   DIR/litdata   litdata's BinaryWriter
   DIR/tokens    a file of 1.5 * 10^9 tokens of 16 bits, 3 GB
 
-20 000 samples of a payload ("jpg", 110 kB in the mean) and a label ("cls"), 2.2 GB a format. A format that is there is
-kept. Each is written under another name and renamed when it is whole.
+20 000 samples of a payload ("jpg", 110 kB in the mean) and a label ("cls"), 2.2 GB per format. A format that exists is
+kept. Each is written under another name and renamed when it is complete.
 """
 
 import os

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times how long Python takes to be handed a batch that is ready, as tensors of torch, and prints the medians.
+"""Times how long Python takes to get a batch that is ready, as torch tensors, and prints the medians.
 
 usage: VENV/bin/python benches/peers/python_handover.py FILE RECORD_BYTES BATCH
 
-FILE has records, of which BATCH are a batch: `dense_us` is for one tensor, `list_us` for a list of BATCH tensors. Before
-each batch the program computes until the batch has been read, as a trainer does, and lets go of the batch before; that
-is not timed. `cargo bench --bench handover` measures the same in Rust.
+FILE has records, BATCH of which make a batch: `dense_us` is for one tensor, `list_us` for a list of BATCH tensors.
+Before each batch the program computes until the batch has been read, as a trainer does, and drops the previous batch;
+that is not timed. `cargo bench --bench handover` measures the same in Rust.
 """
 
 import json
@@ -39,7 +39,7 @@ def handover_us(file, record_bytes, batch, collate):
 
 def main():
     file, record_bytes, batch = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    import torch  # noqa: F401, so that its import is not in what is timed
+    import torch  # noqa: F401, so that its import is not timed
 
     print(json.dumps({"dense_us": handover_us(file, record_bytes, batch, "auto"),
                       "list_us": handover_us(file, record_bytes, batch, "list")}))

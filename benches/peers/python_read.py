@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Reads epochs of a work as tensors of torch, with uringload or with PyTorch's DataLoader, and prints what it took.
+"""Reads epochs of a work as torch tensors, with uringload or PyTorch's DataLoader, and prints the time and CPU it took.
 
 usage: VENV/bin/python benches/peers/python_read.py uringload|torch WORK FOLDER BATCH WORKERS EPOCHS
 
 WORK is small or large (a file is a sample), records (of 150 528 bytes in one file) or npy (a file is an array). Of the
-results, `wall_s`, `cpu_s` and `first_batch_s` count from when the dataset is listed or opened; `read_s` and
-`thread_us_per_batch` from when the reading has begun, as `uringload bench` counts. `again_s` is what it takes to open,
-construct and have a first batch once more, while what the system knows of the files is in memory. Start-up of Python
-and imports do not count, processes that the loader starts do. The CPU time is that of this process and its children.
-The dataset of PyTorch is what its tutorials have: files are listed, `__getitem__` reads one, and the loader's own
-collation stacks what can be stacked.
+results, `wall_s`, `cpu_s` and `first_batch_s` count from the listing or opening of the dataset; `read_s` and
+`thread_us_per_batch` count from the first read, as `uringload bench` does. `again_s` is the time to open, construct and
+get a first batch once more, while the files' metadata is in memory. Python's start-up and imports do not count,
+processes that the loader starts do. The CPU time is that of this process and its children. PyTorch's dataset is the one
+of its tutorials: files are listed, `__getitem__` reads one, and the loader's own collation stacks what can be stacked.
 """
 
 import glob
@@ -95,7 +94,7 @@ def main():
     import torch
 
     make = {"uringload": ours, "torch": theirs}[who](work, folder, batch, workers)
-    # Whoever measures memory looks from here on.
+    # Memory is sampled from here on.
     print("ready", flush=True)
     sys.stdin.readline()
     torch.manual_seed(1)
@@ -114,7 +113,7 @@ def main():
     end, thread = time.perf_counter(), time.thread_time() - thread
     if hasattr(loader, "close"):
         loader.close()
-    # Workers are children that have ended, and are waited for, when the loader is gone.
+    # Dropping the loader ends its workers and waits for them, so that their CPU time counts.
     del loader, taking, got, data
     cpu = cpu_s() - cpu
     print(json.dumps({"samples": samples, "batches": batches, "epochs": epochs, "wall_s": end - start,

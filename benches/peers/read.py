@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Reads one epoch of a format with the loader that it is from, as its documentation says, and prints what it took.
+"""Reads one epoch of a format with the format's own loader, used as documented, and prints the time and CPU it took.
 
 usage: VENV/bin/python benches/peers/read.py FORMAT FOLDER WORKERS
 
 FORMAT is tar (webdataset), mds (mosaicml-streaming), tfrecord (tf.data) or litdata. Payloads stay bytes: nothing is
-decoded, as uringload decodes nothing either. Time counts from the first request to the last sample; start-up of Python
+decoded, as uringload decodes nothing either. Time counts from the first request to the last sample; Python's start-up
 and imports do not count, processes that the loader starts do. The CPU time is that of this process and its children.
 """
 
@@ -22,7 +22,7 @@ BUFFER = 1000
 
 
 def pairs(rows):
-    """A batch; litdata's payloads are views, which no process can send to another."""
+    """Makes a batch; litdata's payloads are views, which one process cannot send to another."""
     return [(bytes(row["jpg"]), row["cls"]) for row in rows]
 
 
@@ -72,7 +72,7 @@ def cpu():
 
 
 def read(name, folder, workers):
-    # What is imported here is not imported again when the clock runs.
+    # Imported here, so that the import is not timed.
     FORMATS[name](folder, 0)
     before, start = cpu(), time.perf_counter()
     samples = payload = 0
@@ -86,7 +86,7 @@ def read(name, folder, workers):
 def main():
     if len(sys.argv) != 4 or sys.argv[1] not in FORMATS:
         sys.exit(__doc__)
-    # Some leave files in the temporary folder that the next process stumbles over.
+    # Some loaders leave files in the temporary folder that break the next run.
     scratch = tempfile.mkdtemp()
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     try:

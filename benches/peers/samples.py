@@ -1,4 +1,4 @@
-"""The samples that every format of benches/formats.py holds, the same bytes every time."""
+"""The samples in every format of benches/formats.py: the same bytes every time."""
 
 import math
 import random
@@ -13,14 +13,14 @@ SHARD_SAMPLES = 600
 
 
 def sizes():
-    """Of all payloads: log-normal, as photos are (ImageNet's law)."""
+    """Lengths of all payloads: log-normal, like photos (ImageNet's law)."""
     law = random.Random(f"{SEED}/sizes")
     mu = math.log(MEAN_BYTES) - SIGMA**2 / 2
     return [max(1, int(law.lognormvariate(mu, SIGMA))) for _ in range(SAMPLES)]
 
 
 def samples():
-    """(number, payload, label) of each; random bytes, so that nothing compresses."""
+    """Yields (number, payload, label) of each sample; random bytes, so that nothing compresses."""
     for number, size in enumerate(sizes()):
         law = random.Random(f"{SEED}/{number}")
         yield number, law.randbytes(size), law.randrange(CLASSES)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the loaders that benches/formats.py is compared with into a virtual environment of their own.
+# Installs the loaders that benches/formats.py compares with into their own virtual environment.
 #
 # usage: benches/peers/setup.sh VENV
 #
@@ -9,7 +9,7 @@ venv=${1:?usage: benches/peers/setup.sh VENV}
 python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet --upgrade pip
 "$venv/bin/pip" install --quiet webdataset==1.0.2 mosaicml-streaming==0.13.0 litdata==0.2.76 torch numpy
-# Apart from the others: what it wants of protobuf is its own affair.
+# Installed apart from the others, because it needs its own version of protobuf.
 "$venv/bin/pip" install --quiet tensorflow-cpu
 "$venv/bin/python" - <<'PYTHON'
 import importlib.metadata as metadata

@@ -1,4 +1,4 @@
-//! The arguments: one definition for parsing, help, completions and man pages.
+//! The command line's arguments: one definition for parsing, help, completions and man pages.
 
 mod chosen;
 mod device;
@@ -38,41 +38,40 @@ pub struct Arguments {
 pub enum Command {
     /// Reads a dataset as a training run would, and says how fast it went and what limits it.
     Bench(Box<Bench>),
-    /// Says whether the fastest way to read is open on this machine, and how to open it.
+    /// Says whether this machine can read in the fastest way, and what to change if it cannot.
     Doctor(Doctor),
-    /// Looks through archives, TFRecord files or files of lines and puts an index beside each, which later starts use.
+    /// Scans archives, TFRecord files or files of lines, and writes an index beside each for later starts.
     Index(Index),
-    /// Says what a dataset consists of.
+    /// Describes a dataset.
     Inspect(Inspect),
     /// Reads every sample and prints a JSON line for each.
     List(Box<List>),
     /// Writes a dataset as WebDataset tar shards whose values begin at multiples of 4096 bytes.
     ///
-    /// Shards are DST/PREFIX-000000.tar and so on, with an index beside each. Which samples are in which is decided
-    /// beforehand, by the source and the options alone, so that the result is the same bytes whatever the number of
-    /// threads. Each is written under another name, synced and renamed: a pack that was ended leaves no half shard,
-    /// and the same command goes on with it (DST/pack.json says what the shards are made of).
+    /// Shards are DST/PREFIX-000000.tar and so on, with an index beside each. The source and the options alone decide
+    /// in advance which shard gets which samples, so the result is the same bytes with any number of threads. Each
+    /// shard is written under another name, synced and renamed: an interrupted pack leaves no partial shard, and the
+    /// same command continues it (DST/pack.json records what the shards are made of).
     ///
-    /// Files of a folder keep their paths: the key is what stands before the first dot of the file's name, the field
-    /// what stands behind it, files of one key are one sample, and class folders become KEY.cls. Samples of archives
-    /// keep keys and fields. All else is called by number, each column a field; numbers that are not plain bytes become
-    /// .npy files.
+    /// Files of a folder keep their paths: the key ends at the first dot of the file name, the rest is the field, files
+    /// with the same key are one sample, and class folders become KEY.cls. Samples of archives keep keys and fields.
+    /// All other samples are named by number, a field per column; numbers that are not plain bytes become .npy files.
     Pack(Box<Pack>),
-    /// Shows a saved state, or makes one of another place.
+    /// Shows a saved state, or makes one for another position.
     #[command(subcommand)]
     State(StateCommand),
-    /// Checks every checksum and the structure of a dataset, reads every sample, and prints all that is bad.
+    /// Checks every checksum and the structure of a dataset, reads every sample, and prints each problem.
     Verify(Box<Verify>),
-    /// Proves that no sample is lost or doubled, whatever the number of ranks; reads no sample.
+    /// Proves that no sample is lost or duplicated, for any number of ranks; reads no sample.
     VerifyOrder(VerifyOrder),
-    /// Prints a script that completes the arguments in a shell.
+    /// Prints a completion script for a shell.
     Completions {
         /// The shell.
         shell: Shell,
     },
-    /// Prints the man page, or writes those of all commands.
+    /// Prints the man page, or writes the pages of all commands to a folder.
     Man {
-        /// Write a page for each command into this folder instead of printing the first.
+        /// Write a page for each command into this folder, instead of printing the main one.
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: Option<PathBuf>,
     },
@@ -81,7 +80,7 @@ pub enum Command {
 /// Options of `bench`.
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// Folders, files or patterns; several make one dataset. Without any, a small one is made in a temporary folder.
+    /// Folders, files or patterns; several make one dataset [default: a small one made in a temporary folder].
     #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -106,16 +105,16 @@ pub struct Bench {
     /// Epochs to read [default: 1, or no end with --duration].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Measuring")]
     pub epochs: Option<u64>,
-    /// Measure this often and report the round with the median rate.
+    /// Measure this many times and report the round with the median rate.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000),
           help_heading = "Measuring")]
     pub rounds: u32,
-    /// Empty the page cache before each measurement: all of it where that is permitted, else the dataset's files.
+    /// Empty the page cache before each measurement: all of it if that is permitted, else only the dataset's files.
     #[arg(long, help_heading = "Measuring")]
     pub cold: bool,
     /// Emulate a training step of MS milliseconds after each batch, and report how much of the time the accelerator
-    /// would have been busy (AU as MLPerf Storage defines it). On a GPU the step is a kernel of that length, in a
-    /// stream of its own: then also how busy the GPU was, and what each gap between two steps waited for.
+    /// would have been busy (AU as MLPerf Storage defines it). On a GPU the step is a kernel of that length in its own
+    /// stream; the report then also says how busy the GPU was, and what each gap between two steps waited for.
     #[arg(long, value_name = "MS", value_parser = parse_millis, help_heading = "Measuring")]
     pub emulate_step: Option<Duration>,
     /// Read the same samples in other ways too.
@@ -127,10 +126,10 @@ pub struct Bench {
         help_heading = "Measuring"
     )]
     pub compare: Vec<Way>,
-    /// Leave out the raw read of the same files that the result is compared with.
+    /// Skip the raw read of the same files, which the result is compared with.
     #[arg(long, help_heading = "Measuring")]
     pub no_raw: bool,
-    /// Write the result as JSON too; "-" writes it to stdout instead of the table.
+    /// Also write the result as JSON; "-" writes it to stdout instead of the table.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Measuring")]
     pub json: Option<PathBuf>,
 }
@@ -138,7 +137,7 @@ pub struct Bench {
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Folders, files or patterns to be read; without any, only what holds for all files is looked at.
+    /// Folders, files or patterns to be read; without any, only checks that concern no particular file are made.
     #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// The CUDA driver to load [default: libcuda.so.1, where the system finds it].
@@ -156,22 +155,22 @@ pub struct Index {
     /// files of lines (jsonl, csv, text).
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// What the files are: tar, tfrecord, jsonl, csv or text [default: what they show; else tar].
+    /// The format of the files: tar, tfrecord, jsonl, csv or text [default: detected; else tar].
     #[arg(long, value_parser = PossibleValuesParser::new(format::names(|format| format.has_sidecars)))]
     pub format: Option<String>,
-    /// What stands between the fields of csv: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
+    /// The delimiter of csv fields: a comma, "tab", ";" or "|" [default: a tab in .tsv, else a comma].
     #[arg(long, value_name = "CHAR")]
     pub delimiter: Option<String>,
-    /// Where indexes go whose file's own folder takes none.
+    /// Where to put an index if its file's own folder is not writable.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub index_cache: Option<PathBuf>,
-    /// Look through files whose index is there already.
+    /// Scan files that have an index already.
     #[arg(long)]
     pub rebuild: bool,
-    /// Looks through the files I, I + N, I + 2 N ... only, from 0: job I of N that run at once (Ray, a SLURM array).
+    /// Scan only the files I, I + N, I + 2 N ..., from 0: job I of N that run at once (Ray, a SLURM array).
     #[arg(long, value_name = "I/N")]
     pub part: Option<Part>,
-    /// Files that are looked through at once [default: by the machine].
+    /// Files to scan at once [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
 }
@@ -214,12 +213,12 @@ pub struct List {
     pub digest: Option<Digest>,
 }
 
-/// What to do with a state.
+/// Commands about a state.
 #[derive(Debug, Subcommand)]
 pub enum StateCommand {
-    /// Prints what a state says; with DIR, checks that it is of that dataset.
+    /// Prints what a state says; with DIR, checks that it belongs to that dataset.
     Show(Show),
-    /// Writes a state of another place in the same order.
+    /// Writes a state for another position in the same order.
     Seek(Seek),
 }
 
@@ -229,7 +228,7 @@ pub struct Show {
     /// The state; "-" reads stdin.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Folders, files or patterns that the state should be of.
+    /// Folders, files or patterns of the dataset that the state should belong to.
     #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -249,17 +248,17 @@ pub struct Seek {
     pub out: PathBuf,
 }
 
-/// The other place.
+/// The new position.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SeekTo {
-    /// Samples of the epoch that come before, over all ranks [default with --epoch: 0].
+    /// Samples of the epoch before the position, over all ranks [default with --epoch: 0].
     #[arg(long, value_name = "N")]
     pub position: Option<u64>,
     /// The epoch, from 0 [default: the state's].
     #[arg(long, value_name = "E")]
     pub epoch: Option<u64>,
-    /// So many samples further, over all ranks, or back: +1000 or -1000; over the ends of epochs, too.
+    /// Move forward or back by this many samples, over all ranks: +1000 or -1000; it may cross the ends of epochs.
     #[arg(long, value_name = "+N|-N", allow_hyphen_values = true, conflicts_with_all = ["position", "epoch"])]
     pub samples: Option<i64>,
 }
@@ -267,7 +266,7 @@ pub struct SeekTo {
 /// Options of `verify-order`.
 #[derive(Debug, Args)]
 #[command(mut_arg("rank", |arg| arg.hide(true)))]
-#[command(mut_arg("world_size", |arg| arg.help("Number of ranks that are played [default: 8]")))]
+#[command(mut_arg("world_size", |arg| arg.help("Number of ranks to play [default: 8]")))]
 pub struct VerifyOrder {
     /// Folders, files or patterns; several make one dataset.
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
@@ -278,10 +277,10 @@ pub struct VerifyOrder {
     pub order: Order,
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Another number of ranks, which must have the same order.
+    /// A second number of ranks, which must see the same order.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub vs: u64,
-    /// Samples in a batch of these [default: --batch-size].
+    /// Samples in a batch of the second number of ranks [default: --batch-size].
     #[arg(long, value_name = "N")]
     pub vs_batch_size: Option<u64>,
     /// The epoch to play, from 0.
@@ -289,38 +288,38 @@ pub struct VerifyOrder {
     pub epoch: u64,
 }
 
-/// Where to go on, and what to leave for going on.
+/// Where to resume from, and where to save the state.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "State")]
 pub struct Checkpoint {
-    /// Go on from a saved state; "-" reads stdin. It must be of this dataset and this order.
+    /// Resume from a saved state; "-" reads stdin. It must belong to this dataset and this order.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub resume: Option<PathBuf>,
-    /// Save the state at the end, also at one by Ctrl-C or an error.
+    /// Save the state at the end, even if Ctrl-C or an error ends the run.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub save_state: Option<PathBuf>,
 }
 
-/// In which order samples come, and which of them.
+/// The order of samples, and this rank's share of them.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Order")]
 pub struct Order {
     /// Samples in a batch.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub batch_size: u64,
-    /// A random order for each epoch: of all samples (full), of windows of N neighbours (window:N), or of shards, N of
-    /// which are mixed (shards:N); auto is full, or shards:4 where samples are stored in units that are decoded as a
+    /// Use a random order for each epoch: of all samples (full), of windows of N neighbours (window:N), or of shards, N
+    /// mixed at a time (shards:N); auto is full, or shards:4 if samples are stored in units that are decoded as a
     /// whole.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           value_parser = chosen::parse_shuffle)]
     pub shuffle: Option<Shuffle>,
-    /// What random orders derive from.
+    /// The seed of random orders.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Which of the equal consumers this is, from 0 [default: as torchrun, SLURM or Open MPI say, or 0].
+    /// The rank of this process, from 0 [default: from torchrun, SLURM or Open MPI, else 0].
     #[arg(long, value_name = "N")]
     pub rank: Option<u64>,
-    /// Number of equal consumers that share the samples [default: as torchrun, SLURM or Open MPI say, or 1].
+    /// Number of ranks that share the samples [default: from torchrun, SLURM or Open MPI, else 1].
     #[arg(long, value_name = "N")]
     pub world_size: Option<u64>,
     /// Drop the samples of an epoch that do not fill a batch on every rank.
@@ -328,27 +327,27 @@ pub struct Order {
     pub drop_last: bool,
 }
 
-/// By which means bytes are read.
+/// How bytes are read.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Reading")]
 pub struct Means {
-    /// What moves the bytes; one asked for by name is had or the command fails.
+    /// What reads the bytes; the command fails if an engine that you name cannot be used.
     #[arg(long, default_value = "auto")]
     pub engine: EngineName,
-    /// Past the page cache (direct), through it (buffered), or what is faster (auto).
+    /// Past the page cache (direct), through it (buffered), or whichever is faster (auto).
     #[arg(long, default_value = "auto")]
     pub io: IoName,
     /// Reads in flight [default: by the device].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub queue_depth: Option<usize>,
-    /// Longest read [default: by the device].
+    /// Largest read [default: by the device].
     #[arg(long, value_name = "BYTES", value_parser = positive_len)]
     pub read_size: Option<usize>,
     /// Threads of the engine "threads" [default: by the machine].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub io_threads: Option<usize>,
-    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads [default: by
-    /// the machine].
+    /// Threads that decode, if samples are stored in units that need it; 0 decodes on the thread that reads [default:
+    /// by the machine].
     #[arg(long, value_name = "N")]
     pub num_threads: Option<usize>,
     /// Memory for samples [default: by the batch].
@@ -395,7 +394,7 @@ impl Means {
     }
 }
 
-/// The configuration for order, means of reading, form of batches, and handling of failed samples.
+/// The configuration for order, reading, form of batches, and handling of failed samples.
 pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> Config {
     let mut config = ordered(order);
     means.apply(&mut config);
@@ -407,7 +406,7 @@ pub fn config(order: &Order, means: &Means, rows: &Rows, failing: &Failing) -> C
 /// Names of engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
-    /// io_uring where it is allowed, threads otherwise.
+    /// io_uring if it is allowed, else threads.
     Auto,
     /// io_uring.
     Uring,
@@ -418,10 +417,10 @@ pub enum EngineName {
     Sim,
 }
 
-/// Names of ways with regard to the page cache.
+/// Names of the ways to use the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IoName {
-    /// The page cache where the files lie in it, the disk where they do not.
+    /// Through the page cache where the files are in it, else past it.
     Auto,
     /// O_DIRECT.
     Direct,

@@ -1,4 +1,4 @@
-//! FFCV's .beton: its head and records, one page and the allocations, each at the place where a whole file has it.
+//! FFCV's .beton: its head and records, one page and the allocations, each at its place in a whole file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use uringload::dataset::{Beton, BetonOptions, Options, detect};
 use uringload_fuzz::{files, two, walk};
 
-/// The shortest page that there is.
+/// The smallest page size.
 const PAGE: u64 = 2 << 20;
 
 fuzz_target!(|data: &[u8]| {
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.beton", head)]).join("a.beton");
     if !rest.is_empty() {
         let (page, allocations) = two(rest);
-        // The holes between them take no memory.
+        // The holes between them take no space.
         let file = File::options().write(true).open(&path).expect("the file is there");
         file.write_all_at(page, PAGE).expect("there is room");
         file.write_all_at(allocations, 2 * PAGE).expect("there is room");

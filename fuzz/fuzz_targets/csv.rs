@@ -1,4 +1,4 @@
-//! Tables: with the delimiter that the input begins with, all columns and some.
+//! CSV tables, with the delimiter in the input's first byte: all columns, and some.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Two records of TFRecord that are tf.train.Example, with right checksums.
+//! Two TFRecord records that are tf.train.Example, with correct checksums.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! HDF5: all datasets of as many rows, and one that is asked for.
+//! HDF5: all datasets with the same number of rows, and one selected by name.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

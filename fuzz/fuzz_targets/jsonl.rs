@@ -1,4 +1,4 @@
-//! JSON Lines, as they are and with fields asked for.
+//! JSON Lines, whole and with selected fields.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

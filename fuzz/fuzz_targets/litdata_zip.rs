@@ -1,4 +1,4 @@
-//! LitData: an index.json and a chunk that is compressed, as a whole or in parts.
+//! LitData: an index.json and a compressed chunk, compressed as a whole or in parts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

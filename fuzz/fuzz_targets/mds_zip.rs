@@ -1,4 +1,4 @@
-//! MDS: an index.json and a shard that is compressed as a whole.
+//! MDS: an index.json and a shard compressed as a whole.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

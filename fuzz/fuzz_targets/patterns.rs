@@ -7,11 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use uringload::dataset::Folder;
 use uringload_fuzz::{files, walk};
 
-/// Longer ones say nothing else.
+/// Longer patterns find nothing new.
 const PATTERN_BYTES_MAX: usize = 200;
 
 fuzz_target!(|data: &[u8]| -> Corpus {
-    // Without a dot there is no way out of the folder; braces could make two of one.
+    // Without a dot no pattern leaves the folder. One dot is not safe either: braces can turn it into two.
     if data.contains(&b'.') && !is_range(data) || data.len() > PATTERN_BYTES_MAX || data.starts_with(b"/") {
         return Corpus::Reject;
     }
@@ -20,8 +20,8 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// Whether all dots stand in pairs between digits, letters or signs of a range such as `{1..9}`, without a comma that
-/// could set one of them apart.
+/// Whether all dots come in pairs between digits, letters or signs of a range such as `{1..9}`, without a comma that
+/// could separate a pair.
 fn is_range(data: &[u8]) -> bool {
     let mut rest = data;
     while let Some(at) = rest.iter().position(|&byte| byte == b'.') {

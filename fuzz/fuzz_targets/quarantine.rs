@@ -1,4 +1,4 @@
-//! A list of samples that failed.
+//! A quarantine file: a list of samples that failed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The index beside a file, which must never be believed where it lies, with right checksums: that of a plain archive,
-//! of a compressed one, of TFRecord and of lines. The first byte of the input says which.
+//! The index beside a file. Its checksums are correct, but what it says may be false and must never be trusted blindly.
+//! The first byte of the input chooses the file: a plain archive, a compressed one, TFRecord or lines.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

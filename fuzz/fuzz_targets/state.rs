@@ -1,4 +1,4 @@
-//! A state that was saved.
+//! A saved state.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

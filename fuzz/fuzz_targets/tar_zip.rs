@@ -1,4 +1,4 @@
-//! WebDataset archives that are compressed as a whole.
+//! WebDataset archives compressed as a whole.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

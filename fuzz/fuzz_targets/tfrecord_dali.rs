@@ -1,4 +1,4 @@
-//! DALI's index beside a file of TFRecord.
+//! DALI's index beside a TFRecord file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

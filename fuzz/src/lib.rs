@@ -1,4 +1,4 @@
-//! What all targets share: files of the bytes that the fuzzer made up, and a walk over whatever dataset comes of them.
+//! Shared by all targets: files with the fuzzer's bytes, and a walk over whatever dataset they make.
 
 use bytes::Bytes;
 use flate2::Compression as Level;
@@ -12,16 +12,16 @@ use std::sync::OnceLock;
 use uringload::dataset::{Dataset, Sample, SampleId, Span, UnitId};
 use uringload::{Error, ErrorKind};
 
-/// Samples and units that are looked at: an index of few bytes may have billions.
+/// Most samples and units to look at: a small index may claim billions.
 const WALKED: u64 = 200;
 
-/// Units that are longer are not decoded: a loader would compare them with its memory limit.
+/// Longer units are not decoded: a loader would compare them with its memory limit.
 const DECODED_MAX: u64 = 16 << 20;
 
-/// Decoded units that are kept, of which no sample needs more at a time than it has columns.
+/// Decoded units to keep. No sample needs more at a time than it has columns.
 const UNITS_KEPT: usize = 4;
 
-/// A folder of this process, in memory where there is such and no other place is asked for. It stays behind.
+/// This process's folder: in memory if possible and no other place is set. It is not removed.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -35,7 +35,7 @@ fn folder() -> &'static Path {
     })
 }
 
-/// A folder with these files and nothing else.
+/// Fills the folder with these files and nothing else.
 pub fn files(files: &[(&str, &[u8])]) -> &'static Path {
     let folder = folder();
     for entry in fs::read_dir(folder).expect("the folder") {
@@ -48,14 +48,14 @@ pub fn files(files: &[(&str, &[u8])]) -> &'static Path {
     folder
 }
 
-/// Cuts the input in two: its first two bytes say where.
+/// Cuts the input in two, at the offset in its first two bytes.
 pub fn two(data: &[u8]) -> (&[u8], &[u8]) {
     let Some((len, rest)) = data.split_first_chunk() else { return (&[], data) };
     rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()))
 }
 
-/// The input behind its first byte, which says how it is compressed on the way: a fuzzer that has to compress finds
-/// nothing but wrong checksums.
+/// Compresses the input after its first byte, which chooses the compression. A fuzzer that had to compress for itself
+/// would find nothing but wrong checksums.
 pub fn compressed(data: &[u8]) -> Vec<u8> {
     let Some((how, data)) = data.split_first() else { return Vec::new() };
     match how {
@@ -69,18 +69,18 @@ pub fn compressed(data: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A frame of Zstandard.
+/// A Zstandard frame.
 pub fn zstd(data: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(data, 1).expect("memory takes it")
 }
 
-/// A member of gzip.
+/// A gzip member.
 pub fn gzip(data: &[u8]) -> Vec<u8> {
     let mut out = GzEncoder::new(Vec::new(), Level::none());
     out.write_all(data).and_then(|()| out.finish()).expect("memory takes it")
 }
 
-/// An index in which `$raw` and `$zip` stand for lengths that would be wrong after each change of what they tell.
+/// Replaces `$raw` and `$zip` in an index by lengths, which would be wrong after any mutation of the data.
 pub fn with_lengths(index: &[u8], raw: usize, zip: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(index.len() + 16);
     let mut rest = index;
@@ -99,15 +99,15 @@ pub fn with_lengths(index: &[u8], raw: usize, zip: usize) -> Vec<u8> {
     out
 }
 
-/// A record of TFRecord with the checksums that it should have.
+/// A TFRecord record with correct checksums.
 pub fn framed(payload: &[u8]) -> Vec<u8> {
     let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
     let len = (payload.len() as u64).to_le_bytes();
     [&len[..], &masked(&len), payload, &masked(payload)].concat()
 }
 
-/// Makes a sidecar that of the file at `path`, with right checksums: see `dataset/sidecar/layout.rs`. What is too short
-/// for that stays as it is.
+/// Makes a sidecar fit the file at `path` and corrects its checksums: see `formats/src/sidecar/layout.rs`. A sidecar
+/// too short for that stays as it is.
 pub fn adopt(sidecar: &mut [u8], path: &Path) {
     use std::os::unix::fs::MetadataExt;
     let metadata = fs::metadata(path).expect("the file is there");
@@ -139,8 +139,8 @@ pub fn adopt(sidecar: &mut [u8], path: &Path) {
     sidecar[header_bytes - 4..header_bytes].copy_from_slice(&check.to_le_bytes());
 }
 
-/// An error is an answer, unless it says that we are wrong. With SHOW in the environment it is printed: whether a seed
-/// is understood shows no other way.
+/// Accepts any error that does not blame us. With SHOW in the environment it prints the error: there is no other way
+/// to see whether the parser accepts a seed.
 pub fn check(error: &Error) {
     if std::env::var_os("SHOW").is_some() {
         eprintln!("{error:?}");
@@ -149,7 +149,7 @@ pub fn check(error: &Error) {
     assert_eq!(error.headline().to_string().lines().count(), 1, "{error:?}");
 }
 
-/// Looks at everything that the index says, and parses what lies there.
+/// Asks the index everything, and parses the bytes it points to.
 pub fn walk(opened: Result<impl Dataset, Error>) {
     match opened {
         Ok(dataset) => walk_dataset(&dataset),
@@ -184,7 +184,7 @@ fn walk_dataset(dataset: &dyn Dataset) {
     }
 }
 
-/// What a sample's parser gets; `None` where some of it cannot be had.
+/// The parser's input for a sample; `None` if a part cannot be read or decoded.
 fn raw(dataset: &dyn Dataset, id: SampleId, decoded: &mut Decoded) -> Option<Vec<Bytes>> {
     let mut spans = Vec::new();
     dataset.spans(id, &mut spans);
@@ -199,7 +199,7 @@ fn raw(dataset: &dyn Dataset, id: SampleId, decoded: &mut Decoded) -> Option<Vec
     Some(raw)
 }
 
-/// The units that were decoded last: samples lie side by side in them, and to decode one for each would take minutes.
+/// The last decoded units. Neighbouring samples share units, and decoding one for each sample would take minutes.
 #[derive(Default)]
 struct Decoded(VecDeque<(UnitId, Option<Bytes>)>);
 
@@ -239,7 +239,7 @@ fn decode(dataset: &dyn Dataset, unit: UnitId) -> Option<Bytes> {
     }
 }
 
-/// The bytes of a span, which must lie in its file.
+/// The bytes of a span, which must lie within its file.
 fn read(dataset: &dyn Dataset, span: &Span) -> Option<Bytes> {
     let size = dataset.files().size(span.file);
     assert!(span.len == 0 || span.offset.checked_add(span.len).is_some_and(|end| end <= size), "{span:?} of {size}");

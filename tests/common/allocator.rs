@@ -1,34 +1,34 @@
-//! The system's allocator, watched: what a test wants to know of the memory that the library asks for.
+//! The system allocator, watched: tests see how much memory the library asks for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// Calls its function with the bytes of each allocation, which must not allocate itself. For `#[global_allocator]`.
+/// Calls its function with the size of each allocation. The function must not allocate. For `#[global_allocator]`.
 pub struct Watched(pub fn(usize));
 
-// SAFETY: every call goes to the system's allocator unchanged, and the function is told of no memory but its size.
+// SAFETY: every call goes to the system's allocator unchanged, and the function learns only the size.
 unsafe impl GlobalAlloc for Watched {
-    // SAFETY: as the trait asks of its caller.
+    // SAFETY: the caller must uphold the trait's contract.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         (self.0)(layout.size());
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
-    // SAFETY: as the trait asks of its caller.
+    // SAFETY: the caller must uphold the trait's contract.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         (self.0)(layout.size());
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
-    // SAFETY: as the trait asks of its caller.
+    // SAFETY: the caller must uphold the trait's contract.
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         (self.0)(size);
         // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
-    // SAFETY: as the trait asks of its caller.
+    // SAFETY: the caller must uphold the trait's contract.
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise is passed on, and the pointer came from `System`.
         unsafe { System.dealloc(pointer, layout) }

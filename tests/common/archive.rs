@@ -1,6 +1,6 @@
-//! Tar archives byte by byte, well-formed or not.
+//! Tar archives, byte by byte, well-formed or not.
 
-/// An archive in the making.
+/// An archive under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Archive(pub Vec<u8>);
 
@@ -15,13 +15,13 @@ impl Archive {
         self.member(name.as_bytes(), b'0', content)
     }
 
-    /// A member of any type with content; the name is cut to what the field takes.
+    /// A member of any type with content; the name is cut to the length of its field.
     #[must_use]
     pub fn member(self, name: &[u8], kind: u8, content: &[u8]) -> Archive {
         self.header(name, kind, &octal(content.len() as u64), |_| {}).content(content)
     }
 
-    /// GNU tar's `L` or `K` in front of a member.
+    /// GNU tar's `L` or `K` member before a member with a long name.
     #[must_use]
     pub fn long(self, kind: u8, name: &[u8]) -> Archive {
         self.member(b"././@LongLink", kind, &[name, b"\0"].concat())
@@ -34,7 +34,7 @@ impl Archive {
         self.member(b"pax", kind, content.as_bytes())
     }
 
-    /// A header with this size field, changed by `change` before its checksum is taken.
+    /// A header with this size field; `change` edits it before its checksum is computed.
     #[must_use]
     pub fn header(mut self, name: &[u8], kind: u8, size: &[u8; 12], change: impl Fn(&mut [u8; 512])) -> Archive {
         let mut block = [0; 512];
@@ -52,7 +52,7 @@ impl Archive {
         self
     }
 
-    /// Bytes behind a header, filled up to whole blocks.
+    /// Content after a header, padded to whole blocks.
     #[must_use]
     pub fn content(mut self, content: &[u8]) -> Archive {
         self.0.extend(content);
@@ -68,7 +68,7 @@ impl Archive {
     }
 }
 
-/// A PAX record: its length counts itself.
+/// A PAX record, whose length includes itself.
 pub fn record(key: &str, value: &str) -> String {
     let rest = key.len() + value.len() + 3;
     let len = (1..6).map(|digits| rest + digits).find(|len| len.to_string().len() == len - rest).unwrap();

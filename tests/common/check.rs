@@ -9,7 +9,7 @@ use uringload::loader::{Builder, Loader};
 use uringload::sampler::{Cursor, Sampler};
 use uringload::{Error, ErrorKind};
 
-/// Every way to read that can be asked for by name.
+/// Every way to read that can be requested by name.
 pub const WAYS: [(EngineChoice, IoChoice); 4] = [
     (EngineChoice::Uring, IoChoice::Direct),
     (EngineChoice::Uring, IoChoice::Buffered),
@@ -17,10 +17,10 @@ pub const WAYS: [(EngineChoice, IoChoice); 4] = [
     (EngineChoice::Threads, IoChoice::Buffered),
 ];
 
-/// Those of [`WAYS`] that are to be had here; says aloud which are not.
+/// The [`WAYS`] that are available here; prints which are not.
 ///
 /// # Panics
-/// If a loader cannot be built for another reason.
+/// If a loader cannot be built for any other reason.
 pub fn ways_to(dataset: &Arc<dyn Dataset>) -> Vec<(EngineChoice, IoChoice)> {
     let can = |&(engine, io): &(EngineChoice, IoChoice)| match Loader::builder(Arc::clone(dataset))
         .batch_size(1)
@@ -57,7 +57,7 @@ pub fn wrong_in(dataset: &dyn Dataset, id: SampleId, bytes: &[u8]) -> Option<Str
     (!rest.is_empty()).then(|| format!("sample {}: {} bytes too many", id.0, rest.len()))
 }
 
-/// The samples of a batch, each with its bytes compared with the source.
+/// The samples of a batch, after comparing the bytes of each with the source.
 ///
 /// # Panics
 /// On the first sample that differs, and on a batch whose parts do not fit together.
@@ -89,7 +89,7 @@ pub fn checked(dataset: &dyn Dataset, batch: &Batch) -> Vec<SampleId> {
     batch.ids.clone()
 }
 
-/// All that a loader gives: the samples in order, each compared with the source, and the errors between them.
+/// Reads everything from a loader: the samples in order, each compared with the source, and the errors among them.
 pub fn drain(dataset: &dyn Dataset, loader: &mut Loader) -> (Vec<SampleId>, Vec<Error>) {
     let (mut ids, mut errors) = (Vec::new(), Vec::new());
     for batch in loader {
@@ -104,14 +104,14 @@ pub fn drain(dataset: &dyn Dataset, loader: &mut Loader) -> (Vec<SampleId>, Vec<
     (ids, errors)
 }
 
-/// What `sampler` puts into epochs `0..epochs`.
+/// The order of `sampler` over epochs `0..epochs`.
 pub fn order(sampler: &dyn Sampler, epochs: u64) -> Vec<SampleId> {
     let cursors = (0..epochs).flat_map(|epoch| (0..sampler.len()).map(move |position| Cursor::new(epoch, position)));
     cursors.map(|cursor| sampler.at(cursor)).collect()
 }
 
-/// Reads all of `dataset` with `sampler` and checks that every sample comes once an epoch, in order, byte-exact.
-/// Returns false, having said so, where this way is not to be had here.
+/// Reads all of `dataset` with `sampler` and checks that every sample comes once per epoch, in order, byte-exact.
+/// Returns false, after saying so, if this way is not available here.
 pub fn conforms(
     dataset: Arc<dyn Dataset>,
     sampler: Arc<dyn Sampler>,

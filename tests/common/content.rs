@@ -13,7 +13,7 @@ pub fn key_of(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// The content of the file `key` from `offset` on.
+/// Fills `out` with the content of the file `key` from `offset` on.
 pub fn fill(key: u64, offset: u64, out: &mut [u8]) {
     let mut at = offset;
     let mut rest = out;
@@ -28,14 +28,14 @@ pub fn fill(key: u64, offset: u64, out: &mut [u8]) {
     }
 }
 
-/// The content of the file `key` from `offset` on, `len` bytes of it.
+/// `len` bytes of the content of the file `key` from `offset` on.
 pub fn content(key: u64, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(key, offset, &mut bytes);
     bytes
 }
 
-/// The first place where `bytes` are not the content of the file `key` from `offset` on.
+/// The first offset where `bytes` differ from the content of the file `key` from `offset` on.
 pub fn first_wrong(key: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
     let mut wanted = [0; 4096];
     for (chunk, bytes) in bytes.chunks(wanted.len()).enumerate() {
@@ -50,7 +50,7 @@ pub fn first_wrong(key: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
     None
 }
 
-/// Writes a file of `size` bytes; its key is that of its own name.
+/// Writes a file of `size` bytes, with its own name as the key.
 pub fn write_file(path: &Path, size: u64) -> io::Result<()> {
     let mut file = File::create(path)?;
     let key = key_of(name_of(path));
@@ -65,8 +65,8 @@ pub fn write_file(path: &Path, size: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a file of these bytes, or gives them to the one that is there. That one is not truncated first: ext4 writes
-/// such a file to the disk at once, which takes long where a test does it thousands of times.
+/// Writes a file, or overwrites the one that exists. It does not truncate that one first: ext4 would write it to the
+/// disk at once, which is slow in a test that does it thousands of times.
 pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = File::options().create(true).write(true).truncate(false).open(path)?;
     file.write_all_at(bytes, 0)?;

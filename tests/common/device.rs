@@ -1,4 +1,4 @@
-//! Batches for a device, held against those of an ordinary loader, and datasets to load.
+//! Compares a device's batches with those of an ordinary loader, and makes datasets to load.
 
 use super::content::write_file;
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use uringload::batch::{Batch, Data};
 use uringload::dataset::{DType, Dataset, Folder, FolderOptions, RecordOptions, Records};
 use uringload::device::{DeviceBatch, DeviceForm};
 
-/// 50 files of two classes below `root`, of different lengths, some of which are empty.
+/// 50 files in two classes below `root`, of different lengths, some empty.
 pub fn folder(root: &Path, dtype: DType) -> Arc<dyn Dataset> {
     for number in 0..50u64 {
         let class = root.join(if number < 20 { "cat" } else { "dog" });
@@ -19,7 +19,7 @@ pub fn folder(root: &Path, dtype: DType) -> Arc<dyn Dataset> {
     Arc::new(Folder::open_with(&[root], &options).expect("a folder"))
 }
 
-/// A file of 41 records of that shape in `root`.
+/// A file of 41 records of this shape in `root`.
 pub fn records(root: &Path, dtype: DType, shape: &[u64]) -> Arc<dyn Dataset> {
     let record_bytes = shape.iter().product::<u64>() * dtype.size();
     write_file(&root.join("records"), 41 * record_bytes).expect("a file");
@@ -38,7 +38,7 @@ pub fn values(data: &Data) -> Bytes {
     }
 }
 
-/// Both have the same samples, and the same values in each column.
+/// Checks that both have the same samples, and the same values in each column.
 pub fn same(host: &Batch, device: &DeviceBatch) {
     assert_eq!((host.cursor, host.next, &host.ids), (device.host.cursor, device.host.next, &device.host.ids));
     assert_eq!((host.digest, host.bytes()), (device.host.digest, device.bytes()));
@@ -46,7 +46,7 @@ pub fn same(host: &Batch, device: &DeviceBatch) {
     for column in &device.columns {
         let expected = host.column(&column.name).expect("a column");
         assert_eq!(column.dtype, expected.dtype);
-        // Not `assert_eq`, which would print both.
+        // Not `assert_eq`, which would print both columns.
         let is_same = column.memory.to_host().expect("bytes") == values(&expected.data);
         assert!(is_same, "column {} of batch {:?}", column.name, host.cursor);
         match (&column.form, &expected.data) {

@@ -1,4 +1,4 @@
-//! Samples without a loader: what a dataset's index and its parser say, nothing else.
+//! Reads samples without a loader: only through a dataset's index and its parser.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use uringload::Error;
 use uringload::dataset::{Dataset, IndexReport, Sample, SampleId, Span, UnitId, Units, Value};
 
-/// The values of a sample by the names of their columns, numbers as 8 bytes.
+/// The values of a sample by column name; numbers as 8 bytes.
 pub type Row = BTreeMap<String, Vec<u8>>;
 
 /// Where the indexes of the files came from.
@@ -15,7 +15,7 @@ pub fn report(dataset: &dyn Dataset) -> &IndexReport {
     dataset.index().report.as_ref().expect("a format with indexes")
 }
 
-/// Reads and parses one sample; units that it is cut from are decoded for it alone.
+/// Reads and parses one sample; decodes its units just for it.
 pub fn sample(dataset: &dyn Dataset, id: u64) -> Result<Row, Error> {
     let mut spans = Vec::new();
     dataset.spans(SampleId(id), &mut spans);
@@ -57,7 +57,7 @@ pub fn decoded(dataset: &dyn Dataset, units: &dyn Units, unit: UnitId) -> Result
     assert!(stored.iter().map(|bytes| bytes.len() as u64).sum::<u64>() <= units.largest_stored());
     let bytes = units.decoded_bytes(unit);
     assert!((1..=units.largest_decoded()).contains(&bytes));
-    // What the memory held before must not show.
+    // Stale bytes, so that a decoder that leaves bytes unwritten is found.
     let mut out = vec![0xa5; bytes as usize];
     let len = units.decode(unit, &stored, &mut out)?;
     out.truncate(len);

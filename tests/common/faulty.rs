@@ -1,5 +1,5 @@
 //! A filesystem that lies: FUSE with EIO, short reads, delays, truncation and reads that never end. Root only, because
-//! /dev/fuse is root's where there is no setuid fusermount.
+//! without a setuid fusermount only root can use /dev/fuse.
 
 use super::content::{content, key_of};
 use fuser::{
@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 
-/// What goes wrong with a file.
+/// The fault of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
@@ -22,13 +22,13 @@ pub enum Fault {
     Broken(u64),
     /// The first read of each offset fails with EIO, the next one succeeds.
     BrokenOnce,
-    /// Reads give at most this many bytes, a whole number of sectors.
+    /// Reads return at most this many bytes, a whole number of sectors.
     Short(usize),
     /// Reads take this long.
     Slow(Duration),
-    /// The file says its size and ends at this byte nevertheless.
+    /// The file ends at this byte, although its size says otherwise.
     EndsAt(u64),
-    /// Reads do not end before [`Faulty::release`].
+    /// Reads do not end until [`Faulty::release`].
     Stuck,
 }
 
@@ -40,7 +40,7 @@ pub struct Spec {
     pub fault: Fault,
 }
 
-/// A mounted filesystem that lies; unmounted by drop.
+/// A mounted filesystem that lies. Drop unmounts it.
 pub struct Faulty {
     session: Option<BackgroundSession>,
     gate: Arc<Gate>,
@@ -48,10 +48,10 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Mounts one with these files, whose content is that of their names.
+    /// Mounts a filesystem with these files, whose content is that of their names.
     ///
     /// # Errors
-    /// Why this machine cannot, in words.
+    /// The reason, in words, why this machine cannot mount it.
     pub fn mount(files: Vec<Spec>) -> Result<Faulty, String> {
         if !super::is_root() {
             return Err("FUSE: only root can mount without fusermount".into());
@@ -65,7 +65,7 @@ impl Faulty {
         Ok(Faulty { session: Some(session), gate, at })
     }
 
-    /// Its root.
+    /// The filesystem's root.
     pub fn path(&self) -> &Path {
         self.at.path()
     }
@@ -78,15 +78,15 @@ impl Faulty {
 
 impl Drop for Faulty {
     fn drop(&mut self) {
-        // A read that is stuck would keep the filesystem busy.
+        // A stuck read would keep the filesystem busy.
         self.release();
-        // Lazily: the kernel closes the files of a ring only some time after the ring.
+        // Lazily: the kernel closes a ring's files only some time after the ring itself.
         super::mounts::unmount(self.at.path());
         drop(self.session.take());
     }
 }
 
-/// Closed at first, then open for ever.
+/// Closed at first, then open forever.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -107,7 +107,7 @@ impl Gate {
     }
 }
 
-/// Nothing is remembered by the kernel longer than this.
+/// How long the kernel may cache names and attributes.
 const TIME_TO_LIVE: Duration = Duration::from_secs(1);
 
 /// Inode of the first file; 1 is the root.
@@ -150,7 +150,7 @@ impl Disk {
         })
     }
 
-    /// The bytes that a read gets, or the error.
+    /// The bytes that a read returns, or the error.
     fn bytes(&self, inode: INodeNo, offset: u64, size: u64) -> Result<Vec<u8>, Errno> {
         let file = self.file(inode).ok_or(Errno::ENOENT)?;
         let mut end = (offset + size).min(file.size);
@@ -185,7 +185,7 @@ impl Filesystem for Disk {
     }
 
     fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // Without it the kernel fills up short reads with zeros: the lie would be its own.
+        // Without direct I/O the kernel would fill up short reads with zeros: the kernel would lie instead of us.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
@@ -214,7 +214,7 @@ impl Filesystem for Disk {
                 Err(errno) => reply.error(errno),
             }
         };
-        // What waits must not keep the one thread of the filesystem from answering others.
+        // A read that waits must not keep the filesystem's one thread from answering others.
         match fault {
             Fault::Slow(_) | Fault::Stuck => drop(std::thread::spawn(answer)),
             _ => answer(),

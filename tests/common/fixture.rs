@@ -1,4 +1,4 @@
-//! Folders of files whose sizes and names are the ones that go wrong.
+//! Folders of files with the sizes and names that tend to break programs.
 
 use super::content::write_file;
 use std::ffi::{OsStr, OsString};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const KIB: u64 = 1024;
 
-/// Around the units that reads are cut and aligned by: bytes, sectors, pages, reads of 512 KiB.
+/// Sizes around the units that reads are cut and aligned to: bytes, sectors, pages, reads of 512 KiB.
 pub const SIZES: [u64; 26] = [
     0,
     1,
@@ -38,7 +38,7 @@ pub const SIZES: [u64; 26] = [
     3 * 1024 * KIB + 777,
 ];
 
-/// Names that a careless program breaks on.
+/// Names that break a careless program.
 pub fn odd_names() -> Vec<OsString> {
     vec![
         OsString::from_vec(b"not \xff\xfe utf-8".to_vec()),
@@ -53,7 +53,7 @@ pub fn odd_names() -> Vec<OsString> {
     ]
 }
 
-/// Files of all sizes and names in three class folders, and some hundred small ones: about 15 MB.
+/// Writes files of all these sizes and names in three class folders, and some hundred small files: about 15 MB.
 pub fn write_folder(root: &Path) {
     for (number, size) in SIZES.iter().enumerate() {
         write(&root.join(format!("class_{}", number % 3)), OsStr::new(&format!("size_{size}")), *size);
@@ -64,11 +64,11 @@ pub fn write_folder(root: &Path) {
     for number in 0..150_u64 {
         write(&root.join("small/deep/er"), OsStr::new(&format!("{number:03}")), number * number % 20_011);
     }
-    // A class folder whose own name is odd.
+    // A class folder with an odd name of its own.
     write(&root.join(OsStr::from_bytes(b"cl\xffass\n")), OsStr::new("one"), 5000);
 }
 
-/// Files of records behind a header, one of them without a record: 997 bytes divide no sector.
+/// Writes files of records after a header, one file without a record. 997 bytes divide no sector.
 pub fn write_records(root: &Path) {
     for (number, records) in [100_u64, 0, 1, 2000].iter().enumerate() {
         write(root, OsStr::new(&format!("part_{number}")), HEADER_BYTES + records * RECORD_BYTES);

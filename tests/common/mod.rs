@@ -1,5 +1,5 @@
-//! What the integration tests share.
-// Each test is a crate of its own and uses its own part of this module.
+//! Shared code of the integration tests.
+// Each test is a crate of its own and uses only a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod allocator;
@@ -18,21 +18,21 @@ use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Says that something could not be tested here, and why. Goes around the capture of the test harness, which would hide
-/// it where the test passes, so that `.ci/run` can count it.
+/// Says that something could not be tested here, and why. It bypasses the test harness's capture, which would hide the
+/// line in a passing test, so that `.ci/run` can count it.
 pub fn skip(reason: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "skipped: {reason}");
 }
 
-/// Whether this process may mount and open /dev/fuse, as far as its user tells.
+/// Whether this process may mount and open /dev/fuse, judging by its user.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs `work` on a thread of its own and fails if it takes longer than `bound`: a hang is a failure, not a long wait.
+/// Runs `work` on its own thread and fails if it takes longer than `bound`: a hang is a failure, not a long wait.
 ///
 /// # Panics
-/// As `work` does, or when the time is over.
+/// If `work` panics, or when the time is over.
 pub fn within<T: Send + 'static>(bound: Duration, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// xfs wants 300 MB at least. The image is sparse, so it takes what is written.
+/// xfs needs at least 300 MB. The image is sparse, so it takes only what is written.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// A filesystem that reads behave differently on.
+/// A filesystem on which reads behave differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ext4,
-    /// Offsets of direct reads must be multiples of 4096 there.
+    /// Direct reads must be aligned to 4096 bytes.
     Ext4Sectors4096,
-    /// Takes `O_DIRECT` and reads through the page cache nevertheless.
+    /// Accepts `O_DIRECT`, but reads through the page cache.
     Ext4DataJournal,
     Xfs,
     Btrfs,
@@ -22,23 +22,23 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether direct reads must work there.
+    /// Whether direct reads must work on it.
     pub fn has_direct(self) -> bool {
         matches!(self, Kind::Ext4 | Kind::Ext4Sectors4096 | Kind::Xfs)
     }
 }
 
-/// A mounted filesystem; unmounted and removed by drop.
+/// A mounted filesystem. Drop unmounts and removes it.
 pub struct Mounted {
     at: PathBuf,
     _image: TempDir,
 }
 
 impl Mounted {
-    /// Makes and mounts one.
+    /// Makes and mounts a filesystem.
     ///
     /// # Errors
-    /// Why this machine cannot, in words.
+    /// The reason, in words, why this machine cannot.
     pub fn new(kind: Kind) -> Result<Mounted, String> {
         if !super::is_root() {
             return Err(format!("{kind:?}: only root can mount"));
@@ -87,7 +87,7 @@ fn mount_image(kind: Kind, image: &Path, at: &Path) -> Result<(), String> {
     let options = if kind == Kind::Ext4DataJournal { "data=journal" } else { "defaults" };
     let made = run(make, &[os("-q"), os(force), device])
         .and_then(|_| run("mount", &[os("-o"), os(options), device, at.as_os_str()]));
-    // The device frees itself when it is unmounted, or now where nothing was mounted.
+    // Frees the device when it is unmounted, or now if nothing was mounted.
     run("losetup", &[os("--detach"), device])?;
     made.map(|_| ())
 }
@@ -96,7 +96,7 @@ fn os(text: &str) -> &OsStr {
     OsStr::new(text)
 }
 
-/// What a command prints, or why it failed.
+/// A command's output, or the reason why it failed.
 fn run(program: &str, arguments: &[&OsStr]) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)

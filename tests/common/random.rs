@@ -23,7 +23,7 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Short ones most of the time, and now and then one of several chunks of a kernel.
+    /// A length: mostly short, sometimes as long as several chunks of a kernel.
     pub fn length(&mut self) -> usize {
         let most = self.one_of(&[2, 17, 40, 300, 5_000, 100_000]);
         self.below(most) as usize

@@ -1,16 +1,16 @@
-//! Threads and children that may do less: as in a container.
+//! Threads and children with fewer rights, as in a container.
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::io;
 
-/// Number of `io_uring_setup(2)`, the same on every architecture.
+/// The system call number of `io_uring_setup(2)`, the same on every architecture.
 const SYS_IO_URING_SETUP: i64 = 425;
 
-/// Runs `work` on a thread to which a seccomp filter denies io_uring with `errno`, and so to every thread and process
-/// that it starts.
+/// Runs `work` on a thread whose seccomp filter denies io_uring with `errno`, also to every thread and process that it
+/// starts.
 ///
 /// # Panics
-/// As `work` does, and where the filter cannot be installed (it needs no privilege, only a kernel with seccomp).
+/// If `work` panics, or if the filter cannot be installed (it needs no privilege, only a kernel with seccomp).
 pub fn without_io_uring<T: Send>(errno: i32, work: impl FnOnce() -> T + Send) -> T {
     let filter = SeccompFilter::new(
         [(SYS_IO_URING_SETUP, Vec::new())].into_iter().collect(),
@@ -28,15 +28,15 @@ pub fn without_io_uring<T: Send>(errno: i32, work: impl FnOnce() -> T + Send) ->
     })
 }
 
-/// Forks. The child lives for `child_ms` milliseconds without touching anything and ends; returns its process number.
+/// Forks a child that touches nothing and exits after `child_ms` milliseconds; returns its process number.
 pub fn fork_idle(child_ms: u64) -> io::Result<i32> {
     let nap = libc::timespec { tv_sec: (child_ms / 1000) as i64, tv_nsec: (child_ms % 1000 * 1_000_000) as i64 };
     // SAFETY: between fork and _exit the child calls only nanosleep and _exit, which are async-signal-safe, as the
-    // child of a process with several threads must; the parent goes on as before.
+    // child of a process with several threads must; the parent continues as before.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            // SAFETY: `nap` is a valid timespec on this stack, and the remainder is not asked for.
+            // SAFETY: `nap` is a valid timespec on this stack, and null means that the remainder is not asked for.
             unsafe { libc::nanosleep(&nap, std::ptr::null_mut()) };
             // SAFETY: ends the child without running destructors, which belong to the parent.
             unsafe { libc::_exit(0) }
@@ -45,7 +45,7 @@ pub fn fork_idle(child_ms: u64) -> io::Result<i32> {
     }
 }
 
-/// Waits for a child of [`fork_idle`]; whether it ended well.
+/// Waits for a child of [`fork_idle`]; returns whether it exited successfully.
 pub fn wait_for(child: i32) -> bool {
     let mut status = 0;
     // SAFETY: `status` is a valid place for one int.

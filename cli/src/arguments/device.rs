@@ -1,4 +1,4 @@
-//! Options for where batches end up.
+//! Options for the device that batches go to.
 
 use super::super::cufile;
 use super::super::units::parse_bytes;
@@ -6,12 +6,12 @@ use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use uringload::config::{Device, Gds};
 
-/// Where batches end up.
+/// The device that batches go to.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Device")]
 pub struct Devices {
-    /// Put the batches into the memory of a GPU (cuda:N; several in turn: cuda:0,cuda:1), of the first one where there
-    /// is one (auto), or together in the host's (host) [default: leave them where they were read to, and look for no
+    /// Put batches into the memory of a GPU (cuda:N; several in turn: cuda:0,cuda:1), of the first GPU if there is one
+    /// (auto), or gathered in host memory (host) [default: leave them where they were read to, and look for no
     /// driver].
     #[arg(long = "device", value_name = "DEVICE", value_delimiter = ',')]
     pub devices: Vec<Device>,
@@ -21,11 +21,11 @@ pub struct Devices {
     /// The CUDA driver to load [default: libcuda.so.1, where the system finds it].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
     pub cuda_library: Option<PathBuf>,
-    /// Whether files are read straight into the GPU's memory (GPUDirect Storage): where it can be had and a short trial
-    /// on the files shows it better (auto), in any case (on), or not (off).
+    /// Whether to read files straight into GPU memory (GPUDirect Storage): if it is available and a short trial on the
+    /// files shows that it is better (auto), always (on), or never (off).
     #[arg(long, value_name = "CHOICE", default_value = "auto", requires = "devices")]
     pub gds: Gds,
-    /// The cuFile to load [default: libcufile.so.0, where the system finds it, or in $CUDA_HOME or Python's packages].
+    /// The cuFile library to load [default: libcufile.so.0, from the system, $CUDA_HOME or Python's packages].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "devices")]
     pub cufile_library: Option<PathBuf>,
 }

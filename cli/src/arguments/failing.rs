@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{Config, MaxFailures, OnError};
 
-/// What becomes of samples that cannot be had.
+/// What to do about samples that fail.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Errors")]
 pub struct Failing {
-    /// What becomes of a sample that cannot be read.
+    /// What to do about a sample that cannot be read.
     #[arg(long, default_value = "raise")]
     pub on_error: OnErrorName,
-    /// Give up after more failures than this: a number, or a share of an epoch such as 0.1%.
+    /// Stop after more failures than this: a number, or a share of an epoch such as 0.1%.
     #[arg(long, value_name = "N|SHARE", value_parser = parse_max_failures)]
     pub max_failures: Option<MaxFailures>,
-    /// Append a line of JSON for each sample that cannot be had; --exclude takes the file back.
+    /// Append a line of JSON to this file for each sample that fails; --exclude reads it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub quarantine: Option<PathBuf>,
-    /// Give up a read, and the samples in it, after this time [default: wait].
+    /// Give up on a read, and the samples in it, after this time [default: wait].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     pub timeout: Option<Duration>,
 }
@@ -44,16 +44,16 @@ impl Failing {
     }
 }
 
-/// Names of what becomes of a bad sample.
+/// Names of the ways to treat a bad sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnErrorName {
-    /// It ends the command.
+    /// End the command.
     Raise,
-    /// It is left out, counted, and named on stderr.
+    /// Leave it out, count it, and name it on stderr.
     Warn,
-    /// It is left out and counted.
+    /// Leave it out and count it.
     Skip,
-    /// Another sample takes its place.
+    /// Put another sample in its place.
     Replace,
 }
 

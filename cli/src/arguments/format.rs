@@ -1,5 +1,5 @@
-//! Options for the format of the files. They are those that the formats declare: a new format gets its arguments here
-//! without a line of code.
+//! Options for the format of the files. The formats declare them: a new format gets its arguments here without a line
+//! of code.
 
 use super::Failing;
 use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser};
@@ -27,7 +27,7 @@ impl Args for Format {
             .long("format")
             .value_name("FORMAT")
             .value_parser(PossibleValuesParser::new(names(|_| true)))
-            .help("How files make samples [default: what they show; else folder]");
+            .help("The format of the files [default: detected; else folder]");
         let options = all_options();
         let arguments = std::iter::once(format).chain(options.iter().map(argument));
         command.next_help_heading("Dataset").args(arguments).next_help_heading(None::<&str>)

@@ -14,7 +14,7 @@ pub struct Pack {
     /// Folders, files or patterns; several make one dataset.
     #[arg(value_name = "SRC", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// The folder that shards go to: empty, new, or one of an earlier pack, which is gone on with.
+    /// The folder for the shards: empty, new, or that of an earlier pack, which is continued.
     #[arg(value_name = "DST", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
     #[command(flatten)]
@@ -30,30 +30,30 @@ pub struct Pack {
     pub json: bool,
 }
 
-/// What shards are like.
+/// The layout of shards.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Shards")]
 pub struct Shards {
-    /// Bytes of a shard at most [default: 1GB].
+    /// Maximum bytes per shard [default: 1GB].
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub shard_size: Option<u64>,
-    /// Samples of a shard at most [default: as many as fit].
+    /// Maximum samples per shard [default: as many as fit].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub shard_samples: Option<u64>,
-    /// What names of shards begin with: PREFIX-000000.tar.
+    /// The start of shard names: PREFIX-000000.tar.
     #[arg(long, value_name = "PREFIX", default_value = "shard")]
     pub prefix: String,
-    /// Values of 4096 bytes and more begin at multiples of so many bytes; 512 takes no padding.
+    /// Start values of 4096 bytes and more at multiples of this many bytes; 512 needs no padding.
     #[arg(long, value_name = "BYTES", default_value = "4096")]
     pub align: AlignName,
-    /// What samples are called.
+    /// How to name samples.
     #[arg(long, default_value = "source")]
     pub keys: KeysName,
-    /// Shards that are written at once [default: two for each processor, at most 4].
+    /// Shards to write at once [default: two per processor, at most 4].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
-    /// Write the shards I, I + N, I + 2 N ... only, from 0: job I of N that run at once (Ray, a SLURM array). All are
-    /// given the same source, folder and options.
+    /// Write only the shards I, I + N, I + 2 N ..., from 0: job I of N that run at once (Ray, a SLURM array). Give all
+    /// jobs the same source, folder and options.
     #[arg(long, value_name = "I/N", conflicts_with = "overwrite")]
     pub part: Option<Part>,
     /// Replace the shards of another pack.
@@ -91,18 +91,18 @@ impl Pack {
 /// Names of alignments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AlignName {
-    /// What reads past the page cache are aligned to.
+    /// The alignment of reads past the page cache.
     #[value(name = "4096")]
     Unit,
-    /// What everything in a tar is aligned to.
+    /// The alignment of everything in a tar.
     #[value(name = "512")]
     Block,
 }
 
-/// Names of ways to call samples.
+/// Names of the ways to name samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum KeysName {
-    /// As their source does, where it is a folder or tar archives; by number otherwise.
+    /// As in the source, if it is a folder or tar archives; else by number.
     Source,
     /// By number, from 0.
     Numbers,

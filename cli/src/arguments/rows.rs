@@ -4,17 +4,17 @@ use super::super::units::parse_bytes;
 use clap::{Args, ValueEnum};
 use uringload::config::{Batching, Buckets, Collate, Config, PackMethod, Packing, PadValue, Padding, WINDOW_SAMPLES};
 
-/// What a row of a batch is, and the form of columns.
+/// The rows of a batch, and the form of its columns.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Batches")]
 pub struct Rows {
-    /// Pack sequences into rows of --seq-len elements; --batch-size counts rows then.
+    /// Pack sequences into rows of --seq-len elements; --batch-size then counts rows.
     #[arg(long, value_name = "METHOD", requires = "seq_len")]
     pub pack: Option<PackName>,
-    /// Elements in a row.
+    /// Elements per row.
     #[arg(long, value_name = "N", requires = "pack", value_parser = clap::value_parser!(u64).range(1..))]
     pub seq_len: Option<u64>,
-    /// Put samples of about one length into one batch: ascending lengths at which a bucket ends.
+    /// Batch samples of about the same length together: ascending lengths at which buckets end.
     #[arg(
         long,
         value_name = "N,N,..",
@@ -23,7 +23,7 @@ pub struct Rows {
         requires = "bucket_batch_sizes"
     )]
     pub bucket_boundaries: Vec<u64>,
-    /// Samples in a batch of each bucket, one more than boundaries; --batch-size is not used then.
+    /// Samples in a batch of each bucket: one number more than there are boundaries; --batch-size is then not used.
     #[arg(long, value_name = "N,N,..", value_delimiter = ',', requires = "bucket_boundaries")]
     pub bucket_batch_sizes: Vec<u64>,
     /// Samples, over all ranks, that are packed or bucketed together.
@@ -32,10 +32,10 @@ pub struct Rows {
     /// The form of columns.
     #[arg(long, default_value = "auto")]
     pub collate: CollateName,
-    /// What fills up padded columns and packed rows.
+    /// The value that fills up padded columns and packed rows.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub pad_value: i64,
-    /// Elements to which padded values are cut.
+    /// Cut padded values to this many elements.
     #[arg(long, value_name = "N")]
     pub max_length: Option<u64>,
     /// Round the length of padded values up to a multiple of this many elements.
@@ -73,11 +73,11 @@ impl Rows {
 /// Names of the ways to pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PackName {
-    /// The first row that has room, in the order in which sequences come.
+    /// The first row that has room, in the order of the sequences.
     FirstFit,
     /// The row with the least room left, longest sequences first.
     BestFit,
-    /// End to end, cut wherever a row is full.
+    /// End to end, cut where a row is full.
     Concat,
 }
 
@@ -94,14 +94,14 @@ impl From<PackName> for PackMethod {
 /// Names of the forms of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CollateName {
-    /// One array where that costs no copy, else one slice a sample.
+    /// One array if that costs no copy, else one slice per sample.
     Auto,
-    /// One slice a sample.
+    /// One slice per sample.
     Views,
-    /// One array; samples must have one size.
+    /// One array; samples must have the same size.
     Dense,
     /// All values end to end, with offsets.
     Ragged,
-    /// All values at the length of the longest, the rest filled up.
+    /// All values padded to the length of the longest.
     Padded,
 }

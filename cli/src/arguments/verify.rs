@@ -18,34 +18,34 @@ pub struct Verify {
     pub format: Format,
     #[command(flatten)]
     pub means: Means,
-    /// Give up a read, and the samples in it, after this time [default: wait].
+    /// Give up on a read, and the samples in it, after this time [default: wait].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     pub timeout: Option<Duration>,
-    /// Stop after so many findings.
+    /// Stop after this many findings.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub max_findings: u64,
-    /// Print one object of JSON at the end, instead of lines.
+    /// Print one JSON object at the end, instead of lines.
     #[arg(long)]
     pub json: bool,
 }
 
 /// What `verify` does, and the content of its JSON.
 const VERIFY_HELP: &str = "\
-Checks the heads, tables and indexes of all files (archives are scanned afresh; an index beside them that does not \
-match is a finding); every sample, read once, by what its format stores for it; hashes of whole files (mds) and \
-checksums of members (npz). Nothing is written. A finding is a line `FILE:OFFSET: WHAT: CAUSE`, followed by `note: \
-SAMPLES` that fail because of it and `help: REMEDY`.
+Checks: headers, tables and indexes of all files (archives are scanned afresh, and an index that does not belong to \
+its archive is a finding); every sample, read once, with the checks that its format has; hashes of whole files (mds) \
+and checksums of members (npz). Nothing is written. A finding is a line `FILE:OFFSET: WHAT: CAUSE`, followed by \
+`note: SAMPLES` (those that fail because of it) and `help: REMEDY`.
 
 JSON: format (null if nothing could be opened), files, samples, samples_lost, bytes (of samples), checks and \
-check_bytes (sums and hashes beside those of each sample), not_checked (algorithm, count, first: what cannot be \
+check_bytes (checksums and hashes besides those of each sample), not_checked (algorithm, count, first: what cannot be \
 computed here), left_out (what, count, first), findings (file, offset, kind, what, cause, remedy; for samples also \
-sample: the number of the first, key, samples: how many fail alike), complete (false after Ctrl-C, after --max- \
-findings, and if nothing could be opened).
+sample: the number of the first, key, samples: how many fail in the same way), complete (false after Ctrl-C, after \
+--max-findings, and if nothing could be opened).
 
 Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 interrupted.";
 
 impl Format {
-    /// Options to find everything that is wrong: no fault may keep the rest from being opened.
+    /// Options that find every problem: no fault may keep the rest from being opened.
     pub fn for_verify(&self) -> Options {
         self.0.clone().prefer("keep_damaged", true).prefer("allow_bad_shards", true).verifying(true)
     }

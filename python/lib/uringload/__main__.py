@@ -1,4 +1,4 @@
-"""``python -m uringload bench PATH``: how fast batches come to Python, and who is the bottleneck."""
+"""``python -m uringload bench PATH``: measures how fast batches reach Python, and names the bottleneck."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import DataLoader, Error
 
 
 def _make(folder: str) -> None:
-    """A small real dataset: a thousand files of around 110 KB, in eight classes."""
+    """Writes a small real dataset: 1024 files of around 110 KB, in eight classes."""
     for index in range(1024):
         place = os.path.join(folder, f"class-{index % 8}")
         os.makedirs(place, exist_ok=True)
@@ -57,11 +57,11 @@ def _bench(options: argparse.Namespace, path: list[str]) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line and returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m uringload", description="A data loader for training.")
     commands = parser.add_subparsers(dest="command", required=True)
-    bench = commands.add_parser("bench", help="measure how fast batches come to Python")
-    bench.add_argument("path", nargs="*", help="folders, files or patterns; without, a small dataset is made")
+    bench = commands.add_parser("bench", help="measure how fast batches reach Python")
+    bench.add_argument("path", nargs="*", help="folders, files or patterns [default: a small temporary dataset]")
     bench.add_argument("--batch-size", type=int, default=64)
     bench.add_argument("--shuffle", action="store_true")
     bench.add_argument("--epochs", type=int, default=1)

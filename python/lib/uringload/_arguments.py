@@ -1,4 +1,4 @@
-"""Arguments: what each may be, and what is said of those that cannot be."""
+"""Argument checks: what values each kind of argument takes, and the errors for the rest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from .errors import IgnoredArgumentWarning, mistyped, refused
 
-#: Arguments of PyTorch's DataLoader that mean nothing here, and why.
+#: Arguments of PyTorch's DataLoader that have no meaning here, and why.
 IGNORED = {
     "prefetch_factor": "how much is read ahead follows from memory_limit; there are no workers to prefetch for",
     "persistent_workers": "there are no worker processes: one thread reads, and lives as long as the loader",
     "worker_init_fn": "there are no worker processes to initialise; a transform runs in threads of this process",
     "multiprocessing_context": "there are no worker processes",
-    "generator": "the order derives from seed and epoch alone, so that it can be gone on with; give seed",
+    "generator": "the order depends on seed and epoch alone, so that a run can resume; give seed",
     "in_order": "batches always come in the order of the epoch",
 }
 
@@ -29,7 +29,7 @@ _UNITS = {
 
 
 def integer(name: str, value: Any, least: int = 0) -> int:
-    """A whole number of at least `least`. NumPy's are fine, True is none."""
+    """A whole number of at least `least`. NumPy integers are fine; True is not a number."""
     if not isinstance(value, bool):
         try:
             number = operator.index(value)
@@ -57,7 +57,7 @@ def number(name: str, value: Any) -> float:
 
 
 def text(name: str, value: Any, known: Sequence[str] = ()) -> str:
-    """A string; one of `known`, if there are any."""
+    """A string; if `known` is given, one of those."""
     if not isinstance(value, str):
         raise mistyped(f"{name} is {_typed(value)}, not a string", f"give {name} as a str")
     if known and value not in known:
@@ -66,7 +66,7 @@ def text(name: str, value: Any, known: Sequence[str] = ()) -> str:
 
 
 def names(name: str, value: Any) -> list[str]:
-    """A string, or several."""
+    """One string or several."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Iterable):
@@ -84,7 +84,7 @@ def integers(name: str, value: Any) -> list[int]:
 
 
 def paths(name: str, value: Any) -> list[str]:
-    """A path, or several."""
+    """One path or several."""
     items = [value] if isinstance(value, (str, bytes, os.PathLike)) else value
     if isinstance(items, Iterable):
         found = list(items)
@@ -94,7 +94,7 @@ def paths(name: str, value: Any) -> list[str]:
 
 
 def size(name: str, value: Any) -> int:
-    """Bytes: a number, or a text such as "8GiB", "512 MB"."""
+    """A size in bytes: a number, or a string such as "8GiB" or "512 MB"."""
     if not isinstance(value, str):
         return integer(name, value)
     import re
@@ -108,15 +108,15 @@ def size(name: str, value: Any) -> int:
 
 
 def choice(name: str, value: Any, known: Sequence[str]) -> str:
-    """One of a few words."""
+    """One of the `known` words."""
     return text(name, value, known)
 
 
 def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Warns of each argument that means nothing here, once, and returns the others."""
+    """Warns once of each argument that has no meaning here, and returns the others."""
     others = {}
     for name, value in given.items():
-        # What says nothing but PyTorch's default.
+        # PyTorch's default: giving it changes nothing, so it earns no warning.
         default = True if name == "in_order" else False
         if name not in IGNORED:
             others[name] = value
@@ -126,15 +126,15 @@ def ignore(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ignored(name: str, why: str) -> None:
-    """Warns of an argument that means nothing; for what the function calls whose caller has given it."""
+    """Warns of an ignored argument. `stacklevel` fits a caller that the public function calls directly."""
     import warnings
 
     warnings.warn(f"{name} is ignored: {why}", IgnoredArgumentWarning, stacklevel=4)
 
 
 def unknown(name: str, known: Iterable[str], where: str) -> Exception:
-    """What is said of an argument that there is not."""
-    remedy = _suggestion(name, [*known]) or "see its documentation for those that there are"
+    """The error for an argument that does not exist."""
+    remedy = _suggestion(name, [*known]) or "see its documentation for the arguments it has"
     return mistyped(f"{where} has no argument {name!r}", remedy)
 
 

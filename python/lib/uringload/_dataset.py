@@ -1,4 +1,4 @@
-"""Datasets: from paths to an index of their samples."""
+"""Datasets: turns paths into an index of samples."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "path": lambda name, value: arguments.paths(name, value)[0],
 }
 
-#: What may be asked of files: the format, and the options of all formats, as these declare them.
+#: How to read the files: the format, and the options of all formats, as the formats declare them.
 _OPTIONS: dict[str, Callable[[str, Any], Any]] = {
     "format": arguments.text,
     **{name: _CHECKS[kind] for name, kind, *_ in native.format_options()},
 }
 
-#: Their names.
+#: The names of these options.
 OPTIONS = tuple(_OPTIONS)
 
-#: Which samples of them are wanted.
+#: Arguments that select samples.
 LISTS = ("only", "exclude")
 
 
 @final
 class Dataset:
-    """Which samples there are and where they lie.
+    """An index of samples: which there are, and where they lie in the files.
 
-    ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these, which
-    together are one dataset. The format is told from the files unless ``format`` says it. Formats: folder (every file
-    is a sample, folders of folders are labels), records, mds, litdata, beton, idx, npy, npz, safetensors, hdf5, tokens,
-    tar, tfrecord, jsonl, csv, text, parquet, arrow. The formats that have an option stand behind it.
+    ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these; several
+    make one dataset. The format is detected from the files unless ``format`` names it. Formats: folder (every file
+    is a sample, class folders give labels), records, mds, litdata, beton, idx, npy, npz, safetensors, hdf5, tokens,
+    tar, tfrecord, jsonl, csv, text, parquet, arrow. Each option lists its formats in parentheses.
 
     Args:
-        paths: folders, files, patterns.
-        format: how files make samples.
+        paths: folders, files or patterns.
+        format: the name of the format.
 {options}
-        only: samples that are wanted, as lists in files (one number a line, or a quarantine file), or as numbers of
-            samples in the order in which they are to be counted.
-        exclude: quarantine files or lists of numbers: samples that are left out. With `only`, its numbers count what
-            that leaves.
+        only: the samples to keep: files that list them (one number per line, or a quarantine file; kept in ascending
+            order), or sample numbers, which also set the order of the dataset.
+        exclude: the samples to leave out: quarantine files, or files with one number per line. With `only`, these
+            numbers count the samples that `only` keeps.
     """
 
     __slots__ = ("_native", "_paths", "_options", "_only", "_exclude", "_mixed", "__weakref__")
@@ -88,7 +88,7 @@ class Dataset:
 
     @property
     def format(self) -> str:
-        """Short name of the format."""
+        """The name of the format."""
         return self._native.format
 
     @property
@@ -98,39 +98,39 @@ class Dataset:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all samples, as far as the index tells."""
+        """Total bytes of all samples, as far as the index knows."""
         return self._native.nbytes
 
     @property
     def fingerprint(self) -> str:
-        """What order and content of samples hang on: 16 digits."""
+        """A hash of everything that decides the content and order of samples, not of their bytes: 16 hex digits."""
         return self._native.fingerprint
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes, where folders make labels."""
+        """Class names, where folders give labels."""
         return self._native.classes
 
     @property
     def columns(self) -> dict[str, tuple[str, tuple[int, ...] | None]]:
-        """Type and shape of each column; the shape is None where values differ in length."""
+        """Element type and shape of each column; the shape is None where values differ in length."""
         return {
             name: (dtype, None if shape is None else tuple(shape)) for name, dtype, shape, *_ in self._native.columns
         }
 
     @property
     def text_columns(self) -> list[str]:
-        """Columns whose values are text, as the format says."""
+        """Columns that the format declares as text."""
         return [name for name, dtype, shape, _, role in self._native.columns
                 if dtype == "u8" and shape is None and role == "text"]
 
     @property
     def skipped(self) -> list[tuple[str, int, str]]:
-        """What was left out: why, how often, and the first file that it happened to."""
+        """What the index left out: the reason, how often, and the first file concerned."""
         return self._native.skipped
 
     def key(self, index: int) -> str:
-        """What names a sample to a person."""
+        """The human-readable name of a sample."""
         return os.fsdecode(self._native.key(arguments.integer("index", index)))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -147,15 +147,15 @@ class Dataset:
 
 
 def mix(datasets: Iterable[Dataset | Paths], weights: Iterable[float], stopping: str = "first_exhausted") -> Dataset:
-    """Several datasets as one whose samples come in turn, by weight: what a loader of it gives is a mixture.
+    """Mixes several datasets into one, whose samples come in turn by weight.
 
-    Each dataset comes in the order that ``shuffle`` asks for, and may be a path. Columns must have the same names and
-    types in all of them. Weights need not add up to 1, and may be changed where a run goes on from a state.
+    ``shuffle`` orders the samples of each dataset. Columns must have the same names and types in all datasets. Weights
+    need not add up to 1, and you may change them when you resume from a state.
 
     Args:
         datasets: `Dataset`s or paths.
-        weights: one number for each.
-        stopping: when an epoch ends: "first_exhausted", "all_exhausted" (what is exhausted before starts over),
+        weights: one number per dataset.
+        stopping: when an epoch ends: "first_exhausted", "all_exhausted" (a dataset that runs out starts over),
             "all_exhausted_without_replacement" (each sample once), or "after:N" samples.
     """
     if isinstance(datasets, (str, bytes, os.PathLike)) or not isinstance(datasets, Iterable):
@@ -177,7 +177,7 @@ def _open(paths: list[str], only: Any, exclude: list[str], options: dict[str, An
 
 
 def _numbers_or_paths(only: Any) -> tuple[list[int], list[str]]:
-    """Numbers of samples, or files that have such."""
+    """Splits `only` into sample numbers and files that list them; one of the two is empty."""
     if isinstance(only, Iterable) and not isinstance(only, (str, bytes, os.PathLike)):
         only = list(only)
         if not any(isinstance(item, (str, bytes, os.PathLike)) for item in only):
@@ -186,7 +186,7 @@ def _numbers_or_paths(only: Any) -> tuple[list[int], list[str]]:
 
 
 def _documented() -> str:
-    """The lines of the class's documentation about the options of formats."""
+    """The options of the formats, as lines for the class's docstring."""
     import textwrap
 
     lines = []

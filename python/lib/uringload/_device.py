@@ -1,4 +1,4 @@
-"""Where batches end up, and what becomes of images and tokens on the way there."""
+"""The device that batches go to, and the transforms of images and tokens on the way there."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from .errors import mistyped, refused, unavailable
 
 CROPS = ("none", "center", "random", "resized")
 
-#: What torch and NumPy call the types of elements that images may become.
+#: torch's and NumPy's names for the element types that images can be converted to.
 _DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
 
 
 class Images(NamedTuple):
-    """Pixels, bytes of shape [height, width] or [height, width, channels], that become a tensor of [channels, height,
-    width]: cut, resized (bilinear, without antialiasing), mirrored and scaled, in this order.
+    """Turns pixels, bytes of shape [height, width] or [height, width, channels], into a tensor of shape [channels,
+    height, width]: crops, resizes (bilinear, without antialiasing), flips and scales, in this order.
 
-    The default is what torchvision's ``ToTensor`` does: single precision from 0 to 1. What is random is a function of
-    seed, epoch and sample, so that it is the same on every rank, on every device, and behind a resume.
+    The default is what torchvision's ``ToTensor`` does: f32 values from 0 to 1. Random choices are a function of seed,
+    epoch and sample, so they are the same on every rank, on every device, and after a resume.
     """
 
-    #: Height and width of the output, or one number for both; None: those of the source.
+    #: Height and width of the output, or one number for both; None keeps those of the source.
     size: int | tuple[int, int] | None = None
-    #: Which part is taken: "none" (all of it, resized to `size`), "center" or "random" (as large as `size`), or
-    #: "resized" (torchvision's RandomResizedCrop, of `scale` and `ratio`).
+    #: Which part to take: "none" (all of it, resized to `size`), "center" or "random" (as large as `size`), or
+    #: "resized" (torchvision's RandomResizedCrop with `scale` and `ratio`).
     crop: str = "none"
-    #: Least and largest part of the area, for "resized".
+    #: Smallest and largest share of the area, for "resized".
     scale: tuple[float, float] = (0.08, 1.0)
-    #: Least and largest ratio of width to height, for "resized".
+    #: Smallest and largest ratio of width to height, for "resized".
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    #: How probable it is that the columns are mirrored.
+    #: Probability of a horizontal flip.
     flip: float = 0.0
-    #: Subtracted where pixels are 0 to 1, for all channels or for each.
+    #: Subtracted from pixels scaled to 0 to 1: one number for all channels, or one per channel.
     mean: float | Sequence[float] = ()
-    #: Divided by behind that.
+    #: Pixels are divided by this after `mean` is subtracted.
     std: float | Sequence[float] = ()
-    #: "f32", "f16", "bf16", or "u8", which keeps pixels from 0 to 255; or a type of torch.
+    #: "f32", "f16", "bf16", or "u8", which keeps pixels from 0 to 255; or a torch dtype.
     dtype: Any = "f32"
     #: Whether the output is [height, width, channels].
     channels_last: bool = False
@@ -64,18 +64,18 @@ class Images(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """Tokens of 16 or 32 bits that become ids of 64 bits, all rows of one length, and a second column "labels": the
-    token that comes next.
+    """Turns tokens of 16 or 32 bits into 64-bit ids in rows of one length, and adds a column "labels": the next token
+    of each.
     """
 
-    #: Elements in a row: of longer ones the first; None: as many as the longest of the batch has. A window of one token
-    #: more has a label for each id.
+    #: Elements in a row; longer rows are cut to it. None takes the longest row of the batch. A window of one token more
+    #: has a label for each id.
     seq_len: int | None = None
-    #: Whether there are labels.
+    #: Whether to add the labels.
     labels: bool = True
-    #: The id where a row has no token.
+    #: The id that fills up short rows.
     pad_id: int = 0
-    #: The label where no token comes next; cross entropy leaves -100 out.
+    #: The label where there is no next token; torch's cross entropy ignores -100.
     ignore_index: int = -100
 
     def _wishes(self, name: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Tokens(NamedTuple):
 
 
 def transforms(value: Any) -> list[tuple[str, dict[str, Any]]]:
-    """What becomes of columns, by name."""
+    """The transforms as pairs of a column's name and its checked settings."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
@@ -105,7 +105,7 @@ def transforms(value: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[str]:
-    """The devices that batches go to, in turn; none where they stay as they were read."""
+    """The devices that batches go to, in turn; empty where batches stay as they were read."""
     names = [_name(item) for item in ([value] if _is_one(value) else _several(value))]
     if names == ["cpu"]:
         if memory is not None:
@@ -122,7 +122,7 @@ def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[
 
 
 def _for_torch(names: list[str]) -> list[str]:
-    """The devices as torch sees them: "cuda" is the current one, and without CUDA in it there is none."""
+    """The devices as torch sees them: "cuda" is its current device, and a torch without CUDA has none."""
     cuda = _cuda()
     if cuda.is_available():
         return [_numbered(name, cuda) for name in names]
@@ -133,7 +133,7 @@ def _for_torch(names: list[str]) -> list[str]:
 
 
 def pin(wished: bool, device: Any, devices: list[str], output: str) -> str | None:
-    """The GPU that memory on the host is to be pinned for; None: it is not."""
+    """The GPU to pin host memory for; None: memory is not pinned."""
     name = "cuda" if device is None or device == "" else str(device)
     if not _is_gpu(name):
         raise refused(f"pin_memory_device cannot be {name!r}", 'give a GPU, such as "cuda:0"')
@@ -144,12 +144,12 @@ def pin(wished: bool, device: Any, devices: list[str], output: str) -> str | Non
         return None
     if output == "torch" and _cuda().is_available():
         return _numbered(name, _cuda())
-    # The first, if there is one: nobody has asked for it by its number.
+    # The first GPU, if there is one: the user named no number, so none is required.
     return "auto" if name == "cuda" else name
 
 
 def stream(pinned: str | None, output: str) -> Callable[[], int] | None:
-    """What tells the stream that copies out of pinned memory are put into; None: the default one."""
+    """A function that returns the stream of copies out of pinned memory; None: the default stream."""
     if pinned is None or output != "torch" or not _cuda().is_available():
         return None
     cuda = _cuda()
@@ -158,7 +158,7 @@ def stream(pinned: str | None, output: str) -> Callable[[], int] | None:
 
 
 def scopes(names: list[str], output: str) -> Callable[[], Any] | None:
-    """What makes a context that puts a thread on the streams that the caller's thread is on, where that matters."""
+    """A function that captures the calling thread's streams as a context for another thread; None: none is needed."""
     if output != "torch" or all(name == "host" for name in names):
         return None
     import contextlib
@@ -172,7 +172,7 @@ def scopes(names: list[str], output: str) -> Callable[[], Any] | None:
         @contextlib.contextmanager
         def on_streams() -> Any:
             with contextlib.ExitStack() as stack:
-                # The first one last, so that its device is the current one.
+                # The first stream last, so that its device becomes the current one.
                 for stream in reversed(streams):
                     stack.enter_context(cuda.stream(stream))
                 yield
@@ -183,7 +183,7 @@ def scopes(names: list[str], output: str) -> Callable[[], Any] | None:
 
 
 def _cuda() -> Any:
-    """What torch knows of GPUs."""
+    """The module ``torch.cuda``."""
     from ._output import _import_torch
 
     return _import_torch('output="torch"').cuda
@@ -195,7 +195,7 @@ def _is_gpu(name: str) -> bool:
 
 
 def _numbered(name: str, cuda: Any) -> str:
-    """The GPU by its number: "cuda" is the current one of torch."""
+    """The GPU's name with its number: "cuda" is torch's current device."""
     return f"cuda:{cuda.current_device()}" if name == "cuda" else name
 
 

@@ -1,4 +1,4 @@
-"""The loader: passes over a dataset, one an epoch, and what is told of them."""
+"""The loader: passes over a dataset, one per epoch, with states and statistics."""
 
 from __future__ import annotations
 
@@ -33,52 +33,56 @@ def _close_all() -> None:
 class DataLoader:
     """Batches of a dataset, read ahead by one thread of this process.
 
-    One pass over it, by ``for batch in loader``, is an epoch; the next pass is the next epoch, whether or not the last
-    one was finished. A batch is a dictionary of columns (`Batch`). Its memory is the loader's and goes back when the
-    last array of it is gone: who keeps many batches copies them, or raises ``memory_limit``.
+    One pass (``for batch in loader``) is an epoch; the next pass is the next epoch, whether or not the last one was
+    finished. A batch is a dictionary of columns (`Batch`). Its memory belongs to the loader and returns to it when the
+    last array of the batch is gone: if you keep many batches, copy them or raise ``memory_limit``.
 
     Args:
-        path_or_dataset: folders, files or patterns, or a `Dataset`. Of a path, the arguments of `Dataset` may be given
-            here as well (``format``, ``record_bytes``, ``columns`` ...).
-        batch_size: samples in a batch of this rank; or else ``global_batch_size``, of all ranks together.
-        shuffle: True for a random order, of all samples where they can be read one by one; "full", "window" (with
-            ``shuffle_window`` samples), "shards" or "shards:4" (so many mixed).
-        seed: what random orders derive from, with the epoch.
-        drop_last: leave out samples that do not fill a batch on every rank. Without, a rank that has one sample fewer
-            gets one twice, marked in ``batch.padding``: all ranks have the same number of batches in any case.
-        rank, world_size: which of the equal processes this is; without, Ray Train's context, RANK and WORLD_SIZE, or
-            SLURM's or Open MPI's variables tell, and a line of the log says so.
-        order: "distributed" for the very order of torch's DistributedSampler.
-        sampler: numbers of the samples of this rank, in their order: a torch sampler or a list. States know it by its
+        path_or_dataset: folders, files or patterns, or a `Dataset`. With a path, the arguments of `Dataset`
+            (``format``, ``record_bytes``, ``columns``, ...) may be given here as well.
+        batch_size: samples per batch on this rank. Give either this or ``global_batch_size``, which counts all ranks.
+        shuffle: True for a random order: "full" if samples can be read one by one, else "shards:4". Or name it: "full"
+            (of all samples), "window" (of ``shuffle_window`` samples), "shards" or "shards:4" (4 mixed at a time).
+        seed: the seed of random orders, which depend on it and on the epoch.
+        drop_last: leave out samples that do not fill a batch on every rank. Without it, a rank that is one sample short
+            repeats one, marked in ``batch.padding``. Either way, all ranks have the same number of batches.
+        rank, world_size: the rank of this process and the number of ranks. The default is taken from Ray Train's
+            context, RANK and WORLD_SIZE, or SLURM's or Open MPI's variables; a line in the log says which.
+        order: "distributed" for the exact order of torch's DistributedSampler.
+        sampler: the numbers of this rank's samples, in order: a torch sampler or a list. States identify it by its
             type and by its ``order_id`` (text or a number), if it has one; see `docs/python.md`.
         output: "torch", "numpy" or "dlpack".
-        device: "cpu"; "cuda:0", or a list of such, to which batches go in turn; "auto" for the first GPU where there is
-            one. On a GPU, columns are tensors there: one of each where samples have one shape, else `Ragged`.
-        device_memory: bytes of each GPU's memory for batches, as a number or "4GiB".
-        pin_memory: on the host, whether batches lie in pinned memory, which a GPU copies from by itself:
-            ``tensor.to(device, non_blocking=True)`` goes on at once. The memory of a batch is used again when its last
-            tensor is gone and the work is done that was by then in the stream that was current when the batch was
-            handed out. Without a GPU it is not pinned, and the route and the log say so.
-        pin_memory_device: the GPU that it is for, such as "cuda:1"; without, the current one of torch.
-        cuda_library: the CUDA driver, where it is not libcuda.so.1.
-        transforms: what becomes of columns on the way, by name: `Images`, `Tokens`. The same on a GPU and without one.
-        collate: "auto" (a tensor where samples have one shape, else a list), "list", "dense", "ragged" (`Ragged`),
+        device: "cpu"; "cuda:0", or a list of GPUs that batches go to in turn; "auto" for the first GPU if there is one.
+            On a GPU, a column is one tensor where samples have the same shape, else `Ragged`.
+        device_memory: memory for batches on each GPU, in bytes or as "4GiB".
+        pin_memory: whether batches on the host lie in pinned memory, which a GPU copies from by itself:
+            ``tensor.to(device, non_blocking=True)`` returns at once. A batch's memory is reused when its last tensor is
+            gone and the stream that was current when you received the batch has finished the work queued by then.
+            Without a GPU, memory is not pinned, and the route and the log say so.
+        pin_memory_device: the GPU to pin for, such as "cuda:1"; by default torch's current device.
+        cuda_library: the CUDA driver, if it is not libcuda.so.1.
+        transforms: built-in transforms by column: `Images`, `Tokens`. They give the same result on a GPU and without.
+        collate: "auto" (a tensor where samples have the same shape, else a list), "list", "dense", "ragged" (`Ragged`),
             "padded" (`Padded`), or a dictionary of these by column; or a function of a list of samples.
-        ragged: "pair" (`Ragged`) or "nested" (a nested tensor of torch).
-        pad_value, max_length, pad_multiple: how padded values are filled up, cut and rounded up.
-        packing, seq_len, row_window: "first_fit", "best_fit" or "concat" puts sequences into rows (`Packed`).
-        bucket_boundaries, bucket_batch_sizes: batches of samples of about one length, as in tf.data.
-        text, binary: columns of bytes that come as lists of str or bytes; text is known of some formats.
-        key, index: a column "key" with what names samples, and "index" with their numbers.
-        on_error: what becomes of a sample that cannot be read: "raise", "warn" (skip, with a line of the log), "skip",
-            or "replace" (by another one).
+        ragged: "pair" (`Ragged`) or "nested" (torch's nested tensor).
+        pad_value, max_length, pad_multiple: the value that fills up padded columns and packed rows; the length to cut
+            padded values to; the multiple to round their length up to.
+        packing, seq_len: "first_fit", "best_fit" or "concat" packs sequences into rows (`Packed`) of ``seq_len``
+            elements.
+        bucket_boundaries, bucket_batch_sizes: batches of samples of similar length, as in tf.data.
+        row_window: samples, over all ranks, that are packed or bucketed together.
+        text, binary: columns of bytes to return as lists of str or bytes; some formats declare their text columns.
+        key, index: add a column "key" with the samples' names, or "index" with their numbers.
+        on_error: what to do about a sample that cannot be read: "raise", "warn" (skip it and log a line), "skip", or
+            "replace" (by another sample).
         max_failures: how many samples may fail, as a number or as a share of an epoch (0.01).
-        quarantine: a file that gets a line for each sample that cannot be had; ``exclude`` takes it back.
-        memory_limit: bytes for samples at most, as a number or "8GiB".
-        num_threads: threads that decode compressed data, and that run transforms; ``num_workers`` is the same.
-        transform: a function of a sample (a dictionary), which makes batches lists of samples unless ``collate`` is a
-            function too. batch_transform: a function of a batch. Both run in threads, in order.
-        timeout: seconds that a read may take; None or 0: any.
+        quarantine: a file that gets a line for each sample that failed; ``exclude`` reads it.
+        memory_limit: most memory for samples, in bytes or as "8GiB".
+        num_threads: threads that decompress data and run transforms; ``num_workers`` is the same.
+        transform: a function of one sample (a dictionary). Batches are then lists of samples, unless ``collate`` is a
+            function too.
+        batch_transform: a function of one batch. Both kinds of transform run in threads, and batches stay in order.
+        timeout: seconds that a read may take; None or 0 for no limit.
         engine, io, queue_depth, read_size, io_threads, coalesce_gap, starved_after: how bytes are read; see the
             documentation of the library.
     """
@@ -203,21 +207,21 @@ class DataLoader:
         self._batches = native.batches(
             self.dataset._native, self._options, None if self._order is None else self._order.total()
         )
-        # Told once all is known to be in order.
+        # Logged only now that every argument is known to be good.
         if source is not None:
             _log.info("rank %d of %d (from %s)", self._rank, self._world_size, source)
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._closed = False
         self._native: native.Loader | None = None
-        # The epoch that `_native` stands at the beginning of; None where it is within one.
+        # The epoch at whose start `_native` stands; None while it is within an epoch.
         self._stands_at: int | None = None
         self._next_epoch = 0
-        # A state that the next pass goes on from.
+        # The state that the next pass resumes from.
         self._resume: str | None = None
-        # The state behind the last batch that the user was given, where the native loader is further on.
+        # The state after the last batch that the user received, where the native loader is further ahead.
         self._state: str | None = None
-        # The first batch of the next epoch, which came where an error was in the place of the last of this one.
+        # The next epoch's first batch, which came early because an error took the place of this epoch's last batch.
         self._early: Raw | None = None
         self._was_told = False
         self._pass: object | None = None
@@ -226,7 +230,7 @@ class DataLoader:
             atexit.unregister(_close_all)
             atexit.register(_close_all)
 
-    # What is only of use while the arguments are looked at.
+    # Helpers of __init__, which check the arguments.
 
     @staticmethod
     def _others(others: dict[str, Any], is_open: bool) -> dict[str, Any]:
@@ -266,7 +270,7 @@ class DataLoader:
     def _make_order(self, order: Any, sampler: Any) -> _order.Distributed | _order.Sampled | None:
         if sampler is not None:
             if order is not None or self._options["shuffle"] != "off":
-                raise refused("a sampler decides about the order", "leave shuffle and order away")
+                raise refused("a sampler decides about the order", "leave out shuffle and order")
             if self._world_size > 1:
                 # The sampler has this rank's samples already.
                 self._options.update(rank=0, world_size=1)
@@ -279,21 +283,21 @@ class DataLoader:
             raise refused(f'shuffle={shuffle!r} is of no use to order="distributed"', "give True or False")
         return _order.Distributed(len(self.dataset), self._world_size, seed, shuffle != "off")
 
-    # What others read.
+    # Properties.
 
     @property
     def rank(self) -> int:
-        """Which of the equal processes this is."""
+        """The rank of this process."""
         return self._rank
 
     @property
     def world_size(self) -> int:
-        """Number of equal processes."""
+        """Number of ranks."""
         return self._world_size
 
     @property
     def batch_size(self) -> int:
-        """Samples in a batch of this rank."""
+        """Samples per batch on this rank."""
         return int(self._options["batch_size"])
 
     @property
@@ -307,7 +311,7 @@ class DataLoader:
         return self._next_epoch
 
     def __len__(self) -> int:
-        """Batches in an epoch, on this rank; the same number on every rank."""
+        """Batches per epoch on this rank; the same number on every rank."""
         if self._batches is None:
             raise TypeError("how many batches an epoch has is only known at its end, because rows are made of samples")
         return self._batches
@@ -315,7 +319,7 @@ class DataLoader:
     # Passes.
 
     def __iter__(self) -> Iterator[Any]:
-        """A pass over the next epoch, or over what a loaded state leaves of one. It ends the last pass."""
+        """Starts a pass over the next epoch, or over what a loaded state leaves of one. It ends the previous pass."""
         with self._lock:
             self._check()
             epoch = self._next_epoch
@@ -332,7 +336,7 @@ class DataLoader:
         return _Pass(self, epoch, token)
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch comes next. It does so by itself, one after the other, if nobody says it."""
+        """Sets the epoch of the next pass. Without it, each pass is the epoch after the last."""
         epoch = arguments.integer("epoch", epoch)
         with self._lock:
             if epoch != self._next_epoch:
@@ -344,7 +348,7 @@ class DataLoader:
         if self._order is not None:
             order = (self._order.ids(epoch), self._order.identity())
             epochs = 1 if epochs is None else epochs
-        # One that reads nothing only tells or checks a state.
+        # With epochs=0 the loader reads nothing: it only makes or checks a state, so no memory need be pinned.
         options = self._options if epochs != 0 else {**self._options, "pin": None}
         return native.Loader(
             self.dataset._native,
@@ -381,9 +385,9 @@ class DataLoader:
             raise refused("the DataLoader was closed", "make another one")
 
     def read(self, indices: Iterable[int]) -> Batch:
-        """The samples of these numbers as one batch on the host, outside of any pass: for a look at some of them.
+        """Reads the samples with these numbers as one batch on the host, outside any pass: to look at a few samples.
 
-        It opens what reads anew for each call, in any process, which takes about a millisecond.
+        Each call sets up its own reader, which takes about a millisecond and works in any process.
         """
         count, wanted = len(self.dataset), []
         for index in indices:
@@ -414,10 +418,10 @@ class DataLoader:
     # States.
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands: behind the last batch that was handed out, whatever was read ahead.
+        """The position after the last batch that was handed out, whatever was read ahead.
 
-        A small dictionary of plain values, for `json.dumps`. All but ``delivered`` is the same on every rank, and any
-        rank's state serves all of them, also where there are more or fewer.
+        A small dictionary of plain values, for `json.dumps`. All of it except ``delivered`` is the same on every rank,
+        so any rank's state serves all ranks, and a run with more or fewer ranks can resume from it.
         """
         import json
 
@@ -434,7 +438,7 @@ class DataLoader:
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Has the next pass go on from a state. It must be of this dataset and this order; what differs is said."""
+        """Makes the next pass resume from a state of this dataset and this order; the error names what differs."""
         import json
 
         if not isinstance(state_dict, Mapping):
@@ -444,39 +448,39 @@ class DataLoader:
             try:
                 text = json.dumps(dict(state_dict))
             except (TypeError, ValueError) as error:
-                raise refused(f"the state is no JSON: {error}", "give what state_dict() returned") from None
+                raise refused(f"the state is not JSON: {error}", "give what state_dict() returned") from None
             epoch = state_dict.get("epoch")
             epoch = epoch if isinstance(epoch, int) and epoch >= 0 else 0
-            # Refuses what does not belong here, before anything is let go.
+            # Refuses a state that does not belong here, before the current reader is closed.
             self._build(epoch, text, epochs=0).close()
             self._let_go()
             self._pass = self._state = None
             self._resume, self._next_epoch = text, epoch
 
-    # Words about itself.
+    # Reports.
 
     def stats(self) -> Stats:
-        """Counters and times since the reading began; empty before."""
+        """Counters and times since reading began; empty before."""
         loader = self._native
         return Stats() if loader is None else Stats(loader.stats())
 
     def verdict(self) -> Verdict:
-        """Who is the bottleneck, and one thing to try."""
+        """The bottleneck, and one thing to try."""
         loader = self._native
         if loader is None:
             return Verdict("unknown", 0.0, "no batch was asked for")
         return Verdict(*loader.verdict())
 
     def route(self) -> Route:
-        """How the bytes are really read; empty before the first pass."""
+        """How bytes are actually read, with every fallback; empty before the first pass."""
         loader = self._native
         return Route((None if loader is None else loader.route()) or {})
 
-    # Ends.
+    # Closing.
 
     def close(self) -> None:
-        """Ends the reading. Batches that were handed out stay."""
-        # Without the lock, which a thread that waits for a batch holds: this ends its wait.
+        """Stops reading. Batches that were handed out stay valid."""
+        # Does not take the lock: a thread that waits for a batch holds it, and this ends its wait.
         self._closed, self._pass = True, None
         loader, self._native = self._native, None
         _open_loaders.discard(self)
@@ -493,7 +497,7 @@ class DataLoader:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As its configuration: a copy begins at its first epoch.
+        # Pickles as its configuration: a copy starts at its first epoch.
         return _again, (self._arguments,)
 
     def __repr__(self) -> str:
@@ -507,10 +511,10 @@ class DataLoader:
             rows += [*self.stats().rows(), ("verdict", str(self.verdict())), ("route", str(self.route()))]
         return table(rows, "uringload.DataLoader")
 
-    # What a pass asks for.
+    # For `_Pass`.
 
     def _pull(self, epoch: int, wait: bool) -> Raw | None:
-        """The next batch of an epoch; None: none is ready, or, after a wait, there is none any more."""
+        """The next batch of an epoch. None: no batch is ready, or, with `wait`, the epoch has no more."""
         loader = self._native
         if loader is None:
             raise _closed_meanwhile()
@@ -527,7 +531,7 @@ class DataLoader:
                     raise _closed_meanwhile()
                 return None
             if raw[1].epoch != epoch:
-                # An error stood in the place of the last batch of the epoch: this one is for the next pass.
+                # An error took the place of the epoch's last batch: this batch belongs to the next pass.
                 self._early, self._stands_at = raw, raw[1].epoch
                 return None
             self._state = None
@@ -556,7 +560,7 @@ def _again(given: dict[str, Any]) -> DataLoader:
 
 @final
 class _Pass:
-    """One pass over an epoch. Threads may share it: each batch goes to one of them."""
+    """One pass over an epoch. Threads may share it: each batch goes to exactly one of them."""
 
     __slots__ = ("_loader", "_epoch", "_token", "_ended", "_pending")
 
@@ -565,7 +569,7 @@ class _Pass:
         self._epoch = epoch
         self._token = token
         self._ended = False
-        # Batches that are being transformed, each with the state behind it.
+        # Batches that are being transformed, each with the state after it.
         self._pending: deque[tuple[Any, str | None]] = deque()
 
     def __iter__(self) -> _Pass:
@@ -589,7 +593,7 @@ class _Pass:
         if self._ended:
             return None
         raw = loader._pull(self._epoch, wait)
-        # Without a wait there may be one later; with one, or where the next epoch's is there, there is none.
+        # None after a wait, or None because the next epoch's batch came early, means that the epoch is over.
         self._ended = (raw is None and (wait or loader._early is not None)) or (raw is not None and raw[1].is_last)
         return raw
 
@@ -604,7 +608,7 @@ class _Pass:
             try:
                 raw = self._take(loader, wait=not pending)
             except StarvedError:
-                # It stands beside the batches. What holds the memory is worked on here, so that it comes free.
+                # It takes no batch's place. The pending batches below hold the memory, and finishing one frees it.
                 if not pending:
                     raise
                 break
@@ -612,7 +616,7 @@ class _Pass:
                 pending.append((failed(error), loader._state))
                 continue
             finally:
-                # What was read ahead of the user is not where the user is.
+                # Reading ahead does not move the user's position.
                 loader._state = before
             if raw is None:
                 break
@@ -624,12 +628,12 @@ class _Pass:
         try:
             made = future.result()
         except BaseException as error:
-            # The state stays before the batch, so that going on from it tries the batch again. What ended only the wait
-            # (Ctrl-C) has not taken the batch.
+            # The state stays before the batch, so that a resume tries the batch again. If only the wait was interrupted
+            # (Ctrl-C), the batch stays pending.
             if future.done() and not future.cancelled() and future.exception() is error:
                 pending.popleft()
             if isinstance(error, StopIteration):
-                # As with generators: it would end the pass, and nobody would know.
+                # As with generators: otherwise it would end the pass silently.
                 raise RuntimeError("a transform raised StopIteration") from error
             raise
         pending.popleft()

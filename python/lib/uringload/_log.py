@@ -1,17 +1,17 @@
-"""The log, "uringload", imported when there is something to say: it takes as long as all else here together."""
+"""The logger "uringload". `logging` is imported on first use: it takes as long as the rest of the package together."""
 
 from __future__ import annotations
 
 
 def info(text: str, *values: object) -> None:
-    """Says what was chosen."""
+    """Logs a choice that the loader made."""
     import logging
 
     logging.getLogger("uringload").info(text, *values)
 
 
 def warning(text: str, *values: object) -> None:
-    """Says what went otherwise than wished."""
+    """Logs something that went other than the user asked."""
     import logging
 
     logging.getLogger("uringload").warning(text, *values)

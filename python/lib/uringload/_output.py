@@ -1,4 +1,4 @@
-"""What a batch is in Python, and how its columns become arrays of NumPy or torch."""
+"""The batch as Python sees it, and how its columns become NumPy arrays or torch tensors."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from typing import Any, NamedTuple
 from . import _uringload as native
 from .errors import Error, unavailable
 
-#: Columns of a batch as the native part gives them, and the rest.
+#: A batch from the native part: its columns as (name, form, payload), and the rest.
 Raw = tuple[list[tuple[str, str, Any]], native.Meta]
 
 OUTPUTS = ("torch", "numpy", "dlpack")
 
-#: Types that NumPy lacks, by what ml_dtypes calls them. Without ml_dtypes they come as unsigned integers of the same
-#: size: bf16 as uint16, f8e4m3 and f8e5m2 as uint8.
+#: ml_dtypes' names for types that NumPy lacks. Without ml_dtypes they arrive as unsigned integers of the same size:
+#: bf16 as uint16, f8e4m3 and f8e5m2 as uint8.
 _ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 
-#: DLPack's number of the host.
+#: DLPack's device type of the host.
 _CPU = 1
 
-#: Types that DLPack consumers may not know yet.
+#: torch's names for types that DLPack consumers may not know yet.
 _TORCH_FLOAT8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 
 
 class Ragged(NamedTuple):
-    """Values of any lengths, end to end: sample i has ``values[offsets[i]:offsets[i + 1]]``."""
+    """Values of any length, end to end: sample i is ``values[offsets[i]:offsets[i + 1]]``."""
 
     values: Any
     offsets: Any
 
 
 class Padded(NamedTuple):
-    """Values brought to one length, ``[samples, length]``; ``lengths`` tells how much of each row is the sample's."""
+    """Values padded to one length, ``[samples, length]``; ``lengths`` tells how much of each row is the sample's."""
 
     values: Any
     lengths: Any
 
 
 class Packed(NamedTuple):
-    """Sequences end to end in rows, ``[rows, seq_len]``.
+    """Sequences packed end to end into rows, ``[rows, seq_len]``.
 
-    ``segment_ids`` and ``positions`` have the same shape: which piece of its row each element belongs to, from 1 (0
-    fills up), and its place there. ``cu_seqlens`` is where pieces begin if all rows are taken as one.
+    ``segment_ids`` and ``positions`` have the same shape: the sequence within its row that each element belongs to,
+    from 1 (0 is padding), and the element's index in that sequence. ``cu_seqlens`` is where sequences begin in all rows
+    laid end to end.
     """
 
     values: Any
@@ -52,10 +53,10 @@ class Packed(NamedTuple):
 
 
 class Batch(dict[str, Any]):
-    """A batch: a dictionary of its columns, by name, with some words about its samples.
+    """A batch: a dictionary of its columns by name, with facts about its samples.
 
-    What is made of a mapping by others (a copy on a device, say) is a batch of the same columns that knows nothing of
-    its samples.
+    A batch that other code builds from this mapping (such as a copy on a device) has the same columns but no facts
+    about its samples.
     """
 
     __slots__ = ("_meta",)
@@ -66,17 +67,17 @@ class Batch(dict[str, Any]):
 
     @property
     def ids(self) -> list[int]:
-        """Numbers of the samples in the dataset."""
+        """The samples' numbers in the dataset."""
         return [] if self._meta is None else self._meta.ids
 
     @property
     def padding(self) -> list[bool] | None:
-        """Which samples are repeats that only fill the batch up, so that all ranks have as many; None: none is."""
+        """Which samples are repeats that keep the ranks at the same number of samples; None: none is."""
         return None if self._meta is None else self._meta.padding
 
     @property
     def failed(self) -> list[tuple[int, int, Error, int | None]]:
-        """Samples that could not be had: number, position, why, and the number of the one in its place."""
+        """Samples that failed: number, position, error, and the number of the sample in its place, if there is one."""
         return [] if self._meta is None else self._meta.failed
 
     @property
@@ -86,11 +87,11 @@ class Batch(dict[str, Any]):
 
     @property
     def position(self) -> int | None:
-        """Samples of the epoch, over all ranks, that come before."""
+        """Samples of the epoch, over all ranks, before this batch."""
         return None if self._meta is None else self._meta.position
 
     def samples(self) -> Iterator[dict[str, Any]]:
-        """The samples one by one: dictionaries of what each column has for them."""
+        """Iterates over the samples: a dictionary each, with the sample's value of every column."""
         split = {name: _split(column) for name, column in self.items()}
         known = None if self._meta is None else len(self._meta)
         count = min((len(column) for column in split.values()), default=0) if known is None else known
@@ -98,12 +99,12 @@ class Batch(dict[str, Any]):
             yield {name: column[index] for name, column in split.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Arrays are pickled as they like; the words about the samples stay here.
+        # Arrays pickle in their own way; the facts about the samples are not pickled.
         return Batch, (dict(self),)
 
 
 def _split(column: Any) -> Any:
-    """Something that has a sample's value at each index."""
+    """A sequence with one value per sample."""
     if isinstance(column, Ragged):
         ends = column.offsets.tolist()
         return [column.values[start:end] for start, end in zip(ends, ends[1:])]
@@ -115,9 +116,9 @@ def _split(column: Any) -> Any:
 
 
 def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[Raw], Batch]:
-    """What makes batches of arrays of the kind that is asked for. With `on_device` they may be on a GPU.
+    """A function that turns raw batches into batches of the arrays that `output` names; with `on_device` on a GPU too.
 
-    Raises `UnavailableError` where the package that has them cannot be imported.
+    Raises `UnavailableError` if the package for these arrays cannot be imported.
     """
     if on_device and output == "torch":
         tensor, several = _torch_on_device()
@@ -170,10 +171,10 @@ def _numpy() -> Callable[[native.Tensor], Any]:
 
     def array(tensor: native.Tensor) -> Any:
         if not tensor.nbytes:
-            # NumPy takes no null pointer, and of no element there is nothing to share.
+            # NumPy accepts no null pointer, and an empty tensor has nothing to share.
             made = numpy.zeros(tensor.shape, tensor.__array_interface__["typestr"])
         else:
-            # By the array interface, because what NumPy before 2.1 makes by DLPack cannot be written to.
+            # Through the array interface, because NumPy before 2.1 makes DLPack arrays read-only.
             made = asarray(tensor)
         dtype = named.get(tensor.dtype)
         return made if dtype is None else made.view(dtype)
@@ -187,7 +188,7 @@ def _torch() -> Callable[[native.Tensor], Any]:
 
 
 def _torch_tensors() -> Callable[[Sequence[native.Tensor]], list[Any]]:
-    """For tensors of one type. A batch may have thousands, so that what is the same for all is done once."""
+    """Converts tensors of one type together: a batch may have thousands, so their common work is done once."""
     torch = _import_torch('output="torch"')
     from_dlpack = torch.utils.dlpack.from_dlpack
 
@@ -202,8 +203,8 @@ def _torch_tensors() -> Callable[[Sequence[native.Tensor]], list[Any]]:
 
 
 def _torch_on_device() -> tuple[Callable[[native.Tensor], Any], Callable[[Any], Any]]:
-    """For one tensor, on a GPU or not; and for the tensors of one column, of which those that say where values lie are
-    made on the host, and follow the values.
+    """Two converters: for one tensor, on a GPU or not; and for the tensors of one column, whose offsets or lengths are
+    made on the host and follow the values to their device.
     """
     torch = _import_torch('output="torch"')
     from_dlpack, on_host = torch.utils.dlpack.from_dlpack, _torch()
@@ -213,7 +214,7 @@ def _torch_on_device() -> tuple[Callable[[native.Tensor], Any], Callable[[Any], 
         kind, number = tensor.__dlpack_device__()
         if kind == _CPU:
             return on_host(tensor)
-        # The default stream is 0 to torch, which DLPack has no such number for.
+        # torch's default stream is 0, which DLPack does not allow; DLPack's number for it is 1.
         stream = current_stream(number).cuda_stream or 1
         name = _TORCH_FLOAT8.get(tensor.dtype)
         if name is not None:
@@ -223,7 +224,7 @@ def _torch_on_device() -> tuple[Callable[[native.Tensor], Any], Callable[[Any], 
     def several(payload: Any) -> Any:
         values, *others = map(array, payload)
         if values.is_cuda:
-            # Pinned, because a copy out of other memory waits for all that is in the stream.
+            # Pinned, because a copy from pageable memory waits for all work in the stream.
             others = [other.pin_memory().to(values.device, non_blocking=True) for other in others]
         return values, *others
 

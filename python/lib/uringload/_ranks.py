@@ -1,6 +1,4 @@
-"""Which of the equal processes of a training this is: by arguments, by Ray Train, or by the variables that a launcher
-sets.
-"""
+"""Finds the rank and the world size of this process: from arguments, Ray Train, or a launcher's variables."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from collections.abc import Mapping
 
 from .errors import refused
 
-#: The variables of rank and world size, in the order in which they are looked for: torchrun's, SLURM's (`srun`) and
+#: The variables of rank and world size, in the order in which they are tried: torchrun's, SLURM's (`srun`) and
 #: Open MPI's.
 VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -24,17 +22,17 @@ _REMEDY = "give rank and world_size, or set both variables or none"
 def find(
     rank: int | None, world_size: int | None, environment: Mapping[str, str] | None = None
 ) -> tuple[int, int, str | None]:
-    """Rank, world size, and where they are from, if that is not the arguments alone and there is more than one."""
+    """Rank, world size, and their source: None if arguments alone decide or there is one rank."""
     if rank is not None and world_size is not None:
         return rank, world_size, None
     if rank is None and world_size is None and environment is None:
         of_ray = _of_ray()
         if of_ray is not None:
-            # Before the variables: those of the job that Ray runs in say nothing of its workers.
+            # Takes precedence over the variables: those of the job that Ray runs in say nothing about its workers.
             return *of_ray, "ray.train.get_context()" if of_ray[1] > 1 else None
     variables = os.environ if environment is None else environment
     for rank_name, size_name in VARIABLES:
-        # A variable that is set to nothing is what `RANK= command` leaves of one.
+        # An empty variable counts as unset: `RANK= command` leaves one.
         values = variables.get(rank_name) or None, variables.get(size_name) or None
         if values == (None, None):
             continue
@@ -55,7 +53,7 @@ def find(
 
 
 def _of_ray() -> tuple[int, int] | None:
-    """What Ray Train says, in a worker of its. Whoever is one has imported it."""
+    """Rank and world size in a Ray Train worker, which always has ray.train imported; None elsewhere."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -63,7 +61,7 @@ def _of_ray() -> tuple[int, int] | None:
         context = train.get_context()
         found = context.get_world_rank(), context.get_world_size()
     except Exception:
-        # Outside of a worker there is no context, which each version says in its own way.
+        # Outside a worker there is no context, and each version of Ray raises a different error.
         return None
     return found if all(isinstance(number, int) for number in found) and 0 <= found[0] < found[1] else None
 

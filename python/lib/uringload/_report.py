@@ -1,4 +1,4 @@
-"""What a loader tells of itself, for people: on a terminal, and as a table in a notebook."""
+"""A loader's reports for people: text on a terminal, a table in a notebook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Verdict(NamedTuple):
-    """Who is the bottleneck, how clearly (0 to 1), and one thing to try."""
+    """The bottleneck, how clear it is (0 to 1), and one thing to try."""
 
     bottleneck: str
     share: float
@@ -17,17 +17,17 @@ class Verdict(NamedTuple):
 
 
 class Route(dict[str, Any]):
-    """How the bytes are really read, and under "fallbacks" every step down from the best way, with its reason."""
+    """How bytes are actually read; "fallbacks" lists every step down from the fastest way, with its reason."""
 
     def __str__(self) -> str:
         return "\n".join([str(self.get("text", "not read yet")), *self.get("fallbacks", [])])
 
 
 class Stats(dict[str, Any]):
-    """Counters, rates (a second), times (seconds) and what each thread did. Plain values: `json.dumps` takes it."""
+    """Counters, rates (per second), times (seconds) and what each thread did, as plain values for `json.dumps`."""
 
     def rows(self) -> list[tuple[str, str]]:
-        """The most important of it, in words."""
+        """The most important numbers, as pairs of a label and a text."""
         if not self:
             return [("batches", "none yet")]
         wait, first, amplification = self["batch_wait"], self["first_batch_s"], self["read_amplification"]
@@ -53,7 +53,7 @@ class Stats(dict[str, Any]):
 
 
 def table(rows: list[tuple[str, str]], caption: str = "") -> str:
-    """A small table of HTML."""
+    """A small HTML table."""
     from html import escape
 
     head = f"<caption>{escape(caption)}</caption>" if caption else ""

@@ -1,4 +1,4 @@
-"""Arguments of a loader, checked, as the dictionary that the native part takes."""
+"""Checks a loader's arguments and turns them into the dictionary that the native part takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHUFFLES = ("off", "auto", "full", "window", "shards", "shard")
 ON_ERROR = ("raise", "warn", "skip", "replace")
 PACKINGS = ("first_fit", "best_fit", "concat")
 
-#: Samples that are packed or bucketed together where nothing else is said; the library's default.
+#: Samples that are packed or bucketed together by default; the library's default, too.
 ROW_WINDOW = 8192
 
 
@@ -34,7 +34,7 @@ def shuffle(value: Any, window: Any) -> str:
 
 
 def batch_size(own: Any, of_all: Any, world_size: int) -> int:
-    """Samples in a batch of this rank, from that of one rank or that of all."""
+    """Samples per batch on this rank, from the batch size of one rank or of all ranks."""
     if (own is None) == (of_all is None):
         raise refused("give batch_size (of one rank) or global_batch_size (of all ranks), and not both",
                       "DataLoader(path, batch_size=64)")
@@ -47,7 +47,7 @@ def batch_size(own: Any, of_all: Any, world_size: int) -> int:
 
 
 def threads(num_threads: Any, num_workers: Any) -> int | None:
-    """Threads that decode: `num_workers` is PyTorch's name for what is closest to it."""
+    """Threads that decode: PyTorch's `num_workers` is taken as `num_threads`, its closest match."""
     given = {name: arguments.integer(name, value) for name, value in
              (("num_threads", num_threads), ("num_workers", num_workers)) if value is not None}
     if len(set(given.values())) > 1:
@@ -56,13 +56,13 @@ def threads(num_threads: Any, num_workers: Any) -> int | None:
 
 
 def form(name: str, value: Any, padding: dict[str, Any]) -> dict[str, Any]:
-    """The form of columns."""
+    """The form of a column, checked, with its padding."""
     word = arguments.text(name, value, FORMS)
     return {"form": "views" if word == "list" else word, **padding}
 
 
 def collate(value: Any, padding: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    """The form of all columns, and of those that have one of their own: a word, or words by the names of columns."""
+    """The form of all columns, and the forms of single columns: from one word, or from a dictionary by column."""
     if isinstance(value, Mapping):
         forms = [(arguments.text("collate", name), form(f"collate[{name!r}]", word, padding))
                  for name, word in value.items()]
@@ -74,7 +74,7 @@ def collate(value: Any, padding: dict[str, Any]) -> tuple[dict[str, Any], list[t
 
 
 def padding(pad_value: Any, max_length: Any, pad_multiple: Any) -> dict[str, Any]:
-    """How values of different lengths are brought to one."""
+    """How values are padded or cut to one length."""
     sign = -1 if isinstance(pad_value, int) and pad_value < 0 else 1
     value = pad_value if isinstance(pad_value, bool) else abs(pad_value) if isinstance(pad_value, int) else pad_value
     return {
@@ -87,14 +87,14 @@ def padding(pad_value: Any, max_length: Any, pad_multiple: Any) -> dict[str, Any
 def rows(
     packing: Any, seq_len: Any, boundaries: Any, sizes: Any, window: Any, value: int
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Packing and buckets, of which there may be one."""
+    """Packing and buckets; at most one of them is set."""
     window = arguments.integer("row_window", window, 1)
     if (packing is None) != (seq_len is None):
         raise refused("packing and seq_len are of use together", "give both or none")
     if (boundaries is None) != (sizes is None):
         raise refused("bucket_boundaries and bucket_batch_sizes are of use together", "give both or none")
     if packing is not None and sizes is not None:
-        raise refused("samples are packed or bucketed, and not both", "leave packing or the buckets away")
+        raise refused("samples are packed or bucketed, and not both", "leave out packing or the buckets")
     packed = bucketed = None
     if packing is not None:
         packed = {"method": arguments.text("packing", packing, PACKINGS), "window": window, "value": value,
@@ -106,14 +106,14 @@ def rows(
 
 
 def max_failures(value: Any) -> int | float | None:
-    """A number of samples, or a share of them."""
+    """A number of samples, or a share of an epoch."""
     if value is None or (isinstance(value, float) and value == value):
         return value
     return arguments.integer("max_failures", value)
 
 
 def timeout(value: Any) -> float | None:
-    """Seconds; PyTorch's 0 is none."""
+    """Seconds; None or 0 (PyTorch's default) means no timeout."""
     if value is None:
         return None
     seconds = arguments.number("timeout", value)
@@ -123,5 +123,5 @@ def timeout(value: Any) -> float | None:
 
 
 def optional(check: Any, name: str, value: Any, *more: Any) -> Any:
-    """None, or what `check` says."""
+    """None if `value` is None, else what `check` returns."""
     return None if value is None else check(name, value, *more)

@@ -1,4 +1,4 @@
-"""A user's own Python on batches or samples, in threads behind the fast path."""
+"""Runs the user's own Python on batches or samples, in threads behind the fast path."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from ._output import Batch, Raw
 
-#: Threads where the user has no wish. They share one interpreter, so more is of use only to what leaves its lock.
+#: Most threads by default. They share one interpreter, so more would help only code that releases its lock.
 THREADS_MAX = 8
 
 
 class Work:
-    """What is done to a batch: conversion, then the transform of its samples and their collation, then its own."""
+    """The work on one batch: convert it, transform and collate its samples, then apply the batch transform."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Work:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing of the user's is to be called."""
+        """Whether there is no function of the user's to call."""
         return self._transform is None and self._collate is None and self._batch_transform is None
 
     def __call__(self, raw: Raw) -> Any:
@@ -39,16 +39,16 @@ class Work:
             samples: list[Any] = list(batch.samples())
             if self._transform is not None:
                 samples = [self._transform(sample) for sample in samples]
-            # Without a collate function a list of samples is what there is: their form is the user's.
+            # Without a collate function the batch is a list of samples, in whatever form the transform gave them.
             batch = samples if self._collate is None else self._collate(samples)
         return batch if self._batch_transform is None else self._batch_transform(batch)
 
 
 class Pool:
-    """Threads for the work, made when the first batch comes; with none, the work is done by who asks for it.
+    """Threads for the work, started with the first batch; with 0 threads, the caller does the work itself.
 
-    `scopes` gives a context for the work where it is to be done, seen from the thread that asks for it: a thread of the
-    pool has streams of its own, and what it put into those would not be waited for.
+    `scopes`, called in the submitting thread, returns a context that the pool's thread enters for the work. It puts the
+    work on the caller's streams: a pool thread has streams of its own, and nobody waits for those.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Pool:
 
     @property
     def depth(self) -> int:
-        """Batches that are worked on at once: each holds its memory meanwhile, which the memory limit counts."""
+        """Batches that are worked on at once. The memory that each holds meanwhile counts toward the memory limit."""
         return self.threads + 1
 
     def submit(self, raw: Raw) -> Future[Any]:
-        """Begins the work on a batch."""
+        """Starts the work on a batch."""
         if self.threads == 0:
             done: Future[Any] = Future()
             try:
@@ -84,14 +84,14 @@ class Pool:
             return self._work(raw)
 
     def close(self) -> None:
-        """Lets go of the threads. What they are at is finished; what waits for them is not begun."""
+        """Stops the threads. Work in progress finishes; queued work is cancelled."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None
 
 
 def failed(error: Exception) -> Future[Any]:
-    """What stands in the place of a batch that could not be had."""
+    """A future that raises `error`, in the place of the batch that failed."""
     future: Future[Any] = Future()
     future.set_exception(error)
     return future

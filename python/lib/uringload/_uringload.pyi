@@ -1,4 +1,4 @@
-"""The native part. Not for use by itself: names and arguments may change in any version."""
+"""The native part. Not a public interface: names and arguments may change in any version."""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -66,7 +66,7 @@ class Dataset:
 
 @final
 class Meta:
-    """All of a batch but its columns."""
+    """Everything about a batch except its columns."""
 
     @property
     def ids(self) -> list[int]: ...
@@ -84,7 +84,7 @@ class Meta:
 
 @final
 class Loader:
-    """Batches of a dataset from a place on."""
+    """Batches of a dataset, from a given position on."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Exceptions: one class for each kind of error that the library has, all of them `Error`."""
+"""Exceptions: one class per kind of error in the library, all of them subclasses of `Error`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Error(RuntimeError):
-    """An error of uringload. Its text is `FILE:OFFSET: WHAT: CAUSE`, and a line `help: REMEDY` if there is a remedy."""
+    """An error of uringload. Its text is `FILE:OFFSET: WHAT: CAUSE`, and a line `help: REMEDY` if it has a remedy."""
 
     #: The kind, for programs: the name of the class without "Error", as the library spells it.
     kind: str = "Internal"
@@ -36,7 +36,7 @@ class Error(RuntimeError):
     file: str | None = None
     #: The byte offset in the file.
     offset: int | None = None
-    #: What can be done about it.
+    #: What you can do about it.
     remedy: str | None = None
 
     def __init__(self, message: str = "") -> None:
@@ -58,11 +58,11 @@ class InvalidArgumentError(Error, ValueError):
 
 
 class ArgumentTypeError(InvalidArgumentError, TypeError):
-    """An argument of another type than is wanted, or one that there is not."""
+    """An argument of the wrong type, or one that does not exist."""
 
 
 class NotFoundError(Error, FileNotFoundError):
-    """A file or folder is not there (any more)."""
+    """A file or folder does not exist, or no longer exists."""
 
     kind = "NotFound"
 
@@ -74,13 +74,13 @@ class PermissionDeniedError(Error, PermissionError):
 
 
 class EmptyError(Error, ValueError):
-    """There is no sample where samples were expected."""
+    """No samples were found where some were expected."""
 
     kind = "Empty"
 
 
 class WrongFileTypeError(Error, OSError):
-    """A path that is neither a file nor a folder of the kind that is wanted."""
+    """A path is not the kind of file or folder that is needed."""
 
     kind = "WrongFileType"
 
@@ -92,31 +92,31 @@ class TruncatedError(Error, ValueError):
 
 
 class CorruptError(Error, ValueError):
-    """A file's content breaks its format."""
+    """A file's content violates its format."""
 
     kind = "Corrupt"
 
 
 class MemoryLimitError(Error, MemoryError):
-    """One batch cannot fit in the memory limit."""
+    """One batch does not fit in the memory limit."""
 
     kind = "MemoryLimit"
 
 
 class StarvedError(Error):
-    """So many batches are held that no memory is left to read the next one into."""
+    """The program holds so many batches that no memory is left to read the next one into."""
 
     kind = "Starved"
 
 
 class UnavailableError(Error):
-    """What was asked for by name cannot be had here."""
+    """Something that was requested by name is not available here."""
 
     kind = "Unavailable"
 
 
 class ReadTimeoutError(Error, TimeoutError):
-    """A read, or what comes behind it, took longer than the timeout allows."""
+    """A read, or the work after it, took longer than the timeout allows."""
 
     kind = "Timeout"
 
@@ -134,19 +134,19 @@ class StateMismatchError(Error, ValueError):
 
 
 class IoError(Error, OSError):
-    """The system failed to read: what the disk or the file system reported."""
+    """A read failed: the disk or the file system reported an error."""
 
     kind = "Io"
 
 
 class InternalError(Error):
-    """A bug of uringload."""
+    """A bug in uringload."""
 
     kind = "Internal"
 
 
 class IgnoredArgumentWarning(UserWarning):
-    """An argument of PyTorch's DataLoader that means nothing here, and why."""
+    """An argument of PyTorch's DataLoader has no meaning here and is ignored; the text says why."""
 
 
 _CLASSES: dict[str, type[Error]] = {
@@ -178,27 +178,27 @@ def of_kind(
     offset: int | None = None,
     remedy: str | None = None,
 ) -> Error:
-    """The exception for an error of the library. A kind that this version does not know is plain `Error`."""
+    """The exception for an error of the library. A kind that this version does not know gives a plain `Error`."""
     error = _CLASSES.get(kind, Error)(message)
     return _described(error, kind, None if file is None else os.fspath(file), offset, remedy)
 
 
 def refused(what: str, remedy: str) -> InvalidArgumentError:
-    """An argument that cannot work, and what to do about it."""
+    """The error for an argument that cannot work, with its remedy."""
     error = InvalidArgumentError(f"{what}\nhelp: {remedy}")
     error.remedy = remedy
     return error
 
 
 def mistyped(what: str, remedy: str) -> ArgumentTypeError:
-    """An argument of another type than is wanted."""
+    """The error for an argument of the wrong type, with its remedy."""
     error = ArgumentTypeError(f"{what}\nhelp: {remedy}")
     error.remedy = remedy
     return error
 
 
 def unavailable(what: str, remedy: str) -> UnavailableError:
-    """Something that cannot be had here."""
+    """The error for something that is not available here, with its remedy."""
     error = UnavailableError(f"{what}\nhelp: {remedy}")
     error.remedy = remedy
     return error

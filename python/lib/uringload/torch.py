@@ -1,7 +1,7 @@
-"""Datasets of PyTorch on top of the loader, for code that wants one.
+"""PyTorch datasets on top of the loader, for code that needs one.
 
-`IterableDataset` gives batches, or samples, to a DataLoader of torch, and has a state for torchdata's
-StatefulDataLoader. `Dataset` gives samples by number, and reads those of a batch together.
+`IterableDataset` gives batches or samples to torch's DataLoader, and has a state for torchdata's StatefulDataLoader.
+`Dataset` returns samples by number, and reads those of a batch together.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
     """The batches of a `DataLoader` as a dataset: ``torch.utils.data.DataLoader(dataset, batch_size=None)``.
 
     It takes the arguments of `uringload.DataLoader`. With ``samples=True`` it gives samples instead of batches, for
-    those who collate them again. It is read in the process that made it: a DataLoader around it has ``num_workers=0``.
+    code that collates them again. It reads in the process that made it: give a DataLoader around it ``num_workers=0``.
 
-    Its state is the loader's, so that torchdata's StatefulDataLoader goes on at the next batch without reading those
-    before. With ``samples=True`` a state within a batch stands before that batch.
+    Its state is the loader's, so torchdata's StatefulDataLoader resumes at the next batch without reading the earlier
+    ones. With ``samples=True``, a state taken within a batch stands before that batch.
     """
 
     def __init__(self, path_or_dataset: Paths | Index, *, samples: bool = False, **given: Any) -> None:
         super().__init__()
         self._samples = arguments.boolean("samples", samples)
         self._behind: dict[str, Any] | None = None
-        #: What reads.
+        #: The loader that reads.
         self.loader = DataLoader(path_or_dataset, **given)
 
     def __iter__(self) -> Iterator[Any]:
@@ -61,31 +61,31 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch comes next."""
+        """Sets the epoch of the next pass."""
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands."""
+        """The state to resume from."""
         return self.loader.state_dict() if self._behind is None else self._behind
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Has the next pass go on from a state."""
+        """Makes the next pass resume from a state."""
         self._behind = None
         self.loader.load_state_dict(state_dict)
 
 
 class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
-    """Samples by number, for a DataLoader of torch with a sampler of its own.
+    """Samples by number, for torch's DataLoader with its own sampler.
 
     ``torch.utils.data.DataLoader`` asks for all samples of a batch at once (``__getitems__``): they are read together,
-    many at a time, into memory of their own. Each such call opens and closes a ring, so that it suits any process,
-    also a worker's; the loader itself, which reads ahead, is faster.
+    many at a time, into memory of their own. Each such call opens and closes a ring, so it works in any process,
+    including torch's workers. `uringload.DataLoader` reads ahead and is faster.
 
     Args:
         path_or_dataset: as for `uringload.DataLoader`.
-        transform: a function of a sample, which is a dictionary.
+        transform: a function of one sample, a dictionary.
         output: "torch", "numpy" or "dlpack".
-        given: arguments of `uringload.Dataset`, and of the loader: those that say how bytes are read.
+        given: arguments of `uringload.Dataset`, and those of the loader that say how bytes are read.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
         if isinstance(path_or_dataset, Index) and options:
             raise refused(f"{next(iter(options))} is of use where a path is opened", "give it to uringload.Dataset")
         index = path_or_dataset if isinstance(path_or_dataset, Index) else Index(path_or_dataset, **options)
-        #: What reads, and checks the arguments; its own passes are not begun.
+        #: Reads samples and checks the arguments; it never starts a pass.
         self._loader = DataLoader(index, batch_size=1, rank=0, world_size=1, output=output, **others)
         self._transform = transform
         self.dataset = index

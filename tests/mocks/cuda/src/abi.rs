@@ -1,7 +1,7 @@
-//! The C face: pointers that a caller passes, as types that can be used in one way only, and codes of `CUresult`.
+//! The C interface: a caller's pointers, as types that can be used in only one way, and the codes of `CUresult`.
 //!
-//! Each type is made by the caller of an exported function and by nobody else, so whoever has one has the caller's word
-//! for what `cuda.h` says of that parameter. That is what the proofs here stand on.
+//! Only the caller of an exported function makes these types, so whoever has one has the caller's promise of what
+//! `cuda.h` says about that parameter. The proofs here rest on that.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -26,11 +26,11 @@ pub const NOT_REGISTERED: Code = 713;
 pub const MISALIGNED_ADDRESS: Code = 716;
 pub const LAUNCH_FAILED: Code = 719;
 
-/// Exports functions. `$before` is asked first, with the function's name, and may refuse the call.
+/// Exports functions. `$before` is called first, with the function's name, and may refuse the call.
 macro_rules! exports {
     ($before:path; $($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$doc])*
-        // SAFETY: nothing else of this name is linked into the library, and a process has one driver.
+        // SAFETY: nothing else with this name is linked into the library, and a process has one driver.
         #[unsafe(no_mangle)]
         extern "C" fn $name($($arg: $type),*) -> $crate::abi::Code {
             let answer = $before(stringify!($name)).and_then(move |()| $body);
@@ -40,12 +40,12 @@ macro_rules! exports {
 }
 pub(crate) use exports;
 
-/// A place that the caller wants a result in, or null.
+/// The place for a result, or null.
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// Writes the result; a null place is the error that the driver has for it.
+    /// Writes the result; a null place gives the driver's error.
     pub fn set(self, value: T) -> Result<(), Code> {
         if self.0.is_null() {
             return Err(INVALID_VALUE);
@@ -56,12 +56,12 @@ impl<T> Out<T> {
     }
 }
 
-/// A buffer that the caller wants a string in.
+/// The caller's buffer for a string.
 #[repr(transparent)]
 pub struct OutText(*mut c_char);
 
 impl OutText {
-    /// Writes as much of `text` as fits into `len` bytes with the zero behind it.
+    /// Writes as much of `text` as fits into `len` bytes with a zero after it.
     pub fn set(self, text: &str, len: c_int) -> Result<(), Code> {
         let len = usize::try_from(len).ok().filter(|&len| len > 0).ok_or(INVALID_VALUE)?;
         let kept = text.len().min(len - 1);
@@ -70,18 +70,18 @@ impl OutText {
         }
         let mut bytes = text.as_bytes()[..kept].to_vec();
         bytes.push(0);
-        // SAFETY: the caller's buffer has `len` bytes, and `bytes` has as many at most.
+        // SAFETY: the caller's buffer has `len` bytes, and `bytes` has at most that many.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.cast(), bytes.len()) };
         Ok(())
     }
 }
 
-/// A string of the caller's.
+/// A string from the caller.
 #[repr(transparent)]
 pub struct Text(*const c_char);
 
 impl Text {
-    /// The string; none where the pointer is null or the string no UTF-8.
+    /// The string; `None` if the pointer is null or the string is not UTF-8.
     pub fn get(&self) -> Option<&str> {
         if self.0.is_null() {
             return None;
@@ -91,13 +91,13 @@ impl Text {
     }
 }
 
-/// Memory of the host, which whoever named it keeps readable and writable: for the length of the call, or, once it is
-/// registered, until it was unregistered.
+/// Host memory, which its provider keeps readable and writable: for the length of the call, or, once it is registered,
+/// until it is unregistered.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct HostPointer(*mut c_void);
 
-// SAFETY: an address; what may be done with it is said at each use.
+// SAFETY: it is only an address; each use says what may be done with it.
 unsafe impl Send for HostPointer {}
 
 impl HostPointer {
@@ -106,23 +106,23 @@ impl HostPointer {
         self.0.addr()
     }
 
-    /// Its first `len` bytes. Called while the promise of the type holds: in the call, or while it is registered.
+    /// Its first `len` bytes. Call it only while the type's promise holds: in the call, or while it is registered.
     pub fn read(self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        // SAFETY: the caller of the driver keeps the range readable for as long as this is called. Where it writes to
-        // it meanwhile, against the rules, is what the mock is there to notice; bytes have no invalid value.
+        // SAFETY: the driver's caller keeps the range readable for as long as this may be called. If it writes to the
+        // range meanwhile, against the rules, the mock is there to notice that; bytes have no invalid value.
         unsafe { std::ptr::copy_nonoverlapping(self.0.cast(), bytes.as_mut_ptr(), len) };
         bytes
     }
 
-    /// Writes to it. Called while the promise of the type holds.
+    /// Writes to it. Call it only while the type's promise holds.
     pub fn write(self, bytes: &[u8]) {
-        // SAFETY: the caller of the driver keeps the range writable for as long as this is called, and lets nothing
-        // else write to it until it was told that the copy is done.
+        // SAFETY: the driver's caller keeps the range writable for as long as this may be called, and lets nothing else
+        // write to it until it has been told that the copy is done.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.cast(), bytes.len()) };
     }
 
-    /// Writes the word at the address, as a device does it: whole, and behind everything before it.
+    /// Writes the word at the address as a device does: whole, and after everything before it.
     pub fn store(address: u64, value: u32) {
         let pointer = std::ptr::with_exposed_provenance_mut::<u32>(address as usize);
         // SAFETY: the address is that of a word inside registered memory (the caller has looked that up, and its
@@ -131,18 +131,18 @@ impl HostPointer {
         word.store(value, std::sync::atomic::Ordering::Release);
     }
 
-    /// Lets `store` write to it.
+    /// Exposes its address, so that `store` may write to it.
     pub fn expose(self) {
         let _ = self.0.expose_provenance();
     }
 }
 
-/// Parameters of a kernel: a pointer to each, of which the kernel's definition knows type and order.
+/// The parameters of a kernel: a pointer to each; the kernel's definition gives their types and order.
 #[repr(transparent)]
 pub struct Parameters(*mut *mut c_void);
 
 impl Parameters {
-    /// Parameter `index` of a kernel that has more than that, which is a `T`.
+    /// Parameter `index`, a `T`, of a kernel that has more than `index` parameters.
     pub fn get<T: Copy>(&self, index: usize) -> Result<T, Code> {
         if self.0.is_null() {
             return Err(INVALID_VALUE);

@@ -1,4 +1,4 @@
-//! What a test calls beside the driver's functions: settings, counters, violations, and a trainer that reads.
+//! Functions for tests beside the driver's: settings, counters, violations, and a trainer that reads.
 
 use crate::abi::{Code, HostPointer, INVALID_VALUE, NOT_FOUND, Out, OutText, Text, exports};
 use crate::state::{hold, wait};
@@ -6,40 +6,40 @@ use crate::work::Work;
 use std::ffi::c_int;
 use std::time::Duration;
 
-/// Needs no driver that is started.
+/// Works before `cuInit`.
 fn always(_name: &str) -> Result<(), Code> {
     Ok(())
 }
 
 exports! {
     always;
-    /// Takes over settings: see `settings`.
+    /// Applies settings: see `settings`.
     fn mock_cuda_configure(text: Text) {
         hold().configure(text.get().ok_or(INVALID_VALUE)?).ok_or(INVALID_VALUE)
     }
 
-    /// Settings, counters and devices as they were in the beginning; what is alive stays.
+    /// Returns settings, counters and devices to their initial state; live objects stay.
     fn mock_cuda_reset() {
         hold().reset();
         Ok(())
     }
 
-    /// A counter: `contexts`, `streams`, `events`, `modules`, `allocations`, `allocated_bytes`, `registrations`,
-    /// `registered_bytes` that are alive; `calls`, `copies`, `copied_bytes`, `pageable_copies`, `kernels`, `words`,
-    /// `reads`, `works`, `illegal`, `violations` since the reset.
+    /// A counter. Of live objects: `contexts`, `streams`, `events`, `modules`, `allocations`, `allocated_bytes`,
+    /// `registrations`, `registered_bytes`. Since the reset: `calls`, `copies`, `copied_bytes`, `pageable_copies`,
+    /// `kernels`, `words`, `reads`, `works`, `illegal`, `violations`.
     fn mock_cuda_count(name: Text, count: Out<u64>) {
         let found = hold().count(name.get().ok_or(INVALID_VALUE)?);
         count.set(found.ok_or(NOT_FOUND)?)
     }
 
-    /// The text of a violation, from 0; not found behind the last one.
+    /// The text of a violation, from 0; "not found" after the last one.
     fn mock_cuda_violation(index: usize, text: OutText, len: c_int) {
         let held = hold();
         text.set(held.violation(index).ok_or(NOT_FOUND)?, len)
     }
 
-    /// Stands for a trainer's kernel: reads `len` bytes at `address` in `stream`, for `micros` microseconds. What it
-    /// has read is to be had under the number in `answer`.
+    /// Stands in for a trainer's kernel: reads `len` bytes at `address` in `stream`, for `micros` microseconds. The
+    /// result can be fetched under the number in `answer`.
     fn mock_cuda_consume(stream: usize, address: u64, len: usize, micros: u64, answer: Out<usize>) {
         let mut held = hold();
         let (stream, _) = held.own_stream(stream)?;
@@ -49,7 +49,7 @@ exports! {
         answer.set(number)
     }
 
-    /// Waits for what was read under the number in `stream`, and copies it to `to`, which is as long.
+    /// Waits for the read with this number in `stream`, and copies its result to `to`, which has the same length.
     fn mock_cuda_consumed(stream: usize, answer: usize, to: HostPointer, len: usize) {
         let mut held = hold();
         let (_, device) = held.own_stream(stream)?;

@@ -1,4 +1,4 @@
-//! The functions of `libcuda.so.1`, under the names that they have there.
+//! The functions of `libcuda.so.1`, under their real names.
 #![allow(non_snake_case, reason = "the names that the driver's documentation has")]
 
 use crate::abi::*;
@@ -51,7 +51,7 @@ exports! {
 
     fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, device: c_int) {
         hold().checked_device(device)?;
-        // Multiprocessors and compute capability; whether a thing is there, which it is.
+        // Multiprocessors and compute capability. Every other attribute asks whether a feature exists, and it does.
         value.set(match attribute {
             16 => 4,
             75 => 8,
@@ -134,7 +134,7 @@ exports! {
     fn cuMemFree_v2(address: u64) {
         let held = hold();
         let device = held.memory.device_of(address).ok_or(INVALID_VALUE)?;
-        // The driver waits for what uses the memory.
+        // Like the driver, waits for the work that uses the memory.
         let answer = match wait_until_idle(held, device, None) {
             Ok(mut held) => {
                 let ids: Vec<usize> = held.streams.keys().copied().collect();
@@ -143,7 +143,7 @@ exports! {
             }
             Err(code) => Err(code),
         };
-        // A device that is gone has not refused: what was on it is gone as well.
+        // A lost device is no refusal: its memory is gone as well.
         hold().memory.free(address)?;
         answer
     }
@@ -258,7 +258,7 @@ exports! {
     fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) {
         let mut held = hold();
         let (stream, _) = held.own_stream(stream)?;
-        // One that was not recorded has come to pass.
+        // An event that was never recorded counts as complete.
         let Some(mark) = held.event(event)?.mark.clone() else { return Ok(()) };
         held.submit(stream, Work::Wait(mark))
     }

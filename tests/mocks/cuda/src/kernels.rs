@@ -1,5 +1,5 @@
-//! The kernels by their names: parameters are read as their definitions in `sys/kernels` have them, what they name is
-//! held to the memory that is there, and the twins compute.
+//! The kernels by name. Parameters are read as their definitions in `sys/kernels` have them, every range that they name
+//! must lie within existing memory, and the host twins compute.
 
 use crate::abi::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, MISALIGNED_ADDRESS, Parameters};
 use crate::memory::Memory;
@@ -11,7 +11,7 @@ use uringload::transform::twin::{self, IMAGE_RECORD_BYTES, ImageLayout, ImagePar
 const PIECE_BYTES: usize = 24;
 const ROW_BYTES: usize = 16;
 
-/// Which kernel a function is.
+/// The kernel that a function handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     Gather,
@@ -23,7 +23,7 @@ pub enum Kernel {
     Burn,
 }
 
-/// A kernel and what it was given.
+/// A kernel and its arguments.
 #[derive(Clone, Copy, Debug)]
 pub enum Launch {
     Gather { to: u64, bytes: u64, table: u64, rows: u32 },
@@ -34,14 +34,14 @@ pub enum Launch {
     Burn { floats: u64, count: u64, rounds: u32 },
 }
 
-/// What a kernel writes where.
+/// A kernel's writes: address and bytes.
 type Writes = Vec<(u64, Vec<u8>)>;
 
-/// What remains to be done when all was read.
+/// The computation that remains after all input was read.
 pub type Compute = Box<dyn FnOnce() -> Writes + Send>;
 
 impl Kernel {
-    /// The kernel of this name.
+    /// The kernel with this name.
     pub fn named(name: &str) -> Option<Kernel> {
         Some(match name {
             "ur_gather" => Kernel::Gather,
@@ -98,7 +98,7 @@ impl Kernel {
             }
             Kernel::Burn => Launch::Burn { floats: from.get(0)?, count: from.get(1)?, rounds: from.get(2)? },
         };
-        // What a kernel does with other values is not said anywhere.
+        // No definition says what a kernel does with other values.
         match launch {
             Launch::Fill { size, .. } | Launch::Pad { size, .. } if !matches!(size, 1 | 2 | 4 | 8) => {
                 Err(INVALID_VALUE)
@@ -110,7 +110,7 @@ impl Kernel {
 }
 
 impl Launch {
-    /// What it is, for people.
+    /// A name for people.
     pub fn name(&self) -> &'static str {
         match self {
             Launch::Gather { .. } => "ur_gather",
@@ -122,7 +122,7 @@ impl Launch {
         }
     }
 
-    /// Reads all that the kernel reads.
+    /// Reads everything that the kernel reads.
     pub fn prepare(&self, memory: &mut Memory, device: usize, actor: &Actor) -> Result<Compute, Code> {
         let mut reader = Reader { memory, device, actor };
         match *self {
@@ -130,7 +130,7 @@ impl Launch {
                 let mut writes = Vec::new();
                 for piece in reader.table(table, rows, PIECE_BYTES)?.chunks_exact(PIECE_BYTES) {
                     let (source, target, len) = (word(piece, 0), word(piece, 1), word(piece, 2));
-                    // As the kernel leaves out a piece that does not fit.
+                    // Like the kernel, leaves out a piece that does not fit.
                     if target.checked_add(len).is_some_and(|end| end <= bytes) {
                         writes.push((to + target, reader.read(source, len)?));
                     }
@@ -220,14 +220,14 @@ impl Reader<'_> {
         self.read(address, u64::from(rows) * row_bytes as u64)
     }
 
-    /// What the rows of a table of `struct Row` name.
+    /// The ranges that the rows of a table of `struct Row` name.
     fn rows(&mut self, table: u64, rows: u32) -> Result<Vec<Vec<u8>>, Code> {
         let table = self.table(table, rows, ROW_BYTES)?;
         table.chunks_exact(ROW_BYTES).map(|row| self.read(word(row, 0), word(row, 1))).collect()
     }
 }
 
-/// A kernel that writes `rows` rows of `row_bytes` bytes at `to`, all of them.
+/// The computation of a kernel that writes all of `rows` rows of `row_bytes` bytes at `to`.
 fn one(to: u64, row_bytes: u64, rows: u32, compute: impl FnOnce(&mut [u8]) + Send + 'static) -> Result<Compute, Code> {
     let len = total(row_bytes, rows)?;
     Ok(Box::new(move || {
@@ -237,7 +237,7 @@ fn one(to: u64, row_bytes: u64, rows: u32, compute: impl FnOnce(&mut [u8]) + Sen
     }))
 }
 
-/// Bytes of an output, which no device has more of than this.
+/// Bytes of an output, bounded by more than any device has.
 fn total(row_bytes: u64, rows: u32) -> Result<usize, Code> {
     const BYTES_MAX: u64 = 1 << 40;
     let bytes = row_bytes.checked_mul(rows.into()).filter(|&bytes| bytes <= BYTES_MAX).ok_or(ILLEGAL_ADDRESS)?;

@@ -1,19 +1,19 @@
-//! A CUDA driver without a GPU: `libcuda.so.1` as far as the loader calls it, so that everything that happens between
-//! a loader and a device can be tested, and is, on a machine without one.
+//! A CUDA driver without a GPU: the part of `libcuda.so.1` that the loader calls, so that everything between a loader
+//! and a device is tested on machines without a GPU.
 //!
-//! - Streams are threads that work off a queue; copies and kernels take as long as is asked for, and kernels are the
-//!   twins of [`uringload::transform`].
-//! - It watches: every copy and kernel is held to the memory that is there, host memory must not change while it is
-//!   copied, and two accesses to the same bytes of a device, one of which writes, must be ordered by streams, events
-//!   or the host (vector clocks, so no lucky timing hides it). What breaks that is a *violation*, told on stderr.
-//! - It counts what is alive, so that a test sees what was not given back.
-//! - It fails when it is told to, at any call: `control` has the exports, `settings` what may be told, and
-//!   `URINGLOAD_MOCK_CUDA` in the environment tells the same to a program that cannot call them.
+//! - Streams are threads that work through a queue. Copies and kernels take as long as a test asks, and kernels are the
+//!   host twins of [`uringload::transform`].
+//! - It watches. Every copy and kernel must stay within existing memory, host memory must not change while it is being
+//!   copied, and two accesses to the same bytes of a device, one of which writes, must be ordered by streams, events or
+//!   the host (vector clocks, so no lucky timing hides an error). A breach is a *violation*, printed to stderr.
+//! - It counts live objects, so that a test sees what was not released.
+//! - It fails on demand, at any call: `control` has the exports and `settings` the options; `URINGLOAD_MOCK_CUDA` in
+//!   the environment sets the same options for a program that cannot call the exports.
 //!
-//! What it does not have: timing that means anything, streams that wait for the legacy default stream, and every
-//! function that the loader does not call.
+//! It lacks meaningful timing, streams that wait for the legacy default stream, and every function that the loader does
+//! not call.
 //!
-//! A test loads the library by its path. Everything is the library's own, so each copy of the file is another driver.
+//! A test loads the library by its path. All state belongs to the library: each copy of the file is a separate driver.
 
 mod abi;
 mod control;

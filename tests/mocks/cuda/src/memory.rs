@@ -1,17 +1,17 @@
-//! Memory: of the devices, which is on the heap here, and of the host as far as it was registered.
+//! Memory: the devices', which lies on the heap here, and the registered part of the host's.
 
 use crate::abi::{Code, HostPointer, ILLEGAL_ADDRESS, INVALID_VALUE, NOT_REGISTERED};
 use crate::order::{Accesses, Actor, Kind};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What addresses of a device's memory are multiples of.
+/// The alignment of device memory.
 const ALIGN_BYTES: usize = 256;
 
-/// What fresh memory holds, so that nobody takes it for zeros. Longer memory is zeros: touching all of it is slow.
+/// The content of fresh memory, so that nobody takes it for zeros. Larger memory is zeros: touching all of it is slow.
 const FRESH: u8 = 0xa5;
 const FRESH_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of freed memory that are kept from being given out again, so that a late access is found.
+/// Bytes of freed memory that are kept back from reuse, so that a late access is found.
 const KEPT_BYTES: usize = 16 << 20;
 
 /// The memory of all devices.
@@ -19,7 +19,7 @@ const KEPT_BYTES: usize = 16 << 20;
 pub struct Memory {
     allocations: BTreeMap<u64, Allocation>,
     freed: VecDeque<Vec<u8>>,
-    /// Accesses that were not ordered, for people.
+    /// Descriptions of accesses that were not ordered.
     pub conflicts: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ struct Allocation {
 }
 
 impl Memory {
-    /// Takes memory; its address.
+    /// Allocates memory; returns its address.
     pub fn allocate(&mut self, device: usize, len: usize) -> u64 {
         let fresh = if len <= FRESH_BYTES_MAX { FRESH } else { 0 };
         let bytes = vec![fresh; len + ALIGN_BYTES];
@@ -44,7 +44,7 @@ impl Memory {
         address
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     pub fn free(&mut self, address: u64) -> Result<(), Code> {
         let allocation = self.allocations.remove(&address).ok_or(INVALID_VALUE)?;
         self.freed.push_back(allocation.bytes);
@@ -54,7 +54,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The device that has the allocation at `address`.
+    /// The device that owns the allocation at `address`.
     pub fn device_of(&self, address: u64) -> Option<usize> {
         self.allocations.get(&address).map(|allocation| allocation.device)
     }
@@ -64,19 +64,19 @@ impl Memory {
         self.allocations.retain(|_, allocation| allocation.device != device);
     }
 
-    /// Bytes that are taken of a device's memory.
+    /// Bytes allocated on a device.
     pub fn taken_bytes(&self, device: usize) -> u64 {
         let own = self.allocations.values().filter(|allocation| allocation.device == device);
         own.map(|allocation| allocation.len as u64).sum()
     }
 
-    /// How many allocations there are, and their bytes.
+    /// The number of allocations, and their bytes.
     pub fn count(&self) -> (u64, u64) {
         let bytes = self.allocations.values().map(|allocation| allocation.len as u64).sum();
         (self.allocations.len() as u64, bytes)
     }
 
-    /// Forgets who has accessed what.
+    /// Forgets all recorded accesses.
     pub fn forget_accesses(&mut self) {
         self.allocations.values_mut().for_each(|allocation| allocation.accesses = Accesses::default());
     }
@@ -92,7 +92,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A range, which must lie within one allocation of the device.
+    /// The bytes of a range, which must lie within one allocation of the device; records the access.
     fn access(&mut self, device: usize, address: u64, len: u64, kind: Kind, actor: &Actor) -> Result<&mut [u8], Code> {
         if len == 0 {
             return Ok(&mut []);
@@ -108,7 +108,7 @@ impl Memory {
     }
 }
 
-/// Host memory that was registered.
+/// Registered host memory.
 #[derive(Default)]
 pub struct Host {
     ranges: Vec<Registered>,
@@ -129,7 +129,7 @@ pub enum Pinned {
 }
 
 impl Host {
-    /// Notes a range that is registered from now on; false where some of it is so already.
+    /// Registers a range; false if part of it is registered already.
     pub fn register(&mut self, device: usize, base: HostPointer, len: usize) -> bool {
         if self.look(base.address(), len) != Pinned::Nothing {
             return false;
@@ -139,14 +139,14 @@ impl Host {
         true
     }
 
-    /// Forgets a range.
+    /// Unregisters a range.
     pub fn unregister(&mut self, base: HostPointer) -> Result<(), Code> {
         let found = self.ranges.iter().position(|range| range.base.address() == base.address());
         self.ranges.swap_remove(found.ok_or(NOT_REGISTERED)?);
         Ok(())
     }
 
-    /// Forgets what was registered in a context.
+    /// Unregisters everything in a context.
     pub fn unregister_all(&mut self, device: usize) {
         self.ranges.retain(|range| range.device != device);
     }
@@ -163,7 +163,7 @@ impl Host {
         }
     }
 
-    /// How many ranges there are, and their bytes.
+    /// The number of ranges, and their bytes.
     pub fn count(&self) -> (u64, u64) {
         (self.ranges.len() as u64, self.ranges.iter().map(|range| range.len as u64).sum())
     }

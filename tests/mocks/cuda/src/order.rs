@@ -1,19 +1,19 @@
-//! What happens before what: vector clocks, and accesses to memory that are held against each other by them.
+//! Happens-before: vector clocks, and checks of memory accesses against them.
 //!
-//! Work in a stream is behind what was in the stream before, behind the events that the stream waits for, and behind
-//! what the host knew to be done when it started the work. Two accesses to the same bytes, one of which writes, must be
-//! ordered so. Whichever of the two is carried out later finds the other one, so that the check is the same however
-//! they happened to fall.
+//! Work in a stream comes after the earlier work in that stream, after the events that the stream waits for, and after
+//! whatever the host knew to be done when it started the work. Two accesses to the same bytes, one of which writes,
+//! must be ordered in this way. Whichever of the two runs later finds the other one, so the result of the check does
+//! not depend on timing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How far each stream has come, by the number of its work.
+/// How far each stream has come, as the number of its latest work.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(BTreeMap<usize, u64>);
 
 impl Clock {
-    /// Becomes behind what `other` is behind.
+    /// Takes in `other`: from now on this clock is after everything that `other` is after.
     pub fn join(&mut self, other: &Clock) {
         for (&stream, &number) in &other.0 {
             let own = self.0.entry(stream).or_default();
@@ -21,7 +21,7 @@ impl Clock {
         }
     }
 
-    /// The next work of a stream: its number.
+    /// Numbers the next work of a stream.
     pub fn step(&mut self, stream: usize) -> u64 {
         let own = self.0.entry(stream).or_default();
         *own += 1;
@@ -33,27 +33,27 @@ impl Clock {
     }
 }
 
-/// Who accesses memory.
+/// The work that accesses memory.
 #[derive(Clone, Debug)]
 pub struct Actor {
     /// The stream that the work is in.
     pub stream: usize,
-    /// The work's number in it.
+    /// The work's number in its stream.
     pub number: u64,
-    /// What it is behind.
+    /// The work that comes before it.
     pub clock: Clock,
-    /// What it is, for people.
+    /// A name for people.
     pub what: &'static str,
 }
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Read,
     Write,
 }
 
-/// The accesses to one range of memory that later ones must be behind.
+/// The accesses to one range of memory that later accesses must come after.
 #[derive(Debug, Default)]
 pub struct Accesses(Vec<Access>);
 
@@ -67,7 +67,7 @@ struct Access {
 }
 
 impl Accesses {
-    /// Notes an access. Returns what it should be behind and is not.
+    /// Records an access. Returns a description of the first conflicting access that it is not ordered after.
     pub fn note(&mut self, range: &Range<u64>, kind: Kind, actor: &Actor) -> Option<String> {
         let overlaps = |access: &&Access| access.range.start < range.end && range.start < access.range.end;
         let conflicts = |access: &&Access| kind == Kind::Write || access.kind == Kind::Write;
@@ -90,7 +90,8 @@ impl Accesses {
         found
     }
 
-    /// Whoever is behind a write is behind what the write is behind, and so with the reads of one stream.
+    /// Drops accesses that a new one covers: to come after a write is to come after all that the write comes after, and
+    /// likewise for the reads of one stream.
     fn forget_covered(&mut self, range: &Range<u64>, kind: Kind, actor: &Actor) {
         let mut rests = Vec::new();
         self.0.retain_mut(|access| {
@@ -151,7 +152,7 @@ mod tests {
         for (range, is_found) in [(0..40, true), (60..100, true)] {
             assert_eq!(accesses.note(&range, Kind::Write, &actor(3, &mut third)).is_some(), is_found, "{range:?}");
         }
-        // Readers do not disturb each other.
+        // Readers do not conflict with each other.
         assert_eq!(accesses.note(&(200..300), Kind::Read, &actor(1, &mut first)), None);
         assert_eq!(accesses.note(&(200..300), Kind::Read, &actor(3, &mut third)), None);
     }

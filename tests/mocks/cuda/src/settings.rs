@@ -1,5 +1,5 @@
-//! What a test asks of the driver, as text: `key=value,key=value`, through `mock_cuda_configure` or, for programs that
-//! cannot call it, `URINGLOAD_MOCK_CUDA` in the environment, which `cuInit` reads.
+//! A test's settings of the driver, as text: `key=value,key=value`, through `mock_cuda_configure`, or, for programs
+//! that cannot call it, through `URINGLOAD_MOCK_CUDA` in the environment, which `cuInit` reads.
 //!
 //! | key | means |
 //! |---|---|
@@ -7,16 +7,16 @@
 //! | `driver=12040` | the CUDA version that the driver is for |
 //! | `init=CODE` | what `cuInit` answers; 34 is a toolkit's stub |
 //! | `memory=BYTES` | memory of each device (1 GiB) |
-//! | `taken=BYTES` | of which others have so much |
-//! | `pinnable=BYTES` | host memory that may be registered (all of it); more is code 2 |
-//! | `copy_us=N`, `mib_us=N` | how long a copy takes: from its start, and for each MiB |
+//! | `taken=BYTES` | memory of each device that others have taken |
+//! | `pinnable=BYTES` | host memory that may be registered (all of it); more gives code 2 |
+//! | `copy_us=N`, `mib_us=N` | how long a copy takes: per copy, and per MiB |
 //! | `kernel_us=N` | how long a kernel takes |
-//! | `jitter_us=N` | up to so much more for any work, at random |
-//! | `seed=N` | of that randomness |
-//! | `fail=FUNCTION@N:CODE` | call N (from 1, counted from when this is told) fails; `@N+:CODE`: and all after it |
-//! | `fail=*@N:CODE` | of all calls together |
-//! | `fault=N:CODE` | the N-th work that is carried out fails, and its device with it, for good |
-//! | `lose=DEVICE@N:CODE` | the device is gone when N more works were put into its streams; `@0` is at once |
+//! | `jitter_us=N` | up to this much more for any work, at random |
+//! | `seed=N` | the seed of the jitter |
+//! | `fail=FUNCTION@N:CODE` | call N (from 1, counted from this setting on) fails; `@N+:CODE`: and all later ones |
+//! | `fail=*@N:CODE` | the same, counting calls of all functions together |
+//! | `fault=N:CODE` | the N-th work that runs fails, and its device with it, for good |
+//! | `lose=DEVICE@N:CODE` | the device is lost after N more works were put into its streams; `@0` is at once |
 //! | `destroy=DEVICE` | somebody resets the primary context |
 //! | `report=PATH` | violations are appended to the file |
 
@@ -25,7 +25,7 @@ use crate::abi::{Code, SUCCESS};
 /// Name of the variable in the environment.
 pub const VARIABLE: &str = "URINGLOAD_MOCK_CUDA";
 
-/// What holds until it is changed.
+/// The settings, which hold until they are changed.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub devices: usize,
@@ -48,14 +48,14 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub function: String,
-    /// Calls before it.
+    /// Calls that still succeed before it.
     pub after: u64,
     pub code: Code,
-    /// Whether all calls behind it fail as well.
+    /// Whether all later calls fail as well.
     pub goes_on: bool,
 }
 
-/// What happens to a device.
+/// Something that happens to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blow {
     Lose { device: usize, after: u64, code: Code },
@@ -84,7 +84,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Takes over what `text` says; what is to happen to devices is returned.
+    /// Applies the settings in `text`; returns what is to happen to devices.
     pub fn apply(&mut self, text: &str) -> Result<Vec<Blow>, String> {
         let mut blows = Vec::new();
         for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -132,7 +132,7 @@ impl Settings {
         Some(())
     }
 
-    /// Whether this call of `function` fails, and how.
+    /// Whether this call of `function` fails, and with which code.
     pub fn failure(&mut self, function: &str) -> Option<Code> {
         let mut failed = None;
         self.failures.retain_mut(|failure| {

@@ -1,4 +1,4 @@
-//! Everything that the driver knows, behind one lock: devices, handles, memory, counters.
+//! The driver's whole state, behind one lock: devices, handles, memory, counters.
 
 use crate::abi::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NOT_INITIALIZED};
 use crate::kernels::Kernel;
@@ -16,21 +16,21 @@ use std::thread::ThreadId;
 /// The handle of device 0's primary context; the others follow.
 const CONTEXT: usize = 0xc0de_0000;
 
-/// Violations that are kept as text.
+/// Violations to keep as text.
 const VIOLATIONS_MAX: usize = 64;
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| Mutex::new(State::default()));
 static MOVED: Condvar = Condvar::new();
-/// The process that called `cuInit`: a child that was forked off has no threads for streams, and is refused before it
-/// waits for a lock that nobody will open.
+/// The process that called `cuInit`. A forked child has no threads for streams, so it is refused before it waits for a
+/// lock that nobody will release.
 static STARTED_BY: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The contexts that are current on this thread, the last one on top.
+    /// The contexts that are current on this thread; the last one is on top.
     static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What happens to all of it while it is held.
+/// Exclusive access to the state.
 pub type Held = MutexGuard<'static, State>;
 
 #[derive(Default)]
@@ -45,10 +45,10 @@ pub struct State {
     pub functions: BTreeMap<usize, (usize, Kernel)>,
     pub memory: Memory,
     pub host: Host,
-    /// What the host knows to be done.
+    /// The work that the host knows to be done.
     pub known: Clock,
     pub counts: Counts,
-    /// What was read for those who wait for it.
+    /// The results of reads, until someone fetches them.
     pub answers: BTreeMap<usize, Vec<u8>>,
     violations: Vec<String>,
     handles: usize,
@@ -59,9 +59,9 @@ pub struct State {
 #[derive(Default)]
 pub struct Device {
     pub retained: u64,
-    /// What every call that concerns it answers, for good.
+    /// The error that every call on this device returns, for good.
     pub poison: Option<Code>,
-    /// It is gone after so many more works.
+    /// The device is lost after this many more works.
     pub lost: Option<(u64, Code)>,
 }
 
@@ -76,7 +76,7 @@ pub struct Module {
     pub text: String,
 }
 
-/// What only grows.
+/// Counters that only grow.
 #[derive(Default)]
 pub struct Counts {
     pub calls: u64,
@@ -96,17 +96,17 @@ pub fn hold() -> Held {
     STATE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Waits until something has moved.
+/// Waits until the state changes.
 pub fn wait(held: Held) -> Held {
     MOVED.wait(held).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Something has moved.
+/// Announces that the state has changed.
 pub fn moved() {
     MOVED.notify_all();
 }
 
-/// Every exported function begins here: whether the process may call it, and whether this call is to fail.
+/// Starts every exported function: checks whether the process may call it, and whether this call is to fail.
 pub fn called(function: &'static str) -> Result<(), Code> {
     let started_by = STARTED_BY.load(Ordering::Acquire);
     let is_first = function == "cuInit" || function == "cuDriverGetVersion";
@@ -118,7 +118,7 @@ pub fn called(function: &'static str) -> Result<(), Code> {
     held.settings.failure(function).map_or(Ok(()), Err)
 }
 
-/// `cuInit` has succeeded.
+/// Notes that `cuInit` has succeeded.
 pub fn started() {
     STARTED_BY.store(std::process::id(), Ordering::Release);
 }
@@ -136,7 +136,7 @@ impl State {
         self.devices.entry(device).or_default()
     }
 
-    /// A device by what `cuDeviceGet` gave.
+    /// The device of a number from `cuDeviceGet`.
     pub fn checked_device(&mut self, device: i32) -> Result<usize, Code> {
         let device = usize::try_from(device).map_err(|_| INVALID_DEVICE)?;
         if device >= self.settings.devices {
@@ -149,14 +149,14 @@ impl State {
         CONTEXT + device * 16
     }
 
-    /// The device of a context that is retained.
+    /// The device of a retained context.
     pub fn device_of(&mut self, context: usize) -> Result<usize, Code> {
         let device = context.checked_sub(CONTEXT).map(|offset| offset / 16).ok_or(INVALID_CONTEXT)?;
         let is_live = self.context_of(device) == context && self.device(device).retained > 0;
         if is_live { Ok(device) } else { Err(INVALID_CONTEXT) }
     }
 
-    /// The device whose context is current on this thread, if work can be given to it.
+    /// The device whose context is current on this thread, if it can take work.
     pub fn current(&mut self) -> Result<usize, Code> {
         let top = CURRENT.with_borrow(|stack| stack.last().copied()).ok_or(INVALID_CONTEXT)?;
         let device = self.device_of(top)?;
@@ -164,12 +164,12 @@ impl State {
         Ok(device)
     }
 
-    /// The error that a device answers everything with, if it has one.
+    /// The error that every call on a device returns, if it has one.
     pub fn check(&mut self, device: usize) -> Result<(), Code> {
         self.device(device).poison.map_or(Ok(()), Err)
     }
 
-    /// From now on the device answers everything with `code`.
+    /// Makes every call on the device return `code` from now on.
     pub fn poison(&mut self, device: usize, code: Code) {
         self.device(device).poison.get_or_insert(code);
         moved();
@@ -180,7 +180,7 @@ impl State {
         self.events.get_mut(&event).ok_or(unknown)
     }
 
-    /// What the driver says of a handle that it does not know: one of a context that was destroyed, or none.
+    /// The driver's error for an unknown handle: of a destroyed context, or of nothing.
     pub fn unknown(&self) -> Code {
         let is_destroyed = |device: &Device| device.poison == Some(CONTEXT_IS_DESTROYED);
         if self.devices.values().any(is_destroyed) { CONTEXT_IS_DESTROYED } else { INVALID_HANDLE }
@@ -201,7 +201,7 @@ impl State {
         word.checked_rem(end).unwrap_or_default()
     }
 
-    /// Notes that the driver was used in a way that no driver can be used.
+    /// Records a misuse of the driver that a real one need not detect.
     pub fn violated(&mut self, text: String) {
         self.counts.violations += 1;
         let _ = writeln!(std::io::stderr(), "mock-cuda: violation: {text}");
@@ -218,7 +218,7 @@ impl State {
         self.violations.get(index).map(String::as_str)
     }
 
-    /// Takes over settings; `None` where the text is not understood.
+    /// Applies settings; `None` if the text is not understood.
     pub fn configure(&mut self, text: &str) -> Option<()> {
         let blows = match self.settings.apply(text) {
             Ok(blows) => blows,
@@ -238,7 +238,7 @@ impl State {
         Some(())
     }
 
-    /// `cuDevicePrimaryCtxReset`, by somebody: all that was in the context is gone.
+    /// `cuDevicePrimaryCtxReset` by somebody else: everything in the context is gone.
     fn destroy(&mut self, device: usize) {
         self.poison(device, CONTEXT_IS_DESTROYED);
         self.streams
@@ -251,7 +251,7 @@ impl State {
         self.host.unregister_all(device);
     }
 
-    /// As it was in the beginning, but for what is alive. Only between tests, when no stream has work.
+    /// Returns to the initial state, except for live objects. Only between tests, when no stream has work.
     pub fn reset(&mut self) {
         self.settings = Settings::default();
         self.counts = Counts::default();
@@ -269,7 +269,7 @@ impl State {
         }
     }
 
-    /// A counter by its name.
+    /// A counter, by name.
     pub fn count(&self, name: &str) -> Option<u64> {
         let counts = &self.counts;
         Some(match name {

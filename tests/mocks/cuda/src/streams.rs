@@ -1,4 +1,4 @@
-//! Streams: queues that a thread each works off.
+//! Streams: queues, each with a thread that works through it.
 
 use crate::abi::{Code, INVALID_HANDLE};
 use crate::order::{Actor, Clock};
@@ -17,9 +17,9 @@ pub struct Stream {
     pub device: usize,
     queue: VecDeque<Queued>,
     is_busy: bool,
-    /// What is put into it next is behind this.
+    /// Whatever is put into the stream next comes after this.
     pub clock: Clock,
-    /// Its work is finished, and then its thread.
+    /// The stream finishes its work, and then its thread ends.
     pub is_destroyed: bool,
     is_default: bool,
 }
@@ -30,9 +30,9 @@ struct Queued {
     work: Work,
 }
 
-/// A place in a stream that was recorded in an event.
+/// A place in a stream, recorded in an event.
 pub struct Mark {
-    /// What it is behind.
+    /// The work that comes before it.
     pub clock: Clock,
     pub done: OnceLock<Instant>,
 }
@@ -42,14 +42,14 @@ impl Stream {
         self.queue.is_empty() && !self.is_busy
     }
 
-    /// Whether somebody has made it and not destroyed it.
+    /// Whether a caller has made the stream and not destroyed it.
     pub fn is_alive(&self) -> bool {
         !self.is_destroyed && !self.is_default
     }
 }
 
 impl State {
-    /// A new stream, with its thread.
+    /// Starts a stream, with its thread.
     pub fn start_stream(&mut self, device: usize, is_default: bool) -> usize {
         let id = self.next_handle();
         let clock = Clock::default();
@@ -59,7 +59,7 @@ impl State {
         id
     }
 
-    /// The stream that a handle means.
+    /// The stream that a handle refers to.
     pub fn stream(&mut self, handle: usize) -> Result<usize, Code> {
         if handle > PER_THREAD {
             let found = self.streams.get(&handle).filter(|stream| stream.is_alive());
@@ -76,7 +76,7 @@ impl State {
         Ok(id)
     }
 
-    /// As `stream`, of the device whose context is current: no work can be given to another one's.
+    /// Like `stream`, but only of the device whose context is current: another device's streams take no work.
     pub fn own_stream(&mut self, handle: usize) -> Result<(usize, usize), Code> {
         let device = self.current()?;
         let stream = self.stream(handle)?;
@@ -102,7 +102,7 @@ impl State {
         Ok(())
     }
 
-    /// The number that work gets in its stream, which is behind all that the host knows then.
+    /// Numbers work in its stream. The work comes after everything that the host knows to be done by then.
     fn step(&mut self, id: usize, work: &Work) -> u64 {
         let Some(stream) = self.streams.get_mut(&id) else { return 0 };
         stream.clock.join(&self.known);
@@ -112,7 +112,7 @@ impl State {
         stream.clock.step(id)
     }
 
-    /// A mark of all that is in a stream, put behind it.
+    /// Puts a mark into a stream, after everything in it.
     pub fn mark(&mut self, id: usize) -> Result<Arc<Mark>, Code> {
         let clock = self.streams.get(&id).ok_or(INVALID_HANDLE)?.clock.clone();
         let mark = Arc::new(Mark { clock, done: OnceLock::new() });
@@ -120,7 +120,7 @@ impl State {
         Ok(mark)
     }
 
-    /// The host has learned that all in a stream is done.
+    /// Notes that the host has learned that everything in a stream is done.
     pub fn know_stream(&mut self, id: usize) {
         if let Some(stream) = self.streams.get(&id) {
             self.known.join(&stream.clock);
@@ -128,7 +128,7 @@ impl State {
     }
 }
 
-/// Waits until all streams of a device, or the one that is named, are idle, or the device is gone.
+/// Waits until the device's streams, or only the given one, are idle. Fails if the device is lost.
 pub fn wait_until_idle(mut held: Held, device: usize, only: Option<usize>) -> Result<Held, Code> {
     loop {
         held.check(device)?;
@@ -161,7 +161,7 @@ fn work_off(id: usize) {
         let is_gone = held.check(device).is_err();
         let Some(stream) = held.streams.get_mut(&id) else { return };
         if is_gone && !stream.queue.is_empty() {
-            // Nothing is carried out any more, and nobody waits for it for ever.
+            // Nothing runs any more, so release whoever waits for it.
             let rest = std::mem::take(&mut stream.queue);
             rest.iter().for_each(|queued| queued.work.give_up());
             moved();
@@ -186,7 +186,7 @@ fn work_off(id: usize) {
     }
 }
 
-/// Takes a time, or none.
+/// Sleeps, unless the time is zero.
 pub fn sleep(time: Duration) {
     if !time.is_zero() {
         std::thread::sleep(time);

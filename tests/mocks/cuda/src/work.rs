@@ -1,4 +1,4 @@
-//! What can be put into a stream, and what is watched while it is carried out.
+//! The work that can be put into a stream, and the checks while it runs.
 
 use crate::abi::{Code, HostPointer, ILLEGAL_ADDRESS, LAUNCH_FAILED};
 use crate::kernels::Launch;
@@ -14,11 +14,11 @@ pub enum Work {
     Upload { from: Source, to: u64 },
     /// Device memory to device memory.
     Within { from: u64, to: u64, len: u64 },
-    /// Device memory to whoever asks for the answer: `cuMemcpyDtoH`, and a trainer's kernel, which takes `time`.
+    /// Device memory to whoever asks for the answer: `cuMemcpyDtoH`, or a trainer's kernel, which takes `time`.
     Read { from: u64, len: u64, answer: usize, time: Duration },
     /// A word to host or device memory.
     Word { address: u64, value: u32 },
-    /// An event was recorded.
+    /// An event is recorded.
     Mark(Arc<Mark>),
     /// The stream waits for an event.
     Wait(Arc<Mark>),
@@ -26,19 +26,19 @@ pub enum Work {
     Launch(Launch),
 }
 
-/// Where an upload comes from.
+/// The source of an upload.
 pub enum Source {
-    /// Unregistered memory, which the driver has copied before the call returned.
+    /// Unregistered memory, which the driver copies before the call returns.
     Staged(Vec<u8>),
-    /// Registered memory, which is read later, and what it held in the call.
+    /// Registered memory, which is read later, and its content at the time of the call.
     Pinned { pointer: HostPointer, held: Vec<u8> },
 }
 
-/// What went wrong: the code that the device has from then on, and what to tell.
+/// A failure: the error code that the device has from then on, and a message.
 type Fault = (Code, String);
 
 impl Work {
-    /// What it is, for people.
+    /// A name for people.
     pub fn name(&self) -> &'static str {
         match self {
             Work::Upload { .. } => "an upload",
@@ -51,14 +51,14 @@ impl Work {
         }
     }
 
-    /// Whoever waits for it waits no longer: it will not be carried out.
+    /// Releases whoever waits for this work, which will not run.
     pub fn give_up(&self) {
         if let Work::Mark(mark) = self {
             let _ = mark.done.set(Instant::now());
         }
     }
 
-    /// Carries it out, if the device is still there.
+    /// Runs the work, unless the device has failed.
     pub fn carry_out(self, device: usize, actor: &Actor) {
         let mut held = hold();
         if held.check(device).is_err() || held.strikes(device, &self) {
@@ -76,7 +76,7 @@ impl Work {
     }
 }
 
-/// Tells what was found.
+/// Reports violations, and poisons the device after a fault.
 fn finish(mut held: Held, device: usize, done: Result<(), Fault>, actor: &Actor) {
     for conflict in std::mem::take(&mut held.memory.conflicts) {
         held.violated(conflict);
@@ -90,7 +90,7 @@ fn finish(mut held: Held, device: usize, done: Result<(), Fault>, actor: &Actor)
 }
 
 impl State {
-    /// How long work takes.
+    /// How long the work takes.
     pub fn time_of(&mut self, work: &Work) -> Duration {
         let copy = |len: u64| self.settings.copy_us + ((self.settings.mib_us * len) >> 20);
         let micros = match work {
@@ -104,7 +104,7 @@ impl State {
         Duration::from_micros(micros + jitter)
     }
 
-    /// Whether the device falls ill at this work, as it was told to.
+    /// Whether the configured fault strikes the device at this work.
     fn strikes(&mut self, device: usize, work: &Work) -> bool {
         if matches!(work, Work::Mark(_) | Work::Wait(_) | Work::Word { .. }) {
             return false;
@@ -143,7 +143,7 @@ impl State {
                 self.memory.write(device, to, &bytes, actor).map_err(outside("the target", to, len))
             }
             Work::Word { address, value } => {
-                // The host may see it from here on.
+                // From here on the host may see the word.
                 self.known.join(&actor.clock);
                 self.counts.words += 1;
                 if self.host.look(address as usize, 4) == Pinned::All && address.is_multiple_of(4) {
@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    /// The bytes of an upload as they are when it is carried out.
+    /// The bytes of an upload at the time when it runs.
     fn bytes_of(&mut self, from: Source) -> Result<Vec<u8>, Fault> {
         let (pointer, held) = match from {
             Source::Staged(bytes) => return Ok(bytes),
@@ -189,7 +189,7 @@ impl Source {
     }
 }
 
-/// Reads for as long as a reader takes: what it reads must not change meanwhile.
+/// Reads for as long as a reader takes. The memory must not change meanwhile.
 fn read(
     mut held: Held,
     device: usize,
@@ -224,7 +224,7 @@ fn read(
     (held, Ok(()))
 }
 
-/// Runs a kernel, without the lock while it computes.
+/// Runs a kernel; releases the lock while it computes.
 fn launch_kernel(mut held: Held, device: usize, launch: &Launch, actor: &Actor) -> (Held, Result<(), Fault>) {
     held.counts.kernels += 1;
     let compute = match launch.prepare(&mut held.memory, device, actor) {

@@ -1,4 +1,4 @@
-//! The driver of CUDA, its mock, and loaders that deliver to devices.
+//! Our use of the CUDA driver, its mock, and loaders that deliver to devices.
 
 mod common;
 

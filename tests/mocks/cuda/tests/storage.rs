@@ -1,6 +1,6 @@
 //! Loaders that read through GPUDirect Storage.
 //!
-//! A binary of its own, because opening cuFile changes the environment and standard input of its process for a moment.
+//! A binary of its own, because opening cuFile briefly changes the environment and standard input of its process.
 
 mod common;
 

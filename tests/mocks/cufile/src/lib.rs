@@ -1,8 +1,8 @@
-//! A `libcufile.so.0` for machines without a GPU: `pread(2)` into memory of the host that stands for a device's.
+//! A `libcufile.so.0` for machines without a GPU: `pread(2)` into host memory that stands in for a device's.
 //!
-//! Its functions have the ABI of cufile.h 1.20. What it does wrong is set by [`mock_cufile_set`], which a test looks up
-//! in the library that it loads: the numbers of [`Knob`] say what. All of its state is the process's, so tests that use
-//! it take turns.
+//! Its functions have the ABI of cufile.h 1.20. [`mock_cufile_set`], which a test looks up in the library that it
+//! loads, sets its faults; [`Knob`] says what each number means. All state belongs to the process, so tests that use it
+//! take turns.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What can be set, and asked by [`mock_cufile_get`].
+/// What a test can set, and read with [`mock_cufile_get`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Knob {
@@ -22,17 +22,17 @@ pub enum Knob {
     BufferError,
     /// What `cuFileBufDeregister` returns.
     BufferEndError,
-    /// What `cuFileRead` returns: negative, as it is returned.
+    /// What `cuFileRead` returns: negative, as returned.
     ReadError,
     /// What `cuFileRead` sets `errno` to.
     ReadErrno,
-    /// The CUDA error beside each error.
+    /// The CUDA error that goes with each error.
     CudaError,
-    /// Bytes that a read gives at most; 0: all.
+    /// Most bytes that a read returns; 0: all.
     ShortRead,
-    /// Bytes that a read claims beyond those that were asked for.
+    /// Bytes that a read claims beyond those requested.
     LongRead,
-    /// Milliseconds that `cuFileDriverOpen` takes, at most 10 seconds; ends early when it is set to 0.
+    /// Milliseconds that `cuFileDriverOpen` takes, at most 10 seconds; setting it to 0 ends the wait early.
     OpenHangs,
     /// Milliseconds that `cuFileRead` takes, likewise.
     ReadHangs,
@@ -40,41 +40,41 @@ pub enum Knob {
     CloseHangs,
     /// 1: `cuFileDriverOpen` closes descriptor 0. 2: `cuFileHandleDeregister` does. 3: both.
     ClosesZero,
-    /// What `cuFileGetVersion` tells.
+    /// What `cuFileGetVersion` reports.
     Version,
-    /// The version of nvidia-fs: major times 1000 and minor.
+    /// The version of nvidia-fs: major times 1000 plus minor.
     NvidiaFs,
     /// The control flags of the properties.
     ControlFlags,
     /// The feature flags of the properties.
     FeatureFlags,
-    /// Bytes that may be registered at once; beyond them 5036, as where BAR1 is full. 0: any number.
+    /// Bytes that may be registered at once; more give 5036, as when BAR1 is full. 0: any number.
     BarBytes,
-    /// Counted: successful calls of `cuFileDriverOpen` less those of `cuFileDriverClose`.
+    /// Counted: successful calls of `cuFileDriverOpen` minus those of `cuFileDriverClose`.
     Uses,
     /// Counted: registered files.
     Handles,
     /// Counted: registered buffers.
     Buffers,
-    /// Counted: files whose descriptor was no longer that of the same file when they were deregistered.
+    /// Counted: files whose descriptor referred to another file when they were deregistered.
     ClosedTooEarly,
     /// Counted: calls of `cuFileRead`.
     Reads,
-    /// Whether `CUFILE_ENV_PATH_JSON` named a readable file when the driver was opened, and how long it was.
+    /// The length of the readable file that `CUFILE_ENV_PATH_JSON` named when the driver was opened; 0: there was none.
     ConfigurationBytes,
-    /// What the faults of reads and of files derive from; 0: none happen.
+    /// The seed of faults of reads and files; 0: no faults.
     FaultSeed,
-    /// How many of a thousand reads and files meet a fault.
+    /// How many of a thousand reads and files have a fault.
     FaultShare,
     /// 1: `cuFileRead` ignores the offset into the buffer.
     NoOffset,
-    /// Counted: reads and files that met a fault.
+    /// Counted: reads and files that had a fault.
     Faults,
 }
 
 const KNOBS: usize = Knob::Faults as usize + 1;
 
-/// The longest that anything hangs, so that no test does for good.
+/// The longest that anything hangs, so that no test hangs forever.
 const HANGS_MAX: Duration = Duration::from_secs(10);
 
 static VALUES: [AtomicI64; KNOBS] = [const { AtomicI64::new(0) }; KNOBS];
@@ -89,7 +89,7 @@ pub struct Status {
     pub cuda: c_int,
 }
 
-/// `CUfileDescr_t`; the union is as long and as aligned as a pointer and begins with the descriptor.
+/// `CUfileDescr_t`; the union has the size and alignment of a pointer and begins with the descriptor.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Descriptor {
@@ -108,17 +108,17 @@ pub struct BatchRead {
     pub mode: c_int,
     /// The registered base.
     pub base: *mut c_void,
-    /// Where in the file.
+    /// Offset in the file.
     pub file_offset: i64,
-    /// Where in the buffer: not looked at, as in compatibility mode of the real library.
+    /// Offset in the buffer: ignored, as in the compatibility mode of the real library.
     pub buffer_offset: i64,
     /// Bytes.
     pub size: usize,
     /// The file.
     pub handle: *mut c_void,
-    /// 0 reads.
+    /// 0: a read.
     pub opcode: c_int,
-    /// Given back.
+    /// Returned with the event.
     pub cookie: *mut c_void,
 }
 
@@ -126,20 +126,20 @@ pub struct BatchRead {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct BatchEvent {
-    /// Of the read.
+    /// That of the read.
     pub cookie: *mut c_void,
-    /// 16 where it is complete, 64 where it failed.
+    /// 16 if it is complete, 64 if it failed.
     pub status: c_int,
     /// Bytes read, or a negative error.
     pub result: usize,
 }
 
-/// What is registered, and what a batch has done.
+/// What is registered, and the results of batches.
 #[derive(Default)]
 struct Registered {
-    /// By handle: the descriptor and the inode that it had.
+    /// By handle: the descriptor and its inode at registration.
     files: HashMap<usize, (c_int, u64)>,
-    /// By base: bytes.
+    /// By base: the length in bytes.
     buffers: HashMap<usize, usize>,
     done: Vec<(usize, isize)>,
     batches: HashSet<usize>,
@@ -177,19 +177,19 @@ fn hang(knob: Knob) {
     }
 }
 
-/// What befalls a read.
+/// The fault of a read.
 enum Fault {
     /// It returns this.
     Code(i64),
     /// It returns -1, with this errno.
     Errno(c_int),
-    /// It gives so many bytes at most.
+    /// It returns at most this many bytes.
     Short(usize),
-    /// It takes so long.
+    /// It takes this long.
     Slow(Duration),
 }
 
-/// A random number, if this call is to meet a fault.
+/// A random number, if this call is to have a fault.
 fn chance() -> Option<u64> {
     static CALLS: AtomicI64 = AtomicI64::new(0);
     let seed = value(Knob::FaultSeed);
@@ -225,7 +225,7 @@ fn set_errno(to: c_int) {
 
 fn close_zero(bit: i64) {
     if value(Knob::ClosesZero) & bit != 0 {
-        // SAFETY: closing a descriptor touches no memory. That it is somebody else's is what is tested.
+        // SAFETY: closing a descriptor touches no memory. That the descriptor is somebody else's is under test.
         unsafe { libc::close(0) };
     }
 }
@@ -240,21 +240,21 @@ fn inode(fd: c_int) -> u64 {
 }
 
 /// Sets a [`Knob`], by its number.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn mock_cufile_set(knob: u32, value: i64) {
     VALUES[knob as usize].store(value, Ordering::SeqCst);
 }
 
 /// The value of a [`Knob`], by its number.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn mock_cufile_get(knob: u32) -> i64 {
     VALUES[knob as usize].load(Ordering::SeqCst)
 }
 
 /// As in cufile.h.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverOpen() -> Status {
     let configuration = std::env::var_os("CUFILE_ENV_PATH_JSON");
@@ -270,17 +270,17 @@ pub extern "C" fn cuFileDriverOpen() -> Status {
     status(code)
 }
 
-/// Writes a log as the real one does: into the folder that the configuration names, or else the current one.
+/// Writes a log as the real library does: to the folder that the configuration names, or else to the current one.
 fn write_log(json: &str) {
     let folder = json.split_once("\"dir\": \"").and_then(|(_, rest)| rest.split_once('"'));
     let folder = folder.map_or(".", |(folder, _)| folder);
     let line = format!(" 21-11-2026 12:00:00:000 [pid=1 tid=1] ERROR  mock:1 error {}\n", value(Knob::OpenError));
-    // A log that cannot be written is what the test then misses.
+    // If it cannot be written, the test that looks for it fails.
     let _ = std::fs::write(format!("{folder}/cufile_mock.log"), line);
 }
 
 /// As in cufile.h: the version that counts uses.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverClose_v2() -> Status {
     hang(Knob::CloseHangs);
@@ -288,15 +288,15 @@ pub extern "C" fn cuFileDriverClose_v2() -> Status {
     status(0)
 }
 
-/// As in the ABI before counting: not to be called where there is a second version.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+/// As in the ABI before use counts: must not be called if the second version exists.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileDriverClose() -> Status {
     status(5030)
 }
 
 /// As in cufile.h.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileUseCount() -> c_long {
     value(Knob::Uses) as c_long
@@ -308,12 +308,12 @@ pub extern "C" fn cuFileUseCount() -> c_long {
 /// `version` is the address of an int.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetVersion(version: *mut c_int) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller promises that.
     unsafe { version.write(value(Knob::Version) as c_int) };
     status(0)
 }
 
-/// As in cufile.h, but all of the 256 bytes that a careful caller gives are written.
+/// As in cufile.h, but it writes all of the 256 bytes that a careful caller provides.
 ///
 /// # Safety
 /// `properties` is the address of 256 bytes, aligned to 8.
@@ -339,7 +339,7 @@ pub unsafe extern "C" fn cuFileDriverGetProperties(properties: *mut c_void) -> S
     ];
     words[..known.len()].copy_from_slice(&known);
     let to: *mut u32 = properties.cast();
-    // SAFETY: the caller says that there are 256 bytes, which 64 words are.
+    // SAFETY: the caller promises 256 bytes, which are 64 words.
     unsafe { to.copy_from_nonoverlapping(words.as_ptr(), words.len()) };
     status(0)
 }
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn cuFileDriverGetProperties(properties: *mut c_void) -> S
 /// `size` is the address of a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetBARSizeInKB(_gpu: c_int, size: *mut usize) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller promises that.
     unsafe { size.write(value(Knob::BarBytes) as usize / 1024) };
     status(0)
 }
@@ -358,10 +358,10 @@ pub unsafe extern "C" fn cuFileGetBARSizeInKB(_gpu: c_int, size: *mut usize) -> 
 /// As in cufile.h.
 ///
 /// # Safety
-/// Both are addresses of what the header says.
+/// Both addresses point to what the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descriptor: *mut Descriptor) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller promises that.
     let descriptor = unsafe { descriptor.read() };
     if value(Knob::HandleError) != 0 {
         return status(value(Knob::HandleError));
@@ -382,13 +382,13 @@ pub unsafe extern "C" fn cuFileHandleRegister(handle: *mut *mut c_void, descript
     });
     let Some(made) = made else { return status(5028) };
     count(Knob::Handles, 1);
-    // SAFETY: the caller says so.
+    // SAFETY: the caller promises that.
     unsafe { handle.write(made as *mut c_void) };
     status(0)
 }
 
 /// As in cufile.h.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileHandleDeregister(handle: *mut c_void) {
     if let Some((fd, was)) = with(|registered| registered.files.remove(&(handle as usize))) {
@@ -401,7 +401,7 @@ pub extern "C" fn cuFileHandleDeregister(handle: *mut c_void) {
 }
 
 /// As in cufile.h.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufRegister(base: *const c_void, length: usize, _flags: c_int) -> Status {
     if value(Knob::BufferError) != 0 {
@@ -424,7 +424,7 @@ pub extern "C" fn cuFileBufRegister(base: *const c_void, length: usize, _flags: 
 }
 
 /// As in cufile.h.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBufDeregister(base: *const c_void) -> Status {
     if value(Knob::BufferEndError) != 0 {
@@ -467,7 +467,7 @@ pub unsafe extern "C" fn cuFileRead(
     }
     let known = with(|registered| {
         let (fd, _) = *registered.files.get(&(handle as usize))?;
-        // Memory that is not registered is legal, and goes another way in the real one.
+        // Unregistered memory is legal; the real library reads it in another way.
         let fits = registered.buffers.get(&(base as usize)).is_none_or(|len| buffer_offset as usize + size <= *len);
         fits.then_some(fd)
     });
@@ -476,7 +476,7 @@ pub unsafe extern "C" fn cuFileRead(
     let size = if short > 0 { size.min(short) } else { size };
     let buffer_offset = if value(Knob::NoOffset) == 0 { buffer_offset as usize } else { 0 };
     let into = base.wrapping_byte_add(buffer_offset);
-    // SAFETY: the caller says that the range may be written to.
+    // SAFETY: the caller promises that the range may be written to.
     let read = unsafe { libc::pread(fd, into, size, file_offset) };
     if read < 0 { -1 } else { read + value(Knob::LongRead) as isize }
 }
@@ -495,13 +495,13 @@ pub unsafe extern "C" fn cuFileBatchIOSetUp(batch: *mut *mut c_void, count: c_ui
         registered.batches.insert(registered.next);
         registered.next
     });
-    // SAFETY: the caller says so.
+    // SAFETY: the caller promises that.
     unsafe { batch.write(made as *mut c_void) };
     status(0)
 }
 
-/// As in cufile.h, and as the real library in compatibility mode: each read goes to the *base* of its buffer, whatever
-/// offset it names. Whoever moves to the batch API learns of it here.
+/// As in cufile.h, and like the real library in compatibility mode: each read goes to the *base* of its buffer,
+/// whatever offset it names. Anyone who moves to the batch API learns of it here.
 ///
 /// # Safety
 /// `reads` is the address of `count` reads, each into memory that may be written to.
@@ -517,9 +517,9 @@ pub unsafe extern "C" fn cuFileBatchIOSubmit(
     }
     for index in 0..count as usize {
         let place = reads.wrapping_add(index);
-        // SAFETY: the caller says that there are so many.
+        // SAFETY: the caller promises `count` reads.
         let read = unsafe { place.read() };
-        // SAFETY: the base is where the caller's memory begins.
+        // SAFETY: the base is the start of the caller's memory.
         let done = unsafe { cuFileRead(read.handle, read.base, read.size, read.file_offset, 0) };
         with(|registered| registered.done.push((read.cookie as usize, done)));
     }
@@ -538,7 +538,7 @@ pub unsafe extern "C" fn cuFileBatchIOGetStatus(
     events: *mut BatchEvent,
     _timeout: *mut c_void,
 ) -> Status {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller promises that.
     let room = unsafe { count.read() };
     let done: Vec<_> = with(|registered| {
         let taken = registered.done.len().min(room as usize);
@@ -547,7 +547,7 @@ pub unsafe extern "C" fn cuFileBatchIOGetStatus(
     for (index, (cookie, result)) in done.iter().enumerate() {
         let state = if *result < 0 { 64 } else { 16 };
         let event = BatchEvent { cookie: *cookie as *mut c_void, status: state, result: result.cast_unsigned() };
-        // SAFETY: no more events are written than there is room for.
+        // SAFETY: there is room for every event that is written.
         unsafe { events.wrapping_add(index).write(event) };
     }
     // SAFETY: as above.
@@ -556,7 +556,7 @@ pub unsafe extern "C" fn cuFileBatchIOGetStatus(
 }
 
 /// As in cufile.h.
-// SAFETY: a library of its own, loaded without global names: no other has this one in its place.
+// SAFETY: a separate library, loaded without global symbols: it replaces nobody else's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuFileBatchIODestroy(batch: *mut c_void) {
     with(|registered| registered.batches.remove(&(batch as usize)));

@@ -1,4 +1,4 @@
-//! A loader to a device held against one to the host: the same batches, the same bytes, whatever the consumer does.
+//! Compares a loader to a device with one to the host: the same batches and bytes, whatever the consumer does.
 
 use super::Mock;
 use bytes::Bytes;
@@ -14,28 +14,28 @@ use uringload::sys::cuda::{Context, Stream, StreamRef};
 use uringload::transform::{Transform, images_on_host, tokens_on_host};
 use uringload::{Error, ErrorKind, Loader};
 
-/// What is loaded, and how.
+/// What to load, and how.
 #[derive(Clone)]
 pub struct Case {
     pub dataset: Arc<dyn Dataset>,
     pub config: Config,
     pub transforms: Vec<(String, Transform)>,
     pub devices: u32,
-    /// Of each device's memory.
+    /// The memory limit of each device.
     pub memory_limit: Option<u64>,
-    /// Whether files are read straight into the device's memory, and where cuFile is.
+    /// Whether files are read straight into device memory, and where cuFile is.
     pub gds: (Gds, GdsSearch),
 }
 
-/// What is done with the batches.
+/// What the consumer does with batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumer {
-    /// They are copied to the host.
+    /// Copies them to the host.
     Look,
-    /// They are read in a stream of the trainer's for so long, and dropped when so many are there, while the stream may
-    /// still be at them.
+    /// Reads them in a stream of its own for `time`, and drops them once it has more than `held`, while the stream may
+    /// still read them.
     Train { time: Duration, held: usize },
-    /// They are dropped.
+    /// Drops them.
     Drop,
 }
 
@@ -45,7 +45,7 @@ impl Case {
         Case { dataset: Arc::clone(dataset), config, transforms: Vec::new(), devices: 1, memory_limit: None, gds }
     }
 
-    /// The loader to the devices of a mock.
+    /// The loader to the mock's devices.
     pub fn builder(&self, mock: &Mock) -> DeviceBuilder {
         let device = |index| {
             let device = Device::cuda(index).library(mock.path()).gds(self.gds.0).gds_search(self.gds.1.clone());
@@ -72,10 +72,10 @@ impl Case {
         Loader::builder(Arc::clone(&self.dataset)).config(config).build().expect("a loader to the host")
     }
 
-    /// Every item that the loader gives, held against the host's; at most `count`. Returns how many there were.
+    /// Compares every item of the loader with the host's, up to `count`. Returns how many there were.
     ///
     /// # Panics
-    /// With what differs.
+    /// On any difference.
     pub fn check(&self, mock: &Mock, consumer: Consumer, count: usize) -> usize {
         let mut loader = self.build(mock);
         let came = self.check_loader(mock, consumer, count, &mut loader, &mut self.host());
@@ -85,7 +85,7 @@ impl Case {
         came
     }
 
-    /// As `check`, from where both loaders are.
+    /// Like `check`, from the position of both loaders.
     pub fn check_loader(
         &self,
         mock: &Mock,
@@ -121,7 +121,7 @@ impl Case {
         came
     }
 
-    /// What the host knows of a batch.
+    /// Compares the parts of a batch that the host knows.
     fn check_host_part(&self, batch: &DeviceBatch, wanted: &Batch) {
         let host = &batch.host;
         assert_eq!((&host.ids, host.cursor, host.next), (&wanted.ids, wanted.cursor, wanted.next));
@@ -141,13 +141,13 @@ impl Case {
         self.transforms.iter().any(|(other, _)| other == name)
     }
 
-    /// The columns that a batch has on a device, with bytes of their own: those of the host's loader are its memory.
+    /// The columns that a batch should have on a device. The bytes are copies: the host loader's own are its memory.
     fn wanted(&self, batch: &Batch) -> Vec<(Form, Bytes)> {
         let columns = batch.columns.iter().flat_map(|column| self.expected(batch, column));
         columns.map(|(form, bytes)| (form, Bytes::copy_from_slice(&bytes))).collect()
     }
 
-    /// What a column of the host's becomes on a device.
+    /// What a column of the host becomes on a device.
     fn expected(&self, batch: &Batch, column: &Column) -> Vec<(Form, Bytes)> {
         let form = |name: &str, dtype, text: String| Form { name: name.to_owned(), dtype, text };
         if let Some((_, transform)) = self.transforms.iter().find(|(name, _)| *name == column.name) {
@@ -198,7 +198,7 @@ impl Case {
     }
 }
 
-/// The columns of a batch, whose bytes `read` has.
+/// Compares the columns of a batch; `read` returns their bytes.
 fn check_columns(wanted: &[(Form, Bytes)], forms: &[Form], mut read: impl FnMut(usize) -> Bytes) {
     let names: Vec<&Form> = wanted.iter().map(|(form, _)| form).collect();
     assert_eq!(forms.iter().collect::<Vec<_>>(), names);
@@ -209,7 +209,7 @@ fn check_columns(wanted: &[(Form, Bytes)], forms: &[Form], mut read: impl FnMut(
     }
 }
 
-/// A column of a batch, but for its bytes.
+/// A column of a batch, without its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Form {
     name: String,
@@ -242,7 +242,7 @@ fn forms(batch: &DeviceBatch) -> Vec<Form> {
     batch.columns.iter().map(form).collect()
 }
 
-/// A trainer: a stream on each device, and what it has read there.
+/// A trainer: a stream on each device, and the reads in it.
 struct Trainer<'a> {
     mock: &'a Mock,
     case: &'a Case,
@@ -251,7 +251,7 @@ struct Trainer<'a> {
     reads: VecDeque<Read>,
 }
 
-/// One batch that is read.
+/// A batch that is being read.
 struct Read {
     wanted: Vec<(Form, Bytes)>,
     forms: Vec<Form>,
@@ -259,7 +259,7 @@ struct Read {
     answers: Vec<super::Answer>,
 }
 
-/// Batches that are not looked at yet.
+/// Most batches that are read but not compared yet.
 const READS_MAX: usize = 8;
 
 impl<'a> Trainer<'a> {
@@ -292,7 +292,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Compares what was read first.
+    /// Compares the oldest read.
     fn look(&mut self) {
         let Some(read) = self.reads.pop_front() else { return };
         let (context, _) = &self.streams[&read.device];
@@ -312,7 +312,7 @@ impl<'a> Trainer<'a> {
 }
 
 pub fn reference(stream: &Stream) -> StreamRef {
-    // SAFETY: what is told of the stream is dropped before it, or the stream is kept to the end of the test.
+    // SAFETY: whatever gets the reference is dropped before the stream, or the stream is kept to the end of the test.
     unsafe { stream.stream_ref() }
 }
 

@@ -1,4 +1,4 @@
-//! A mock cuFile, a system on which it may be used, and data that it is good for.
+//! A mock cuFile, a system on which it may be used, and suitable data.
 
 use super::dataset::Made;
 use super::{Random, skip};
@@ -17,7 +17,7 @@ use uringload::dataset::{
 /// Longer than anything that does not hang.
 pub const BOUND: Duration = Duration::from_secs(2);
 
-/// A mock that no other test has set, and the turn to use it: opening cuFile is the process's.
+/// A mock without another test's settings, and a turn to use it: cuFile is opened once per process.
 pub struct Cufile {
     library: ManuallyDrop<Library>,
     folder: TempDir,
@@ -27,13 +27,13 @@ pub struct Cufile {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Cufile {
-    /// A machine on which all is well.
+    /// A machine on which everything works.
     pub fn new() -> Cufile {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         let path = folder.path().join("libcufile.so.0");
         std::fs::copy(built(), &path).expect("room for the library");
-        // SAFETY: the library is the mock, which has no initialisers.
+        // SAFETY: the library is the mock, which has no initializers.
         let library = ManuallyDrop::new(unsafe { Library::new(&path) }.expect("a library"));
         let cufile = Cufile { library, folder, _turn: turn };
         cufile.set(Knob::Version, 1200);
@@ -51,7 +51,7 @@ impl Cufile {
         cufile
     }
 
-    /// Where all of it is found.
+    /// Where to find all of it.
     pub fn search(&self) -> GdsSearch {
         let root = self.folder.path().to_path_buf();
         let (library, scratch) = (Some(root.join("libcufile.so.0")), Some(root.join("tmp")));
@@ -62,24 +62,24 @@ impl Cufile {
         (gds, self.search())
     }
 
-    /// The system's folder.
+    /// The folder with the made-up system.
     pub fn root(&self) -> &Path {
         self.folder.path()
     }
 
     pub fn set(&self, knob: Knob, value: i64) {
-        // SAFETY: the mock has a function of this name and type.
+        // SAFETY: the mock has a function with this name and type.
         let set = unsafe { self.library.get::<extern "C" fn(u32, i64)>(b"mock_cufile_set") }.expect("a function");
         set(knob as u32, value);
     }
 
     pub fn get(&self, knob: Knob) -> i64 {
-        // SAFETY: the mock has a function of this name and type.
+        // SAFETY: the mock has a function with this name and type.
         let get = unsafe { self.library.get::<extern "C" fn(u32) -> i64>(b"mock_cufile_get") }.expect("a function");
         get(knob as u32)
     }
 
-    /// Fails unless cuFile has let go of everything, soon.
+    /// Fails unless cuFile soon releases everything.
     pub fn assert_closed(&self) {
         let held = || [Knob::Uses, Knob::Handles, Knob::Buffers].map(|knob| self.get(knob));
         let start = Instant::now();
@@ -90,14 +90,14 @@ impl Cufile {
     }
 }
 
-/// The library that cargo has built beside this test, or one folder above.
+/// The library that cargo built beside this test, or one folder above.
 fn built() -> std::path::PathBuf {
     let test = std::env::current_exe().expect("a path");
     let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join("libmock_cufile.so"));
     folders.find(|path| path.exists()).expect("cargo builds the mock before its tests")
 }
 
-/// Whether the tests' folder has `O_DIRECT`; if not, that is said.
+/// Whether the tests' folder supports `O_DIRECT`; says so if not.
 pub fn has_direct() -> bool {
     use std::os::unix::fs::OpenOptionsExt;
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
@@ -107,7 +107,7 @@ pub fn has_direct() -> bool {
     opened.inspect_err(|error| skip(format_args!("no O_DIRECT for the tests' files: {error}"))).is_ok()
 }
 
-/// Records in two files; those of 300001 bytes lie at odd places.
+/// Records in two files; those of 300001 bytes begin at odd offsets.
 pub fn records(count: usize, record_bytes: u64, random: &mut Random) -> Made {
     let folder = folder();
     for name in ["a", "b"] {
@@ -133,7 +133,7 @@ pub fn files(count: usize, random: &mut Random) -> Made {
     Made { dataset, folder }
 }
 
-/// Arrays of 100 x 1000 floats in two files of `.npy`.
+/// Arrays of 100 x 1000 floats in two `.npy` files.
 pub fn arrays(rows: usize, random: &mut Random) -> Made {
     let folder = folder();
     for name in ["a.npy", "b.npy"] {

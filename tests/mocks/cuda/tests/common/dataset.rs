@@ -1,5 +1,5 @@
-//! Data sets of every kind that matters on the way to a device: values that are all that was read, values that are
-//! slices of it, values that were made or decoded, integers of the index, and samples that are bad.
+//! Datasets of every kind that matters on the way to a device: values that are all of what was read, slices of it, made
+//! or decoded values, integers from the index, and bad samples.
 
 use super::Random;
 use bytes::Bytes;
@@ -17,13 +17,13 @@ pub const IMAGE: [u64; 3] = [9, 14, 3];
 const IMAGE_BYTES: usize = 9 * 14 * 3;
 const MIXED_BYTES: u64 = IMAGE_BYTES as u64 + 200;
 
-/// A data set, and the folder that it lies in.
+/// A dataset, and the folder that it lies in.
 pub struct Made {
     pub dataset: Arc<dyn Dataset>,
     pub folder: TempDir,
 }
 
-/// One file for each sample, of tokens of 2 bytes, some empty, with a label for each.
+/// One file per sample, of 2-byte tokens, some empty, with a label each.
 pub fn texts(count: usize, random: &mut Random) -> Made {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     for number in 0..count {
@@ -37,12 +37,12 @@ pub fn texts(count: usize, random: &mut Random) -> Made {
     Made { dataset, folder }
 }
 
-/// Images in one file, one behind the other.
+/// Images in one file, one after the other.
 pub fn images(count: usize, random: &mut Random) -> Made {
     records(count, IMAGE_BYTES as u64, DType::U8, IMAGE.to_vec(), random)
 }
 
-/// Samples of an image, tokens at odd addresses, numbers that are computed, and a label. Some are bad, if asked.
+/// Samples of an image, tokens at odd addresses, computed numbers, and a label. Some samples are bad, if asked for.
 pub fn mixed(count: usize, bad: bool, random: &mut Random) -> Made {
     let Made { dataset, folder } = records(count, MIXED_BYTES, DType::U8, Vec::new(), random);
     let field = |name: &str, dtype, shape| Field { name: name.into(), dtype, shape };
@@ -58,7 +58,7 @@ pub fn mixed(count: usize, bad: bool, random: &mut Random) -> Made {
     Made { dataset: Arc::new(Mixed { records: dataset, index, bad }), folder }
 }
 
-/// Numbers and text out of a table, which are made and not read.
+/// Numbers and text from a table, which are made and not read.
 pub fn table(count: usize, random: &mut Random) -> Made {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let row = |number: usize| format!("{number},{}.25,{}\n", random.below(1000), "text ".repeat(random.below(60)));
@@ -69,7 +69,7 @@ pub fn table(count: usize, random: &mut Random) -> Made {
     Made { dataset, folder }
 }
 
-/// Lists of numbers, each of one digit: four times as many bytes as they are written in.
+/// Lists of one-digit numbers, which take four times as many bytes as their text.
 pub fn numbers(count: usize, random: &mut Random) -> Made {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let digits = |count: usize| vec!["7"; count].join(",");
@@ -81,7 +81,7 @@ pub fn numbers(count: usize, random: &mut Random) -> Made {
     Made { dataset, folder }
 }
 
-/// Samples that are cut from shards which are decoded first.
+/// Samples cut from shards that are decoded first.
 pub fn decoded(which: usize) -> Made {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
     let dataset: Arc<dyn Dataset> = match which % 3 {

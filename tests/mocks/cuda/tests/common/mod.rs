@@ -1,5 +1,5 @@
-//! A mock driver for each test: a copy of the library that was built, so that no test sees what another one set.
-// Each test is a crate of its own and uses its own part of this module.
+//! A mock driver per test: a copy of the built library, so that no test sees another one's settings.
+// Each test is a crate of its own and uses only a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod case;
@@ -14,13 +14,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uringload::sys::cuda::{Context, Driver, ProbeError, Span, StreamRef};
 
-/// What stands for each driver that is loaded; they are never unloaded, as they have threads.
+/// Keeps the copies of loaded drivers, which are never unloaded because they have threads.
 pub struct Mock {
     library: std::mem::ManuallyDrop<Library>,
     folder: TempDir,
 }
 
-/// Counters that are zero when everything was given back.
+/// Counters that are zero when everything was released.
 pub const ALIVE: [&str; 6] = ["contexts", "streams", "events", "modules", "allocations", "registrations"];
 
 impl Mock {
@@ -29,7 +29,7 @@ impl Mock {
         Mock::made_of(&built(), settings)
     }
 
-    /// A driver that lacks a function: its name in the file is another one.
+    /// A driver that lacks a function: its name in the file is changed.
     pub fn without(symbol: &str, settings: &str) -> Mock {
         let mut bytes = built();
         let (name, mut other) = (symbol.as_bytes(), symbol.as_bytes().to_vec());
@@ -49,19 +49,19 @@ impl Mock {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         let path = folder.path().join("libcuda.so.1");
         std::fs::write(&path, bytes).expect("room for the library");
-        // SAFETY: the library is the mock; loading it runs nothing but Rust's own initialisers.
+        // SAFETY: the library is the mock; loading it runs nothing but Rust's own initializers.
         let library = std::mem::ManuallyDrop::new(unsafe { Library::new(&path) }.expect("a library"));
         let mock = Mock { library, folder };
         mock.configure(settings);
         mock
     }
 
-    /// Where the library is, as `libcuda.so.1`.
+    /// The library's path, as `libcuda.so.1`.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("libcuda.so.1")
     }
 
-    /// The folder of the library, for LD_LIBRARY_PATH.
+    /// The library's folder, for LD_LIBRARY_PATH.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -84,11 +84,11 @@ impl Mock {
         assert_eq!(code, 0, "{settings}");
     }
 
-    /// As it was in the beginning, but for what is alive.
+    /// Returns to the initial state, except for live objects.
     pub fn reset(&self) {
         // SAFETY: the type is that of the mock's definition.
         let reset = unsafe { self.function::<unsafe extern "C" fn() -> c_int>("mock_cuda_reset") };
-        // SAFETY: it takes nothing.
+        // SAFETY: it takes no arguments.
         assert_eq!(unsafe { reset() }, 0);
     }
 
@@ -98,20 +98,20 @@ impl Mock {
         let mut count = 0;
         // SAFETY: the type is that of the mock's definition.
         let ask = unsafe { self.function::<unsafe extern "C" fn(*const c_char, *mut u64) -> c_int>("mock_cuda_count") };
-        // SAFETY: the text ends with a zero, the place is one for a `u64`, and both outlive the call.
+        // SAFETY: the text ends with a zero, the place fits a `u64`, and both outlive the call.
         let code = unsafe { ask(text.as_ptr(), &raw mut count) };
         assert_eq!(code, 0, "no counter {name}");
         count
     }
 
-    /// What was done against the rules.
+    /// The violations so far.
     pub fn violations(&self) -> Vec<String> {
         type Ask = unsafe extern "C" fn(usize, *mut c_char, c_int) -> c_int;
         // SAFETY: the type is that of the mock's definition.
         let ask = unsafe { self.function::<Ask>("mock_cuda_violation") };
         let text = |index| {
             let mut bytes = vec![0u8; 512];
-            // SAFETY: the buffer has the length that is told.
+            // SAFETY: the buffer has the length that is passed.
             let code = unsafe { ask(index, bytes.as_mut_ptr().cast(), bytes.len() as c_int) };
             let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
             (code == 0).then_some(text)
@@ -119,25 +119,25 @@ impl Mock {
         (0..).map_while(text).collect()
     }
 
-    /// Fails if anything was not given back, or was done against the rules.
+    /// Fails if anything was not released, or if there was a violation.
     pub fn assert_clean(&self) {
         assert_eq!(self.violations(), Vec::<String>::new());
         self.assert_given_back();
     }
 
-    /// Fails if anything was not given back.
+    /// Fails if anything was not released.
     pub fn assert_given_back(&self) {
         let alive: Vec<_> =
             ALIVE.iter().map(|name| (*name, self.count(name))).filter(|(_, count)| *count > 0).collect();
         assert!(alive.is_empty(), "not given back: {alive:?}");
     }
 
-    /// Puts a trainer's kernel into a stream, which reads `span` for so long.
+    /// Puts a trainer's kernel into a stream, which reads `span` for `time`.
     pub fn consume(&self, context: &Context, stream: StreamRef, span: &Span, time: Duration) -> Answer {
         self.consume_bytes(context, stream, span.address(), span.len(), time)
     }
 
-    /// As `consume`, of bytes at an address.
+    /// Like `consume`, for bytes at an address.
     pub fn consume_bytes(
         &self,
         context: &Context,
@@ -152,12 +152,12 @@ impl Mock {
         let consume = unsafe { self.function::<Consume>("mock_cuda_consume") };
         let mut number = 0;
         let micros = time.as_micros() as u64;
-        // SAFETY: the stream lives, by the word of whoever made the reference; the place is one for a number.
+        // SAFETY: the stream lives, as whoever made the reference promised; the place fits a number.
         let code = unsafe { consume(stream.as_raw(), address, len, micros, &raw mut number) };
         Answer { code, number, stream, len }
     }
 
-    /// What a trainer's kernel has read, when it is done; the code where it was not carried out.
+    /// What a trainer's kernel read, once it is done; the error code if it did not run.
     pub fn consumed(&self, context: &Context, answer: &Answer) -> Result<Vec<u8>, c_int> {
         type Consumed = unsafe extern "C" fn(*mut c_void, usize, *mut u8, usize) -> c_int;
         if answer.code != 0 {
@@ -167,7 +167,7 @@ impl Mock {
         // SAFETY: the type is that of the mock's definition.
         let consumed = unsafe { self.function::<Consumed>("mock_cuda_consumed") };
         let mut bytes = vec![0; answer.len];
-        // SAFETY: as above; the buffer has the length that is told.
+        // SAFETY: as above; the buffer has the length that is passed.
         let code = unsafe { consumed(answer.stream.as_raw(), answer.number, bytes.as_mut_ptr(), bytes.len()) };
         if code == 0 { Ok(bytes) } else { Err(code) }
     }
@@ -175,14 +175,14 @@ impl Mock {
     /// A function of the library.
     ///
     /// # Safety
-    /// `T` is a pointer to a function of its type.
+    /// `T` is a pointer to a function with its type.
     pub unsafe fn function<T: Copy>(&self, name: &str) -> T {
-        // SAFETY: by the word of the caller; the library is never unloaded.
+        // SAFETY: the caller promises the type; the library is never unloaded.
         *unsafe { self.library.get(name.as_bytes()) }.expect("a function of the mock")
     }
 }
 
-/// A trainer's kernel on its way.
+/// A trainer's kernel in flight.
 pub struct Answer {
     code: c_int,
     number: usize,
@@ -190,14 +190,14 @@ pub struct Answer {
     len: usize,
 }
 
-/// The library that cargo has built beside this test.
+/// The library that cargo built beside this test.
 fn built() -> Vec<u8> {
     let test = std::env::current_exe().expect("a path");
     let path = test.parent().expect("a folder").join("liburingload_mock_cuda.so");
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Numbers that a seed makes again.
+/// Random numbers that depend on a seed alone.
 pub struct Random(u64);
 
 impl Random {
@@ -229,13 +229,13 @@ impl Random {
     }
 }
 
-/// Says that something could not be tested here, and why, past the capture of the test harness.
+/// Says that something could not be tested here, and why; bypasses the test harness's capture.
 pub fn skip(reason: impl std::fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "skipped: {reason}");
 }
 
-/// Runs `work` on a thread of its own and fails if it takes longer than `bound`: a hang is a failure, not a long wait.
+/// Runs `work` on its own thread and fails if it takes longer than `bound`: a hang is a failure, not a long wait.
 pub fn within<T: Send + 'static>(bound: Duration, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Random data sets, settings, consumers and devices: batches on devices are those on the host, whatever the timing.
-//! A failure prints its seed, which `URINGLOAD_SEED=N` runs again; `URINGLOAD_SEEDS=N` asks for so many.
+//! Random datasets, settings, consumers and devices: batches on devices equal those on the host, whatever the timing. A
+//! failure prints its seed, which `URINGLOAD_SEED=N` runs again; `URINGLOAD_SEEDS=N` sets the number of seeds.
 
 use crate::common::case::{Case, Consumer};
 use crate::common::{Mock, Random, dataset, within};
@@ -11,7 +11,7 @@ use uringload::dataset::{DType, Shape};
 use uringload::transform::{Crop, Images, Tokens, Transform};
 
 const SEEDS: u64 = 250;
-/// Of one case: far more than any takes.
+/// The limit of one case: far more than any takes.
 const BOUND: Duration = Duration::from_secs(60);
 
 fn number(variable: &str) -> Option<u64> {
@@ -43,7 +43,7 @@ fn batches_on_devices_are_those_on_the_host() {
     assert!(runs < 10 || (batches as u64 > runs * 3 && refused * 4 < runs), "{batches} batches, {refused} refused");
 }
 
-/// One case: how many batches came, or `None` where it asks for what cannot be.
+/// Runs one case: the number of batches, or `None` if it asks for something impossible.
 fn run(mock: &Mock, seed: u64) -> Option<usize> {
     let mut random = Random::new(seed);
     let settings = settings(&mut random, seed);
@@ -67,7 +67,7 @@ fn run(mock: &Mock, seed: u64) -> Option<usize> {
         }
     };
     if consumer == Consumer::Look || random.chance(2) {
-        // As little memory as there may be, where nothing is held longer than it must be.
+        // The least memory that works, if nothing is held longer than necessary.
         let held = if let Consumer::Train { held, .. } = consumer { held as u64 } else { 1 };
         let one = built.route().devices[0].memory_bytes / 3;
         case.memory_limit = Some(one + one * held + random.below(one as usize) as u64);

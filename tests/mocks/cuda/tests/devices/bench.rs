@@ -1,4 +1,4 @@
-//! What a consumer in safe Rust does on the mock: streams of this library, and copies that are measured.
+//! A consumer in safe Rust on the mock: this library's own streams, and measured copies.
 
 use crate::common::Mock;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn a_stream_of_another_device_is_refused_and_not_kept() {
 
 #[test]
 fn copies_are_measured_by_the_slowest_of_what_they_pass() {
-    // 32 MiB take 3.2 ms and 1 ms more: 8 GB/s.
+    // 32 MiB take 3.2 ms plus 1 ms: 8 GB/s.
     let mock = Mock::new("devices=2,copy_us=1000,mib_us=100");
     let here = mock.context();
     let there = Context::new(here.driver(), 1).expect("a GPU");

@@ -1,4 +1,4 @@
-//! What the loader calls of the driver (`sys::cuda`), and that the mock notices what it is there to notice.
+//! The loader's calls to the driver (`sys::cuda`), and proof that the mock notices the errors it is there to notice.
 
 use crate::common::{Mock, Random, within};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ const BOUND: Duration = Duration::from_secs(60);
 const UPLOAD: &str = "cuMemcpyHtoDAsync_v2";
 type Upload = unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int;
 
-/// All of a new allocation.
+/// A span of a whole new allocation.
 fn span(context: &Context, len: usize) -> Span {
     Span::new(&DeviceMemory::new(context, len).expect("memory"), 0..len).expect("all of it")
 }
@@ -27,7 +27,7 @@ fn pinned(context: &Context, len: usize) -> (Pinned, Part) {
 }
 
 fn reference(stream: &Stream) -> StreamRef {
-    // SAFETY: every test keeps the stream until it is done with what it told of it.
+    // SAFETY: every test keeps the stream until it is done with whatever it gave the reference to.
     unsafe { stream.stream_ref() }
 }
 
@@ -76,7 +76,7 @@ fn a_context_is_shared_and_given_back() {
     refused.assert_clean();
 }
 
-/// Copies of random lengths from blocks that are written again as soon as they come home.
+/// Copies random lengths from blocks that are overwritten as soon as they come home.
 fn copy_much(mock: &Mock, notice: Notice, seed: u64) {
     const BLOCK: usize = 40_000;
     let context = mock.context();
@@ -125,7 +125,7 @@ fn copy_much(mock: &Mock, notice: Notice, seed: u64) {
     mock.assert_clean();
 }
 
-/// A block that comes home when its last reader is gone.
+/// A block that comes home when its last reader is dropped.
 struct Home(Option<Part>, std::sync::mpsc::Sender<Part>);
 
 impl AsRef<[u8]> for Home {
@@ -173,7 +173,7 @@ fn host_memory_that_changes_before_its_copy_is_noticed() {
     stream.synchronize().expect("no error");
     let violations = mock.violations();
     assert!(violations.len() == 1 && violations[0].contains("changed at byte 1000"), "{violations:?}");
-    // What came over is what was there late: a slot that is used too early shows in its bytes as well.
+    // The copy took the late content: a slot that is reused too early shows in its bytes as well.
     let mut came = vec![0; 4096];
     target.read(&mut came).expect("no error");
     assert_eq!(came[1000], 1);
@@ -204,18 +204,18 @@ fn device_memory_that_is_written_while_it_is_read_is_noticed() {
     let second = mock.consume(&context, reference(&trainer), &target, Duration::ZERO);
     assert_eq!(mock.consumed(&context, &second), Ok(vec![2; 4096]));
     assert_eq!(mock.violations(), Vec::<String>::new());
-    // The trainer is long done, but the copy does not know.
+    // The trainer has long finished, but the copy is not ordered after it.
     copies.start(Bytes::from(vec![3; 10]), &target).expect("a copy");
     copies.stream().synchronize().expect("no error");
     let violations = mock.violations();
     assert!(violations.len() == 1 && violations[0].contains("unordered"), "{violations:?}");
-    // The host knows, so what it starts is ordered.
+    // The host knows of it, so what the host starts is ordered.
     mock.reset();
     trainer.synchronize().expect("no error");
     copies.start(Bytes::from(vec![4; 4096]), &target).expect("a copy");
     copies.stream().synchronize().expect("no error");
     assert_eq!(mock.violations(), Vec::<String>::new());
-    // A reader that did not wait for the copy, which is slow enough for the host not to know of its end.
+    // A reader that did not wait for the copy, which is so slow that the host does not know of its end.
     mock.configure("copy_us=20000");
     copies.start(Bytes::from(vec![5; 4096]), &target).expect("a copy");
     let early = mock.consume(&context, reference(&trainer), &target, Duration::ZERO);
@@ -248,7 +248,7 @@ fn memory_that_is_not_there_is_an_error_for_good() {
             unsafe { upload_of(&mock)(address, part.as_ref().as_ptr().cast(), 4096, reference(&stream).as_raw()) };
         assert_eq!(started, 0);
         if wrong == 3 {
-            // Forgotten by the driver before it was read.
+            // Unregistered before it was read.
             held.1 = None;
         }
         let error = stream.synchronize().unwrap_err();
@@ -301,7 +301,7 @@ fn what_is_refused_is_an_error_and_leaves_nothing() {
     mock.configure("pinnable=100");
     let (arena, _part) = Arena::reserve(4096).expect("an arena");
     assert!(Pinned::new(&context, &arena).is_err());
-    // No pinned memory for the flag: events serve.
+    // No pinned memory for the flag: events are used.
     let mut copies = Copies::new(&context).expect("a stream");
     assert_eq!(copies.notice(), Notice::Events);
     let target = span(&context, 10);
@@ -309,7 +309,7 @@ fn what_is_refused_is_an_error_and_leaves_nothing() {
     mock.configure(&format!("fail={UPLOAD}@1:1,fail=cuEventCreate@1:2"));
     assert!(copies.start(Bytes::from_static(&[0; 10]), &target).is_err());
     assert_eq!(copies.under_way(), 0);
-    // It was started and could not be marked: it is waited for all the same.
+    // The copy started but could not be marked: it is waited for all the same.
     assert!(copies.start(Bytes::from_static(&[0; 10]), &target).unwrap_err().is_out_of_memory());
     assert_eq!(copies.under_way(), 1);
     drop((copies, target, context));
@@ -329,7 +329,7 @@ fn a_stream_of_another_device_is_refused() {
     assert_eq!(StreamRef::PER_THREAD.is_of(&there), Ok(true));
     assert_eq!(event.record_in(reference(&other)).unwrap_err().code, 400);
     let nobodys = std::ptr::without_provenance_mut(0x77_7770);
-    // SAFETY: it is no stream at all, which the mock finds out.
+    // SAFETY: it is not a stream, and the mock finds that out.
     assert_eq!(unsafe { StreamRef::from_raw(nobodys) }.is_of(&here).unwrap_err().code, 400);
     // SAFETY: null is the legacy default stream.
     assert_eq!(unsafe { StreamRef::from_raw(std::ptr::null_mut()) }, StreamRef::LEGACY);
@@ -337,8 +337,8 @@ fn a_stream_of_another_device_is_refused() {
     mock.assert_clean();
 }
 
-/// A process can load two drivers, and a handle of one is a pointer into nowhere to the other. Here both count their
-/// handles from the same number, so that neither would notice.
+/// A process can load two drivers, and one driver's handle is a dangling pointer to the other. Here both count their
+/// handles from the same number, so neither would notice.
 #[test]
 fn handles_of_another_driver_are_refused() {
     let mocks = [Mock::new(""), Mock::new("")];
@@ -405,7 +405,7 @@ fn a_device_that_falls_off_ends_every_wait() {
                 }
                 error = error.or(copies.stream().synchronize().err());
                 error = error.or(target.err());
-                // By flags it is not told: who waits for a flag asks for an event as well.
+                // With flags there is no error here: whoever waits for a flag also asks for an event.
                 let told = copies.finished();
                 assert!(told.is_err() || copies.notice() == Notice::Flag || copies.under_way() == 0);
             }
@@ -413,7 +413,7 @@ fn a_device_that_falls_off_ends_every_wait() {
             assert!(error.code == 46 && error.is_fatal(), "{after}: {error}");
             drop(copies);
             drop(context);
-            // A copy that may still be under way keeps what it reads and what it writes to.
+            // A copy that may still be in flight keeps its source and its target.
             for name in ["streams", "events", "modules", "allocations"] {
                 assert_eq!(mock.count(name), 0, "{after}: {name}");
             }
@@ -430,7 +430,7 @@ fn a_forked_child_is_refused_at_once() {
     let target = span(&context, 100);
     copies.start(Bytes::from_static(&[1; 100]), &target).expect("a copy");
     let start = Instant::now();
-    // SAFETY: the child calls the driver, which refuses, and leaves by `_exit`.
+    // SAFETY: the child calls the driver, which refuses, and leaves through `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = |code: i32| code == 3;
@@ -445,7 +445,7 @@ fn a_forked_child_is_refused_at_once() {
         unsafe { libc::_exit(if well { 7 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: the place is one for an int, and the child is this process's own.
+    // SAFETY: the place fits an int, and the child is this process's own.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
     assert!(start.elapsed() < Duration::from_secs(5));

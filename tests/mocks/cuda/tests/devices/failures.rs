@@ -1,5 +1,5 @@
-//! What a device can do to a loader, and what a consumer can: calls that fail, devices that fall off, drops at any
-//! moment, forks. An error each time, never a hang, a wrong byte, or anything that is not given back.
+//! What devices and consumers can do to a loader: calls that fail, devices that fall off, drops at any moment, forks.
+//! Each gives an error, never a hang, a wrong byte, or a leak.
 
 use crate::common::case::{Case, is_device, reference};
 use crate::common::{Mock, Random, dataset, within};
@@ -10,7 +10,7 @@ use uringload::sys::cuda::{Driver, Stream};
 use uringload::{ErrorKind, Loader};
 
 const BOUND: Duration = Duration::from_secs(100);
-/// Longer than any step of any test takes.
+/// Longer than any step of any test.
 const STEP: Duration = Duration::from_secs(8);
 const BATCHES: usize = 20;
 
@@ -22,7 +22,7 @@ fn mixed(seed: u64) -> dataset::Made {
     dataset::mixed(BATCHES * 5, false, &mut Random::new(seed))
 }
 
-/// Takes what comes, looking at every batch, until there is nothing more. A device's error is the last item.
+/// Takes and checks every batch until there are no more. A device's error is the last item.
 fn drain(case: &Case, loader: &mut DeviceLoader) -> (usize, Option<uringload::Error>) {
     let (mut came, mut last) = (0, None);
     let mut host = case.host();
@@ -54,7 +54,7 @@ fn drain(case: &Case, loader: &mut DeviceLoader) -> (usize, Option<uringload::Er
     (came, last)
 }
 
-/// What is alive on a device that failed: whoever could not wait for a copy keeps what it may read and write.
+/// Checks what is alive on a failed device: only memory that a copy may still use because it could not be waited for.
 fn assert_only_pinned_memory_is_kept(mock: &Mock) {
     for name in ["streams", "events", "modules", "allocations"] {
         assert_eq!(mock.count(name), 0, "{name}");
@@ -176,7 +176,7 @@ fn a_call_that_fails_while_the_loader_is_built_leaves_nothing() {
                         assert!(kinds.contains(&error.kind()) && error.remedy().is_some(), "{function}: {error}");
                     }
                 }
-                // Of a context that could not be made current nothing can be given back.
+                // If the context cannot be made current, nothing in it can be released.
                 if function != "cuCtxPushCurrent_v2" {
                     mock.assert_clean();
                 }
@@ -219,7 +219,7 @@ fn a_call_that_fails_later_is_an_error_in_its_place() {
     });
 }
 
-/// Which is dropped first, and when, is the consumer's choice.
+/// The consumer decides which is dropped first, and when.
 #[test]
 fn drops_at_any_moment_give_everything_back() {
     within(BOUND, || {
@@ -275,7 +275,7 @@ fn a_forked_child_is_refused_and_drops_its_copies_at_once() {
     let mut loader = case.build(&mock);
     let batch = loader.next().expect("a batch").expect("no error");
     let start = Instant::now();
-    // SAFETY: the child asks, drops its copies and leaves by `_exit`; glibc keeps its allocator usable after a fork.
+    // SAFETY: the child asks, drops its copies and calls `_exit`; glibc keeps its allocator usable after a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = matches!(loader.next(), Some(Err(error)) if error.kind() == ErrorKind::InvalidArgument);
@@ -287,7 +287,7 @@ fn a_forked_child_is_refused_and_drops_its_copies_at_once() {
         unsafe { libc::_exit(if refused && ends && unreadable { 7 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: the place is one for an int, and the child is this process's own.
+    // SAFETY: the place fits an int, and the child is this process's own.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 7));
     assert!(start.elapsed() < STEP, "{:?}", start.elapsed());
@@ -298,7 +298,7 @@ fn a_forked_child_is_refused_and_drops_its_copies_at_once() {
     mock.assert_clean();
 }
 
-/// As a program finds a driver: by the system's loader, with settings out of the environment.
+/// A program finds the driver through the system's loader, with settings from the environment.
 #[test]
 fn a_program_finds_the_driver_by_its_name() {
     const CHILD: &str = "URINGLOAD_TEST_DRIVER";

@@ -1,5 +1,5 @@
-//! Kernels, launched as the pipeline launches them, over random tables: each makes what its twin makes, and what reads
-//! or writes elsewhere is refused before it starts.
+//! Kernels, launched as the pipeline does, over random tables: each gives the same result as its host twin, and reads
+//! or writes outside the given memory are refused before the launch.
 
 use crate::common::{Mock, Random, within};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use uringload::transform::twin::{self, ImageLayout, ImageParams};
 const BOUND: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 12;
 
-/// A device with bytes on it, and a place to write to.
+/// A device with source bytes, and a target to write to.
 struct Bench {
     kernels: Kernels,
     work: Stream,
@@ -51,14 +51,14 @@ impl Bench {
         self.copies.stream().synchronize().expect("no error");
     }
 
-    /// Starts to copy a table, which nobody waits for but the kernel that reads it.
+    /// Starts to copy a table; only the kernel that reads it waits for the copy.
     fn table(&mut self, table: Vec<u8>) -> Uploaded {
-        // A kernel may still read the table before this one.
+        // A kernel may still read the previous table.
         self.work.synchronize().expect("no error");
         self.copies.start(Bytes::from(table), &self.tables).expect("a copy")
     }
 
-    /// What lies in the first bytes of a span.
+    /// The first bytes of a span.
     fn read(&self, span: &Span, len: usize) -> Vec<u8> {
         self.work.synchronize().expect("no error");
         let mut bytes = vec![0; len];
@@ -66,7 +66,7 @@ impl Bench {
         bytes
     }
 
-    /// Ranges of the source of at most `longest` bytes, in units of `unit`.
+    /// Random ranges of the source, of at most `longest` bytes each, in units of `unit`.
     fn ranges(&self, count: usize, longest: usize, unit: usize, random: &mut Random) -> Vec<(usize, usize)> {
         let range = |_| {
             let len = random.below(longest / unit + 1) * unit;
@@ -85,7 +85,7 @@ impl Bench {
     }
 }
 
-/// Runs `check` with a device and numbers of its own, some times.
+/// Runs `check` several times, each time with a new device and random numbers.
 fn each_round(check: impl Fn(&mut Bench, &mut Random) + Send + 'static) {
     within(BOUND, move || {
         let mock = Mock::new("kernel_us=30,jitter_us=50");
@@ -116,7 +116,7 @@ fn gather_and_fill() {
         twin::fill(&mut wanted[..len], pattern, size);
         let count = 1 + random.below(40);
         let ranges = bench.ranges(count, 4000, 1, random);
-        // Pieces do not overlap; some bytes between them stay.
+        // Pieces do not overlap; some bytes between them stay untouched.
         let mut at = 0;
         let mut pieces = Vec::new();
         for &(source, len) in &ranges {
@@ -234,7 +234,7 @@ fn burn() {
     });
 }
 
-/// The copy of the table is slow, and nobody but the launch waits for it.
+/// The copy of the table is slow, and only the launch waits for it.
 #[test]
 fn a_launch_waits_for_the_copy_of_its_table() {
     const SLOW: &str = "copy_us=20000";
@@ -258,7 +258,7 @@ fn a_launch_waits_for_the_copy_of_its_table() {
     });
 }
 
-/// A table can be overwritten through its span between the check and the launch: the kernel still keeps to its target.
+/// A table can be overwritten through its span between the check and the launch: the kernel still stays in its target.
 #[test]
 fn a_kernel_writes_inside_its_target_whatever_its_table_holds() {
     each_round(|bench, random| {
@@ -301,7 +301,7 @@ fn what_lies_elsewhere_is_refused() {
             let refused = bench.kernels.gather(&bench.work, (&table, all), &bench.from, &bench.to);
             assert_eq!(refused.unwrap_err().code, 1);
         }
-        // Something is launched, too.
+        // A valid launch works, too.
         bench.kernels.fill(&bench.work, &bench.to, fill).expect("started");
         assert_eq!(bench.read(&bench.to, 9), [0; 9]);
     });

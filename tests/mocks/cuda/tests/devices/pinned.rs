@@ -1,5 +1,5 @@
-//! Pinned memory of a loader whose batches stay on the host: copies that the consumer queues read it after it was
-//! dropped, and must find what it held.
+//! Pinned memory of a loader whose batches stay on the host: copies that the consumer queued read it after the batch
+//! was dropped, and must find its content.
 
 use crate::common::case::reference;
 use crate::common::cufile::records;
@@ -21,7 +21,7 @@ const BOUND: Duration = Duration::from_secs(60);
 const RECORD_BYTES: u64 = 5000;
 const RECORDS: usize = 240;
 const BATCH: usize = 8;
-/// A copy takes longer than the reading of several batches.
+/// A copy takes longer than reading several batches.
 const SLOW: &str = "copy_us=20000";
 
 /// Room for three batches.
@@ -39,17 +39,17 @@ fn blocks(data: Data) -> Vec<Bytes> {
     }
 }
 
-/// Queues a copy of `bytes` and goes on.
+/// Queues a copy of `bytes` without waiting for it.
 fn upload(mock: &Mock, context: &Context, bytes: &Bytes, to: u64, stream: StreamRef) {
     // SAFETY: the type is that of `cuda.h`.
     let upload = unsafe { mock.function::<Upload>("cuMemcpyHtoDAsync_v2") };
     let _current = context.enter().expect("a context");
-    // SAFETY: the bytes are there now, and the device's memory is as long and outlives the stream. That the driver
-    // reads them later is what is tested; it is memory of the pool, which stays mapped until nothing of it is kept.
+    // SAFETY: the bytes exist now, and the device's memory is as long and outlives the stream. That the driver reads
+    // them later is under test; they lie in the pool, which stays mapped until none of its memory is kept.
     assert_eq!(unsafe { upload(to, bytes.as_ptr().cast(), bytes.len(), stream.as_raw()) }, 0);
 }
 
-/// Queues a copy of each batch and drops it at once. Returns whether every copy has found what its batch held.
+/// Queues a copy of each batch and drops the batch at once. Returns whether every copy found its batch's content.
 fn train(dataset: &Arc<dyn Dataset>, mock: &Mock, collate: Collate, keeps: bool) -> bool {
     let context = mock.context();
     let stream = Stream::new(&context).expect("a stream");
@@ -78,7 +78,7 @@ fn train(dataset: &Arc<dyn Dataset>, mock: &Mock, collate: Collate, keeps: bool)
     came == wanted
 }
 
-/// The thread that waits for streams ends after the loader.
+/// Waits for the thread that waits for streams, which ends after the loader.
 fn wait_until_given_back(mock: &Mock) {
     let start = Instant::now();
     while mock.count("registrations") + mock.count("events") > 0 && start.elapsed() < BOUND {
@@ -102,7 +102,7 @@ fn what_was_dropped_is_kept_for_the_copy_that_was_queued() {
     });
 }
 
-/// That the test above can fail.
+/// Shows that the test above can fail.
 #[test]
 fn what_is_not_kept_is_another_batchs_by_then() {
     within(BOUND, || {
@@ -139,7 +139,7 @@ fn kept_memory_outlives_the_loader() {
     });
 }
 
-/// Whether the memory is not pinned, and that was said.
+/// Whether the memory is not pinned and the loader says so.
 fn is_unpinned(loader: &Loader) -> bool {
     let route = loader.route();
     let is_told = route.fallbacks.iter().any(|step| step.cause == Cause::Pinning);

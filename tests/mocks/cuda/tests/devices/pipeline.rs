@@ -1,5 +1,5 @@
-//! The whole way of a batch to a device, on the mock: order, bytes, memory that is used again, errors in their places,
-//! several devices, states.
+//! The whole way of a batch to a device, on the mock: order, bytes, memory reuse, errors in their places, several
+//! devices, states.
 
 use crate::common::case::{Case, Consumer, reference};
 use crate::common::{Mock, Random, dataset, within};
@@ -102,7 +102,7 @@ fn every_transform_makes_what_the_twins_make() {
     });
 }
 
-/// The causes of a loader's steps down that have to do with devices.
+/// The causes of a loader's device fallbacks.
 fn causes(loader: &DeviceLoader) -> Vec<Cause> {
     let of_devices = [Cause::Device, Cause::Pinning, Cause::DeviceMemory, Cause::CopyFlags];
     let route = loader.route();
@@ -152,7 +152,7 @@ fn budgets_of_device_memory_hold() {
         let error = case.builder(&mock).build().map(drop).unwrap_err();
         assert!(error.kind() == ErrorKind::MemoryLimit && error.remedy().is_some(), "{error}");
         assert!(error.to_string().contains("cuda:0"), "{error}");
-        // Others have most of it: a smaller ring, and the route says so.
+        // Others have taken most of it: a smaller ring, and the route says so.
         case.memory_limit = None;
         mock.configure(&format!("memory={wanted},taken={}", one / 2));
         let loader = case.build(&mock);
@@ -308,7 +308,7 @@ fn a_state_goes_on_where_batches_were_handed_out() {
     });
 }
 
-/// Whoever frees the tensor of a column last gives the batch's memory back, with its work in the stream still ahead.
+/// Whoever frees a column's tensor last returns the batch's memory, even while its work in the stream is pending.
 #[test]
 fn tensors_keep_the_memory_until_they_are_freed() {
     within(BOUND, || {
@@ -316,7 +316,7 @@ fn tensors_keep_the_memory_until_they_are_freed() {
         let mock = Mock::new("copy_us=100");
         let images = dataset::images(120, &mut random);
         let mut case = Case::new(&images.dataset, Config { collate: Collate::Dense, ..config() });
-        // Room for two of the largest size.
+        // Room for two batches of the largest size.
         case.memory_limit = Some(case.build(&mock).route().devices[0].memory_bytes * 2 / 3);
         let mut loader = case.build(&mock);
         let mut held = None;
@@ -324,7 +324,7 @@ fn tensors_keep_the_memory_until_they_are_freed() {
             let batch = loader.next().expect("a batch").expect("no error");
             let context = batch.context().expect("on a device").clone();
             let column = batch.columns[0].clone();
-            // What PyTorch computes on until it is told otherwise.
+            // The stream that PyTorch uses by default.
             let tensor = column.to_dlpack(StreamRef::LEGACY).expect("a tensor");
             let wanted = column.memory.to_host().expect("no error");
             let place = (column.memory.address(), column.memory.len());
@@ -336,7 +336,7 @@ fn tensors_keep_the_memory_until_they_are_freed() {
             }
         }
         drop(held);
-        // One that outlives its loader.
+        // A tensor that outlives its loader.
         let batch = loader.next().expect("a batch").expect("no error");
         let tensor = batch.columns[0].to_dlpack(StreamRef::PER_THREAD).expect("a tensor");
         drop((loader, batch));
@@ -352,7 +352,7 @@ fn loaders_share_devices() {
         let mut random = Random::new(12);
         let mock = Mock::new("devices=2,copy_us=100,jitter_us=300");
         let made = [dataset::mixed(80, false, &mut random), dataset::texts(80, &mut random)];
-        // Two loaders of each, to both devices and to the first.
+        // Two loaders of each dataset: to both devices, and to the first.
         std::thread::scope(|scope| {
             for (made, devices) in made.iter().flat_map(|made| [(made, 1), (made, 2)]) {
                 let case = Case { devices, ..Case::new(&made.dataset, config()) };

@@ -1,4 +1,4 @@
-//! Files straight into a device's memory, on both mocks: every sample byte for byte, whatever cuFile does.
+//! Files read straight into device memory, on both mocks: every sample byte for byte, whatever cuFile does.
 
 use crate::common::case::{Case, Consumer};
 use crate::common::cufile::{self, Cufile};
@@ -18,12 +18,12 @@ fn config() -> Config {
     Config { batch_size: 5, shuffle: true.into(), seed: 3, memory_limit: Some(48 << 20), ..Config::default() }
 }
 
-/// What was said of GPUDirect Storage.
+/// The causes of a loader's fallbacks.
 fn causes(loader: &DeviceLoader) -> Vec<Cause> {
     loader.route().fallbacks.iter().map(|step| step.cause).collect()
 }
 
-/// All of a case's batches against the host's, by the engine.
+/// Compares all of a case's batches with the host's, through the GDS engine.
 fn check(case: &Case, mock: &Mock, consumer: Consumer) -> Vec<Cause> {
     let mut loader = case.build(mock);
     let route = loader.route();
@@ -114,10 +114,10 @@ fn memory_that_cannot_be_registered_is_reached_by_way_of_the_host() {
         assert_eq!((gds.registered_bytes, gds.memory_bytes), (2 << 20, 48 << 20));
         assert!(gds.to_string().contains("2 MiB of them registered"), "{gds}");
         drop(loader);
-        // Much is held, so that memory beyond what is registered is used.
+        // Hold many batches, so that memory beyond the registered part is used.
         let hoard = Consumer::Train { time: Duration::from_millis(3), held: 1 };
         assert_eq!(check(&case, &mock, hoard), [Cause::GdsMemory]);
-        // None at all: by name it fails, else the pinned path does it.
+        // No registered memory at all: requested by name it fails, else the pinned path serves.
         cufile.set(Knob::BarBytes, 1 << 20);
         let error = case.builder(&mock).build().map(drop).unwrap_err().to_string();
         assert!(error.contains("gds was asked for") && error.contains("5036"), "{error}");
@@ -209,7 +209,7 @@ fn what_cannot_be_done_so_is_said_and_done_otherwise() {
     });
 }
 
-/// Without nvidia-fs, without the library, in compatibility mode: told at once, and nothing lost.
+/// Without nvidia-fs, without the library, in compatibility mode: reported at once, and nothing is lost.
 #[test]
 fn absence_costs_less_than_a_second() {
     if !cufile::has_direct() {

@@ -1,5 +1,5 @@
-//! What cuFile, files and devices do wrong while files are read straight into a device's memory: each sample comes
-//! once, byte for byte, or has its error; nothing hangs, nothing is lost.
+//! Faults of cuFile, files and devices while files are read straight into device memory: each sample comes once, byte
+//! for byte, or has its error; nothing hangs, nothing is lost.
 
 use crate::common::case::Case;
 use crate::common::cufile::{self, Cufile};
@@ -19,7 +19,7 @@ use uringload::{ErrorKind, Loader};
 const BOUND: Duration = Duration::from_secs(200);
 
 fn config() -> Config {
-    // All of the dataset does not fit, so that most of it is read after the loader was built.
+    // The dataset does not fit, so most of it is read after the loader was built.
     Config { batch_size: 4, memory_limit: Some(6 << 20), on_error: OnError::Skip, ..Config::default() }
 }
 
@@ -35,7 +35,7 @@ fn truth(dataset: &Arc<dyn Dataset>) -> HashMap<SampleId, Bytes> {
     samples
 }
 
-/// What came of each sample.
+/// What became of each sample.
 #[derive(Default)]
 struct Came {
     good: usize,
@@ -43,7 +43,7 @@ struct Came {
     errors: Vec<ErrorKind>,
 }
 
-/// All that is left of a loader: every sample once.
+/// Reads the rest of a loader and checks that every sample comes once.
 fn drain(loader: &mut DeviceLoader, truth: &HashMap<SampleId, Bytes>) -> Came {
     let (mut came, mut seen) = (Came::default(), std::collections::HashSet::new());
     for item in loader.by_ref() {
@@ -98,7 +98,7 @@ fn causes(loader: &DeviceLoader) -> Vec<Cause> {
     loader.route().fallbacks.iter().map(|step| step.cause).collect()
 }
 
-/// Descriptor 0, as far as it can be told apart.
+/// What descriptor 0 refers to, as far as that can be told.
 fn standard_input() -> Option<std::path::PathBuf> {
     std::fs::read_link("/proc/self/fd/0").ok()
 }
@@ -123,7 +123,7 @@ fn whatever_cufile_says_of_a_read_or_a_file_the_host_reads_it() {
                 assert_eq!(causes(&loader), [cause], "{code}: said once");
                 cufile.set(knob, 0);
             }
-            // Before anything was read: by name it fails with the number, else the pinned path does it.
+            // Before the first read: requested by name it fails with the number, else the pinned path serves.
             cufile.set(knob, sign * 5030);
             let error = case.builder(&mock).build().map(drop).unwrap_err();
             assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("5030"), "{error}");
@@ -192,7 +192,7 @@ fn a_read_that_hangs_is_given_up_and_its_memory_comes_back() {
         cufile.set(Knob::ReadHangs, 0);
         cufile.assert_closed();
         mock.assert_clean();
-        // Hanging from the first read on: known when the loader is built.
+        // Hangs from the first read on: noticed while the loader is built.
         cufile.set(Knob::ReadHangs, 10_000);
         let start = Instant::now();
         let error = case.builder(&mock).build().map(drop).unwrap_err();
@@ -258,7 +258,7 @@ fn files_that_change_under_it_are_errors_of_their_samples() {
             let path = made.folder.path().join("b");
             match what {
                 "replaced" => {
-                    // In the middle of it, when it was registered.
+                    // In mid-epoch, when the file is registered.
                     let middle = loader.by_ref().take(17).map(Result::unwrap).count();
                     assert_eq!(middle, 17);
                     let other = made.folder.path().join("other");
@@ -279,7 +279,7 @@ fn files_that_change_under_it_are_errors_of_their_samples() {
             assert!(failed.len() > 10, "{what}: {}", failed.len());
             let word = if what == "truncated" { "ends before byte" } else { "replaced by another" };
             let word = if what == "deleted" { "No such file" } else { word };
-            // A file that was replaced before a read of the new one begins is as good as any other.
+            // A file replaced before the first read of the new one is as good as any other.
             assert!(failed.iter().any(|error| error.contains(word)), "{what}: {failed:?}");
             drop(loader);
             mock.assert_clean();
@@ -324,7 +324,7 @@ fn a_device_that_is_reset_ends_the_loader() {
     });
 }
 
-/// Each seed is another dataset, another order of faults: of reads, of files, at random.
+/// Each seed gives another dataset and other random faults of reads and files.
 fn seeds(first: u64, count: u64) {
     if !cufile::has_direct() {
         return;

@@ -1,4 +1,4 @@
-//! What fails: every error of the table at every call, hangs within their bound, descriptor 0, limits.
+//! Failures: every error of the table at every call, hangs within their bound, descriptor 0, limits.
 
 use super::support::{BOUND, Mock, Range, file, native, open_direct, pattern, wait};
 use mock_cufile::Knob;
@@ -111,7 +111,7 @@ fn a_full_bar_is_a_limit_and_smaller_registrations_are_had() {
     assert_eq!((held.len(), small.len(), mock.get(Knob::Buffers)), (2 << 20, 1 << 20, 2));
 }
 
-/// Memory that cuFile may still write to must not go back to where others get it from.
+/// Memory that cuFile may still write to must not return to the allocator.
 #[test]
 fn memory_that_cannot_be_deregistered_is_never_freed() {
     let mock = Mock::new();
@@ -141,7 +141,7 @@ fn an_opening_that_hangs_is_left_to_itself_within_the_bound() {
     let start = Instant::now();
     assert!(matches!(mock.open(), Err(OpenError::Busy)), "no second thread is lost");
     assert!(start.elapsed() < BOUND);
-    // It opens after all: what nobody waits for is closed, and it is the next one's turn.
+    // The driver opens after all: nobody waits for it, so it is closed, and the next opening takes its turn.
     mock.set(Knob::OpenHangs, 0);
     let mut opened = None;
     wait("the late driver's end", || {
@@ -169,7 +169,7 @@ fn a_read_that_hangs_keeps_its_file_and_memory_alive() {
         })
     };
     wait("the read", || mock.get(Knob::Reads) == 1);
-    // Whoever gave it up lets go of everything, without waiting.
+    // Giving up a read drops everything without waiting.
     let start = Instant::now();
     drop((cufile, handle, buffer));
     assert!(start.elapsed() < BOUND);
@@ -215,7 +215,7 @@ fn standard_input_survives_a_library_that_closes_it() {
 fn a_closed_standard_input_becomes_dev_null_and_is_said() {
     let mock = Mock::new();
     let saved = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).unwrap();
-    // SAFETY: no one in this program reads standard input, and what it was is put back below.
+    // SAFETY: nothing in this program reads standard input, and it is restored below.
     drop(unsafe { rustix::stdio::take_stdin() });
     let opened = gds::open(&native(), mock.search(), || Ok(()));
     let null = standard_input();
@@ -232,7 +232,7 @@ fn compat_mode_is_refused_by_its_name() {
     mock.set(Knob::NvidiaFs, 0);
     let step = gds::open(&native(), mock.search(), || Ok(())).unwrap_err();
     assert_eq!(step.cause, Cause::GdsCompat);
-    // nvidia-fs is there, but the user's own configuration lets cuFile copy where it likes.
+    // nvidia-fs is there, but the user's own configuration allows compatibility mode.
     mock.set(Knob::NvidiaFs, 2030);
     mock.set(Knob::ControlFlags, 1 << 1);
     let search = gds::Search { scratch: None, ..mock.search() };
@@ -241,7 +241,7 @@ fn compat_mode_is_refused_by_its_name() {
     assert!(step.reason.contains("CUFILE_ENV_PATH_JSON"), "{step}");
     assert_eq!(mock.get(Knob::ConfigurationBytes), 0, "the user's configuration is not replaced");
     assert_eq!(mock.get(Knob::Uses), 0, "what is refused is closed");
-    // Without one the log goes where it goes, which is here.
+    // Without a private configuration, the log goes to the current folder.
     let _ = std::fs::remove_file("cufile_mock.log");
 }
 
@@ -255,7 +255,7 @@ fn what_cannot_be_loaded_or_prepared_is_said() {
     std::fs::write(&absent, b"no library").unwrap();
     let error = open(mock.options().library(Some(absent.clone())));
     assert!(matches!(error, OpenError::Absent(_)), "{error:?}");
-    // A library that is there and has none of the functions.
+    // A library that exists but has none of the functions.
     let error = open(mock.options().library(Some("libc.so.6".into())));
     assert!(matches!(error, OpenError::Incomplete { function: "cuFileDriverOpen", .. }), "{error:?}");
     let mut options = mock.options();

@@ -1,4 +1,4 @@
-//! What works: opening, registering, reading, and everything gone home at the end.
+//! The good cases: opening, registering, reading, and everything released at the end.
 
 use super::support::{Mock, Range, file, native, open_direct, path, pattern};
 use libloading::os::unix::Symbol;
@@ -33,7 +33,7 @@ fn a_folder_is_searched_for_the_library() {
     let places = vec![empty.path().into(), folder.path().into()];
     let options = mock.options().library(None).places(places);
     match Cufile::open(options, || Ok(())) {
-        // A copy of the mock has state of its own.
+        // A copy of the mock has its own state.
         Ok(cufile) => assert_eq!(cufile.properties().mode(), GdsMode::Compat),
         Err(error) => panic!("{error}"),
     }
@@ -59,13 +59,13 @@ fn every_byte_lands_where_it_is_told_to() {
     let cufile = mock.open().unwrap();
     let handle = cufile.register_file(file).unwrap();
     let buffer = cufile.register_buffer(Range::new(256 << 10)).unwrap();
-    // In pieces, last one first, each to where it stands in the file.
+    // In pieces, the last one first, each to its place in the file.
     for piece in (0..4).rev() {
         let at = piece * (64 << 10);
         assert_eq!(cufile.read(&handle, &buffer, at, at, 64 << 10).unwrap(), 64 << 10);
     }
     assert_eq!(buffer.range().bytes(), bytes);
-    // And one beside its place in the file.
+    // And one to another place than in the file.
     assert_eq!(cufile.read(&handle, &buffer, 8192, 0, 4096).unwrap(), 4096);
     assert_eq!(buffer.range().bytes()[8192..12288], bytes[..4096]);
     assert_eq!(cufile.read(&handle, &buffer, 0, 256 << 10, 4096).unwrap(), 0, "the end of the file");
@@ -112,7 +112,7 @@ fn guards_and_library_together_open_a_straight_way() {
     assert_eq!(gds.mode, GdsMode::P2pdma);
 }
 
-/// Not a test of ours but of what the batch API does in compatibility mode, for whoever thinks of moving to it.
+/// Tests not our code but what the batch API does in compatibility mode, for anyone who thinks of moving to it.
 #[test]
 fn the_batch_api_ignores_the_offset_into_the_buffer() {
     type SetUp = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> Status;

@@ -1,4 +1,4 @@
-//! The loaded mock, memory that stands for a device's, and made-up systems.
+//! The loaded mock, memory that stands in for a device's, and made-up systems.
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use mock_cufile::Knob;
@@ -14,7 +14,7 @@ use uringload_sys::cufile::{DeviceRange, OpenError};
 /// Shorter than anything that hangs, longer than anything that does not.
 pub const BOUND: Duration = Duration::from_millis(500);
 
-/// The mock, and the turn to use it: its state, the environment and descriptor 0 are the process's.
+/// The mock, and a turn to use it: its state, the environment and descriptor 0 belong to the process.
 pub struct Mock {
     library: Library,
     pub scratch: tempfile::TempDir,
@@ -24,10 +24,10 @@ pub struct Mock {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Mock {
-    /// Waits for its turn, and sets everything to a machine on which all is well.
+    /// Waits for its turn, and resets everything to a machine on which everything works.
     pub fn new() -> Mock {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the mock has no initialisers.
+        // SAFETY: the mock has no initializers.
         let library = unsafe { Library::open(Some(path()), RTLD_NOW | RTLD_LOCAL) }.expect("the mock loads");
         let mock = Mock { library, scratch: tempfile::tempdir().unwrap(), _turn: turn };
         for knob in 0..=Knob::Faults as u32 {
@@ -43,18 +43,18 @@ impl Mock {
     }
 
     fn set_number(&self, knob: u32, value: i64) {
-        // SAFETY: the mock has a function of this name and type.
+        // SAFETY: the mock has a function with this name and type.
         let set: Symbol<extern "C" fn(u32, i64)> = unsafe { self.library.get(c"mock_cufile_set") }.unwrap();
         set(knob, value);
     }
 
     pub fn get(&self, knob: Knob) -> i64 {
-        // SAFETY: the mock has a function of this name and type.
+        // SAFETY: the mock has a function with this name and type.
         let get: Symbol<extern "C" fn(u32) -> i64> = unsafe { self.library.get(c"mock_cufile_get") }.unwrap();
         get(knob as u32)
     }
 
-    /// The library, for functions that the table does not have.
+    /// The library, for functions that the function table lacks.
     pub fn library(&self) -> &Library {
         &self.library
     }
@@ -72,7 +72,7 @@ impl Mock {
         Search { library: Some(path()), scratch, bound: BOUND, ..Search::default() }
     }
 
-    /// Files and folders that are left in the folder for temporary files.
+    /// Files and folders left in the scratch folder.
     pub fn leftovers(&self) -> usize {
         std::fs::read_dir(self.scratch.path()).unwrap().count()
     }
@@ -85,7 +85,7 @@ pub fn path() -> PathBuf {
     folders.find(|path| path.exists()).expect("cargo builds the mock beside its tests")
 }
 
-/// Memory of the host that stands for a device's: only ever reached through addresses.
+/// Host memory that stands in for a device's: only ever reached through addresses.
 #[derive(Debug)]
 pub struct Range {
     address: u64,
@@ -105,8 +105,8 @@ impl Range {
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
         let from = self.address as *const u8;
-        // SAFETY: the mapping is as long as the copy and lives; a read that is under way at the same time may give torn
-        // bytes, and no test looks at memory that is being read into.
+        // SAFETY: the mapping is as long as the copy and lives; a read in flight may give torn bytes, and no test looks
+        // at memory while it is being read into.
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(from, self.len) };
         bytes
     }
@@ -135,14 +135,14 @@ pub fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// A file of the pattern.
+/// A file with the pattern.
 pub fn file(folder: &Path, len: usize) -> PathBuf {
     let path = folder.join("data");
     File::create(&path).unwrap().write_all(&pattern(len)).unwrap();
     path
 }
 
-/// Opens with `O_DIRECT`; `None` (and said) where the file system has none.
+/// Opens with `O_DIRECT`; `None`, after saying so, if the filesystem does not support it.
 pub fn open_direct(path: &Path) -> Option<OwnedFd> {
     use rustix::fs::{Mode, OFlags};
     match rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
@@ -159,7 +159,7 @@ pub fn native() -> Facts {
     Facts { modules: Some(vec!["nvidia_fs".into()]), nvidia_fs: true, udev: true, ..Facts::default() }
 }
 
-/// Waits until something is so.
+/// Waits until the condition holds.
 pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
