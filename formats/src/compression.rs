@@ -91,7 +91,7 @@ fn decode_zstd(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
 const TOO_SMALL: usize = ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize;
 
 /// Reads to the end of a stream, which must come before that of `out`, or with it.
-fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
+pub(super) fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < out.len() {
         match stream.read(&mut out[filled..]) {

@@ -1,23 +1,19 @@
 //! From the pages of a column chunk to a column of a unit.
 
 use super::footer::Chunk;
-use super::pages::{Checked, Slice, check_headers};
+use super::pages::{Pages, broken};
 use super::schema::{Form, Leaf};
-use super::thrift::{PageHeader, page_header};
+use super::thrift::PageHeader;
 use crate::columnar::guarded;
 use crate::columnar::layout::{ColumnWriter, State};
 use crate::headers::Source;
 use bytes::Bytes;
-use parquet::column::page::PageReader;
+use parquet::basic::Type as Physical;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{
-    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type,
-    Int96Type,
+    AsBytes, BoolType, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type,
+    Int96Type, SliceAsBytes,
 };
-use parquet::errors::ParquetError;
-use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::serialized_reader::SerializedPageReader;
-use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Rows that are decoded at once, at most.
@@ -25,155 +21,108 @@ const ROWS_AT_ONCE: usize = 4096;
 /// Bytes that are decoded at once, as far as the rows are equally long.
 const BYTES_AT_ONCE: u64 = 1 << 20;
 
+/// Strings that are counted at once. Each may repeat the one before it, so that a few bytes stand for a long one.
+const COUNTED_AT_ONCE: usize = 16;
+
 /// Decodes a chunk.
 ///
 /// # Errors
-/// `Corrupt`, with the offset in the chunk where it can be told.
+/// `Corrupt`, with the offset of the page where it is known.
 pub(super) fn decode(chunk: &Chunk, leaf: &Leaf, stored: Bytes, rows: u64, writer: ColumnWriter<'_>) -> Result<()> {
-    check(chunk, leaf, &stored)?;
-    guarded(|| {
-        let pages = pages(chunk, leaf, stored)?;
-        let rows = Rows { leaf, pages, at_once: rows_at_once(rows, chunk), writer };
-        match leaf.form {
-            Form::Bool => rows.fixed::<BoolType>(|values, out| {
-                out.extend(values.iter().map(|&value| u8::from(value)));
-                Ok(())
-            }),
-            Form::Int32(width) => rows.fixed::<Int32Type>(|values, out| int32(values, width, out)),
-            Form::Int64 => rows.fixed::<Int64Type>(|values, out| {
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                Ok(())
-            }),
-            Form::Int96 => rows.fixed::<Int96Type>(|values, out| {
-                out.extend(values.iter().flat_map(|value| value.data().iter().flat_map(|part| part.to_le_bytes())));
-                Ok(())
-            }),
-            Form::Float => rows.fixed::<FloatType>(|values, out| {
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                Ok(())
-            }),
-            Form::Double => rows.fixed::<DoubleType>(|values, out| {
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                Ok(())
-            }),
-            Form::FixedBytes => rows.fixed::<FixedLenByteArrayType>(|values, out| {
-                values.iter().for_each(|value| out.extend_from_slice(value.data()));
-                Ok(())
-            }),
-            Form::Decimal(width) if leaf.descriptor.physical_type() == parquet::basic::Type::BYTE_ARRAY => {
-                rows.fixed::<ByteArrayType>(|values, out| {
-                    values.iter().try_for_each(|value| decimal(value.data(), width, out))
-                })
-            }
-            Form::Decimal(width) => rows.fixed::<FixedLenByteArrayType>(|values, out| {
-                values.iter().try_for_each(|value| decimal(value.data(), width, out))
-            }),
-            Form::Bytes => rows.bytes(),
+    let pages = Pages::new(chunk, &leaf.descriptor, stored);
+    let rows = Rows { leaf, pages, at_once: rows_at_once(rows, chunk), writer };
+    guarded(|| match leaf.form {
+        Form::Bool => rows.fixed::<BoolType>(each_as_it_is),
+        Form::Int32(width) => rows.fixed::<Int32Type>(|values, out| int32(values, width, out)),
+        Form::Int64 => rows.fixed::<Int64Type>(all_as_they_are),
+        Form::Int96 => rows.fixed::<Int96Type>(each_as_it_is),
+        Form::Float => rows.fixed::<FloatType>(all_as_they_are),
+        Form::Double => rows.fixed::<DoubleType>(all_as_they_are),
+        Form::FixedBytes => rows.fixed::<FixedLenByteArrayType>(each_as_it_is),
+        Form::Decimal(width) if leaf.descriptor.physical_type() == Physical::BYTE_ARRAY => {
+            rows.fixed::<ByteArrayType>(|values, out| decimals(values, width, out))
         }
+        Form::Decimal(width) => rows.fixed::<FixedLenByteArrayType>(|values, out| decimals(values, width, out)),
+        Form::Bytes => rows.bytes(),
     })
 }
 
-/// The bytes that all strings of a chunk have together, or a bound of it. Reads the pages at its beginning that do not
-/// hold strings one by one: a dictionary, and references to it. They are short, and what is too much for a dictionary
-/// comes behind them.
-pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
-    let end = chunk.start + chunk.len;
-    let mut at = chunk.start;
-    let mut decoded = 0_u64;
-    while at < end {
-        let header = header_at(source, at, end)?;
-        if header.decoded > COUNTED_BYTES && header.dictionary_values >= to_i64(chunk.values)? {
-            return Ok(chunk.decoded);
-        }
-        let is_plain = header.encoding.is_some_and(|encoding| !REFERRING.contains(&encoding));
-        if is_plain {
-            break;
-        }
-        let len = u64::try_from(header.stored).ok().and_then(|stored| stored.checked_add(header.header_len as u64));
-        let Some(next) = len.and_then(|len| at.checked_add(len)).filter(|&next| next <= end) else {
-            return Err(source.corrupt(at, "a page leads out of its column chunk"));
-        };
-        at = next;
-        decoded = decoded.saturating_add(u64::try_from(header.decoded).unwrap_or(0));
-    }
-    let read = Chunk { len: at - chunk.start, ..*chunk };
-    let bytes = source.bytes(read.start, to_usize(read.len)?, "a column chunk")?;
-    let mut total = 0_u64;
-    for_strings(&read, leaf, bytes.into(), |values| {
-        total += values.iter().map(|value| value.len() as u64).sum::<u64>();
-    })?;
-    match at < end {
-        // The strings that were read are bytes of the pages behind as well, as far as they are in a dictionary. It is a
-        // bound, and dictionaries are short.
-        true => Ok(total.saturating_add(chunk.decoded.saturating_sub(decoded))),
-        false => Ok(total),
-    }
+/// Numbers are little endian in memory, as they are delivered.
+fn all_as_they_are<T: SliceAsBytes>(values: &[T], out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(T::slice_as_bytes(values));
+    Ok(())
 }
 
-/// Bytes of a dictionary up to which it is read whatever it has. A longer one with as many strings as there are rows is
-/// what writers make of images: none repeats, so that rows take no more than their pages do. Where one does in spite of
-/// it, and others are of no use, decoding says that there is more than expected.
-const COUNTED_BYTES: i64 = 1 << 20;
+fn each_as_it_is<T: AsBytes>(values: &[T], out: &mut Vec<u8>) -> Result<()> {
+    values.iter().for_each(|value| out.extend_from_slice(value.as_bytes()));
+    Ok(())
+}
+
+fn decimals<T: AsBytes>(values: &[T], width: usize, out: &mut Vec<u8>) -> Result<()> {
+    values.iter().try_for_each(|value| decimal(value.as_bytes(), width, out))
+}
+
+/// Bytes of all strings of a chunk, or a bound of them. Reads the pages at its beginning that do not hold strings one by
+/// one: a dictionary, and references to it. They are short, and what is too much for a dictionary follows them.
+pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
+    let end = chunk.start + chunk.len;
+    let (mut at, mut decoded) = (chunk.start, 0_u64);
+    while at < end {
+        let header = header_at(source, at, end)?;
+        let is_dictionary = header.numbers[1] == Some(2);
+        let values = header.own[1].and_then(|values| u64::try_from(values).ok());
+        if is_dictionary && header.decoded > COUNTED_BYTES && values >= Some(chunk.values) {
+            return Ok(chunk.decoded);
+        }
+        // The field of the encoding, in version 2 and in version 1.
+        let encoding = header.own[if header.numbers[1] == Some(3) { 4 } else { 2 }];
+        if !is_dictionary && encoding.is_some_and(|encoding| !REFERRING.contains(&encoding)) {
+            break;
+        }
+        let next = header.len.checked_add(header.stored).filter(|&len| len <= end - at);
+        at += next.ok_or_else(|| source.corrupt(at, "a page leads out of its column chunk"))?;
+        decoded = decoded.saturating_add(header.decoded);
+    }
+    let stored = source.bytes(chunk.start, to_usize(at - chunk.start)?, "a column chunk")?;
+    let pages = Pages::new(chunk, &leaf.descriptor, stored.into());
+    let mut reader = ColumnReaderImpl::<ByteArrayType>::new(leaf.descriptor.clone(), pages);
+    let (mut batch, mut total) = (Batch::new(), 0_u64);
+    guarded(|| {
+        while batch.read(&mut reader, COUNTED_AT_ONCE)? {
+            total += batch.values.iter().map(|value| value.len() as u64).sum::<u64>();
+        }
+        Ok(())
+    })?;
+    // Strings of a dictionary that were read may be among the bytes of the pages that follow. That is still a bound, and
+    // dictionaries are short.
+    Ok(if at < end { total.saturating_add(chunk.decoded.saturating_sub(decoded)) } else { total })
+}
+
+/// A dictionary of up to so many bytes is read in any case. A longer one with as many strings as there are rows is what
+/// writers make of images: none repeats, so that rows take no more than their pages do. If one does repeat all the same,
+/// and others are of no use, decoding says that there is more than expected.
+const COUNTED_BYTES: u64 = 1 << 20;
 
 /// Encodings that refer to strings elsewhere: to a dictionary (by both of its names), or to the string before.
 const REFERRING: [i64; 3] = [2, 8, 7];
 
-/// What is read of a page to have its header, first and where that is too little: statistics are in it.
+/// What is read of a page for its header: first little, then more, since a header may hold statistics.
 const HEADER_BYTES: [u64; 2] = [256, 64 << 10];
 
 fn header_at(source: &Source, at: u64, end: u64) -> Result<PageHeader> {
     for len in HEADER_BYTES {
         let bytes = source.bytes(at, to_usize(len.min(end - at))?, "a page header")?;
-        if let Some(header) = page_header(&bytes) {
+        if let Some(header) = PageHeader::read(&bytes) {
             return Ok(header);
         }
     }
     Err(source.corrupt(at, "there is no page header"))
 }
 
-fn for_strings(chunk: &Chunk, leaf: &Leaf, stored: Bytes, mut each: impl FnMut(&[ByteArray])) -> Result<()> {
-    check(chunk, leaf, &stored)?;
-    guarded(|| {
-        let mut reader = ColumnReaderImpl::<ByteArrayType>::new(leaf.descriptor.clone(), pages(chunk, leaf, stored)?);
-        let (mut levels, mut values) = (Vec::new(), Vec::new());
-        loop {
-            levels.clear();
-            values.clear();
-            let read = reader.read_records(ROWS_AT_ONCE, Some(&mut levels), None, &mut values);
-            if read.map_err(broken)?.0 == 0 {
-                return Ok(());
-            }
-            each(&values);
-        }
-    })
-}
-
-/// Looks at the headers of a chunk's pages.
-fn check(chunk: &Chunk, leaf: &Leaf, stored: &[u8]) -> Result<()> {
-    check_headers(stored, chunk.decoded, &leaf.descriptor)
-        // The chunk lies in its file.
-        .map_err(|(what, at)| Error::new(ErrorKind::Corrupt, what).with_offset(chunk.start + at))
-}
-
-fn pages(chunk: &Chunk, leaf: &Leaf, stored: Bytes) -> Result<Box<dyn PageReader>> {
-    let metadata = ColumnChunkMetaData::builder(leaf.descriptor.clone())
-        .set_compression(chunk.compression)
-        .set_num_values(to_i64(chunk.values)?)
-        .set_data_page_offset(to_i64(chunk.data_at)?)
-        .set_dictionary_page_offset(if chunk.has_dictionary { Some(to_i64(chunk.start)?) } else { None })
-        .set_total_compressed_size(to_i64(chunk.len)?)
-        .set_total_uncompressed_size(to_i64(chunk.decoded)?)
-        .build()
-        .map_err(broken)?;
-    let slice = Arc::new(Slice { start: chunk.start, bytes: stored });
-    let pages = SerializedPageReader::new(slice, &metadata, 0, None).map_err(broken)?;
-    Ok(Box::new(Checked::new(pages, &leaf.descriptor)))
-}
-
 /// A chunk on its way into a column.
 struct Rows<'a, 'b> {
     leaf: &'a Leaf,
-    pages: Box<dyn PageReader>,
+    pages: Box<Pages>,
     /// Rows that are decoded at once.
     at_once: usize,
     writer: ColumnWriter<'b>,
@@ -195,9 +144,10 @@ impl Rows<'_, '_> {
             }
             let width = bytes.len().checked_div(values).unwrap_or(0);
             let mut elements = bytes.chunks_exact(width.max(1));
-            match self.leaf.is_list {
-                true => batch.lists(self.leaf, &mut self.writer, &mut elements)?,
-                false => batch.singles(self.leaf, &mut self.writer, &mut elements)?,
+            if self.leaf.is_list {
+                batch.lists(self.leaf, &mut self.writer, &mut elements)?;
+            } else {
+                batch.singles(self.leaf, &mut self.writer, &mut elements)?;
             }
         }
         self.writer.finish()
@@ -333,17 +283,9 @@ fn lacking() -> Error {
     Error::new(ErrorKind::Corrupt, "there are fewer values than levels")
 }
 
-fn broken(cause: ParquetError) -> Error {
-    Error::new(ErrorKind::Corrupt, "the pages are broken").with_source(cause)
-}
-
 fn to_usize(number: u64) -> Result<usize> {
     usize::try_from(number)
         .map_err(|_| Error::new(ErrorKind::Corrupt, format!("the number {number} is too large for this machine")))
-}
-
-fn to_i64(number: u64) -> Result<i64> {
-    i64::try_from(number).map_err(|_| Error::new(ErrorKind::Corrupt, format!("the number {number} is more than 2^63")))
 }
 
 #[cfg(test)]

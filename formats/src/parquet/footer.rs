@@ -27,8 +27,6 @@ const GUESS_BYTES: u64 = 64 << 10;
 pub(super) struct Chunk {
     pub(super) start: u64,
     pub(super) len: u64,
-    pub(super) has_dictionary: bool,
-    pub(super) data_at: u64,
     /// Values, with nulls.
     pub(super) values: u64,
     /// Bytes of its pages when they are decompressed.
@@ -171,13 +169,12 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
     if leaf.descriptor.max_rep_level() == 0 && values != rows {
         return Err(corrupt(format!("there are {values} values for {rows} rows")));
     }
-    let has_dictionary = dictionary.is_some();
     let compression = chunk.compression();
     if matches!(compression, Compression::LZO) {
         let error = Error::new(ErrorKind::Unavailable, "the column is compressed with LZO");
         return Err(error.with_remedy("write the file with another compression"));
     }
-    let mut found = Chunk { start, len, has_dictionary, data_at, values, decoded, compression, room: 0 };
+    let mut found = Chunk { start, len, values, decoded, compression, room: 0 };
     found.room = room(source, chunk, &found, leaf)?;
     Ok(found)
 }
@@ -204,9 +201,12 @@ fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &L
     }
     let encodings = metadata.encodings_mask();
     let refers = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY, Encoding::DELTA_BYTE_ARRAY];
-    match chunk.has_dictionary || refers.iter().any(|&encoding| encodings.is_set(encoding)) {
-        true => total_bytes(source, chunk, leaf),
-        false => Ok(chunk.decoded),
+    // A chunk begins with its dictionary, if it has one.
+    let has_dictionary = u64::try_from(metadata.data_page_offset()) != Ok(chunk.start);
+    if has_dictionary || refers.iter().any(|&encoding| encodings.is_set(encoding)) {
+        total_bytes(source, chunk, leaf)
+    } else {
+        Ok(chunk.decoded)
     }
 }
 
