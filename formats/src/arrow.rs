@@ -3,7 +3,6 @@
 //! Source: apache/arrow `docs/source/format/Columnar.rst`, `format/{Message,Schema,File}.fbs`.
 
 mod decode;
-mod flat;
 mod messages;
 mod schema;
 
