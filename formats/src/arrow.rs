@@ -6,20 +6,18 @@ mod decode;
 mod messages;
 mod schema;
 
-use crate::columnar::layout::Writer;
-use crate::columnar::{self, Columnar, ColumnarOptions, Groups, Table, check_same, find};
-use crate::headers::{Source, example, has_extension, head, map_files};
+use crate::columnar::layout::ColumnWriter;
+use crate::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place, find};
+use crate::headers::{example, has_extension, head};
 use crate::options::FormatOptions;
-use crate::paths::thread_count;
 use crate::registry::{Format, Shows};
-use crate::{FileId, Span, UnitId};
 use bytes::Bytes;
 use decode::Cell;
-use messages::{Batch, CONTINUATION, Listing, MAGIC};
+use messages::{Buffers, CONTINUATION, MAGIC};
 use schema::Leaf;
 use std::path::Path;
 use std::sync::Arc;
-use uringload_core::{Error, ErrorKind, Result};
+use uringload_core::Result;
 
 /// Endings of the names of files.
 const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
@@ -53,7 +51,7 @@ const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
 /// of which only the buffers of the wanted columns are read. A shuffle of shards permutes batches.
 ///
 /// A batch is given memory for as many of a dictionary's longest value as it has rows.
-pub type ArrowIpc = Columnar<Batches>;
+pub type ArrowIpc = Columnar<Leaf, Buffers>;
 
 pub(crate) const FORMAT: Format = Format {
     name: "arrow",
@@ -74,14 +72,6 @@ fn detect(path: &Path) -> bool {
     })
 }
 
-/// Record batches of Arrow.
-#[derive(Debug)]
-pub struct Batches {
-    /// Of each file, since their numbers of nodes may differ.
-    leaves: Vec<Vec<Leaf>>,
-    batches: Vec<Batch>,
-}
-
 impl ArrowIpc {
     /// Opens folders, files and patterns.
     ///
@@ -92,73 +82,24 @@ impl ArrowIpc {
     /// a wanted column that is not there; `Empty` where there is no row.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &ColumnarOptions) -> Result<ArrowIpc> {
         let found = find(paths, &EXTENSIONS, options.common.threads)?;
-        let files = 0..found.files.len() as u32;
-        let listings = map_files(files, thread_count(options.common.threads), |file| {
-            messages::read(&Source::open(&found.files, file)?, file, options)
-        })?;
-        let (mut columns, mut stored) = (Vec::new(), Vec::new());
-        let (mut leaves, mut groups, mut batches) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, mut listing) in (0..).zip(listings) {
-            if number == 0 {
-                stored = stored_as(&listing);
-                columns = listing.columns;
-            } else {
-                check_same(&listing.columns, &columns)
-                    .map_err(|error| error.with_path(found.files.path(FileId(number))))?;
-            }
-            groups.append(&mut listing.groups);
-            batches.append(&mut listing.batches);
-            leaves.push(listing.leaves);
-        }
-        let table = Table::new("arrow", found, columns, stored, groups, options.nulls, "record batch")?;
-        Ok(Columnar::new(table, Batches { leaves, batches }))
+        Columnar::of(found, ["arrow", "record batch"], options, |source, file| messages::read(source, file, options))
     }
 }
 
-fn stored_as(listing: &Listing) -> Vec<String> {
-    let kind = if listing.is_stream { "stream" } else { "file" };
-    let codec = match listing.batches.first().and_then(|batch| batch.codec) {
-        None => "not compressed",
-        Some(decode::Codec::Lz4) => "LZ4",
-        Some(decode::Codec::Zstd) => "ZSTD",
-    };
-    vec![format!("{kind}, {codec}"); listing.columns.len()]
-}
-
-impl Groups for Batches {
-    /// The buffers of each column, some of which may have no byte.
-    fn stored(&self, unit: UnitId, file: FileId, out: &mut Vec<Span>) {
-        let places = self.batches[unit.0 as usize].parts.iter().flat_map(|part| &part.places);
-        out.extend(places.map(|place| Span { file, offset: place.offset, len: place.len }));
+impl Part<Leaf> for Buffers {
+    fn places(&self) -> &[Place] {
+        &self.places
     }
 
-    fn decode(&self, table: &Table, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-        let Batch { parts, codec } = &self.batches[unit.0 as usize];
-        let (group, columns) = (table.group(unit), table.columns());
-        let leaves = &self.leaves[group.file.0 as usize];
-        let mut writer = Writer::new(out, group.rows, columns.len())?;
-        let mut first = 0;
-        for (number, ((leaf, part), column)) in leaves.iter().zip(parts).zip(columns).enumerate() {
-            let Some(buffers) = stored.get(first..first + part.places.len()) else {
-                return Err(Error::new(ErrorKind::Internal, "a unit was decoded without what is stored of it"));
-            };
-            first += buffers.len();
-            let cell = Cell {
-                storage: &leaf.storage,
-                parents: leaf.parents.len(),
-                rows: group.rows,
-                elements: part.elements,
-                codec: *codec,
-                dictionary: part.dictionary.as_ref(),
-            };
-            let width = column.kind.width().map(|width| width as usize);
-            let column = writer.column(column.kind.is_nullable, width);
-            let decoded = column.and_then(|column| decode::decode(&cell, buffers, group.decoded, column));
-            decoded.map_err(|error| {
-                let offset = part.places.first().map_or(0, |place| place.offset);
-                table.placed(error, unit, number, offset)
-            })?;
-        }
-        Ok(writer.finish())
+    fn decode(&self, leaf: &Leaf, stored: &[Bytes], group: &Group, writer: ColumnWriter<'_>) -> Result<()> {
+        let cell = Cell {
+            storage: &leaf.storage,
+            parents: leaf.parents.len(),
+            rows: group.rows,
+            elements: self.elements,
+            codec: self.codec,
+            dictionary: self.dictionary.as_ref(),
+        };
+        decode::decode(&cell, stored, group.decoded, writer)
     }
 }

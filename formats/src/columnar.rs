@@ -4,14 +4,14 @@
 pub(super) mod layout;
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::has_extension;
+use crate::headers::{Source, has_extension, map_files};
 use crate::options::{Names, OptionKind, OptionType, OptionValue, Options, options};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::{
     DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
 };
 use bytes::Bytes;
-use layout::State;
+use layout::{ColumnWriter, State, Writer};
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -149,29 +149,89 @@ pub(super) struct Table {
     fingerprint: OnceLock<u64>,
 }
 
-/// What differs between the formats: how a group is stored, and how it is decoded.
-pub(super) trait Groups: Send + Sync + 'static {
-    /// Appends the spans that a group is stored in.
-    fn stored(&self, unit: UnitId, file: FileId, out: &mut Vec<Span>);
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
 
-    /// Decodes a group into `out`, as [`layout`] has it; returns its bytes.
-    fn decode(&self, table: &Table, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize>;
+/// What differs between the formats: how a column of a group is stored, and how it is decoded. A leaf says where the
+/// values of a column come from.
+pub(super) trait Part<L>: Send + Sync + 'static {
+    fn places(&self) -> &[Place];
+
+    /// Decodes the column; `stored` are the bytes of its places.
+    fn decode(&self, leaf: &L, stored: &[Bytes], group: &Group, writer: ColumnWriter<'_>) -> Result<()>;
+}
+
+/// What a file holds.
+#[derive(Debug)]
+pub(super) struct Listing<L, P> {
+    pub(super) columns: Vec<Column>,
+    /// Of each column.
+    pub(super) leaves: Vec<L>,
+    /// Those that have rows.
+    pub(super) groups: Vec<Group>,
+    /// Of each group, a part for each column.
+    pub(super) parts: Vec<P>,
+    /// How each column is stored, for people; none where no group has rows.
+    pub(super) stored: Vec<String>,
+}
+
+impl<L, P> Listing<L, P> {
+    pub(super) fn new(columns: Vec<Column>, leaves: Vec<L>) -> Listing<L, P> {
+        Listing { columns, leaves, groups: Vec::new(), parts: Vec::new(), stored: Vec::new() }
+    }
 }
 
 /// Tables in groups of rows: every row is a sample that is cut from its group.
 #[derive(Debug)]
-pub struct Columnar<G> {
+pub struct Columnar<L, P> {
     table: Table,
-    groups: G,
+    /// Of each file: structs that a column lies in may be null in one file and not in another.
+    leaves: Vec<Vec<L>>,
+    parts: Vec<P>,
 }
 
-impl<G> Columnar<G> {
-    pub(super) fn new(table: Table, groups: G) -> Columnar<G> {
-        Columnar { table, groups }
+impl<L: Send, P: Send> Columnar<L, P> {
+    /// Opens files, each of which `read` lists.
+    pub(super) fn of(
+        found: FoundFiles,
+        names: [&'static str; 2],
+        options: &ColumnarOptions,
+        read: impl Fn(&Source, FileId) -> Result<Listing<L, P>> + Sync,
+    ) -> Result<Columnar<L, P>> {
+        let files = 0..found.files.len() as u32;
+        let listings = map_files(files, thread_count(options.common.threads), |file| {
+            read(&Source::open(&found.files, file)?, file)
+        })?;
+        let mut all = Listing::new(Vec::new(), Vec::new());
+        for (number, mut listing) in (0..).zip(listings) {
+            if number == 0 {
+                all.columns = listing.columns;
+            } else {
+                check_same(&listing.columns, &all.columns)
+                    .map_err(|error| error.with_path(found.files.path(FileId(number))))?;
+            }
+            if all.stored.is_empty() {
+                all.stored = listing.stored;
+            }
+            all.groups.append(&mut listing.groups);
+            all.parts.append(&mut listing.parts);
+            all.leaves.push(listing.leaves);
+        }
+        let table = Table::new(names, found, all.columns, all.stored, all.groups, options.nulls)?;
+        Ok(Columnar { table, leaves: all.leaves, parts: all.parts })
+    }
+
+    fn parts(&self, unit: UnitId) -> &[P] {
+        let columns = self.table.columns.len();
+        &self.parts[unit.0 as usize * columns..][..columns]
     }
 }
 
-impl<G: Groups> Dataset for Columnar<G> {
+impl<L: Send + Sync + 'static, P: Part<L>> Dataset for Columnar<L, P> {
     fn index(&self) -> &Index {
         &self.table.index
     }
@@ -200,7 +260,7 @@ impl<G: Groups> Dataset for Columnar<G> {
     }
 }
 
-impl<G: Groups> Units for Columnar<G> {
+impl<L: Send + Sync + 'static, P: Part<L>> Units for Columnar<L, P> {
     fn count(&self) -> u32 {
         // `Table::new` has compared it.
         self.table.groups.len() as u32
@@ -211,7 +271,9 @@ impl<G: Groups> Units for Columnar<G> {
     }
 
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
-        self.groups.stored(unit, self.table.group(unit).file, out);
+        let file = self.table.group(unit).file;
+        let places = self.parts(unit).iter().flat_map(|part| part.places());
+        out.extend(places.map(|place| Span { file, offset: place.offset, len: place.len }));
     }
 
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
@@ -227,7 +289,23 @@ impl<G: Groups> Units for Columnar<G> {
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-        self.groups.decode(&self.table, unit, stored, out)
+        let group = self.table.group(unit);
+        let columns = self.table.columns.iter().zip(&self.leaves[group.file.0 as usize]).zip(self.parts(unit));
+        let mut writer = Writer::new(out, group.rows, columns.len())?;
+        let mut left = stored;
+        for ((column, leaf), part) in columns {
+            let places = part.places();
+            let Some((stored, rest)) = left.split_at_checked(places.len()) else {
+                return Err(Error::new(ErrorKind::Internal, "a unit was decoded without what is stored of it"));
+            };
+            left = rest;
+            let width = column.kind.width().map(|width| width as usize);
+            let writer = writer.column(column.kind.is_nullable, width);
+            writer.and_then(|writer| part.decode(leaf, stored, group, writer)).map_err(|error| {
+                self.table.placed(error, group, &column.name, places.first().map_or(0, |place| place.offset))
+            })?;
+        }
+        Ok(writer.finish())
     }
 }
 
@@ -296,7 +374,7 @@ fn others_of(names: &[(String, Result<()>)]) -> String {
 }
 
 /// Refuses a file whose columns are not those of the first.
-pub(super) fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
+fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
     for (column, first) in columns.iter().zip(first) {
         if column != first {
             let null = |column: &Column| if column.kind.is_nullable { ", may be null" } else { "" };
@@ -342,14 +420,13 @@ fn told(panic: &(dyn Any + Send)) -> String {
 impl Table {
     /// # Errors
     /// `Empty` where there is no row; `Corrupt` for more rows or groups than can be numbered.
-    pub(super) fn new(
-        format: &'static str,
+    fn new(
+        [format, group_name]: [&'static str; 2],
         found: FoundFiles,
         columns: Vec<Column>,
         stored: Vec<String>,
         groups: Vec<Group>,
         nulls: Nulls,
-        group_name: &'static str,
     ) -> Result<Table> {
         let FoundFiles { files, skips, .. } = found;
         let mut ends = Vec::with_capacity(groups.len());
@@ -388,23 +465,19 @@ impl Table {
         Ok(Table { index, columns, nulls, groups, group_name, fingerprint })
     }
 
-    pub(super) fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    pub(super) fn group(&self, unit: UnitId) -> &Group {
+    fn group(&self, unit: UnitId) -> &Group {
         &self.groups[unit.0 as usize]
     }
 
     /// The group of a row, and the row's number there.
-    pub(super) fn locate(&self, id: SampleId) -> (UnitId, u64) {
+    fn locate(&self, id: SampleId) -> (UnitId, u64) {
         let (group, number) = crate::locate(&self.index.shards, id.0);
         // `new` has compared the number of groups.
         (UnitId(group as u32), number)
     }
 
     /// The name of the file and the number of the row in it: "train.parquet#17".
-    pub(super) fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (unit, row) = self.locate(id);
         let file = self.group(unit).file;
         let start_of = |group: usize| if group == 0 { 0 } else { self.index.shards[group - 1] };
@@ -416,7 +489,7 @@ impl Table {
     }
 
     /// Makes a sample of a row of a decoded group.
-    pub(super) fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let (unit, row) = self.locate(id);
         for (number, column) in self.columns.iter().enumerate() {
             let found = raw.first().and_then(|bytes| layout::value(bytes, number, row, column.kind.width()));
@@ -467,9 +540,8 @@ impl Table {
     }
 
     /// Says where an error of decoding arose.
-    pub(super) fn placed(&self, error: Error, unit: UnitId, column: usize, offset: u64) -> Error {
-        let Group { file, number, .. } = *self.group(unit);
-        let name = &self.columns[column].name;
+    fn placed(&self, error: Error, group: &Group, name: &str, offset: u64) -> Error {
+        let Group { file, number, .. } = *group;
         let what = format!("cannot decode column {name:?} of {} {number}", self.group_name);
         let has_remedy = error.remedy().is_some();
         let placed = Error::new(error.kind(), what).with_path(self.index.files.path(file)).with_offset(offset);

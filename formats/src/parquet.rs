@@ -8,13 +8,11 @@ mod pages;
 mod schema;
 mod thrift;
 
-use crate::columnar::layout::Writer;
-use crate::columnar::{self, Columnar, ColumnarOptions, Group, Groups, Table, check_same, find};
-use crate::headers::{Source, example, has_extension, head, map_files};
+use crate::columnar::layout::ColumnWriter;
+use crate::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place, find};
+use crate::headers::{example, has_extension, head};
 use crate::options::FormatOptions;
-use crate::paths::thread_count;
 use crate::registry::{Format, Shows};
-use crate::{FileId, Span, UnitId};
 use bytes::Bytes;
 use footer::{Chunk, MAGIC};
 use schema::Leaf;
@@ -56,7 +54,7 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 ///
 /// Afterwards a row group is read and decoded as a whole, of which only the chunks of the wanted columns are read:
 /// [`Units`](crate::Units). A shuffle of shards permutes row groups. Checksums of pages are compared where they are
-pub type Parquet = Columnar<RowGroups>;
+pub type Parquet = Columnar<Leaf, Chunk>;
 
 pub(crate) const FORMAT: Format = Format {
     name: "parquet",
@@ -73,17 +71,6 @@ fn detect(path: &Path) -> bool {
     example(path, is_called).is_some_and(|file| head(&file).starts_with(MAGIC))
 }
 
-/// Row groups of Parquet.
-#[derive(Debug)]
-pub struct RowGroups {
-    /// How many columns there are.
-    columns: usize,
-    /// Of each file, since structs that columns lie in may be null in one and not in another.
-    leaves: Vec<Vec<Leaf>>,
-    /// Of each group, a chunk for each column.
-    chunks: Vec<Chunk>,
-}
-
 impl Parquet {
     /// Opens folders, files and patterns.
     ///
@@ -94,55 +81,16 @@ impl Parquet {
     /// where there is no row.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &ColumnarOptions) -> Result<Parquet> {
         let found = find(paths, &EXTENSIONS, options.common.threads)?;
-        let files = 0..found.files.len() as u32;
-        let listings = map_files(files, thread_count(options.common.threads), |file| {
-            footer::read(&Source::open(&found.files, file)?, file, options)
-        })?;
-        let (mut columns, mut stored) = (Vec::new(), Vec::new());
-        let (mut leaves, mut groups, mut chunks) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, mut listing) in (0..).zip(listings) {
-            if number == 0 {
-                columns = listing.columns;
-            } else {
-                check_same(&listing.columns, &columns)
-                    .map_err(|error| error.with_path(found.files.path(FileId(number))))?;
-            }
-            if stored.is_empty() {
-                stored = listing.stored;
-            }
-            groups.append(&mut listing.groups);
-            chunks.append(&mut listing.chunks);
-            leaves.push(listing.leaves);
-        }
-        let count = columns.len();
-        let table = Table::new("parquet", found, columns, stored, groups, options.nulls, "row group")?;
-        Ok(Columnar::new(table, RowGroups { columns: count, leaves, chunks }))
+        Columnar::of(found, ["parquet", "row group"], options, |source, file| footer::read(source, file, options))
     }
 }
 
-impl RowGroups {
-    fn chunks(&self, unit: UnitId) -> &[Chunk] {
-        &self.chunks[unit.0 as usize * self.columns..][..self.columns]
-    }
-}
-
-impl Groups for RowGroups {
-    /// A chunk of each column.
-    fn stored(&self, unit: UnitId, file: FileId, out: &mut Vec<Span>) {
-        out.extend(self.chunks(unit).iter().map(|chunk| Span { file, offset: chunk.start, len: chunk.len }));
+impl Part<Leaf> for Chunk {
+    fn places(&self) -> &[Place] {
+        std::slice::from_ref(&self.place)
     }
 
-    fn decode(&self, table: &Table, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-        let Group { file, rows, .. } = *table.group(unit);
-        let leaves = &self.leaves[file.0 as usize];
-        let mut writer = Writer::new(out, rows, leaves.len())?;
-        let columns = leaves.iter().zip(table.columns()).zip(self.chunks(unit)).zip(stored);
-        for (number, (((leaf, column), chunk), bytes)) in columns.enumerate() {
-            let width = column.kind.width().map(|width| width as usize);
-            let column = writer.column(column.kind.is_nullable, width);
-            let decoded = column.and_then(|column| decode::decode(chunk, leaf, bytes.clone(), rows, column));
-            decoded.map_err(|error| table.placed(error, unit, number, chunk.start))?;
-        }
-        Ok(writer.finish())
+    fn decode(&self, leaf: &Leaf, stored: &[Bytes], group: &Group, writer: ColumnWriter<'_>) -> Result<()> {
+        decode::decode(self, leaf, stored[0].clone(), group.rows, writer)
     }
 }

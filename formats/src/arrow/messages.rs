@@ -5,7 +5,7 @@ use super::decode::{Cell, Codec, Dictionary, decode_alone, plain_len, viewed_byt
 use super::schema::{Layout, Leaf, Node, Storage, read as read_schema};
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
-use crate::columnar::{Column, ColumnarOptions, Group, choose};
+use crate::columnar::{ColumnarOptions, Group, Listing, Place, choose};
 use crate::headers::{Source, u32_at};
 use arrow_ipc::{
     CompressionType, DictionaryBatch, MessageHeader, RecordBatch, Schema, root_as_footer_with_opts,
@@ -24,38 +24,14 @@ pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// Behind the footer of a file: its length and the magic.
 const TAIL_BYTES: u64 = 10;
 
-/// A buffer in its file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) offset: u64,
-    pub(super) len: u64,
-}
-
-/// What of a batch makes a column.
+/// A column of a record batch.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub struct Buffers {
     pub(super) places: Box<[Place]>,
     /// Elements of its lists together.
     pub(super) elements: u64,
-    pub(super) dictionary: Option<Arc<Dictionary>>,
-}
-
-/// A record batch.
-#[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) parts: Box<[Part]>,
     pub(super) codec: Option<Codec>,
-}
-
-/// What a file holds.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) columns: Vec<Column>,
-    pub(super) leaves: Vec<Leaf>,
-    /// Batches that have rows.
-    pub(super) groups: Vec<Group>,
-    pub(super) batches: Vec<Batch>,
-    pub(super) is_stream: bool,
+    pub(super) dictionary: Option<Arc<Dictionary>>,
 }
 
 /// A message: its metadata, and where its body lies.
@@ -78,7 +54,7 @@ fn limits(bytes: &[u8]) -> VerifierOptions {
 }
 
 /// Reads the metadata of a file or a stream, and its dictionaries.
-pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
     let head = source.bytes(0, MAGIC.len(), "the magic of Arrow")?;
     if &head[..] == MAGIC {
         return read_file(source, file, options);
@@ -90,7 +66,7 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
 }
 
 /// A file lists its batches in a footer.
-fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
     let end = source.size();
     let magic = &MAGIC[..6];
     let least = MAGIC.len() as u64 + TAIL_BYTES;
@@ -128,7 +104,7 @@ fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result
 }
 
 /// A stream is read to its end, which it marks.
-fn read_stream(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+fn read_stream(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
     let end = source.size();
     let mut metadata = Vec::new();
     let first = message(source, 0, end, &mut metadata)?;
@@ -190,7 +166,8 @@ struct Reader<'a> {
     nodes: Vec<Node>,
     dictionaries: BTreeMap<i64, Arc<Dictionary>>,
     batches: u32,
-    listing: Listing,
+    is_stream: bool,
+    listing: Listing<Leaf, Buffers>,
 }
 
 impl<'a> Reader<'a> {
@@ -206,8 +183,8 @@ impl<'a> Reader<'a> {
         let chosen = choose(&names, &options.columns).map_err(placed)?;
         // What was chosen can be had.
         let (columns, leaves) = chosen.iter().filter_map(|&number| columns[number].clone()).unzip();
-        let listing = Listing { columns, leaves, groups: Vec::new(), batches: Vec::new(), is_stream };
-        Ok(Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, listing })
+        let listing = Listing::new(columns, leaves);
+        Ok(Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, is_stream, listing })
     }
 
     fn add(&mut self, message: &Message<'_>) -> Result<()> {
@@ -230,7 +207,7 @@ impl<'a> Reader<'a> {
         let Storage::Dictionary { values, .. } = &self.listing.leaves[number].storage else { return Ok(()) };
         let is_delta = header.isDelta();
         let known = self.dictionaries.get(&id);
-        if !self.listing.is_stream && known.is_some() && !is_delta {
+        if !self.is_stream && known.is_some() && !is_delta {
             return Err(self.source.corrupt(message.at, "a dictionary comes twice"));
         }
         let broken = || self.source.corrupt(message.at, "a dictionary is broken");
@@ -289,12 +266,21 @@ impl<'a> Reader<'a> {
         let stored = parts.iter().flat_map(|part| &part.places).map(|place| place.len).fold(0, u64::saturating_add);
         let decoded = bound(found.rows, rooms.into_iter()).ok_or_else(broken)?;
         self.listing.groups.push(Group { file: self.file, number, rows: found.rows, stored, decoded });
-        self.listing.batches.push(Batch { parts: parts.into(), codec: found.codec });
+        if self.listing.stored.is_empty() {
+            let kind = if self.is_stream { "stream" } else { "file" };
+            let codec = match found.codec {
+                None => "not compressed",
+                Some(Codec::Lz4) => "LZ4",
+                Some(Codec::Zstd) => "ZSTD",
+            };
+            self.listing.stored = vec![format!("{kind}, {codec}"); parts.len()];
+        }
+        self.listing.parts.append(&mut parts);
         Ok(())
     }
 
     /// Bytes that the values of a column have together at most.
-    fn room(&self, leaf: &Leaf, part: &Part, found: &Found) -> Result<u64> {
+    fn room(&self, leaf: &Leaf, part: &Buffers, found: &Found) -> Result<u64> {
         let own = |buffer: usize| part.places[leaf.parents.len() + buffer];
         match &leaf.storage {
             Storage::Binary { .. } => {
@@ -379,7 +365,7 @@ impl Found {
         (first <= places.len()).then_some(Found { rows, lengths, firsts, places, codec })
     }
 
-    fn part(&self, leaf: &Leaf, dictionary: Option<Arc<Dictionary>>) -> Option<Part> {
+    fn part(&self, leaf: &Leaf, dictionary: Option<Arc<Dictionary>>) -> Option<Buffers> {
         let has_rows = |&node: &usize| self.lengths.get(node) == Some(&self.rows);
         if !leaf.parents.iter().chain([&leaf.node]).all(has_rows) {
             return None;
@@ -396,7 +382,7 @@ impl Found {
             places.extend(of(leaf.node + 1)?);
         }
         let is_whole = places.len() >= leaf.parents.len() + leaf.storage.buffers();
-        is_whole.then_some(Part { places: places.into(), elements, dictionary })
+        is_whole.then_some(Buffers { places: places.into(), elements, codec: self.codec, dictionary })
     }
 }
 

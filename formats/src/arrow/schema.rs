@@ -63,7 +63,7 @@ pub(super) struct Node {
 
 /// A column of a file.
 #[derive(Clone, Debug)]
-pub(super) struct Leaf {
+pub struct Leaf {
     pub(super) storage: Storage,
     /// Its node; elements of a list are the next.
     pub(super) node: usize,

@@ -4,8 +4,8 @@ use super::footer::Chunk;
 use super::pages::{Pages, broken};
 use super::schema::{Form, Leaf};
 use super::thrift::PageHeader;
-use crate::columnar::guarded;
 use crate::columnar::layout::{ColumnWriter, State};
+use crate::columnar::{Place, guarded};
 use crate::headers::Source;
 use bytes::Bytes;
 use parquet::basic::Type as Physical;
@@ -65,8 +65,8 @@ fn decimals<T: AsBytes>(values: &[T], width: usize, out: &mut Vec<u8>) -> Result
 /// Bytes of all strings of a chunk, or a bound of them. Reads the pages at its beginning that do not hold strings one by
 /// one: a dictionary, and references to it. They are short, and what is too much for a dictionary follows them.
 pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
-    let end = chunk.start + chunk.len;
-    let (mut at, mut decoded) = (chunk.start, 0_u64);
+    let Place { offset, len } = chunk.place;
+    let (end, mut at, mut decoded) = (offset + len, offset, 0_u64);
     while at < end {
         let header = header_at(source, at, end)?;
         let is_dictionary = header.numbers[1] == Some(2);
@@ -83,7 +83,7 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result
         at += next.ok_or_else(|| source.corrupt(at, "a page leads out of its column chunk"))?;
         decoded = decoded.saturating_add(header.decoded);
     }
-    let stored = source.bytes(chunk.start, to_usize(at - chunk.start)?, "a column chunk")?;
+    let stored = source.bytes(offset, to_usize(at - offset)?, "a column chunk")?;
     let pages = Pages::new(chunk, &leaf.descriptor, stored.into());
     let mut reader = ColumnReaderImpl::<ByteArrayType>::new(leaf.descriptor.clone(), pages);
     let (mut batch, mut total) = (Batch::new(), 0_u64);

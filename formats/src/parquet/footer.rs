@@ -6,7 +6,7 @@ use super::schema::{Form, Leaf, column_of, name_of};
 use super::thrift::is_encrypted;
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
-use crate::columnar::{Column, ColumnarOptions, Group, choose, guarded};
+use crate::columnar::{ColumnarOptions, Group, Listing, Place, choose, guarded};
 use crate::headers::{Source, u32_at};
 use parquet::basic::{Compression, Encoding};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
@@ -24,9 +24,8 @@ const GUESS_BYTES: u64 = 64 << 10;
 
 /// The values of a column in a row group: the unit of reading.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunk {
-    pub(super) start: u64,
-    pub(super) len: u64,
+pub struct Chunk {
+    pub(super) place: Place,
     /// Values, with nulls.
     pub(super) values: u64,
     /// Bytes of its pages when they are decompressed.
@@ -36,21 +35,8 @@ pub(super) struct Chunk {
     pub(super) room: u64,
 }
 
-/// What the metadata of a file says.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) columns: Vec<Column>,
-    pub(super) leaves: Vec<Leaf>,
-    /// Row groups that have rows.
-    pub(super) groups: Vec<Group>,
-    /// Of each group, a chunk for each column.
-    pub(super) chunks: Vec<Chunk>,
-    /// How each column of the first row group is stored, for people.
-    pub(super) stored: Vec<String>,
-}
-
 /// Reads the metadata of a file, and what else is needed to tell how much memory its row groups take.
-pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Chunk>> {
     let (metadata, end) = metadata(source)?;
     let placed = |error: Error| error.with_path(source.path());
     let schema = metadata.file_metadata().schema_descr();
@@ -62,7 +48,7 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
         columns.push(column);
         leaves.push(leaf);
     }
-    let mut listing = Listing { columns, leaves, groups: Vec::new(), chunks: Vec::new(), stored: Vec::new() };
+    let mut listing = Listing::new(columns, leaves);
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let rows = u64::try_from(group.num_rows())
             .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows", group.num_rows())))?;
@@ -72,12 +58,12 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
         if listing.stored.is_empty() {
             listing.stored = chosen.iter().map(|&column| stored_as(group.column(column))).collect();
         }
-        let first = listing.chunks.len();
+        let first = listing.parts.len();
         for (&column, leaf) in chosen.iter().zip(&listing.leaves) {
             let found = chunk(source, end, rows, group, column, leaf);
-            listing.chunks.push(found.map_err(|error| of_chunk(error, number, &names[column].0, source))?);
+            listing.parts.push(found.map_err(|error| of_chunk(error, number, &names[column].0, source))?);
         }
-        let chunks = &listing.chunks[first..];
+        let chunks = &listing.parts[first..];
         let rooms = listing.columns.iter().zip(chunks).map(|(column, chunk)| {
             let room = column.kind.width().map_or(Room::Ragged(chunk.room), Room::Fixed);
             (column.kind.is_nullable, room)
@@ -85,7 +71,7 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
         let decoded = bound(rows, rooms).ok_or_else(|| {
             source.corrupt(end, format!("row group {number} says that it has {rows} rows and more than 2^63 bytes"))
         })?;
-        let stored = chunks.iter().map(|chunk| chunk.len).fold(0, u64::saturating_add);
+        let stored = chunks.iter().map(|chunk| chunk.place.len).fold(0, u64::saturating_add);
         // A footer has at most 2^32 bytes, and each row group some.
         listing.groups.push(Group { file, number: number as u32, rows, stored, decoded });
     }
@@ -174,7 +160,7 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
         let error = Error::new(ErrorKind::Unavailable, "the column is compressed with LZO");
         return Err(error.with_remedy("write the file with another compression"));
     }
-    let mut found = Chunk { start, len, values, decoded, compression, room: 0 };
+    let mut found = Chunk { place: Place { offset: start, len }, values, decoded, compression, room: 0 };
     found.room = room(source, chunk, &found, leaf)?;
     Ok(found)
 }
@@ -202,7 +188,7 @@ fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &L
     let encodings = metadata.encodings_mask();
     let refers = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY, Encoding::DELTA_BYTE_ARRAY];
     // A chunk begins with its dictionary, if it has one.
-    let has_dictionary = u64::try_from(metadata.data_page_offset()) != Ok(chunk.start);
+    let has_dictionary = u64::try_from(metadata.data_page_offset()) != Ok(chunk.place.offset);
     if has_dictionary || refers.iter().any(|&encoding| encodings.is_set(encoding)) {
         total_bytes(source, chunk, leaf)
     } else {

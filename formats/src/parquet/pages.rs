@@ -19,18 +19,8 @@ const DICTIONARY: i64 = 2;
 const DATA_V2: i64 = 3;
 
 /// The names of encodings, by number.
-const ENCODINGS: [&str; 10] = [
-    "PLAIN",
-    "",
-    "PLAIN_DICTIONARY",
-    "RLE",
-    "BIT_PACKED",
-    "DELTA_BINARY_PACKED",
-    "DELTA_LENGTH_BYTE_ARRAY",
-    "DELTA_BYTE_ARRAY",
-    "RLE_DICTIONARY",
-    "BYTE_STREAM_SPLIT",
-];
+const ENCODINGS: &str = "PLAIN - PLAIN_DICTIONARY RLE BIT_PACKED DELTA_BINARY_PACKED DELTA_LENGTH_BYTE_ARRAY \
+    DELTA_BYTE_ARRAY RLE_DICTIONARY BYTE_STREAM_SPLIT";
 
 /// The pages of a chunk, one after the other.
 pub(super) struct Pages {
@@ -44,7 +34,7 @@ pub(super) struct Pages {
 impl Pages {
     /// `stored` is a chunk or the beginning of one.
     pub(super) fn new(chunk: &Chunk, leaf: &ColumnDescPtr, stored: Bytes) -> Box<Pages> {
-        Box::new(Pages { chunk: *chunk, leaf: leaf.clone(), left: stored, at: chunk.start })
+        Box::new(Pages { chunk: *chunk, leaf: leaf.clone(), left: stored, at: chunk.place.offset })
     }
 
     fn next_page(&mut self) -> std::result::Result<Option<Page>, String> {
@@ -83,7 +73,7 @@ impl Pages {
             number.ok_or_else(|| format!("field {field} of a page header is missing or wrong"))
         };
         let encoding = |field: usize| {
-            let name = ENCODINGS.get(number(field)? as usize).unwrap_or(&"");
+            let name = ENCODINGS.split(' ').nth(number(field)? as usize).unwrap_or_default();
             name.parse::<Encoding>().map_err(|error| error.to_string())
         };
         let kind = header.numbers[1].unwrap_or(-1);
@@ -279,6 +269,7 @@ fn differences(at: &mut Thrift<'_>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columnar::Place;
     use parquet::schema::parser::parse_message_type;
     use parquet::schema::types::SchemaDescriptor;
     use std::io::Write;
@@ -297,7 +288,8 @@ mod tests {
     /// The bytes of all pages of a chunk that begins at byte 100 and has 4 values in 16 bytes, or the first error.
     fn read(compression: Compression, stored: Vec<u8>) -> std::result::Result<Vec<Bytes>, String> {
         let schema = SchemaDescriptor::new(Arc::new(parse_message_type("message a { required int32 a; }").unwrap()));
-        let chunk = Chunk { start: 100, len: stored.len() as u64, values: 4, decoded: 16, compression, room: 0 };
+        let place = Place { offset: 100, len: stored.len() as u64 };
+        let chunk = Chunk { place, values: 4, decoded: 16, compression, room: 0 };
         Pages::new(&chunk, &schema.column(0), stored.into())
             .map(|page| page.map(|page| page.buffer().clone()).map_err(broken))
             .collect::<std::result::Result<_, _>>()

@@ -27,7 +27,7 @@ pub(super) enum Form {
 
 /// Where the values of a column come from.
 #[derive(Clone, Debug)]
-pub(super) struct Leaf {
+pub struct Leaf {
     pub(super) descriptor: ColumnDescPtr,
     pub(super) form: Form,
     pub(super) is_list: bool,
