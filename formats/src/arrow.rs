@@ -12,8 +12,8 @@ use crate::headers::{example, has_extension, head};
 use crate::options::FormatOptions;
 use crate::registry::{Format, Shows};
 use bytes::Bytes;
-use decode::Cell;
-use messages::{Buffers, CONTINUATION, MAGIC};
+use decode::Buffers;
+use messages::{CONTINUATION, MAGIC};
 use schema::Leaf;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,14 +92,6 @@ impl Part<Leaf> for Buffers {
     }
 
     fn decode(&self, leaf: &Leaf, stored: &[Bytes], group: &Group, writer: ColumnWriter<'_>) -> Result<()> {
-        let cell = Cell {
-            storage: &leaf.storage,
-            parents: leaf.parents.len(),
-            rows: group.rows,
-            elements: self.elements,
-            codec: self.codec,
-            dictionary: self.dictionary.as_ref(),
-        };
-        decode::decode(&cell, stored, group.decoded, writer)
+        decode::decode(leaf, self, group.rows, stored, group.decoded, writer)
     }
 }

@@ -89,7 +89,7 @@ impl Kind {
     }
 
     pub(super) fn bytes(described: impl Into<String>) -> Kind {
-        Kind { dtype: DType::U8, shape: Shape::Ragged, is_nullable: false, is_text: false, described: described.into() }
+        Kind { shape: Shape::Ragged, ..Kind::scalar(DType::U8, described) }
     }
 
     /// Bytes of any number that are text.
@@ -98,13 +98,7 @@ impl Kind {
     }
 
     pub(super) fn fixed_bytes(bytes: u64, described: impl Into<String>) -> Kind {
-        Kind {
-            dtype: DType::U8,
-            shape: Shape::Fixed(vec![bytes]),
-            is_nullable: false,
-            is_text: false,
-            described: described.into(),
-        }
+        Kind { shape: Shape::Fixed(vec![bytes]), ..Kind::scalar(DType::U8, described) }
     }
 
     /// Bytes of a value, where all have as many.
@@ -357,10 +351,7 @@ pub(super) fn choose(names: &[(String, Result<()>)], wanted: &[String]) -> Resul
         }
         found.try_for_each(&mut take)?;
     }
-    match chosen.is_empty() {
-        true => Err(Error::new(ErrorKind::Empty, "the file has no column")),
-        false => Ok(chosen),
-    }
+    if chosen.is_empty() { Err(Error::new(ErrorKind::Empty, "the file has no column")) } else { Ok(chosen) }
 }
 
 /// Names that a message tells.
@@ -387,13 +378,11 @@ fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
             return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
         }
     }
-    match columns.len() == first.len() {
-        true => Ok(()),
-        false => {
-            let what = format!("the file has {} columns, and the first file has {}", columns.len(), first.len());
-            Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS))
-        }
+    if columns.len() != first.len() {
+        let what = format!("the file has {} columns, and the first file has {}", columns.len(), first.len());
+        return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
     }
+    Ok(())
 }
 
 const SAME_COLUMNS: &str = "choose columns that all files have, or open others as a dataset of their own";
@@ -439,9 +428,10 @@ impl Table {
         }
         if groups.is_empty() || u32::try_from(groups.len()).is_err() {
             let place = files.roots().first().map_or(Path::new("."), |root| &root.path).to_path_buf();
-            let (kind, what) = match groups.is_empty() {
-                true => (ErrorKind::Empty, "the files have no row"),
-                false => (ErrorKind::Corrupt, "the files have more than 2^32 groups of rows"),
+            let (kind, what) = if groups.is_empty() {
+                (ErrorKind::Empty, "the files have no row")
+            } else {
+                (ErrorKind::Corrupt, "the files have more than 2^32 groups of rows")
             };
             return Err(Error::new(kind, what).with_path(place));
         }

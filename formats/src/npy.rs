@@ -62,13 +62,10 @@ impl Holder for Part<'_> {
     }
 
     fn ends_early(&self) -> Error {
-        match self.place.end == self.source.size() {
-            true => self.source.truncated("the .npy array"),
-            false => {
-                let what = "the array is longer than the archive's member that holds it";
-                self.source.corrupt(self.place.end, what)
-            }
+        if self.place.end == self.source.size() {
+            return self.source.truncated("the .npy array");
         }
+        self.source.corrupt(self.place.end, "the array is longer than the archive's member that holds it")
     }
 }
 

@@ -1,7 +1,7 @@
 //! Walks through the messages of a file: the schema, dictionaries and record batches; where the buffers of the wanted
 //! columns lie, and how much memory each batch takes when it is decoded.
 
-use super::decode::{Cell, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
+use super::decode::{Buffers, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
 use super::schema::{Layout, Leaf, Node, Storage, read as read_schema};
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
@@ -23,16 +23,6 @@ pub(super) const MAGIC: &[u8; 8] = b"ARROW1\0\0";
 pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// Behind the footer of a file: its length and the magic.
 const TAIL_BYTES: u64 = 10;
-
-/// A column of a record batch.
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    pub(super) places: Box<[Place]>,
-    /// Elements of its lists together.
-    pub(super) elements: u64,
-    pub(super) codec: Option<Codec>,
-    pub(super) dictionary: Option<Arc<Dictionary>>,
-}
 
 /// A message: its metadata, and where its body lies.
 struct Message<'a> {
@@ -220,19 +210,15 @@ impl<'a> Reader<'a> {
         let part = found.part(&leaf, None).ok_or_else(broken)?;
         let placed = |error: Error| placed(error, message, self.source);
         let room = self.room(&leaf, &part, &found).map_err(placed)?;
-        let mut stored = Vec::with_capacity(part.places.len());
-        for place in &part.places {
-            // Places lie in the file.
-            stored.push(Bytes::from(self.source.bytes(place.offset, place.len as usize, "a dictionary")?));
-        }
-        let (rows, elements, codec) = (found.rows, part.elements, found.codec);
-        let cell = Cell { storage: &leaf.storage, parents: 0, rows, elements, codec, dictionary: None };
-        let unit = decode_alone(&cell, &stored, width, room).map_err(placed)?;
+        // Places lie in the file.
+        let read = |place: &Place| self.source.bytes(place.offset, place.len as usize, "a dictionary");
+        let stored = part.places.iter().map(|place| read(place).map(Bytes::from)).collect::<Result<Vec<_>>>()?;
+        let unit = decode_alone(&leaf, &part, found.rows, &stored, width, room).map_err(placed)?;
         let mut dictionary = match known {
             Some(known) if is_delta => (**known).clone(),
             _ => Dictionary::new(width),
         };
-        dictionary.add(rows, unit);
+        dictionary.add(found.rows, unit);
         self.dictionaries.insert(id, Arc::new(dictionary));
         Ok(())
     }
@@ -253,12 +239,9 @@ impl<'a> Reader<'a> {
                 _ => None,
             };
             let part = found.part(leaf, dictionary).ok_or_else(broken)?;
-            let room = match column.kind.width() {
-                Some(width) => Room::Fixed(width),
-                None => {
-                    Room::Ragged(self.room(leaf, &part, &found).map_err(|error| placed(error, message, self.source))?)
-                }
-            };
+            let ragged = || self.room(leaf, &part, &found).map_err(|error| placed(error, message, self.source));
+            let room =
+                column.kind.width().map_or_else(|| ragged().map(Room::Ragged), |width| Ok(Room::Fixed(width)))?;
             // Who says that none is null may still have some: a null is an error then.
             rooms.push((column.kind.is_nullable, room));
             parts.push(part);
@@ -309,7 +292,7 @@ impl<'a> Reader<'a> {
                 found.rows.checked_mul(longest).ok_or_else(too_many)
             }
             // As many bytes as rows.
-            Storage::Bits | Storage::Fixed(_) | Storage::FixedList { .. } => Ok(0),
+            Storage::Fixed(_) | Storage::FixedList { .. } => Ok(0),
         }
     }
 }
@@ -415,7 +398,7 @@ mod tests {
     fn a_few_bytes_stand_for_no_more_fields_than_can_be_followed() {
         let nodes = |depth, times| {
             let bytes = lists(depth, times);
-            let message = root_as_message_with_opts(&limits(&bytes), &bytes).map_err(|error| first_line(error))?;
+            let message = root_as_message_with_opts(&limits(&bytes), &bytes).map_err(first_line)?;
             Ok::<_, String>(read_schema(message.header_as_schema().unwrap()).unwrap().nodes.len())
         };
         assert_eq!((nodes(1, 1), nodes(3, 2), nodes(50, 1)), (Ok(1), Ok(7), Ok(50)));

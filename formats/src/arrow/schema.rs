@@ -8,10 +8,8 @@ use uringload_core::{Error, ErrorKind, Result};
 /// How the values of a field are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Storage {
-    /// A bit each.
-    Bits,
-    /// So many bytes each.
-    Fixed(u64),
+    /// One after the other.
+    Fixed(Element),
     /// Offsets, of 8 bytes where they are wide and else of 4, and bytes.
     Binary { is_wide: bool },
     /// 16 bytes each, which hold short strings and lead to long ones.
@@ -24,7 +22,7 @@ pub(super) enum Storage {
     Dictionary { index_bytes: u64, id: i64, values: Box<Storage> },
 }
 
-/// How an element of a list is stored.
+/// How a number, or an element of a list, is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     Bit,
@@ -45,7 +43,7 @@ impl Storage {
     /// Buffers of the field itself and of its elements; of views, those that every batch has.
     pub(super) fn buffers(&self) -> usize {
         match self {
-            Storage::Bits | Storage::Fixed(_) | Storage::View | Storage::Dictionary { .. } => 2,
+            Storage::Fixed(_) | Storage::View | Storage::Dictionary { .. } => 2,
             Storage::Binary { .. } | Storage::FixedList { .. } => 3,
             Storage::List { .. } => 4,
         }
@@ -165,13 +163,14 @@ fn column_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
 }
 
 fn values_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
-    let scalar = |dtype: DType, name: &str| Ok((Kind::scalar(dtype, name), Storage::Fixed(dtype.size())));
-    let bytes = |len: u64, name: &str| Ok((Kind::fixed_bytes(len, name), Storage::Fixed(len)));
+    let scalar =
+        |dtype: DType, name: &str| Ok((Kind::scalar(dtype, name), Storage::Fixed(Element::Bytes(dtype.size()))));
+    let bytes = |len: u64, name: &str| Ok((Kind::fixed_bytes(len, name), Storage::Fixed(Element::Bytes(len))));
     let binary = |kind: Kind, is_wide: bool| Ok((kind, Storage::Binary { is_wide }));
     let missing = || "of a type without its details".to_owned();
     match field.type_type() {
         Type::Null => Err("always null".into()),
-        Type::Bool => Ok((Kind::scalar(DType::Bool, "bool"), Storage::Bits)),
+        Type::Bool => Ok((Kind::scalar(DType::Bool, "bool"), Storage::Fixed(Element::Bit))),
         Type::Int => {
             let int = field.type_as_int().ok_or_else(missing)?;
             let (sign, bits) = (if int.is_signed() { "int" } else { "uint" }, int.bitWidth());
@@ -265,8 +264,7 @@ fn list(field: Field<'_>, storage: impl FnOnce(Element) -> Storage) -> Result<(K
         return Err("a list of a dictionary's values".into());
     }
     let (kind, element) = match values_of(child).map_err(|what| format!("a list of {what}"))? {
-        (kind, Storage::Bits) => (kind, Element::Bit),
-        (kind, Storage::Fixed(bytes)) if kind.shape == Shape::Fixed(Vec::new()) => (kind, Element::Bytes(bytes)),
+        (kind, Storage::Fixed(element)) if kind.shape == Shape::Fixed(Vec::new()) => (kind, element),
         (kind, _) => return Err(format!("a list of {}, not of numbers", kind.described)),
     };
     let described = format!("list of {}", kind.described);

@@ -86,21 +86,16 @@ impl<'a> Writer<'a> {
         debug_assert!(self.written < self.columns);
         let entry = self.written * 8 * ENTRY_NUMBERS;
         self.written += 1;
-        let states = match is_nullable {
-            true => Some(self.place(self.rows)?),
-            false => None,
-        };
-        let offsets = match width {
-            Some(_) => None,
-            None => {
-                Some(self.place(self.rows.checked_add(1).and_then(|count| count.checked_mul(8)).ok_or_else(full)?)?)
-            }
-        };
-        if let Some(states) = states {
-            self.out[states..states + self.rows].fill(0);
+        let (mut states, mut offsets) = (None, None);
+        if is_nullable {
+            let at = self.place(self.rows)?;
+            self.out[at..at + self.rows].fill(0);
+            states = Some(at);
         }
-        if let Some(offsets) = offsets {
-            self.out[offsets..offsets + 8].fill(0);
+        if width.is_none() {
+            let at = self.place(self.rows.checked_add(1).and_then(|count| count.checked_mul(8)).ok_or_else(full)?)?;
+            self.out[at..at + 8].fill(0);
+            offsets = Some(at);
         }
         let elements = self.place(0)?;
         for (number, place) in [states.unwrap_or(0), offsets.unwrap_or(0), elements].into_iter().enumerate() {
@@ -217,10 +212,10 @@ impl ColumnWriter<'_> {
     /// # Errors
     /// `Corrupt` where rows are lacking.
     pub(crate) fn finish(self) -> Result<()> {
-        match self.row == self.rows {
-            true => Ok(()),
-            false => Err(corrupt(format!("there are {} rows, and the metadata says {}", self.row, self.rows))),
+        if self.row != self.rows {
+            return Err(corrupt(format!("there are {} rows, and the metadata says {}", self.row, self.rows)));
         }
+        Ok(())
     }
 }
 

@@ -114,29 +114,24 @@ fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
     let is_decimal =
         matches!(logical, Some(LogicalType::Decimal(_))) || leaf.converted_type() == ConvertedType::DECIMAL;
     let integer = match (logical, leaf.converted_type()) {
-        (Some(LogicalType::Integer(int)), _) => Some((int.bit_width, int.is_signed)),
-        (_, ConvertedType::INT_8) => Some((8, true)),
-        (_, ConvertedType::UINT_8) => Some((8, false)),
-        (_, ConvertedType::INT_16) => Some((16, true)),
-        (_, ConvertedType::UINT_16) => Some((16, false)),
-        (_, ConvertedType::UINT_32) => Some((32, false)),
-        (_, ConvertedType::UINT_64) => Some((64, false)),
+        (Some(LogicalType::Integer(int)), _) => {
+            DType::named(&format!("{}{}", if int.is_signed { 'i' } else { 'u' }, int.bit_width))
+        }
+        (_, ConvertedType::INT_8) => Some(DType::I8),
+        (_, ConvertedType::UINT_8) => Some(DType::U8),
+        (_, ConvertedType::INT_16) => Some(DType::I16),
+        (_, ConvertedType::UINT_16) => Some(DType::U16),
+        (_, ConvertedType::UINT_32) => Some(DType::U32),
+        (_, ConvertedType::UINT_64) => Some(DType::U64),
         _ => None,
     };
     match physical {
         Physical::BOOLEAN => scalar(DType::Bool, Form::Bool),
-        Physical::INT32 => match integer {
-            Some((8, true)) => scalar(DType::I8, Form::Int32(1)),
-            Some((8, false)) => scalar(DType::U8, Form::Int32(1)),
-            Some((16, true)) => scalar(DType::I16, Form::Int32(2)),
-            Some((16, false)) => scalar(DType::U16, Form::Int32(2)),
-            Some((32, false)) => scalar(DType::U32, Form::Int32(4)),
-            _ => scalar(DType::I32, Form::Int32(4)),
-        },
-        Physical::INT64 => match integer {
-            Some((64, false)) => scalar(DType::U64, Form::Int64),
-            _ => scalar(DType::I64, Form::Int64),
-        },
+        Physical::INT32 => {
+            let dtype = integer.filter(|dtype| dtype.size() <= 4).unwrap_or(DType::I32);
+            scalar(dtype, Form::Int32(dtype.size()))
+        }
+        Physical::INT64 => scalar(integer.filter(|dtype| dtype.size() == 8).unwrap_or(DType::I64), Form::Int64),
         Physical::INT96 => Ok((Kind::fixed_bytes(12, described), Form::Int96)),
         Physical::FLOAT => scalar(DType::F32, Form::Float),
         Physical::DOUBLE => scalar(DType::F64, Form::Double),
@@ -154,10 +149,10 @@ fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
             if logical == Some(&LogicalType::Float16) && len == 2 {
                 return scalar(DType::F16, Form::FixedBytes);
             }
-            match is_decimal {
-                true => decimal(WIDTHS.iter().position(|&width| len <= width), described),
-                false => Ok((Kind::fixed_bytes(len, described), Form::FixedBytes)),
+            if is_decimal {
+                return decimal(WIDTHS.iter().position(|&width| len <= width), described);
             }
+            Ok((Kind::fixed_bytes(len, described), Form::FixedBytes))
         }
     }
 }
