@@ -1,4 +1,4 @@
-//! Arrow IPC, files and streams: tables in record batches, of which only the columns that are wanted are read.
+//! Arrow IPC, files and streams: tables in record batches, of which only the wanted columns are read.
 //!
 //! Source: apache/arrow `docs/source/format/Columnar.rst`, `format/{Message,Schema,File}.fbs`.
 
@@ -19,16 +19,16 @@ use std::path::Path;
 use std::sync::Arc;
 use uringload_core::Result;
 
-/// Endings of the names of files.
+/// File name extensions.
 const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
 
 /// Arrow IPC files and streams (which Feather version 2 and Hugging Face's `save_to_disk` are): every row is a sample,
 /// every column a column.
 ///
 /// # Which files
-/// The same paths, patterns and order as [`Folder`](super::Folder). Files that are not called `*.arrow` (`.arrows`,
-/// `.feather`, `.ipc`) are left out and counted in `left_out`, unless some file was named by
-/// itself. All files have the same columns; files and streams may be mixed.
+/// The same paths, patterns and order as [`Folder`](super::Folder). Files without the extension `.arrow`, `.arrows`,
+/// `.feather` or `.ipc` are left out and counted in `left_out`, unless a path names a file directly. All files have the
+/// same columns; files and streams may be mixed.
 ///
 /// # Columns
 /// | Arrow | column |
@@ -37,20 +37,20 @@ const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
 /// | dates, times, timestamps, durations, decimals of 32 and 64 bits | the integer that is stored |
 /// | fixed-size binary, decimals of 128 and 256 bits, long intervals | `U8` of shape `[n]`, as stored |
 /// | binary, text, large or as views | `U8` of any length: text is not checked to be UTF-8 |
-/// | lists of numbers | elements, of any number |
+/// | lists of numbers | any number of elements |
 /// | fixed-size lists of numbers | a tensor of shape `[n]` |
 /// | dictionaries of numbers, binary, text | the values |
 /// | fields of structs | a column each: `image.bytes`, `image.path` |
 ///
-/// Maps, unions, runs, lists of anything else, list views and null columns are refused where they are wanted.
+/// Maps, unions, runs, other lists, list views and null columns are refused if they are among the wanted columns.
 ///
 /// # What is read, and when
-/// Opening reads the metadata of every batch (through a stream from message to message, in a file by its footer), the
-/// dictionaries of the wanted columns, which stay in memory, and of strings what tells how long they are: 8 bytes of
-/// each compressed column, and the views. Afterwards a batch is read and decoded as a whole ([`Units`](crate::Units)),
-/// of which only the buffers of the wanted columns are read. A shuffle of shards permutes batches.
+/// Opening reads the metadata of every batch (from message to message in a stream, by the footer in a file) and the
+/// dictionaries of the wanted columns, which stay in memory. To learn how long strings are, it also reads 8 bytes of
+/// each compressed column, and all views. Afterwards a batch is read and decoded as a whole ([`Units`](crate::Units)),
+/// but only the buffers of the wanted columns. A shuffle of shards permutes batches.
 ///
-/// A batch is given memory for as many of a dictionary's longest value as it has rows.
+/// For a column with a dictionary, a batch gets memory for the dictionary's longest value in every row.
 pub type ArrowIpc = Columnar<Leaf, Buffers>;
 
 pub(crate) const FORMAT: Format = Format {
@@ -62,7 +62,7 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(ArrowIpc::open(paths, &columnar::typed(options)?)?)),
 };
 
-/// Whether a path is a file that begins as Arrow's files or streams do and is called so, or a folder of nothing but
+/// Whether a path is a file with the magic and an extension of Arrow files or streams, or a folder with nothing but
 /// such files.
 fn detect(path: &Path) -> bool {
     let is_called = |name: &[u8]| EXTENSIONS.iter().any(|extension| has_extension(name, extension));
@@ -76,10 +76,10 @@ impl ArrowIpc {
     /// Opens folders, files and patterns.
     ///
     /// # Errors
-    /// As [`Folder::open`](super::Folder::open); for the first file whose metadata is bad `Corrupt` or `Truncated`,
-    /// which a stream without its end is; `Unavailable` for what is sound and cannot be had: big endian numbers,
-    /// columns without a form here; `Corrupt` for a file that has not the columns of the first; `InvalidArgument` for
-    /// a wanted column that is not there; `Empty` where there is no row.
+    /// As [`Folder::open`](super::Folder::open); `Corrupt` or `Truncated` for the first file with bad metadata, such as
+    /// a stream without its end; `Unavailable` for big endian numbers and for columns of other types; `Corrupt` for a
+    /// file whose columns are not those of the first; `InvalidArgument` for a wanted column that does not exist;
+    /// `Empty` if there are no rows.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &ColumnarOptions) -> Result<ArrowIpc> {
         let found = find(paths, &EXTENSIONS, options.common.threads)?;
         Columnar::of(found, ["arrow", "record batch"], options, |source, file| messages::read(source, file, options))

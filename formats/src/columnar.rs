@@ -1,4 +1,4 @@
-//! What formats that store columns in groups of rows share: their options, the table of groups, and how a row becomes
+//! What Parquet and Arrow share: their options, the table of row groups, how a group is decoded, and how a row becomes
 //! a sample.
 
 pub(super) mod layout;
@@ -55,10 +55,10 @@ options! {
     }
 }
 
-/// The typed options of a format; a column of it has the type that its file says.
+/// Returns the typed options of a format. Files say what type a column has.
 ///
 /// # Errors
-/// `InvalidArgument` for a column that is named with a type.
+/// `InvalidArgument` if a column is named with a type.
 pub(super) fn typed(options: &Options) -> Result<ColumnarOptions> {
     let typed: ColumnarOptions = options.typed()?;
     let has_type = |column: &&String| column.rsplit_once(':').is_some_and(|(_, dtype)| DType::named(dtype).is_some());
@@ -71,15 +71,15 @@ pub(super) fn typed(options: &Options) -> Result<ColumnarOptions> {
     }
 }
 
-/// What a column holds, as a file tells.
+/// What a file says of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) dtype: DType,
     pub(super) shape: Shape,
     pub(super) is_nullable: bool,
-    /// Whether it is text in UTF-8.
+    /// Whether it is UTF-8 text.
     pub(super) is_text: bool,
-    /// The type in the words of the format, for people.
+    /// The type, in the format's own words.
     pub(super) described: String,
 }
 
@@ -92,7 +92,7 @@ impl Kind {
         Kind { shape: Shape::Ragged, ..Kind::scalar(DType::U8, described) }
     }
 
-    /// Bytes of any number that are text.
+    /// Text of any length.
     pub(super) fn text(described: impl Into<String>) -> Kind {
         Kind { is_text: true, ..Kind::bytes(described) }
     }
@@ -101,7 +101,7 @@ impl Kind {
         Kind { shape: Shape::Fixed(vec![bytes]), ..Kind::scalar(DType::U8, described) }
     }
 
-    /// Bytes of a value, where all have as many.
+    /// Bytes of a value, if all have the same length.
     pub(super) fn width(&self) -> Option<u64> {
         match &self.shape {
             Shape::Fixed(shape) => Some(shape.iter().product::<u64>() * self.dtype.size()),
@@ -124,9 +124,9 @@ pub(super) struct Group {
     /// Number in its file, from 0.
     pub(super) number: u32,
     pub(super) rows: u64,
-    /// Bytes that are read of it.
+    /// How many bytes are read of it.
     pub(super) stored: u64,
-    /// Bytes that it is decoded to at most.
+    /// The most bytes that it decodes to.
     pub(super) decoded: u64,
 }
 
@@ -138,20 +138,20 @@ pub(super) struct Table {
     columns: Vec<Column>,
     nulls: Nulls,
     groups: Vec<Group>,
-    /// What the format calls a group.
+    /// The format's word for a group.
     group_name: &'static str,
     fingerprint: OnceLock<u64>,
 }
 
-/// Bytes of a file.
+/// A range of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
-/// What differs between the formats: how a column of a group is stored, and how it is decoded. A leaf says where the
-/// values of a column come from.
+/// A column of a group. Formats differ in how it is stored and decoded. `L` says where the values of a column come
+/// from.
 pub(super) trait Part<L>: Send + Sync + 'static {
     fn places(&self) -> &[Place];
 
@@ -163,13 +163,13 @@ pub(super) trait Part<L>: Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) struct Listing<L, P> {
     pub(super) columns: Vec<Column>,
-    /// Of each column.
+    /// One for each column.
     pub(super) leaves: Vec<L>,
-    /// Those that have rows.
+    /// The groups that have rows.
     pub(super) groups: Vec<Group>,
-    /// Of each group, a part for each column.
+    /// A part for each column of each group.
     pub(super) parts: Vec<P>,
-    /// How each column is stored, for people; none where no group has rows.
+    /// How each column is stored, in words; empty if no group has rows.
     pub(super) stored: Vec<String>,
 }
 
@@ -183,13 +183,13 @@ impl<L, P> Listing<L, P> {
 #[derive(Debug)]
 pub struct Columnar<L, P> {
     table: Table,
-    /// Of each file: structs that a column lies in may be null in one file and not in another.
+    /// For each file, because a struct around a column may be nullable in one file and not in another.
     leaves: Vec<Vec<L>>,
     parts: Vec<P>,
 }
 
 impl<L: Send, P: Send> Columnar<L, P> {
-    /// Opens files, each of which `read` lists.
+    /// Opens files. `read` lists what one of them holds; `names` are the format's, and its word for a group.
     pub(super) fn of(
         found: FoundFiles,
         names: [&'static str; 2],
@@ -230,7 +230,7 @@ impl<L: Send + Sync + 'static, P: Part<L>> Dataset for Columnar<L, P> {
         &self.table.index
     }
 
-    /// None: rows are cut from groups.
+    /// Appends nothing: rows are cut from groups.
     fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
@@ -256,7 +256,7 @@ impl<L: Send + Sync + 'static, P: Part<L>> Dataset for Columnar<L, P> {
 
 impl<L: Send + Sync + 'static, P: Part<L>> Units for Columnar<L, P> {
     fn count(&self) -> u32 {
-        // `Table::new` has compared it.
+        // `Table::new` has checked that it fits.
         self.table.groups.len() as u32
     }
 
@@ -303,7 +303,7 @@ impl<L: Send + Sync + 'static, P: Part<L>> Units for Columnar<L, P> {
     }
 }
 
-/// Finds files. Those with other extensions are left out, unless a file was named by itself.
+/// Finds files. Those with other extensions are left out, unless a path names a file directly.
 pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: usize) -> Result<FoundFiles> {
     let index = index(paths, thread_count(threads))?;
     if index.has_single_files {
@@ -320,11 +320,10 @@ pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: us
     Ok(index)
 }
 
-/// The numbers of the columns that are wanted, of those that a file has. Names with an error cannot be had: they are
-/// refused only where they are wanted.
+/// Returns the numbers of the wanted columns. A name with an error cannot be read, which matters only if it is wanted.
 ///
 /// # Errors
-/// `InvalidArgument` for a name that is not there or wanted twice; the error of a column that is wanted.
+/// `InvalidArgument` for a name that does not exist or is given twice; the error of a wanted column.
 pub(super) fn choose(names: &[(String, Result<()>)], wanted: &[String]) -> Result<Vec<usize>> {
     let mut chosen: Vec<usize> = Vec::new();
     let mut take = |number: usize| {
@@ -354,7 +353,7 @@ pub(super) fn choose(names: &[(String, Result<()>)], wanted: &[String]) -> Resul
     if chosen.is_empty() { Err(Error::new(ErrorKind::Empty, "the file has no column")) } else { Ok(chosen) }
 }
 
-/// Names that a message tells.
+/// The most names that a message lists.
 const NAMES_TOLD: usize = 12;
 
 fn others_of(names: &[(String, Result<()>)]) -> String {
@@ -364,7 +363,7 @@ fn others_of(names: &[(String, Result<()>)]) -> String {
     format!("choose from the columns {}{more}", told.join(", "))
 }
 
-/// Refuses a file whose columns are not those of the first.
+/// Refuses a file whose columns differ from those of the first.
 fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
     for (column, first) in columns.iter().zip(first) {
         if column != first {
@@ -387,8 +386,8 @@ fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
 
 const SAME_COLUMNS: &str = "choose columns that all files have, or open others as a dataset of their own";
 
-/// Does what a crate does with bytes that anybody may have written. Their authors mean to return errors and have
-/// missed some before: a panic must not end the thread that opens or decodes.
+/// Runs a decoder of another crate on bytes that anybody may have written. Such decoders mean to return errors, and
+/// have missed some before: a panic must not end the thread that opens or decodes.
 pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = told(&*panic);
@@ -402,13 +401,13 @@ fn told(panic: &(dyn Any + Send)) -> String {
         (None, Some(said)) => said.as_str(),
         (None, None) => "it did not say why",
     };
-    // A message is one line.
+    // A message is a single line.
     said.replace('\n', " ")
 }
 
 impl Table {
     /// # Errors
-    /// `Empty` where there is no row; `Corrupt` for more rows or groups than can be numbered.
+    /// `Empty` if there are no rows; `Corrupt` for more rows or groups than can be numbered.
     fn new(
         [format, group_name]: [&'static str; 2],
         found: FoundFiles,
@@ -441,7 +440,7 @@ impl Table {
         };
         let schema = Schema { fields: columns.iter().map(field).collect() };
         let mut index = Index::new(format, files, schema, end);
-        // As they are stored: what is read of all groups.
+        // The stored bytes that are read of all groups.
         index.bytes = groups.iter().map(|group| group.stored).fold(0, u64::saturating_add);
         index.shards = ends;
         index.left_out = skips.into_vec();
@@ -459,14 +458,14 @@ impl Table {
         &self.groups[unit.0 as usize]
     }
 
-    /// The group of a row, and the row's number there.
+    /// Returns the group of a row, and the row's number in it.
     fn locate(&self, id: SampleId) -> (UnitId, u64) {
         let (group, number) = crate::locate(&self.index.shards, id.0);
-        // `new` has compared the number of groups.
+        // `new` has checked the number of groups.
         (UnitId(group as u32), number)
     }
 
-    /// The name of the file and the number of the row in it: "train.parquet#17".
+    /// Appends the file's name and the row's number in it: "train.parquet#17".
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (unit, row) = self.locate(id);
         let file = self.group(unit).file;
@@ -478,7 +477,7 @@ impl Table {
         write!(out, "#{row}").expect("a Vec takes everything");
     }
 
-    /// Makes a sample of a row of a decoded group.
+    /// Makes a sample from a row of a decoded group.
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let (unit, row) = self.locate(id);
         for (number, column) in self.columns.iter().enumerate() {
@@ -529,7 +528,7 @@ impl Table {
         })
     }
 
-    /// Says where an error of decoding arose.
+    /// Adds to an error of decoding where it happened.
     fn placed(&self, error: Error, group: &Group, name: &str, offset: u64) -> Error {
         let Group { file, number, .. } = *group;
         let what = format!("cannot decode column {name:?} of {} {number}", self.group_name);

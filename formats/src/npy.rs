@@ -10,31 +10,31 @@ use std::num::IntErrorKind;
 use std::ops::Range;
 use uringload_core::{Error, Result};
 
-/// What every file begins with.
+/// The first bytes of every file.
 pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Longest text of a header, in bytes: the limit of `numpy.load`.
+/// The longest text of a header, in bytes: the limit of `numpy.load`.
 const TEXT_BYTES_MAX: usize = 10_000;
 /// Magic, version and the longer form of the length.
 const PREFIX_BYTES: usize = 12;
-/// What is read at first: all that comes before the elements of nearly every array, because the header of a short shape
-/// is filled up to a multiple of 64 bytes. Of ten thousand files, a second read of each costs a tenth of opening them.
+/// How much is read at first. The header of nearly every array fits, because that of a short shape is padded to a
+/// multiple of 64 bytes. With ten thousand files, a second read of each would be a tenth of the time to open them.
 const HEAD_BYTES: usize = 128;
 
-/// What an array fills: a file, or a member of an archive.
+/// What holds an array: a file, or a member of an archive.
 pub(super) trait Holder {
-    /// Bytes that there are.
+    /// Its length in bytes.
     fn len(&self) -> u64;
 
-    /// The `len` bytes from `at` on, which are there. Each call asks for bytes behind those of the one before.
+    /// Reads the `len` bytes at `at`, which exist. Each call reads behind the one before.
     fn bytes(&mut self, at: u64, len: usize) -> Result<Vec<u8>>;
 
     /// The content breaks the format at `at`.
     fn corrupt(&self, at: u64, what: String) -> Error;
 
-    /// The content is sound and nothing that can be delivered.
+    /// The content is sound, but cannot be delivered.
     fn unavailable(&self, at: u64, what: String) -> Error;
 
-    /// The array is longer than what it should fill.
+    /// The array is longer than what holds it.
     fn ends_early(&self) -> Error;
 }
 
@@ -69,7 +69,7 @@ impl Holder for Part<'_> {
     }
 }
 
-/// Reads the header of the array that fills `place` of a file, and checks that it fills it to the byte.
+/// Reads the header of the array at `place` of a file, and checks that the array fills it exactly.
 ///
 /// # Errors
 /// As [`read_from`].
@@ -79,12 +79,12 @@ pub(super) fn read(source: &Source, place: Range<u64>) -> Result<Array> {
     Ok(Array { offset: start + array.offset, ..array })
 }
 
-/// Reads the header of the array in `holder`, and checks that it fills it to the byte; the offset is one in `holder`.
+/// Reads the header of the array in `holder`, and checks that the array fills it exactly. The offset is relative to
+/// `holder`.
 ///
 /// # Errors
-/// `Truncated` where the file, or what of it is the array's, ends before the array does; `Corrupt` where it breaks the
-/// format; `Unavailable` for arrays of objects (pickle), of structures, of types without a [`DType`], in Fortran order
-/// and of big endian numbers.
+/// `Truncated` if the holder ends before the array does; `Corrupt` if it breaks the format; `Unavailable` for arrays of
+/// objects (pickle), of structures, of types without a [`DType`], in Fortran order, and of big endian numbers.
 pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
     let room = usize::try_from(holder.len()).unwrap_or(usize::MAX);
     let mut head = holder.bytes(0, HEAD_BYTES.min(room))?;
@@ -143,11 +143,11 @@ struct Flaw {
     /// Where in the text.
     at: usize,
     what: String,
-    /// For headers that are sound and describe what cannot be delivered.
+    /// Set if the header is sound, but describes what cannot be delivered.
     remedy: Option<&'static str>,
 }
 
-/// The header breaks the format at a place.
+/// The header breaks the format at `at`.
 fn flaw<T>(at: usize, what: impl Into<String>) -> Result<T, Flaw> {
     Err(Flaw { at, what: what.into(), remedy: None })
 }
@@ -189,7 +189,7 @@ impl Header {
         let (Some(dtype), Some((order_at, is_fortran)), Some(shape)) = (dtype, is_fortran, shape) else {
             return flaw(0, "lacks descr, fortran_order or shape");
         };
-        // With one dimension that counts, or no element, both orders are the same.
+        // Both orders are the same if no more than one dimension is longer than 1, or if there are no elements.
         if is_fortran && shape.iter().filter(|&&len| len > 1).count() > 1 && !shape.contains(&0) {
             let remedy = "save it again by numpy.save(path, numpy.ascontiguousarray(array))";
             return refusal(order_at, "lies in Fortran order", remedy);
@@ -206,7 +206,7 @@ struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// The next token: a string with its quotes, a word, or another byte; empty at the end.
+    /// Returns the next token: a string with its quotes, a word, or any other byte. It is empty at the end.
     fn peek(&self) -> &'a [u8] {
         let rest = &self.text[self.at..];
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
@@ -237,7 +237,7 @@ impl<'a> Tokens<'a> {
         if self.take(token) { Ok(()) } else { flaw(self.at, format!("lacks a {:?}", char::from(token[0]))) }
     }
 
-    /// Items with commas between them; whether there is a comma after the last.
+    /// Reads items with commas between them. Returns whether a comma follows the last.
     fn items(
         &mut self,
         open: &[u8],
@@ -296,7 +296,7 @@ impl<'a> Tokens<'a> {
         if shape.len() == 1 && !has_comma { flaw(self.at, "has a shape that is not a tuple") } else { Ok(shape) }
     }
 
-    /// The type that `descr` names.
+    /// Reads the value of `descr`.
     fn dtype(&mut self) -> Result<DType, Flaw> {
         let at = self.at;
         if let b"[" | b"(" = self.peek() {
@@ -306,7 +306,7 @@ impl<'a> Tokens<'a> {
         let name = String::from_utf8_lossy(descr);
         let kind = descr.strip_prefix(b"<").or(descr.strip_prefix(b">")).or(descr.strip_prefix(b"|"));
         let kind = kind.or(descr.strip_prefix(b"=")).unwrap_or(descr);
-        // Types that NumPy lacks come after those under whose names they are saved.
+        // The types that NumPy lacks are saved under the name of another, which comes first.
         let is_called = |dtype: &DType| dtype.numpy().as_bytes()[1..] == *kind || *dtype == DType::Bool && kind == b"?";
         match (DType::ALL.into_iter().find(is_called), kind) {
             (Some(dtype), _) if descr.starts_with(b">") && dtype.size() > 1 => {

@@ -1,6 +1,6 @@
-//! Apache Parquet: tables in row groups, of which only the columns that are wanted are read.
+//! Apache Parquet: tables in row groups, of which only the wanted columns are read.
 //!
-//! Source: apache/parquet-format. Pages are decoded by the `parquet` crate; what is read, and when, is decided here.
+//! Source: apache/parquet-format. The `parquet` crate reads footers and decodes values; all else is done here.
 
 mod decode;
 mod footer;
@@ -20,15 +20,14 @@ use std::path::Path;
 use std::sync::Arc;
 use uringload_core::Result;
 
-/// Endings of the names of files.
+/// File name extensions.
 const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 
 /// Parquet files: every row is a sample, every column a column.
 ///
 /// # Which files
-/// The same paths, patterns and order as [`Folder`](super::Folder). Files that are not called `*.parquet` (`.parq`,
-/// `.pq`) are left out and counted in `left_out`, unless some file was named by itself. All files
-/// have the same columns.
+/// The same paths, patterns and order as [`Folder`](super::Folder). Files without the extension `.parquet`, `.parq` or
+/// `.pq` are left out and counted in `left_out`, unless a path names a file directly. All files have the same columns.
 ///
 /// # Columns
 /// | Parquet | column |
@@ -39,21 +38,20 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 /// | decimals in byte arrays | `I64` of up to 8 bytes; else `U8` of shape `[16]` or `[32]`, little endian |
 /// | `INT96` | `U8` of shape `[12]` |
 /// | `BYTE_ARRAY` | `U8` of any length: text is not checked to be UTF-8 |
-/// | lists of numbers | elements, of any number |
+/// | lists of numbers | any number of elements |
 /// | fields of structs | a column each: `image.bytes`, `image.path` |
 ///
-/// Logical types are not looked at otherwise: dates, times, timestamps and decimals are the integers that are stored.
-/// Maps, lists of lists, of structs and of strings are refused where they are wanted.
+/// Other logical types make no difference: dates, times, timestamps and decimals are the stored integers. Maps, and
+/// lists of lists, structs or strings, are refused if they are among the wanted columns.
 ///
 /// # What is read, and when
-/// Opening reads the footer of every file. Of text and bytes it must also know how long they are together in each row
-/// group, since that is the memory which the group is given. Footers tell it where the writer is of 2024 or later
-/// (parquet 2.10: `unencoded_byte_array_data_bytes`); where they do not and a column has a dictionary, the dictionary
-/// and the references to it are read and counted, at every opening: they are short, unless nothing in them repeats,
-/// and then the footer is enough.
+/// Opening reads the footer of every file. For text and bytes it must also know their total length in each row group,
+/// because that decides how much memory the group gets. Writers since 2024 put it into the footer (parquet 2.10:
+/// `unencoded_byte_array_data_bytes`). If it is missing and a column has a dictionary, every opening reads and counts
+/// the dictionary and the references to it. They are short unless no value repeats, and then the footer is enough.
 ///
-/// Afterwards a row group is read and decoded as a whole, of which only the chunks of the wanted columns are read:
-/// [`Units`](crate::Units). A shuffle of shards permutes row groups. Checksums of pages are compared where they are
+/// Afterwards a row group is read and decoded as a whole ([`Units`](crate::Units)), but only the chunks of the wanted
+/// columns. A shuffle of shards permutes row groups. Checksums of pages are compared if the file has them.
 pub type Parquet = Columnar<Leaf, Chunk>;
 
 pub(crate) const FORMAT: Format = Format {
@@ -65,7 +63,7 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(Parquet::open(paths, &columnar::typed(options)?)?)),
 };
 
-/// Whether a path is a file that begins as Parquet does and is called so, or a folder of nothing but such files.
+/// Whether a path is a file with the magic and an extension of Parquet, or a folder with nothing but such files.
 fn detect(path: &Path) -> bool {
     let is_called = |name: &[u8]| EXTENSIONS.iter().any(|extension| has_extension(name, extension));
     example(path, is_called).is_some_and(|file| head(&file).starts_with(MAGIC))
@@ -75,10 +73,9 @@ impl Parquet {
     /// Opens folders, files and patterns.
     ///
     /// # Errors
-    /// As [`Folder::open`](super::Folder::open); for the first file whose footer is bad `Corrupt` or `Truncated`;
-    /// `Unavailable` for what is sound and cannot be had: encrypted files, columns without a form here; `Corrupt` for
-    /// a file that has not the columns of the first; `InvalidArgument` for a wanted column that is not there; `Empty`
-    /// where there is no row.
+    /// As [`Folder::open`](super::Folder::open); `Corrupt` or `Truncated` for the first file with a bad footer;
+    /// `Unavailable` for encrypted files and for columns of other types; `Corrupt` for a file whose columns are not
+    /// those of the first; `InvalidArgument` for a wanted column that does not exist; `Empty` if there are no rows.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &ColumnarOptions) -> Result<Parquet> {
         let found = find(paths, &EXTENSIONS, options.common.threads)?;
         Columnar::of(found, ["parquet", "row group"], options, |source, file| footer::read(source, file, options))

@@ -1,4 +1,4 @@
-//! From the buffers of a record batch to a column of a unit.
+//! Decodes the buffers of a record batch into a column of a unit.
 
 use super::schema::{Element, Leaf, Storage};
 use crate::columnar::Place;
@@ -16,11 +16,11 @@ pub(super) enum Codec {
     Zstd,
 }
 
-/// The values that the numbers of a column stand for: what came first, and what was added.
+/// The values that a column refers to by number: those that came first, and those that were added.
 #[derive(Clone, Debug)]
 pub(super) struct Dictionary {
     parts: Vec<(u64, Bytes)>,
-    /// Bytes of a value, where all have as many.
+    /// Bytes of a value, if all have the same length.
     width: Option<u64>,
     /// Bytes of the longest value.
     pub(super) longest: u64,
@@ -31,7 +31,7 @@ impl Dictionary {
         Dictionary { parts: Vec::new(), width, longest: 0 }
     }
 
-    /// Adds values, which are a column of a unit of its own.
+    /// Adds values, which are the only column of `unit`.
     pub(super) fn add(&mut self, rows: u64, unit: Bytes) {
         let longest = (0..rows).filter_map(|row| layout::value(&unit, 0, row, self.width));
         self.longest = longest.map(|(value, _)| value.len() as u64).fold(self.longest, u64::max);
@@ -59,10 +59,10 @@ pub struct Buffers {
     pub(super) dictionary: Option<Arc<Dictionary>>,
 }
 
-/// Bytes that a buffer may have more than what is needed of it: padding.
+/// How many bytes of padding a buffer may have.
 const PADDING_BYTES: u64 = 64 << 10;
 
-/// Longest buffer of long strings: places in it are 31 bits.
+/// The longest buffer of long strings: offsets into it have 31 bits.
 const LONG_STRINGS_BYTES: u64 = 1 << 31;
 
 /// Decodes `rows` rows of a column; `stored` are its buffers.
@@ -79,7 +79,7 @@ pub(super) fn decode(
 ) -> Result<()> {
     let rows = to_usize(rows)?;
     let most = most.saturating_add(PADDING_BYTES);
-    // Validity of the structs that it lies in comes first, then its own.
+    // The validity of the structs around it comes first, then its own.
     let own = leaf.parents.len() + 1;
     let plain = |(number, bytes): (usize, &Bytes)| {
         let is_long_strings = leaf.storage == Storage::View && number > own;
@@ -134,7 +134,7 @@ pub(super) fn decode(
             each_row(rows, &valid, &mut writer, |row| {
                 let mut number = [0; 8];
                 number[..width].copy_from_slice(&indexes[row * width..][..width]);
-                // A number below 0 is one of the largest here, and of no value.
+                // A negative number becomes one that is too large.
                 let found = dictionary.value(u64::from_le_bytes(number));
                 found.ok_or_else(|| corrupt(&format!("row {row} points behind the end of the dictionary")))
             })?;
@@ -143,7 +143,7 @@ pub(super) fn decode(
     writer.finish()
 }
 
-/// Writes rows. A null one has no value, whatever lies where it would be.
+/// Writes rows. A null has no value, whatever the buffer holds in its place.
 fn each_row<B: AsRef<[u8]>>(
     rows: usize,
     valid: &Valid<'_>,
@@ -164,7 +164,7 @@ fn each_row<B: AsRef<[u8]>>(
     Ok(())
 }
 
-/// Decodes a column by itself, into a unit of its own, for a dictionary.
+/// Decodes the values of a dictionary into a unit of their own.
 pub(super) fn decode_alone(
     leaf: &Leaf,
     part: &Buffers,
@@ -189,10 +189,10 @@ pub(super) fn decode_alone(
     Ok(out.into())
 }
 
-/// Dictionaries stay in memory, beside the loader's.
+/// The most memory of a dictionary, which is not part of the loader's.
 const DICTIONARY_BYTES_MAX: u64 = 1 << 30;
 
-/// The bytes that all views of a column lead to, which may be the same again and again.
+/// Returns the total length of the strings that views lead to. Many views may lead to the same string.
 pub(super) fn viewed_bytes(views: &Bytes, codec: Option<Codec>, rows: u64) -> Result<u64> {
     let most = rows.saturating_mul(VIEW_BYTES as u64).saturating_add(PADDING_BYTES);
     let views = plain(views, codec, most)?;
@@ -201,7 +201,7 @@ pub(super) fn viewed_bytes(views: &Bytes, codec: Option<Codec>, rows: u64) -> Re
     Ok(views.chunks_exact(VIEW_BYTES).map(|view| u64::from(u32_at(view, 0))).sum())
 }
 
-/// Length that a buffer has when it is decompressed, by its first bytes.
+/// Returns the decompressed length of a buffer, which its first bytes say.
 pub(super) fn plain_len(head: &[u8], stored: u64) -> Option<u64> {
     let head: [u8; 8] = head.get(..8)?.try_into().ok()?;
     match head {
@@ -210,10 +210,10 @@ pub(super) fn plain_len(head: &[u8], stored: u64) -> Option<u64> {
     }
 }
 
-/// Stands for the length of a buffer that compression would have made longer: -1.
+/// A length of -1 marks a buffer that was not compressed, because that would have made it longer.
 const NOT_COMPRESSED: [u8; 8] = [0xff; 8];
 
-/// A buffer, decompressed. Takes memory as bytes come, not by what is claimed.
+/// Decompresses a buffer. Memory grows with the bytes that come, not with the length that is claimed.
 fn plain(stored: &Bytes, codec: Option<Codec>, most: u64) -> Result<Bytes> {
     let Some(codec) = codec.filter(|_| !stored.is_empty()) else { return Ok(stored.clone()) };
     let Some(len) = plain_len(stored, stored.len() as u64) else {
@@ -242,7 +242,7 @@ fn plain(stored: &Bytes, codec: Option<Codec>, most: u64) -> Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Which rows have a value: one bit a row in each of several buffers, of which those without a byte say yes.
+/// Which rows have a value: a bit for each row in several buffers. An empty buffer means all.
 struct Valid<'a> {
     buffers: Vec<&'a [u8]>,
 }
@@ -254,7 +254,7 @@ impl<'a> Valid<'a> {
         is_enough.then_some(Valid { buffers }).ok_or_else(too_short)
     }
 
-    /// Below the number that `new` was given.
+    /// `row` is below the number that `new` was given.
     fn is(&self, row: usize) -> bool {
         self.buffers.iter().all(|bits| bit(bits, row))
     }
@@ -268,7 +268,7 @@ fn bit(bits: &[u8], at: usize) -> bool {
     bits[at / 8] >> (at % 8) & 1 == 1
 }
 
-/// `count` elements as they are delivered, all of them there.
+/// Returns `count` elements in the form in which they are delivered.
 fn elements_of(element: Element, buffer: &Bytes, count: usize) -> Result<Bytes> {
     match element {
         Element::Bit => {
@@ -282,13 +282,13 @@ fn elements_of(element: Element, buffer: &Bytes, count: usize) -> Result<Bytes> 
     }
 }
 
-/// Where the elements of each row end, which is where those of the next begin.
+/// Where the elements of each row end, and those of the next begin.
 enum Ends<'a> {
-    /// All rows have so many.
+    /// Every row has this many.
     Every(usize),
-    /// 4 bytes each.
+    /// Offsets of 4 bytes.
     Narrow(&'a [u8]),
-    /// 8 bytes each.
+    /// Offsets of 8 bytes.
     Wide(&'a [u8]),
 }
 
@@ -302,7 +302,7 @@ impl Ends<'_> {
         Ok(if is_wide { Ends::Wide(bytes) } else { Ends::Narrow(bytes) })
     }
 
-    /// The elements of a row that there is; within `len`.
+    /// Returns where the elements of a row begin and end, within `len` elements.
     fn row(&self, row: usize, len: usize) -> Result<(usize, usize)> {
         let at = |number: usize| match self {
             Ends::Every(count) => Some(number * count),
@@ -317,10 +317,11 @@ impl Ends<'_> {
 }
 
 const VIEW_BYTES: usize = 16;
-/// Longest string that lies in its view.
+/// The longest string that fits into its view.
 const SHORT_BYTES: usize = 12;
 
-/// A string by its view: `u32` length, then the string itself, or 4 bytes of it, `u32` buffer and `u32` offset.
+/// Returns the string of a view: a `u32` length, then the string itself or 4 bytes of it, a `u32` buffer and a `u32`
+/// offset.
 fn viewed<'a>(views: &'a [u8], buffers: &'a [Bytes], row: usize) -> Result<&'a [u8]> {
     let at = row * VIEW_BYTES;
     let view = views.get(at..at + VIEW_BYTES).ok_or_else(too_short)?;

@@ -1,5 +1,5 @@
-//! Walks through the messages of a file: the schema, dictionaries and record batches; where the buffers of the wanted
-//! columns lie, and how much memory each batch takes when it is decoded.
+//! Walks through the messages of a file (the schema, dictionaries and record batches) and finds where the buffers of
+//! the wanted columns lie, and how much memory each batch takes when it is decoded.
 
 use super::decode::{Buffers, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
 use super::schema::{Layout, Leaf, Node, Storage, read as read_schema};
@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What files begin with, and end with but for the zeros.
+/// The first bytes of a file. It ends with the same, but without the zeros.
 pub(super) const MAGIC: &[u8; 8] = b"ARROW1\0\0";
-/// What streams begin with.
+/// The first bytes of a stream.
 pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
-/// Behind the footer of a file: its length and the magic.
+/// What follows the footer of a file: its length and the magic.
 const TAIL_BYTES: u64 = 10;
 
 /// A message: its metadata, and where its body lies.
@@ -38,7 +38,7 @@ impl Message<'_> {
     }
 }
 
-/// What metadata of so many bytes may hold. Tables may be shared, so that a few bytes stand for any number of them.
+/// How much metadata may hold. Tables may be shared, so a few bytes could stand for any number of them.
 fn limits(bytes: &[u8]) -> VerifierOptions {
     VerifierOptions { max_apparent_size: 16 * bytes.len() + (64 << 10), ..VerifierOptions::default() }
 }
@@ -73,7 +73,7 @@ fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result
         return Err(source.corrupt(end - TAIL_BYTES, what));
     }
     let start = end - TAIL_BYTES - len;
-    // Not more than the file has.
+    // The file has this many.
     let bytes = source.bytes(start, len as usize, "the footer")?;
     let footer = root_as_footer_with_opts(&limits(&bytes), &bytes)
         .map_err(|cause| source.corrupt(start, format!("the footer is broken: {}", first_line(cause))))?;
@@ -121,8 +121,8 @@ fn first_line(cause: impl std::fmt::Display) -> String {
     cause.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// The message at a place, whose metadata is read into `metadata`; `None` for the end of a stream. All of it lies before
-/// `end`.
+/// Reads the message at `at`, which must end before `end`. Its metadata is read into `metadata`. Returns `None` for the
+/// end of a stream.
 fn message<'a>(source: &Source, at: u64, end: u64, metadata: &'a mut Vec<u8>) -> Result<Option<Message<'a>>> {
     let mut head = [0; 8];
     let is_in = |bytes: u64| at.checked_add(bytes).is_some_and(|reached| reached <= end);
@@ -130,7 +130,7 @@ fn message<'a>(source: &Source, at: u64, end: u64, metadata: &'a mut Vec<u8>) ->
         return Err(source.truncated("a message"));
     }
     source.read(at, &mut head, "a message")?;
-    // Before version 0.15, there was only the length.
+    // Before version 0.15, a message began with its length.
     let is_new = head[..4] == CONTINUATION;
     let (len, metadata_at) = if is_new { (u32_at(&head, 4), at + 8) } else { (u32_at(&head, 0), at + 4) };
     if len == 0 {
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
         let placed = |error: Error| error.with_path(source.path());
         let Layout { nodes, names, columns, .. } = read_schema(schema).map_err(placed)?;
         let chosen = choose(&names, &options.columns).map_err(placed)?;
-        // What was chosen can be had.
+        // Only columns that can be read are chosen.
         let (columns, leaves) = chosen.iter().filter_map(|&number| columns[number].clone()).unzip();
         let listing = Listing::new(columns, leaves);
         Ok(Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, is_stream, listing })
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
             _ if table.header_type() == MessageHeader::Schema => {
                 Err(self.source.corrupt(message.at, "there is a second schema"))
             }
-            // Tensors, which are no part of a table.
+            // A tensor.
             _ => Err(self.source.corrupt(message.at, "there is a message that is no part of a table")),
         }
     }
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         let part = found.part(&leaf, None).ok_or_else(broken)?;
         let placed = |error: Error| placed(error, message, self.source);
         let room = self.room(&leaf, &part, &found).map_err(placed)?;
-        // Places lie in the file.
+        // All places lie in the file.
         let read = |place: &Place| self.source.bytes(place.offset, place.len as usize, "a dictionary");
         let stored = part.places.iter().map(|place| read(place).map(Bytes::from)).collect::<Result<Vec<_>>>()?;
         let unit = decode_alone(&leaf, &part, found.rows, &stored, width, room).map_err(placed)?;
@@ -242,7 +242,7 @@ impl<'a> Reader<'a> {
             let ragged = || self.room(leaf, &part, &found).map_err(|error| placed(error, message, self.source));
             let room =
                 column.kind.width().map_or_else(|| ragged().map(Room::Ragged), |width| Ok(Room::Fixed(width)))?;
-            // Who says that none is null may still have some: a null is an error then.
+            // If the schema says that there are no nulls, a null is an error.
             rooms.push((column.kind.is_nullable, room));
             parts.push(part);
         }
@@ -262,7 +262,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Bytes that the values of a column have together at most.
+    /// Returns the most bytes that the values of a column have together.
     fn room(&self, leaf: &Leaf, part: &Buffers, found: &Found) -> Result<u64> {
         let own = |buffer: usize| part.places[leaf.parents.len() + buffer];
         match &leaf.storage {
@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
                 let too_many = || Error::new(ErrorKind::Corrupt, "there are too many values");
                 found.rows.checked_mul(longest).ok_or_else(too_many)
             }
-            // As many bytes as rows.
+            // The room of these follows from the number of rows.
             Storage::Fixed(_) | Storage::FixedList { .. } => Ok(0),
         }
     }
@@ -310,16 +310,16 @@ fn placed(error: Error, message: &Message<'_>, source: &Source) -> Error {
 /// The metadata of a record batch.
 struct Found {
     rows: u64,
-    /// Elements of each node.
+    /// The number of elements of each node.
     lengths: Vec<u64>,
-    /// The first buffer of each node, and behind the last.
+    /// The first buffer of each node, and the end of the last.
     firsts: Vec<usize>,
     places: Vec<Place>,
     codec: Option<Codec>,
 }
 
 impl Found {
-    /// `None` where it is not of these nodes, or leads out of its body.
+    /// Returns `None` if it does not have these nodes, or leads out of its body.
     fn of(header: RecordBatch<'_>, message: &Message<'_>, nodes: &[Node]) -> Option<Found> {
         let rows = u64::try_from(header.length()).ok()?;
         let codec = match header.compression().map(|compression| (compression.codec(), compression.method().0)) {

@@ -1,4 +1,4 @@
-//! From Arrow's schema to columns: which can be read, where their buffers stand in a batch, and how they are stored.
+//! Turns Arrow's schema into columns: which can be read, which buffers of a batch they have, and how they are stored.
 
 use crate::columnar::{Column, Kind};
 use crate::{DType, Shape};
@@ -8,17 +8,17 @@ use uringload_core::{Error, ErrorKind, Result};
 /// How the values of a field are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Storage {
-    /// One after the other.
+    /// Elements, one after another.
     Fixed(Element),
-    /// Offsets, of 8 bytes where they are wide and else of 4, and bytes.
+    /// Bytes, and offsets of 8 bytes if they are wide, else of 4.
     Binary { is_wide: bool },
-    /// 16 bytes each, which hold short strings and lead to long ones.
+    /// Views of 16 bytes, which hold short strings and lead to long ones.
     View,
-    /// Offsets, and elements in a field of their own.
+    /// Offsets, and elements in a child field.
     List { is_wide: bool, element: Element },
-    /// So many elements each, in a field of their own.
+    /// Elements in a child field, `count` for each row.
     FixedList { count: u64, element: Element },
-    /// Numbers of so many bytes, of values in the dictionary of that name.
+    /// Numbers of values in the dictionary `id`.
     Dictionary { index_bytes: u64, id: i64, values: Box<Storage> },
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Element {
 }
 
 impl Element {
-    /// Bytes that it is delivered as.
+    /// How many bytes are delivered for it.
     pub(super) fn width(self) -> u64 {
         match self {
             Element::Bit => 1,
@@ -40,7 +40,7 @@ impl Element {
 }
 
 impl Storage {
-    /// Buffers of the field itself and of its elements; of views, those that every batch has.
+    /// The number of buffers of a field and of its elements. Batches may have more for views.
     pub(super) fn buffers(&self) -> usize {
         match self {
             Storage::Fixed(_) | Storage::View | Storage::Dictionary { .. } => 2,
@@ -50,12 +50,12 @@ impl Storage {
     }
 }
 
-/// A field in the order in which a batch has its nodes and buffers: structs before their fields.
+/// A field, in the order in which a batch lists nodes and buffers: structs come before their fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    /// Buffers that it has in every batch.
+    /// How many buffers it has in every batch.
     pub(super) buffers: usize,
-    /// Whether a batch tells how many more it has.
+    /// Whether a batch says how many more it has.
     pub(super) is_view: bool,
 }
 
@@ -63,30 +63,30 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub struct Leaf {
     pub(super) storage: Storage,
-    /// Its node; elements of a list are the next.
+    /// Its node. The next one holds the elements of a list.
     pub(super) node: usize,
-    /// Nodes of the structs that it lies in.
+    /// The nodes of the structs around it.
     pub(super) parents: Vec<usize>,
 }
 
-/// What a schema tells.
+/// What a schema says.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     pub(super) nodes: Vec<Node>,
     pub(super) names: Vec<(String, Result<()>)>,
-    /// For each name, where its values are and what they are; `None` for what cannot be read.
+    /// For each name, its column; `None` if it cannot be read.
     pub(super) columns: Vec<Option<(Column, Leaf)>>,
-    /// Bytes of all names.
+    /// The length of all names.
     name_bytes: usize,
 }
 
-/// Bytes of the names of all columns, each with the names of the structs that it lies in.
+/// The most bytes that the names of all columns have, each with the names of the structs around it.
 const NAME_BYTES_MAX: usize = 64 << 20;
 
-/// Reads a schema, whose depth and number of fields were bounded when it was verified.
+/// Reads a schema. Verification has bounded its depth and the number of its fields.
 ///
 /// # Errors
-/// `Unavailable` for big endian numbers; `Corrupt` for what is no schema.
+/// `Unavailable` for big endian numbers; `Corrupt` for names that are too long.
 pub(super) fn read(schema: Schema<'_>) -> Result<Layout> {
     if schema.endianness() != Endianness::Little {
         return Err(Error::new(ErrorKind::Unavailable, "numbers are big endian").with_remedy("write the file again"));
@@ -128,7 +128,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Counts the nodes of a field and of all below it.
+    /// Appends the nodes of a field and of all fields below it.
     fn pass(&mut self, field: Field<'_>) {
         if field.dictionary().is_some() {
             return self.nodes.push(Node { buffers: 2, is_view: false });
@@ -147,7 +147,7 @@ impl Layout {
     }
 }
 
-/// What a field is, or why it cannot be read.
+/// Returns what a field holds and how, or why it cannot be read.
 fn column_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
     let (kind, storage) = values_of(field)?;
     let Some(dictionary) = field.dictionary() else { return Ok((kind, storage)) };

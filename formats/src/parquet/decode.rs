@@ -1,4 +1,4 @@
-//! From the pages of a column chunk to a column of a unit.
+//! Decodes the pages of a column chunk into a column of a unit.
 
 use super::footer::Chunk;
 use super::pages::{Pages, broken};
@@ -16,12 +16,12 @@ use parquet::data_type::{
 };
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Rows that are decoded at once, at most.
+/// The most rows that are decoded at once.
 const ROWS_AT_ONCE: usize = 4096;
-/// Bytes that are decoded at once, as far as the rows are equally long.
+/// About how many bytes are decoded at once, if all rows have the same length.
 const BYTES_AT_ONCE: u64 = 1 << 20;
 
-/// Strings that are counted at once. Each may repeat the one before it, so that a few bytes stand for a long one.
+/// How many strings are counted at once. Each may repeat the one before it, so a few bytes can stand for a long one.
 const COUNTED_AT_ONCE: usize = 16;
 
 /// Decodes a chunk.
@@ -62,8 +62,9 @@ fn decimals<T: AsBytes>(values: &[T], width: usize, out: &mut Vec<u8>) -> Result
     values.iter().try_for_each(|value| decimal(value.as_bytes(), width, out))
 }
 
-/// Bytes of all strings of a chunk, or a bound of them. Reads the pages at its beginning that do not hold strings one by
-/// one: a dictionary, and references to it. They are short, and what is too much for a dictionary follows them.
+/// The total length of all strings of a chunk, or an upper bound of it. Reads the pages at its beginning that do not
+/// hold strings one by one: a dictionary, and references to it. They are short; what does not fit into a dictionary
+/// follows.
 pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
     let Place { offset, len } = chunk.place;
     let (end, mut at, mut decoded) = (offset + len, offset, 0_u64);
@@ -74,7 +75,7 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result
         if is_dictionary && header.decoded > COUNTED_BYTES && values >= Some(chunk.values) {
             return Ok(chunk.decoded);
         }
-        // The field of the encoding, in version 2 and in version 1.
+        // Pages of version 2 and of version 1 have their encoding in different fields.
         let encoding = header.own[if header.numbers[1] == Some(3) { 4 } else { 2 }];
         if !is_dictionary && encoding.is_some_and(|encoding| !REFERRING.contains(&encoding)) {
             break;
@@ -93,20 +94,19 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result
         }
         Ok(())
     })?;
-    // Strings of a dictionary that were read may be among the bytes of the pages that follow. That is still a bound, and
-    // dictionaries are short.
+    // The pages that follow may hold strings that were counted already. The sum is still an upper bound.
     Ok(if at < end { total.saturating_add(chunk.decoded.saturating_sub(decoded)) } else { total })
 }
 
-/// A dictionary of up to so many bytes is read in any case. A longer one with as many strings as there are rows is what
-/// writers make of images: none repeats, so that rows take no more than their pages do. If one does repeat all the same,
-/// and others are of no use, decoding says that there is more than expected.
+/// A dictionary of up to this many bytes is always read. Writers make a longer one with as many strings as rows if the
+/// column holds images: none repeats, so the rows take no more bytes than the pages. If one repeats nevertheless while
+/// others are unused, decoding fails because there is more than expected.
 const COUNTED_BYTES: u64 = 1 << 20;
 
-/// Encodings that refer to strings elsewhere: to a dictionary (by both of its names), or to the string before.
+/// Encodings that refer to other strings: in a dictionary (both of its names), or the string before.
 const REFERRING: [i64; 3] = [2, 8, 7];
 
-/// What is read of a page for its header: first little, then more, since a header may hold statistics.
+/// How much is read to find a page's header: first a little, then more, since a header may hold statistics.
 const HEADER_BYTES: [u64; 2] = [256, 64 << 10];
 
 fn header_at(source: &Source, at: u64, end: u64) -> Result<PageHeader> {
@@ -123,13 +123,13 @@ fn header_at(source: &Source, at: u64, end: u64) -> Result<PageHeader> {
 struct Rows<'a, 'b> {
     leaf: &'a Leaf,
     pages: Box<Pages>,
-    /// Rows that are decoded at once.
+    /// How many rows are decoded at once.
     at_once: usize,
     writer: ColumnWriter<'b>,
 }
 
 impl Rows<'_, '_> {
-    /// Values of the same number of bytes each, or lists of them. `encode` appends their bytes.
+    /// Decodes values of equal length, or lists of them. `encode` appends their bytes.
     fn fixed<T: DataType>(mut self, encode: impl Fn(&[T::T], &mut Vec<u8>) -> Result<()>) -> Result<()> {
         let mut batch = Batch::new();
         let mut reader = ColumnReaderImpl::<T>::new(self.leaf.descriptor.clone(), self.pages);
@@ -153,7 +153,7 @@ impl Rows<'_, '_> {
         self.writer.finish()
     }
 
-    /// Strings.
+    /// Decodes strings.
     fn bytes(mut self) -> Result<()> {
         let mut batch = Batch::new();
         let mut reader = ColumnReaderImpl::<ByteArrayType>::new(self.leaf.descriptor.clone(), self.pages);
@@ -170,7 +170,7 @@ struct Batch<T> {
     values: Vec<T>,
     definition: Vec<i16>,
     repetition: Vec<i16>,
-    /// Values with nulls.
+    /// The number of values, with nulls.
     levels: usize,
 }
 
@@ -179,7 +179,7 @@ impl<T> Batch<T> {
         Batch { values: Vec::new(), definition: Vec::new(), repetition: Vec::new(), levels: 0 }
     }
 
-    /// Reads whole rows, up to so many; whether there were any.
+    /// Reads up to `rows` whole rows. Returns whether there were any.
     fn read<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, rows: usize) -> Result<bool> {
         self.values.clear();
         self.definition.clear();
@@ -190,7 +190,7 @@ impl<T> Batch<T> {
         Ok(rows > 0)
     }
 
-    /// A row for each level: its value, or null.
+    /// Writes a row for each level: its value, or null.
     fn singles(
         &self,
         leaf: &Leaf,
@@ -209,10 +209,10 @@ impl<T> Batch<T> {
         Ok(())
     }
 
-    /// A row for each level that repeats nothing, with the elements up to the next.
+    /// Writes a row for each level that starts one, with the elements up to the next.
     ///
-    /// The definition level tells what an element is: the most, a value; as many as the repeated part of the schema
-    /// has, one without a value; one fewer, that the list is empty; fewer, that there is none.
+    /// The definition level says what an element is. The highest level is a value. The level of the repeated part of
+    /// the schema is an element without a value. One less is an empty list, and anything below is no list.
     fn lists(
         &self,
         leaf: &Leaf,
@@ -242,7 +242,7 @@ impl<T> Batch<T> {
     }
 }
 
-/// Rows of which a batch has about [`BYTES_AT_ONCE`].
+/// How many rows have about [`BYTES_AT_ONCE`].
 fn rows_at_once(rows: u64, chunk: &Chunk) -> usize {
     let row_bytes = (chunk.room.max(chunk.decoded) / rows.max(1)).max(1);
     // Not more than `ROWS_AT_ONCE`.
@@ -266,7 +266,7 @@ fn int32(values: &[i32], width: u64, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// A big endian integer becomes a little endian one of `width` bytes.
+/// Turns a big endian integer into a little endian one of `width` bytes.
 fn decimal(value: &[u8], width: usize, out: &mut Vec<u8>) -> Result<()> {
     let sign = if value.first().is_some_and(|&byte| byte & 0x80 != 0) { 0xff } else { 0 };
     let (beyond, kept) = value.split_at(value.len().saturating_sub(width));

@@ -13,29 +13,29 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaD
 use parquet::file::metadata::{ParquetStatisticsPolicy, RowGroupMetaData};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What files begin and end with.
+/// The first and the last bytes of a file.
 pub(super) const MAGIC: &[u8; 4] = b"PAR1";
-/// The same of files whose metadata is encrypted.
+/// The same for files with encrypted metadata.
 const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
-/// Behind the metadata: its length and the magic.
+/// What follows the metadata: its length and the magic.
 const TAIL_BYTES: u64 = 8;
-/// What is read at once of the end of a file: the metadata of most.
+/// How much of the end of a file is read at once. Most metadata fits.
 const GUESS_BYTES: u64 = 64 << 10;
 
 /// The values of a column in a row group: the unit of reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
     pub(super) place: Place,
-    /// Values, with nulls.
+    /// The number of values, with nulls.
     pub(super) values: u64,
-    /// Bytes of its pages when they are decompressed.
+    /// Bytes of its decompressed pages.
     pub(super) decoded: u64,
     pub(super) compression: Compression,
-    /// Bytes of its elements at most, where their number is not that of the rows.
+    /// The most bytes that its elements take, if their number is not the number of rows.
     pub(super) room: u64,
 }
 
-/// Reads the metadata of a file, and what else is needed to tell how much memory its row groups take.
+/// Reads the metadata of a file, and whatever else tells how much memory its row groups take.
 pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Chunk>> {
     let (metadata, end) = metadata(source)?;
     let placed = |error: Error| error.with_path(source.path());
@@ -72,13 +72,13 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
             source.corrupt(end, format!("row group {number} says that it has {rows} rows and more than 2^63 bytes"))
         })?;
         let stored = chunks.iter().map(|chunk| chunk.place.len).fold(0, u64::saturating_add);
-        // A footer has at most 2^32 bytes, and each row group some.
+        // A footer has at most 2^32 bytes, and each row group takes some.
         listing.groups.push(Group { file, number: number as u32, rows, stored, decoded });
     }
     Ok(listing)
 }
 
-/// The metadata, and where it begins.
+/// Returns the metadata, and where it begins.
 fn metadata(source: &Source) -> Result<(ParquetMetaData, u64)> {
     let size = source.size();
     let (magic_len, least) = (MAGIC.len() as u64, MAGIC.len() as u64 + TAIL_BYTES);
@@ -132,7 +132,7 @@ fn of_chunk(error: Error, group: usize, name: &str, source: &Source) -> Error {
     Error::new(error.kind(), what).with_path(source.path()).with_source(error)
 }
 
-/// The chunk of a column, if it lies in the file.
+/// Returns the chunk of a column, which must lie in the file.
 fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column: usize, leaf: &Leaf) -> Result<Chunk> {
     let chunk = group.column(column);
     if chunk.file_path().is_some_and(|path| !path.is_empty()) {
@@ -142,7 +142,7 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
     let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).with_offset(end);
     let number = |number: i64, what: &str| u64::try_from(number).map_err(|_| corrupt(format!("{what} is {number}")));
     let data_at = number(chunk.data_page_offset(), "the place of its pages")?;
-    // Some writers say 0 where there is no dictionary.
+    // Some writers say 0 if there is no dictionary.
     let dictionary = chunk.dictionary_page_offset().and_then(|at| u64::try_from(at).ok());
     let dictionary = dictionary.filter(|&at| at > 0 && at < data_at);
     let start = dictionary.unwrap_or(data_at);
@@ -165,11 +165,11 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
     Ok(found)
 }
 
-/// Bytes that the elements of a chunk have at most, where their number is not that of the rows.
+/// Returns the most bytes that the elements of a chunk take, if their number is not the number of rows.
 ///
-/// Of strings, the footer tells it where a current writer wrote it. Else, strings that are stored one by one take no
-/// more than their pages do. Only those that are stored by reference to others (to a dictionary, or to the string
-/// before) must be looked at, once, when the file is opened.
+/// Current writers put the length of strings into the footer. Without it, strings that are stored one by one take no
+/// more than their pages. Only those that refer to others (to a dictionary, or to the string before) must be looked at,
+/// once, when the file is opened.
 fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
     if leaf.is_list {
         let width = leaf_width(leaf);
@@ -196,7 +196,7 @@ fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &L
     }
 }
 
-/// Bytes of an element of a list, which is a number.
+/// Bytes of an element of a list, which is always a number.
 fn leaf_width(leaf: &Leaf) -> u64 {
     match leaf.form {
         Form::Bool => 1,
@@ -213,7 +213,7 @@ fn stored_as(chunk: &ColumnChunkMetaData) -> String {
     let encodings: Vec<String> = chunk.encodings().map(|encoding| encoding.to_string()).collect();
     let compression = match chunk.compression() {
         Compression::UNCOMPRESSED => "not compressed".to_owned(),
-        // Without the level, which no file tells.
+        // Without the level, which is not in the file.
         compression => compression.to_string().split('(').next().unwrap_or_default().to_owned(),
     };
     format!("{compression}, {}", encodings.join("+"))

@@ -1,4 +1,4 @@
-//! From the leaves of a Parquet schema to columns: which can be had, and in which form.
+//! Turns the leaves of a Parquet schema into columns: which can be read, and in which form.
 
 use crate::columnar::{Column, Kind};
 use crate::{DType, Shape};
@@ -10,18 +10,18 @@ use uringload_core::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Bool,
-    /// A 32-bit integer of which all but so many bytes are extension.
+    /// A 32-bit integer of which only this many bytes count; the others repeat its sign.
     Int32(u64),
     Int64,
-    /// 12 bytes: nanoseconds of the day and the Julian day, of old timestamps.
+    /// An old timestamp of 12 bytes: nanoseconds of the day, and the Julian day.
     Int96,
     Float,
     Double,
-    /// As they are.
+    /// Unchanged bytes of any length.
     Bytes,
-    /// As they are, all of the same length.
+    /// Unchanged bytes, all of the same length.
     FixedBytes,
-    /// A big endian integer of any length, which becomes a little endian one of so many bytes.
+    /// A big endian integer of any length, which becomes a little endian one of this many bytes.
     Decimal(usize),
 }
 
@@ -33,7 +33,7 @@ pub struct Leaf {
     pub(super) is_list: bool,
 }
 
-/// Name of the column that a leaf is, and whether it can be had.
+/// Returns the name of a leaf's column, and an error if it cannot be read.
 pub(super) fn name_of(leaf: &ColumnDescriptor, schema: &SchemaDescriptor) -> (String, Result<()>) {
     let parts = leaf.path().parts();
     if leaf.max_rep_level() == 0 {
@@ -50,7 +50,7 @@ pub(super) fn name_of(leaf: &ColumnDescriptor, schema: &SchemaDescriptor) -> (St
     }
 }
 
-/// How many parts of a path name a list of single values: without "list.element", whatever writers call them.
+/// Returns how many parts of a path name a list of single values: all but "list.element", whatever writers call them.
 fn list_depth(root: &Type, path: &[String]) -> Option<usize> {
     let mut node = root;
     for depth in 0..path.len() {
@@ -79,10 +79,10 @@ fn repeats_once(list: &Type) -> bool {
     !info.has_repetition() || info.repetition() != parquet::basic::Repetition::REPEATED
 }
 
-/// The column that a leaf is.
+/// Returns the column of a leaf.
 ///
 /// # Errors
-/// `Unavailable` for what has no form here; `Corrupt` for lengths that make no sense.
+/// `Unavailable` for types that cannot be read.
 pub(super) fn column_of(name: String, descriptor: ColumnDescPtr) -> Result<(Column, Leaf)> {
     let (mut kind, form) = kind_of(&descriptor).map_err(|what| {
         Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read"))
@@ -159,10 +159,10 @@ fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
 
 /// Bytes of the integers that decimals become.
 const WIDTHS: [u64; 3] = [8, 16, 32];
-/// Digits that these have at most.
+/// The most digits that these hold.
 const DIGITS: [i32; 3] = [18, 38, 76];
 
-/// Of 8 bytes a number, of more their bytes, since there are no numbers of more.
+/// A decimal of up to 8 bytes becomes a number. A longer one stays bytes, because there is no longer type.
 fn decimal(size: Option<usize>, described: String) -> Result<(Kind, Form), String> {
     match size {
         Some(0) => Ok((Kind::scalar(DType::I64, described), Form::Decimal(8))),

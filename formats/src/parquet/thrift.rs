@@ -1,5 +1,5 @@
-//! Thrift's compact protocol, as far as Parquet needs it here: headers of pages, which nothing else reads, and a look at
-//! the footer before the `parquet` crate follows its schema by recursion.
+//! Thrift's compact protocol, as far as Parquet needs it here: headers of pages, which nothing else reads, and a look
+//! at the footer before the `parquet` crate follows its schema by recursion.
 //!
 //! Source: apache/thrift `doc/specs/thrift-compact-protocol.md`; apache/parquet-format
 //! `src/main/thrift/parquet.thrift`.
@@ -52,8 +52,8 @@ impl PageHeader {
     }
 }
 
-/// Whether the columns of a file are encrypted, as its footer says. `None` where the footer is not one, or its schema is
-/// not a tree of bounded depth: the crate reserves memory for as many children as a node claims.
+/// Whether the columns of a file are encrypted, as its footer says. `None` where the footer is not one, or its schema
+/// is not a tree of bounded depth: the crate reserves memory for as many children as a node claims.
 pub(super) fn is_encrypted(footer: &[u8]) -> Option<bool> {
     let (mut has_schema, mut is_encrypted) = (false, false);
     // The crate takes a field for what its number says, so that a field of another type would read differently there.
