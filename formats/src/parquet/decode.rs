@@ -143,12 +143,7 @@ impl Rows<'_, '_> {
                 continue;
             }
             let width = bytes.len().checked_div(values).unwrap_or(0);
-            let mut elements = bytes.chunks_exact(width.max(1));
-            if self.leaf.is_list {
-                batch.lists(self.leaf, &mut self.writer, &mut elements)?;
-            } else {
-                batch.singles(self.leaf, &mut self.writer, &mut elements)?;
-            }
+            batch.write(self.leaf, &mut self.writer, &mut bytes.chunks_exact(width.max(1)))?;
         }
         self.writer.finish()
     }
@@ -158,7 +153,7 @@ impl Rows<'_, '_> {
         let mut batch = Batch::new();
         let mut reader = ColumnReaderImpl::<ByteArrayType>::new(self.leaf.descriptor.clone(), self.pages);
         while batch.read(&mut reader, self.at_once)? {
-            batch.singles(self.leaf, &mut self.writer, &mut batch.values.iter().map(|value| value.data()))?;
+            batch.write(self.leaf, &mut self.writer, &mut batch.values.iter().map(|value| value.data()))?;
         }
         self.writer.finish()
     }
@@ -190,55 +185,36 @@ impl<T> Batch<T> {
         Ok(rows > 0)
     }
 
-    /// Writes a row for each level: its value, or null.
-    fn singles(
-        &self,
-        leaf: &Leaf,
-        writer: &mut ColumnWriter<'_>,
-        values: &mut dyn Iterator<Item = &'_ [u8]>,
-    ) -> Result<()> {
-        let most = leaf.descriptor.max_def_level();
-        for level in 0..self.levels {
-            if most > 0 && self.definition.get(level) != Some(&most) {
-                writer.end_row(State::Null)?;
-                continue;
-            }
-            writer.elements(values.next().ok_or_else(lacking)?)?;
-            writer.end_row(State::Valid)?;
-        }
-        Ok(())
-    }
-
-    /// Writes a row for each level that starts one, with the elements up to the next.
+    /// Writes a row for each level that starts one, with the values up to the next.
     ///
-    /// The definition level says what an element is. The highest level is a value. The level of the repeated part of
-    /// the schema is an element without a value. One less is an empty list, and anything below is no list.
-    fn lists(
+    /// The highest definition level is a value. In a list, the level of the repeated part of the schema is an element
+    /// without a value, one less is an empty list, and anything below is no list.
+    fn write(
         &self,
         leaf: &Leaf,
         writer: &mut ColumnWriter<'_>,
         values: &mut dyn Iterator<Item = &'_ [u8]>,
     ) -> Result<()> {
         let most = leaf.descriptor.max_def_level();
-        let repeated = leaf.descriptor.repeated_ancestor_def_level();
-        let mut state = None;
-        for (&definition, &repetition) in self.definition.iter().zip(&self.repetition) {
-            if repetition == 0 {
-                if let Some(state) = state.take() {
+        let element = if leaf.is_list { leaf.descriptor.repeated_ancestor_def_level() } else { most };
+        let mut open = None;
+        for level in 0..self.levels {
+            // Columns without nulls or without lists have no levels of that kind.
+            let definition = self.definition.get(level).copied().unwrap_or(most);
+            if self.repetition.get(level).is_none_or(|&repetition| repetition == 0) {
+                if let Some(state) = open.take() {
                     writer.end_row(state)?;
                 }
-                state = Some(if definition + 1 < repeated { State::Null } else { State::Valid });
+                let least = if leaf.is_list { element - 1 } else { most };
+                open = Some(if definition < least { State::Null } else { State::Valid });
             }
             if definition == most {
                 writer.elements(values.next().ok_or_else(lacking)?)?;
-            } else if definition >= repeated {
-                state = Some(State::NullInside);
+            } else if definition >= element {
+                open = Some(State::NullInside);
             }
         }
-        match state {
-            Some(state) => writer.end_row(state),
-            None => Ok(()),
-        }
+        open.map_or(Ok(()), |state| writer.end_row(state))
     }
 }
 

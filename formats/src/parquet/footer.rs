@@ -172,11 +172,8 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
 /// once, when the file is opened.
 fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
     if leaf.is_list {
-        let width = leaf_width(leaf);
-        return chunk
-            .values
-            .checked_mul(width)
-            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "there are too many values"));
+        let bytes = chunk.values.checked_mul(leaf.dtype.size());
+        return bytes.ok_or_else(|| Error::new(ErrorKind::Corrupt, "there are too many values"));
     }
     if leaf.form != Form::Bytes {
         return Ok(0);
@@ -193,19 +190,6 @@ fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &L
         total_bytes(source, chunk, leaf)
     } else {
         Ok(chunk.decoded)
-    }
-}
-
-/// Bytes of an element of a list, which is always a number.
-fn leaf_width(leaf: &Leaf) -> u64 {
-    match leaf.form {
-        Form::Bool => 1,
-        Form::Int32(bytes) => bytes,
-        Form::Float => 4,
-        Form::Int64 | Form::Double => 8,
-        Form::Int96 => 12,
-        Form::Decimal(bytes) => bytes as u64,
-        Form::FixedBytes | Form::Bytes => u64::try_from(leaf.descriptor.type_length()).unwrap_or(0),
     }
 }
 

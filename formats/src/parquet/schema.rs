@@ -30,6 +30,7 @@ pub(super) enum Form {
 pub struct Leaf {
     pub(super) descriptor: ColumnDescPtr,
     pub(super) form: Form,
+    pub(super) dtype: DType,
     pub(super) is_list: bool,
 }
 
@@ -99,7 +100,8 @@ pub(super) fn column_of(name: String, descriptor: ColumnDescPtr) -> Result<(Colu
         kind.described = format!("list of {}", kind.described);
     }
     kind.is_nullable = descriptor.max_def_level() > 0;
-    Ok((Column { name, kind }, Leaf { descriptor, form, is_list }))
+    let dtype = kind.dtype;
+    Ok((Column { name, kind }, Leaf { descriptor, form, dtype, is_list }))
 }
 
 fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
