@@ -1,5 +1,5 @@
-//! Cuts a column chunk into pages and decompresses them, for the `parquet` crate to decode their values. What it
-//! decodes it takes on trust, so every number is held against what the footer says of the chunk.
+//! Cuts a column chunk into pages and decompresses them, for the `parquet` crate to decode their values. The crate
+//! trusts pages, so every number is first compared with what the footer says of the chunk.
 
 use super::footer::Chunk;
 use super::thrift::{PageHeader, Thrift};
@@ -22,17 +22,17 @@ const DATA_V2: i64 = 3;
 const ENCODINGS: &str = "PLAIN - PLAIN_DICTIONARY RLE BIT_PACKED DELTA_BINARY_PACKED DELTA_LENGTH_BYTE_ARRAY \
     DELTA_BYTE_ARRAY RLE_DICTIONARY BYTE_STREAM_SPLIT";
 
-/// The pages of a chunk, one after the other.
+/// The pages of a chunk, in order.
 pub(super) struct Pages {
     chunk: Chunk,
     leaf: ColumnDescPtr,
-    /// What is left of the chunk, and where that lies in the file.
+    /// The rest of the chunk, and where it begins in the file.
     left: Bytes,
     at: u64,
 }
 
 impl Pages {
-    /// `stored` is a chunk or the beginning of one.
+    /// `stored` is the chunk, or the beginning of it.
     pub(super) fn new(chunk: &Chunk, leaf: &ColumnDescPtr, stored: Bytes) -> Box<Pages> {
         Box::new(Pages { chunk: *chunk, leaf: leaf.clone(), left: stored, at: chunk.place.offset })
     }
@@ -56,7 +56,7 @@ impl Pages {
                     return Err("the CRC of a page is wrong".to_owned());
                 }
             }
-            // Nothing reads indexes.
+            // Indexes are not used.
             let page = if header.numbers[1] == Some(INDEX) { None } else { Some(self.page(&header, stored)?) };
             self.left.advance(end);
             self.at += end as u64;
@@ -120,7 +120,7 @@ impl PageReader for Pages {
         })
     }
 
-    /// Only who skips rows asks for it.
+    /// The crate asks only to skip rows, which does not happen here.
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
         Err(ParquetError::NYI("pages are read in order".to_owned()))
     }
@@ -129,7 +129,7 @@ impl PageReader for Pages {
         Err(ParquetError::NYI("pages are read in order".to_owned()))
     }
 
-    /// Pages of version 2 begin with a row; those of version 1 may begin within a list.
+    /// A page of version 2 begins with a row. One of version 1 may continue a list.
     fn at_record_boundary(&mut self) -> Result<bool> {
         Ok(PageHeader::read(&self.left).is_none_or(|header| header.numbers[1] == Some(DATA_V2)))
     }
@@ -143,7 +143,7 @@ impl Iterator for Pages {
     }
 }
 
-/// What the `parquet` crate says of pages, or what [`Pages`] says through it.
+/// Turns an error of the `parquet` crate into ours. It may be one that [`Pages`] gave to the crate.
 pub(super) fn broken(cause: ParquetError) -> Error {
     let cause = match cause {
         ParquetError::External(cause) => match cause.downcast::<Error>() {
@@ -155,7 +155,7 @@ pub(super) fn broken(cause: ParquetError) -> Error {
     Error::new(ErrorKind::Corrupt, "the pages are broken").with_source(cause)
 }
 
-/// The bytes of a page, of which the first `levels` are stored as they are.
+/// Decompresses a page, whose first `levels` bytes are never compressed.
 fn decompress(codec: Compression, header: &PageHeader, levels: u64, stored: Bytes) -> io::Result<Bytes> {
     let levels = usize::try_from(levels).map_err(io::Error::other)?;
     let (plain, values) = stored.split_at_checked(levels).ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -173,7 +173,7 @@ fn decompress(codec: Compression, header: &PageHeader, levels: u64, stored: Byte
         Compression::BROTLI(_) => Codec::Brotli.decode(values, out)?,
         Compression::ZSTD(_) => Codec::Zstd.decode(values, out)?,
         Compression::LZ4_RAW => lz4(values, out)?,
-        // What Hadoop writes, and what two old writers took it for.
+        // The form that Hadoop writes, and two forms of old writers that misread it.
         Compression::LZ4 => hadoop_lz4(values, out)
             .or_else(|_| fill(&mut lz4_flex::frame::FrameDecoder::new(values), out))
             .or_else(|_| lz4(values, out))?,
@@ -189,7 +189,7 @@ fn lz4(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     lz4_flex::block::decompress_into(stored, out).map_err(io::Error::other)
 }
 
-/// Blocks of LZ4, each after its decoded and its stored length, big endian.
+/// Decodes blocks of LZ4, each of which follows its decoded and its stored length, both big endian.
 fn hadoop_lz4(mut stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some((lengths, rest)) = stored.split_first_chunk::<8>() {
@@ -202,8 +202,8 @@ fn hadoop_lz4(mut stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     if stored.is_empty() { Ok(filled) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// No page has more values than its chunk, and no dictionary more than fit into its bytes: there is room for all of
-/// them before any is decoded.
+/// Refuses a page with more values than its chunk, and a dictionary with more than fit into its bytes. The crate makes
+/// room for all values before it decodes any.
 fn check_values(
     chunk: &Chunk,
     leaf: &ColumnDescriptor,
@@ -226,8 +226,8 @@ fn check_values(
     Ok(())
 }
 
-/// Lengths of strings that are stored as differences are all decoded before the strings: there are no more of them than
-/// the page has values. `None` where there are.
+/// Checks that a page does not have more lengths of strings than values. The crate decodes all lengths that are stored
+/// as differences before the first string. Returns `None` if there are more, or if they end early.
 fn check_lengths(page: &Page, levels: u64, leaf: &ColumnDescriptor) -> Option<()> {
     let streams = match page.encoding() {
         Encoding::DELTA_LENGTH_BYTE_ARRAY => 1,
@@ -236,7 +236,7 @@ fn check_lengths(page: &Page, levels: u64, leaf: &ColumnDescriptor) -> Option<()
     };
     let mut at = Thrift(page.buffer());
     at.take(levels)?;
-    // In version 1, levels of each kind are preceded by their length.
+    // In version 1, the length of each kind of levels comes before them.
     if let Page::DataPage { .. } = page {
         for _ in [leaf.max_rep_level(), leaf.max_def_level()].iter().filter(|&&most| most > 0) {
             let len = u32::from_le_bytes(at.take(4)?.try_into().ok()?);

@@ -17,7 +17,7 @@ const STRUCT: u8 = 12;
 /// The integers of a structure, by the numbers of their fields.
 pub(super) type Numbers = [Option<i64>; 9];
 
-/// What a page says of itself.
+/// The header of a page.
 pub(super) struct PageHeader {
     /// Bytes of the header itself.
     pub(super) len: u64,
@@ -25,7 +25,7 @@ pub(super) struct PageHeader {
     pub(super) stored: u64,
     /// Bytes of the page when it is decompressed.
     pub(super) decoded: u64,
-    /// The integers of the header, and of the part that pages of its type have.
+    /// The integers of the header, and of the part for its type of page.
     pub(super) numbers: Numbers,
     pub(super) own: Numbers,
     pub(super) is_compressed: bool,
@@ -56,7 +56,7 @@ impl PageHeader {
 /// is not a tree of bounded depth: the crate reserves memory for as many children as a node claims.
 pub(super) fn is_encrypted(footer: &[u8]) -> Option<bool> {
     let (mut has_schema, mut is_encrypted) = (false, false);
-    // The crate takes a field for what its number says, so that a field of another type would read differently there.
+    // The crate looks only at the number of a field. It would read one of another type differently, so that is refused.
     Thrift(footer).fields(|at, field, kind| match (field, kind) {
         (2, LIST) => {
             has_schema = true;
@@ -73,7 +73,8 @@ pub(super) fn is_encrypted(footer: &[u8]) -> Option<bool> {
 
 fn check_schema(at: &mut Thrift<'_>) -> Option<()> {
     let (nodes, kind) = at.list()?;
-    // How many children are still to come, of each node from the root down. The first entry is for the root itself.
+    // How many children are still to come, for each node from the root down. The first entry stands for the root
+    // itself.
     let mut open = vec![1_u64];
     for _ in 0..nodes {
         let node = at.fields(|at, field, kind| match (field, kind) {
