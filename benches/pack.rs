@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use uringload::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue, Shuffle, WINDOW_SAMPLES};
-use uringload::dataset::{Dataset, FileTable, Folder};
+use uringload::dataset::{self, Dataset, FileTable, Options};
 use uringload::sampler::{Bucketer, Cursor, Order, Packer, Rows, Selection, Shuffled};
 
 const RUNS: usize = 7;
@@ -104,7 +104,7 @@ fn folder(lengths: &[u64]) -> Arc<dyn Dataset> {
     for (number, &length) in lengths.iter().enumerate() {
         files.push(format!("{number:07}").as_bytes(), length).expect("room");
     }
-    Arc::new(Folder::from_files(files))
+    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 /// The whole of it, from the cursor to the pieces of a batch: over an epoch, and for the first batch behind a cursor in

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use uringload::config::{Collate, Config, PadValue, Padding};
-use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
+use uringload::dataset::{self, Dataset, FileTable, Options};
 use uringload::sampler::{Order, Sampler, Sequential, Shuffled};
 
 const RUNS: usize = 7;
@@ -46,13 +46,13 @@ fn main() {
 
 fn folder(count: u64, mean_bytes: u64) -> Arc<dyn Dataset> {
     let files = table(count, |number| mean_bytes / 2 + number * 7919 % mean_bytes);
-    Arc::new(Folder::from_files(files))
+    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 fn records(files: u64, records: u64, record_bytes: u64) -> Arc<dyn Dataset> {
     let files = table(files, |_| records * record_bytes);
-    let options = RecordOptions::new().record_bytes(record_bytes);
-    Arc::new(Records::from_files(files, &options).expect("whole records"))
+    let options = Options::new().format("records").set("record_bytes", record_bytes);
+    dataset::internal::of_files(files, &options).expect("whole records")
 }
 
 fn table(count: u64, size: impl Fn(u64) -> u64) -> FileTable {

@@ -11,7 +11,7 @@ mod shard;
 
 use crate::config::{Batching, Collate, Config, Cursor, MaxFailures, OnError, Part, Shuffle};
 use crate::dataset::internal::try_in_parallel;
-use crate::dataset::{Dataset, FileId, Missing, SampleId, Tar, TarOptions};
+use crate::dataset::{self, Dataset, FileId, Options, SampleId};
 use crate::{Error, ErrorKind, Result};
 use manifest::Destination;
 use names::Names;
@@ -121,10 +121,10 @@ const FAILED_NAMED: usize = 100;
 /// ```no_run
 /// use std::ops::ControlFlow;
 /// use std::sync::Arc;
-/// use uringload::dataset::Folder;
+/// use uringload::dataset::{self, Options};
 /// use uringload::pack::{Pack, PackOptions};
 ///
-/// let photos = Arc::new(Folder::open(&["/data/photos"])?);
+/// let photos = dataset::open(&["/data/photos"], &Options::new())?;
 /// let pack = Pack::new(photos, "/data/shards", PackOptions::default())?;
 /// let report = pack.run(&|_| ControlFlow::Continue(()))?;
 /// println!("{} samples in {} shards", report.samples, report.shards);
@@ -311,7 +311,7 @@ impl Pack {
         if let Some(written) = &written {
             job.shards.fetch_add(1, Ordering::Relaxed);
             // An archive of which every sample was left out has nothing to look for.
-            let found = if written.samples == 0 { 0 } else { Tar::open(&[&path], &tar_options())?.len() };
+            let found = if written.samples == 0 { 0 } else { dataset::open(&[&path], &tar_options())?.len() };
             if found != written.samples {
                 let what = format!(
                     "{} samples were written, and {found} are read: this is a bug of uringload",
@@ -326,7 +326,7 @@ impl Pack {
     /// Opens all shards, as a reader will, and counts what they have.
     fn check_all(&self, report: &mut PackReport) -> Result<()> {
         let shards: Vec<PathBuf> = self.own_shards().map(|shard| self.path(shard)).collect();
-        let samples = match Tar::open(&shards, &tar_options()) {
+        let samples = match dataset::open(&shards, &tar_options()) {
             _ if shards.is_empty() => 0,
             Ok(tar) => tar.len(),
             Err(error) if error.kind() == ErrorKind::Empty => 0,
@@ -458,7 +458,7 @@ fn check(options: &PackOptions) -> Result<()> {
 fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
     for (number, root) in dataset.files().roots().iter().enumerate() {
-        let root_path = root.path.canonicalize().unwrap_or_else(|_| root.path.clone());
+        let root_path = root.canonicalize().unwrap_or_else(|_| root.clone());
         if !root_path.starts_with(&folder) && !folder.starts_with(&root_path) {
             continue;
         }
@@ -504,6 +504,6 @@ fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
 }
 
 /// How shards are opened: samples may lack fields.
-fn tar_options() -> TarOptions {
-    TarOptions::new().missing(Missing::Empty)
+fn tar_options() -> Options {
+    Options::new().format("tar").set("missing", "empty")
 }

@@ -23,9 +23,9 @@ pub const VERSION: u64 = 2;
 /// ```no_run
 /// # fn main() -> uringload::Result<()> {
 /// use std::sync::Arc;
-/// use uringload::{Loader, State, dataset::Folder};
+/// use uringload::{Loader, State, dataset};
 ///
-/// let dataset = Arc::new(Folder::open(&["/data/train"])?);
+/// let dataset = dataset::open(&["/data/train"], &dataset::Options::new())?;
 /// let mut loader = Loader::builder(dataset.clone()).shuffle(true).seed(42).build()?;
 /// let batch = loader.next();
 /// loader.state().write("checkpoint.json")?;

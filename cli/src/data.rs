@@ -2,7 +2,7 @@
 
 use super::arguments::Chosen;
 use super::failure::{Failure, told};
-use super::index::IndexProgress;
+use super::index::IndexBar;
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::units;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -65,21 +65,21 @@ impl Data {
     }
 }
 
-/// Opens what the user named, and says on stderr what went otherwise than asked for, unless that is asked for anyhow.
+/// Opens what the user named, and says on stderr what went otherwise than asked for.
 pub fn open(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Failure> {
-    let (bar, progress) = IndexProgress::new();
-    let opened = dataset::open(paths, &options.clone().progress(progress));
-    drop(bar);
-    let opened = opened?;
-    if !options.common().verifying {
-        let index = opened.index();
-        index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
-        index
-            .damage
-            .iter()
-            .for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {}", told(error))));
+    let opened = open_quietly(paths, options)?;
+    let index = opened.index();
+    index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
+    for error in &index.damage {
+        eprintln_quietly(&format!("uringload: left out from there on: {}", told(error)));
     }
     Ok(opened)
+}
+
+/// Opens what the user named and says nothing but how far it has come.
+pub fn open_quietly(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Error> {
+    let bar = IndexBar::new();
+    dataset::open(paths, &options.clone().progress(bar.progress()))
 }
 
 /// A dataset in a temporary folder, deleted on drop (and by the second Ctrl-C).

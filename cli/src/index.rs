@@ -10,13 +10,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
-use uringload::dataset::{self, Dataset, IndexReport, Options, Progress};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Dataset, IndexProgress, IndexReport, Options};
 use uringload::{Error, ErrorKind};
 
 /// Builds what is missing, and lists it.
 pub fn run(asked: &Index) -> Done {
     let start = Instant::now();
-    let (bar, progress) = IndexProgress::new();
+    let bar = IndexBar::new();
     // All that is broken is told, and not only the first; and what is in the records does not matter to an index.
     let mut options = Options::new()
         .prefer("keep_damaged", true)
@@ -25,7 +26,7 @@ pub fn run(asked: &Index) -> Done {
         .rebuild(asked.rebuild)
         .part(asked.part.unwrap_or_default())
         .threads(asked.threads.unwrap_or(0))
-        .progress(progress);
+        .progress(bar.progress());
     if let Some(folder) = &asked.index_cache {
         options = options.set("index_cache", folder.as_path());
     }
@@ -35,7 +36,7 @@ pub fn run(asked: &Index) -> Done {
     let format = match &asked.format {
         Some(format) => format,
         // Archives where the files show nothing that has an index.
-        None => dataset::detect(&asked.paths, &options).ok().filter(|it| it.has_sidecars).map_or("tar", |it| it.name),
+        None => detect(&asked.paths, &options).ok().filter(|it| it.has_sidecars).map_or("tar", |it| it.name),
     };
     let built = dataset::open(&asked.paths, &options.format(format));
     drop(bar);
@@ -94,33 +95,37 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     }
     for skipped in &index.left_out {
         let first = skipped.first.display();
-        row("left out", format!("{} {}, the first {first}", count(skipped.count), skipped.reason.describe()));
+        row("left out", format!("{} {}, the first {first}", count(skipped.count), skipped.what));
     }
     out
 }
 
-/// A line on stderr while files are looked through; silent where stderr is no terminal. It goes when it is dropped.
-pub struct IndexProgress(ProgressBar);
+/// A line on stderr while files are scanned; silent where stderr is no terminal. It goes when it is dropped.
+pub struct IndexBar(ProgressBar);
 
-impl IndexProgress {
+impl IndexBar {
     /// It appears with the first report.
-    pub fn new() -> (IndexProgress, Progress) {
+    pub fn new() -> IndexBar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         if let Ok(style) = ProgressStyle::with_template("index {bar:30} {percent:>3} %  {binary_bytes_per_sec}  {msg}")
         {
             bar.set_style(style);
         }
-        let shown = bar.clone();
-        let progress = Progress::new(move |done| {
+        IndexBar(bar)
+    }
+
+    /// Shows what is reported to it.
+    pub fn progress(&self) -> impl Fn(IndexProgress) + Send + Sync + 'static {
+        let shown = self.0.clone();
+        move |done| {
             shown.set_length(done.bytes_total);
             shown.set_position(done.bytes);
             shown.set_message(format!("{} of {} files", done.shards, done.shards_total));
-        });
-        (IndexProgress(bar), progress)
+        }
     }
 }
 
-impl Drop for IndexProgress {
+impl Drop for IndexBar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -91,11 +91,11 @@ fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
         row("classes", units::count(index.classes.len() as u64));
     }
     for root in dataset.files().roots() {
-        row("root", root.path.display().to_string());
+        row("root", root.display().to_string());
     }
     for skipped in &index.left_out {
         let first = skipped.first.display();
-        row("left out", format!("{} {}, the first {first}", units::count(skipped.count), skipped.reason.describe()));
+        row("left out", format!("{} {}, the first {first}", units::count(skipped.count), skipped.what));
     }
     if index.dropped_elements > 0 {
         row("in no window", format!("{} tokens", units::count(index.dropped_elements)));
@@ -131,7 +131,7 @@ fn as_json(dataset: &dyn Dataset) -> Value {
     });
     let skipped = |skipped: &uringload::dataset::Skipped| {
         json!({
-            "reason": skipped.reason.describe(),
+            "reason": skipped.what,
             "count": skipped.count,
             "first": skipped.first.to_string_lossy(),
         })
@@ -150,7 +150,7 @@ fn as_json(dataset: &dyn Dataset) -> Value {
         "read_alignment": layout.read_alignment,
         "read_amplification": layout.amplification,
         "classes": index.classes.len(),
-        "roots": dataset.files().roots().iter().map(|root| root.path.to_string_lossy()).collect::<Vec<_>>(),
+        "roots": dataset.files().roots().iter().map(|root| root.to_string_lossy()).collect::<Vec<_>>(),
         "left_out": index.left_out.iter().map(skipped).collect::<Vec<_>>(),
         "dropped_tokens": index.dropped_elements,
         "fingerprint": format!("{:016x}", dataset.fingerprint()),

@@ -27,7 +27,7 @@ pub fn run(options: &Options) -> Done {
     let dataset = data::open(&options.paths, &options.format.under(&options.failing).prefer("missing", "empty"))?;
     for skipped in &dataset.index().left_out {
         let (count, first) = (units::count(skipped.count), skipped.first.display());
-        eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.reason.describe()));
+        eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.what));
     }
     let pack = Pack::new(Arc::clone(&dataset), &options.folder, options.options())?;
     let progress = Progress::new(start);

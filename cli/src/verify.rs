@@ -66,7 +66,7 @@ fn as_text(data: Option<&dyn Dataset>, summary: &Summary, start: Instant) -> Str
     let cut = if summary.is_complete { "" } else { "; it was not looked at to the end" };
     let _ = writeln!(out, "; {} findings in {}{cut}", count(summary.findings), units::time(start.elapsed()));
     for skipped in data.map_or(&[][..], |data| &data.index().left_out) {
-        let (reason, first) = (skipped.reason.describe(), skipped.first.display());
+        let (reason, first) = (skipped.what, skipped.first.display());
         let _ = writeln!(out, "left out: {} {reason}, the first {first}", count(skipped.count));
     }
     out
@@ -78,7 +78,7 @@ fn as_json(data: Option<&dyn Dataset>, summary: &Summary, findings: Vec<Value>) 
     });
     let left_out = data.map_or(&[][..], |data| &data.index().left_out).iter().map(|skipped| {
         json!({
-            "what": skipped.reason.describe(), "count": skipped.count, "first": skipped.first.to_string_lossy(),
+            "what": skipped.what, "count": skipped.count, "first": skipped.first.to_string_lossy(),
         })
     });
     json!({

@@ -446,7 +446,7 @@ fn refused(what: String) -> Failure {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use uringload::dataset::{FileTable, RecordOptions, Records};
+    use uringload::dataset::{self, FileTable, Options};
     use uringload::sampler::OrderId;
 
     const LEN: u64 = 1000;
@@ -455,8 +455,8 @@ mod tests {
         let mut files = FileTable::new();
         files.push_root("/anywhere");
         files.push(b"records", LEN).unwrap();
-        let options = RecordOptions::new().record_bytes(1);
-        let dataset = Arc::new(Records::from_files(files, &options).unwrap());
+        let options = Options::new().format("records").set("record_bytes", 1);
+        let dataset = dataset::internal::of_files(files, &options).unwrap();
         Play { dataset, sampler, repeats: false, epoch: 2, first, second }
     }
 

@@ -5,8 +5,8 @@ mod units;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, example, has_extension, head, map_files};
-use crate::options::{FormatOptions, Names, OptionKind, OptionType, OptionValue, options};
-use crate::paths::{FoundFiles, header_thread_count, index, index_list, thread_count};
+use crate::options::{FormatOptions, options, words};
+use crate::paths::{FoundFiles, header_thread_count, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
 use crate::{npy, npz, safetensors, zip};
@@ -90,18 +90,7 @@ pub enum ArraySamples {
     Arrays,
 }
 
-impl OptionType for ArraySamples {
-    const KIND: OptionKind = OptionKind::OneOf(&["files", "rows", "arrays"]);
-
-    fn of(value: &OptionValue) -> Option<ArraySamples> {
-        match String::of(value)?.as_str() {
-            "files" => Some(ArraySamples::Files),
-            "rows" => Some(ArraySamples::Rows),
-            "arrays" => Some(ArraySamples::Arrays),
-            _ => None,
-        }
-    }
-}
+words!(ArraySamples { "files" => Files, "rows" => Rows, "arrays" => Arrays, });
 
 options! {
     /// How [`Arrays`] are opened.
@@ -110,7 +99,7 @@ options! {
         rows: bool,
         /// The arrays, tensors or datasets that are wanted, by name, a column each; not given: all, and of HDF5's
         /// datasets those with as many rows as most of them.
-        tensors["tensor"]: Names,
+        tensors["tensor"]: Vec<String>,
         /// What is a sample, where the format's own choice is not wanted.
         samples: Option<ArraySamples>,
     }
@@ -142,9 +131,9 @@ macro_rules! entry {
                 let typed: ArrayOptions = options.typed()?;
                 match Arrays::open($format, paths, &typed) {
                     // Tensors of several types are no samples, and sound all the same: files can be read as a whole.
-                    Err(error) if typed.common.verifying && error.kind() == ErrorKind::InvalidArgument => {
-                        Ok(Arc::new(Arrays::open($format, paths, &typed.samples(ArraySamples::Files))?))
-                    }
+                    Err(error) if typed.common.verifying && error.kind() == ErrorKind::InvalidArgument => Ok(Arc::new(
+                        Arrays::open($format, paths, &ArrayOptions { samples: Some(ArraySamples::Files), ..typed })?,
+                    )),
                     opened => Ok(Arc::new(opened?)),
                 }
             },
@@ -178,7 +167,7 @@ pub(crate) const SAFETENSORS: Format = entry!(ArrayFormat::Safetensors, "Files o
 /// # Shapes
 /// A column whose values all have one shape has this shape. Where shapes differ, the column is
 /// [`Ragged`](super::Shape::Ragged): its values are the elements in row-major order, and
-/// [`shape_of`](Arrays::shape_of) tells the shape of each.
+/// [`Dataset::shape`] tells the shape of each.
 ///
 /// # Memory
 /// Beside the table of files, 12 bytes a file and column where files or rows are samples (and 8 more a file for rows);
@@ -201,29 +190,11 @@ impl Arrays {
     /// As [`Folder::open`](super::Folder::open); for the first file whose content is bad `Corrupt`, `Truncated`, or
     /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where the arrays do not fit together
     /// as samples or a name is not there; `Empty` where there is no sample.
-    pub fn open<P: AsRef<Path>>(format: ArrayFormat, paths: &[P], options: &ArrayOptions) -> Result<Arrays> {
+    fn open(format: ArrayFormat, paths: &[PathBuf], options: &ArrayOptions) -> Result<Arrays> {
         let mut index = index(paths, thread_count(options.common.threads))?;
         if !index.has_single_files {
             index = only_with_extension(index, format)?;
         }
-        Arrays::from_index(format, index, options)
-    }
-
-    /// Opens the files `names`, which are relative to `root`, in their order.
-    ///
-    /// # Errors
-    /// As [`Arrays::open`], and for the first name that is not there or no regular file.
-    pub fn from_list<P: AsRef<Path> + Sync>(
-        format: ArrayFormat,
-        root: impl AsRef<Path>,
-        names: &[P],
-        options: &ArrayOptions,
-    ) -> Result<Arrays> {
-        let index = index_list(root.as_ref(), names, thread_count(options.common.threads))?;
-        Arrays::from_index(format, index, options)
-    }
-
-    fn from_index(format: ArrayFormat, index: FoundFiles, options: &ArrayOptions) -> Result<Arrays> {
         let samples = options.samples_of(format);
         let mut names = HashSet::new();
         if let Some(twice) = options.tensors.iter().find(|name| !names.insert(*name)) {
@@ -243,7 +214,7 @@ impl Arrays {
             }
         }
         if table.len() == 0 {
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = files.place();
             return Err(Error::new(ErrorKind::Empty, format!("no .{} file has a sample", format.name()))
                 .with_path(place)
                 .with_remedy(match options.tensors.is_empty() {
@@ -261,18 +232,8 @@ impl Arrays {
         // What lies in the file as it is, is a slice of it.
         index.parse_reads_bytes = table.has_units();
         index.plain_field = (index.schema.fields.len() == 1 && !table.has_units()).then_some(0);
-        let (fingerprint, names) = (OnceLock::new(), options.tensors.0.clone());
+        let (fingerprint, names) = (OnceLock::new(), options.tensors.clone());
         Ok(Arrays { index, format, samples, table, fingerprint, names })
-    }
-
-    /// What is a sample.
-    pub fn samples(&self) -> ArraySamples {
-        self.samples
-    }
-
-    /// The shape of a sample's value of field number `field`, also where the column is ragged.
-    pub fn shape_of(&self, id: SampleId, field: usize) -> &[u64] {
-        self.table.shape_of(id.0, field)
     }
 
     /// The file that a sample lies in, and its number there, from 0.
@@ -285,7 +246,7 @@ impl Arrays {
 
 /// Leaves out the files whose names do not end as those of the format do.
 fn only_with_extension(index: FoundFiles, format: ArrayFormat) -> Result<FoundFiles> {
-    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
+    let place = index.files.place().to_path_buf();
     let index = index.retain(|name| has_extension(name, format.name()), |_| true);
     if index.files.is_empty() {
         return Err(Error::new(ErrorKind::Empty, format!("the folder has no .{} file", format.name()))
@@ -332,6 +293,10 @@ impl Dataset for Arrays {
             out.values.push(Value::Bytes(value));
         }
         Ok(())
+    }
+
+    fn shape(&self, id: SampleId, field: usize) -> Option<&[u64]> {
+        Some(self.table.shape_of(id.0, field))
     }
 
     fn units(&self) -> Option<&dyn Units> {

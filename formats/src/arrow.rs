@@ -18,7 +18,7 @@ use bytes::Bytes;
 use decode::Cell;
 use messages::{Batch, CONTINUATION, Listing, MAGIC};
 use schema::Leaf;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -91,7 +91,7 @@ impl ArrowIpc {
     /// which a stream without its end is; `Unavailable` for what is sound and cannot be had: big endian numbers,
     /// columns without a form here; `Corrupt` for a file that has not the columns of the first; `InvalidArgument` for
     /// a wanted column that is not there; `Empty` where there is no row.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &ColumnarOptions) -> Result<ArrowIpc> {
+    fn open(paths: &[PathBuf], options: &ColumnarOptions) -> Result<ArrowIpc> {
         let found = find(paths, &EXTENSIONS, options.common.threads)?;
         let files = 0..found.files.len() as u32;
         let listings = map_files(files, thread_count(options.common.threads), |file| {

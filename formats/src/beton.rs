@@ -16,7 +16,7 @@ use crate::sizes;
 use crate::{Dataset, FileId, Index, Sample, SampleId, Shape, Span, Value};
 use bytes::Bytes;
 use fields::{Descriptor, Descriptors, Kind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::Table;
 use uringload_core::{Error, ErrorKind, Result};
@@ -78,7 +78,7 @@ impl Beton {
     /// As [`Folder::open`](super::Folder::open); `Truncated` or `Corrupt` for a file whose head, table of samples or
     /// table of allocations breaks the format or points outside of its pages; `Unavailable` for other versions, fields
     /// of the user's own and types that cannot be read.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &BetonOptions) -> Result<Beton> {
+    fn open(paths: &[PathBuf], options: &BetonOptions) -> Result<Beton> {
         let threads = thread_count(options.common.threads);
         let files = index(paths, threads)?.files;
         let numbers: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
@@ -106,7 +106,7 @@ impl Beton {
             tables.push(table);
         }
         let Some(fields) = common.filter(|_| end > 0) else {
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = files.place();
             return Err(Error::new(ErrorKind::Empty, "no file has a sample").with_path(place));
         };
         let uniform = fields.all.iter().map(|field| uniform_size(field, &tables)).collect::<Vec<_>>();

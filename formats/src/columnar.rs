@@ -5,7 +5,7 @@ pub(super) mod layout;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::has_extension;
-use crate::options::{Names, OptionKind, OptionType, OptionValue, Options, options};
+use crate::options::{Options, options, words};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::{
     DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
@@ -15,7 +15,7 @@ use layout::State;
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -31,17 +31,7 @@ pub enum Nulls {
     Empty,
 }
 
-impl OptionType for Nulls {
-    const KIND: OptionKind = OptionKind::OneOf(&["refuse", "empty"]);
-
-    fn of(value: &OptionValue) -> Option<Nulls> {
-        match String::of(value)?.as_str() {
-            "refuse" => Some(Nulls::Refuse),
-            "empty" => Some(Nulls::Empty),
-            _ => None,
-        }
-    }
-}
+words!(Nulls { "refuse" => Refuse, "empty" => Empty, });
 
 options! {
     /// How [`Parquet`](super::Parquet) and [`ArrowIpc`](super::ArrowIpc) are opened.
@@ -49,7 +39,7 @@ options! {
         /// The columns or fields that are wanted, in this order; nothing else is read. Fields of structs have dots in
         /// their names: image.bytes, and image stands for all that it has. Fields of lines may have a type behind a
         /// colon: id:i64. Not given: all columns; those of csv as text; the line itself of jsonl.
-        columns: Names,
+        columns: Vec<String>,
         /// What becomes of values that are null: an error of their sample, or, where values may have any length, empty.
         nulls: Nulls,
     }
@@ -237,7 +227,7 @@ pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: us
     if index.has_single_files {
         return Ok(index);
     }
-    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
+    let place = index.files.place().to_path_buf();
     let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
     let index = index.retain(fits, |_| true);
     if index.files.is_empty() {
@@ -361,7 +351,7 @@ impl Table {
             ends.push(end);
         }
         if groups.is_empty() || u32::try_from(groups.len()).is_err() {
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path).to_path_buf();
+            let place = files.place().to_path_buf();
             let (kind, what) = match groups.is_empty() {
                 true => (ErrorKind::Empty, "the files have no row"),
                 false => (ErrorKind::Corrupt, "the files have more than 2^32 groups of rows"),

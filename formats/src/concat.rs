@@ -48,8 +48,8 @@ impl Concat {
         let (mut ends, mut first_files) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
         let mut end = 0_u64;
         for part in &parts {
-            let root = || part.files().roots().first().map_or_else(Default::default, |root| root.path.clone());
-            first_files.push(files.append(part.files()).ok_or_else(|| super::too_many_files(&root()))?);
+            let root = || part.files().place();
+            first_files.push(files.append(part.files()).ok_or_else(|| super::too_many_files(root()))?);
             end = end.checked_add(part.len()).ok_or_else(|| {
                 Error::new(ErrorKind::InvalidArgument, "the datasets have more than 2^64 samples").with_path(root())
             })?;
@@ -258,6 +258,11 @@ impl Dataset for Concat {
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         let (dataset, id) = self.inner(id);
         dataset.length(id, field)
+    }
+
+    fn shape(&self, id: SampleId, field: usize) -> Option<&[u64]> {
+        let (dataset, id) = self.inner(id);
+        dataset.shape(id, field)
     }
 
     fn has_field(&self, id: SampleId, field: usize) -> bool {

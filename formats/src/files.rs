@@ -5,20 +5,13 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// One of the places a dataset lies in: paths of its files are relative to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root {
-    /// The folder. Files below it are opened relative to it.
-    pub path: PathBuf,
-}
-
 /// The files of a dataset.
 ///
 /// Names lie end to end in segments, in no order; what finds the files hands its segments over, so that names are never
 /// copied into one large buffer, and a million of them do not take their memory twice while a dataset is opened.
 #[derive(Clone, Debug, Default)]
 pub struct FileTable {
-    roots: Vec<Root>,
+    roots: Vec<PathBuf>,
     /// First file of each root.
     root_starts: Vec<u32>,
     segments: Vec<Vec<u8>>,
@@ -44,7 +37,7 @@ impl FileTable {
 
     /// Starts a new root: files pushed from now on lie below `path`.
     pub fn push_root(&mut self, path: impl Into<PathBuf>) {
-        self.roots.push(Root { path: path.into() });
+        self.roots.push(path.into());
         self.root_starts.push(self.sizes.len() as u32);
     }
 
@@ -135,9 +128,14 @@ impl FileTable {
         self.sizes.is_empty()
     }
 
-    /// The roots.
-    pub fn roots(&self) -> &[Root] {
+    /// The folders that the files lie below.
+    pub fn roots(&self) -> &[PathBuf] {
         &self.roots
+    }
+
+    /// The first root: where messages say that a dataset lies.
+    pub(super) fn place(&self) -> &Path {
+        self.roots.first().map_or(Path::new("."), |root| root)
     }
 
     /// Which root the file lies below (an index into `roots`).
@@ -170,7 +168,7 @@ impl FileTable {
     /// The whole path, for messages.
     pub fn path(&self, file: FileId) -> PathBuf {
         let name = Path::new(std::ffi::OsStr::from_bytes(self.name(file)));
-        self.roots[self.root_of(file)].path.join(name)
+        self.roots[self.root_of(file)].join(name)
     }
 
     /// Heap bytes that the table takes, names included.

@@ -3,12 +3,12 @@
 use crate::classes::Classes;
 use crate::fingerprint::Fingerprint;
 use crate::options::{FormatOptions, options};
-use crate::paths::{FoundFiles, index, index_list, thread_count};
+use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -29,7 +29,7 @@ pub(crate) const FORMAT: Format = Format {
     options: FolderOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|_, _| true),
-    open: |paths, options| Ok(Arc::new(Folder::open_with(paths, &options.typed()?)?)),
+    open: |paths, options| Ok(Arc::new(Folder::open(paths, &options.typed()?)?)),
 };
 
 /// Folders whose every file is one sample.
@@ -61,53 +61,18 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens folders, files and patterns with the default options.
+    /// Opens folders, files and patterns.
     ///
     /// # Errors
     /// `NotFound` for a path that does not exist and a pattern that matches nothing, `PermissionDenied` for a folder
     /// that cannot be listed, `WrongFileType` for a path to a FIFO, socket or device, `Empty` if there is no sample,
-    /// `InvalidArgument` for a bad pattern.
-    pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<Folder> {
-        Folder::open_with(paths, &FolderOptions::default())
-    }
-
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`]; and `InvalidArgument` where labels are required and a file has none, and for a file whose
-    /// size is no whole number of elements.
-    pub fn open_with<P: AsRef<Path>>(paths: &[P], options: &FolderOptions) -> Result<Folder> {
+    /// `InvalidArgument` for a bad pattern, where labels are required and a file has none, and for a file whose size is
+    /// no whole number of elements.
+    fn open(paths: &[PathBuf], options: &FolderOptions) -> Result<Folder> {
         Folder::from_index(index(paths, thread_count(options.common.threads))?, options)
     }
 
-    /// Opens the files `names`, which are relative to `root`, in their order; names may repeat.
-    ///
-    /// # Errors
-    /// `NotFound` or another error of the system for the first name that is not there, `WrongFileType` for what is no
-    /// regular file, `Empty` for an empty list, `InvalidArgument` as for [`Folder::open_with`].
-    pub fn from_list<P: AsRef<Path> + Sync>(
-        root: impl AsRef<Path>,
-        names: &[P],
-        options: &FolderOptions,
-    ) -> Result<Folder> {
-        let index = index_list(root.as_ref(), names, thread_count(options.common.threads))?;
-        Folder::from_index(index, options)
-    }
-
-    /// Of files of bytes that are already known, without labels: for tests and for callers with an index of their own.
-    pub fn from_files(files: FileTable) -> Folder {
-        Folder::new(files, None, DType::U8, Vec::new())
-    }
-
-    /// Of files that are already known, as `options` say; labels are found in their names.
-    ///
-    /// # Errors
-    /// `InvalidArgument` as for [`Folder::open_with`].
-    pub fn from_files_with(files: FileTable, options: &FolderOptions) -> Result<Folder> {
-        Folder::from_index(FoundFiles { files, ..FoundFiles::default() }, options)
-    }
-
-    fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {
+    pub(crate) fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {
         let (labels, dtype) = (options.labels, options.dtype);
         if let Some(odd) = index.files.sizes().iter().position(|size| size % dtype.size() != 0) {
             let file = FileId(odd as u32);

@@ -19,7 +19,7 @@ mod tree;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{example, has_extension, map_files};
-use crate::options::{FormatOptions, Names, options};
+use crate::options::{FormatOptions, options};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::skipped::SkipReason;
@@ -42,7 +42,7 @@ options! {
     pub struct Hdf5Options {
         /// Arrays, tensors or datasets that become columns, by name and in this order; not given: all. Of HDF5's
         /// datasets, all that have as many rows as most of them; of two such numbers, the larger.
-        tensors["tensor"]: Names,
+        tensors["tensor"]: Vec<String>,
     }
 }
 
@@ -117,7 +117,7 @@ impl Hdf5 {
     /// As [`Folder::open`](super::Folder::open); for the first file that is bad `Corrupt`, `Truncated`, or
     /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where datasets are not there or do
     /// not fit together; `Empty` where there is no row.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &Hdf5Options) -> Result<Hdf5> {
+    fn open(paths: &[PathBuf], options: &Hdf5Options) -> Result<Hdf5> {
         let threads = thread_count(options.common.threads);
         let mut index = index(paths, threads)?;
         if !index.has_single_files {
@@ -129,7 +129,7 @@ impl Hdf5 {
         if let Some(twice) = names.iter().find(|name| !known.insert(*name)) {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("dataset {twice:?} is named twice")));
         }
-        let place = files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
+        let place = files.place().to_path_buf();
         let mut opened = Vec::with_capacity(files.len());
         if names.is_empty() {
             let (first, left_out) = open::open_all(&files, FileId(0))?;
@@ -253,7 +253,7 @@ fn is_named_so(name: &[u8]) -> bool {
 
 /// Leaves out the files that are not named as HDF5's are.
 fn only_named_so(index: FoundFiles) -> Result<FoundFiles> {
-    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
+    let place = index.files.place().to_path_buf();
     let index = index.retain(is_named_so, |_| true);
     if index.files.is_empty() {
         let error = Error::new(ErrorKind::Empty, "the folder has no file with a name of HDF5").with_path(place);

@@ -1,11 +1,12 @@
 //! The indexes of a dataset's files: those beside the files, those that other programs wrote, and those made by
 //! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
 
+use crate::options::Common;
 use crate::parallel::try_in_parallel;
 use crate::sidecar::{Builder, EXTENSION, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::{SkipReason, Skips};
 use crate::window::Plain;
-use crate::{Common, FileId, FileTable, Index};
+use crate::{FileId, FileTable, Index};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -409,7 +410,7 @@ impl Notes {
     /// The error for files without a sample: their damage if there is any, else `what`.
     pub(super) fn nothing(self, files: &FileTable, what: &'static str) -> Error {
         self.damage.into_iter().next().unwrap_or_else(|| {
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = files.place();
             let error = Error::new(ErrorKind::Empty, what).with_path(place);
             let left_out = self.skips.describe();
             if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) }

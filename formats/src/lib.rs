@@ -54,42 +54,27 @@ use uringload_core::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::ffi::OsStr;
 use std::io::Write;
-pub use uringload_core::DType;
 
-pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
-#[cfg(feature = "parquet")]
-pub use arrow::ArrowIpc;
-pub use beton::{Beton, BetonOptions};
 pub use checks::Check;
-#[cfg(feature = "parquet")]
-pub use columnar::{ColumnarOptions, Nulls};
-pub use compression::Compression;
 pub use concat::Concat;
-pub use files::{FileTable, Root};
-pub use folder::{Folder, FolderOptions};
-pub use hdf5::{Hdf5, Hdf5Options};
+pub use files::FileTable;
 pub use index::{Encoding, Index, Role};
 pub use indexes::{IndexProgress, IndexReport};
-pub use lines::{Delimiter, LineFormat, LineOptions, Lines, TypedNames};
-pub use litdata::{LitData, LitDataOptions};
-pub use mds::{Mds, MdsOptions};
-pub use options::{Common, Given, Names, OptionKind, OptionSpec, OptionValue, Options, Progress};
-#[cfg(feature = "parquet")]
-pub use parquet::Parquet;
-pub use records::{RecordOptions, Records};
-pub use registry::{FORMATS, Format, all_options, detect, formats_with, open};
-pub use skipped::{SkipReason, Skipped};
-pub use tar::{Missing, Tar, TarOptions};
-pub use tfrecord::{Shapes, TfRecord, TfRecordOptions};
-pub use tokens::{TokenOptions, Tokens};
+pub use options::{OptionValue, Options};
+pub use registry::open;
+pub use skipped::Skipped;
 pub use units::{UnitId, Units};
+pub use uringload_core::DType;
 pub use view::View;
 
 /// What the other crates of uringload use, and nobody else should: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::checks::{Checked, check_all};
+    pub use crate::mds::array_shape;
+    pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
+    pub use crate::registry::{FORMATS, Format, all_options, detect, formats_with, of_files};
     pub use crate::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
     pub use crate::tar::{MANIFEST_NAME, split_name};
 }
@@ -278,6 +263,15 @@ pub trait Dataset: Send + Sync + 'static {
         }
     }
 
+    /// The shape of a sample's value of field number `field`, also where the column is ragged. `None` where the index
+    /// knows no more than its [`length`](Dataset::length).
+    fn shape(&self, _id: SampleId, field: usize) -> Option<&[u64]> {
+        match &self.schema().fields[field].shape {
+            Shape::Fixed(shape) => Some(shape),
+            Shape::Ragged => None,
+        }
+    }
+
     /// Bytes of a value of field `field` for each byte that it is stored in, at most: more than 1 where numbers are
     /// made of text, or of fewer bytes than their type has.
     fn widening(&self, _field: usize) -> u64 {
@@ -318,6 +312,16 @@ pub trait Dataset: Send + Sync + 'static {
     /// Which sample of which dataset this really is, where this dataset is a view of others.
     fn origin(&self, id: SampleId) -> Origin {
         Origin { fingerprint: self.fingerprint(), id }
+    }
+}
+
+impl std::fmt::Debug for dyn Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let index = self.index();
+        f.debug_struct("Dataset")
+            .field("format", &index.format)
+            .field("samples", &index.samples)
+            .finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,7 @@ mod values;
 
 use crate::fingerprint::Fingerprint;
 use crate::indexes::{Found, Indexing, Notes, Pass, Wanted, ends, index_all};
-use crate::options::{FormatOptions, Given, Names, OptionKind, OptionSpec, OptionType, OptionValue, Options, options};
+use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionValue, Options, options};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::sidecar::{Builder, Member, Places, Sidecar};
@@ -19,7 +19,6 @@ use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, S
 use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;
-use names::EXTENSIONS;
 use scan::{Rule, scan};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,18 +49,8 @@ impl LineFormat {
     }
 }
 
-impl OptionType for LineFormat {
-    const KIND: OptionKind = OptionKind::OneOf(&["text", "jsonl", "csv"]);
-
-    fn of(value: &OptionValue) -> Option<LineFormat> {
-        let OptionValue::Text(text) = value else { return None };
-        EXTENSIONS.iter().map(|&(format, _)| format).find(|format| format.name() == text)
-    }
-}
-
 /// What stands between the fields of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Delimiter {
     Comma = b',' as isize,
     Tab = b'\t' as isize,
@@ -73,8 +62,7 @@ impl OptionType for Delimiter {
     const KIND: OptionKind = OptionKind::OneOf(&[",", "tab", ";", "|"]);
 
     fn of(value: &OptionValue) -> Option<Delimiter> {
-        let OptionValue::Text(text) = value else { return None };
-        match &**text {
+        match &*String::of(value)? {
             "," => Some(Delimiter::Comma),
             // Shells make a tab hard to write.
             "tab" | "\t" | "\\t" => Some(Delimiter::Tab),
@@ -109,27 +97,13 @@ impl OptionType for TypedNames {
     const KIND: OptionKind = OptionKind::Texts;
 
     fn of(value: &OptionValue) -> Option<TypedNames> {
-        Names::of(value).map(|names| TypedNames::of_texts(&names))
-    }
-}
-
-impl Given<TypedNames> for &[&str] {
-    fn given(self) -> TypedNames {
-        TypedNames::of_texts(self)
-    }
-}
-
-impl<const N: usize> Given<TypedNames> for [&str; N] {
-    fn given(self) -> TypedNames {
-        TypedNames::of_texts(&self)
+        Vec::<String>::of(value).map(|names| TypedNames::of_texts(&names))
     }
 }
 
 options! {
     /// How [`Lines`] are opened. Text has no columns to choose; only CSV has a delimiter and a header.
     pub struct LineOptions {
-        /// What a line is: "text", "jsonl" or "csv".
-        format: LineFormat,
         /// Folder for the indexes of files whose own folder is not writable.
         index_cache: Option<PathBuf>,
         /// Read the whole samples of files that are cut short or broken, instead of failing.
@@ -144,38 +118,27 @@ options! {
     }
 }
 
-pub(crate) const JSONL: Format = Format {
-    name: "jsonl",
-    help: "Lines of JSON, each a sample.",
-    options: specs(3),
-    has_sidecars: true,
-    shows: Shows::Path(|path, options| shows(LineFormat::Jsonl, path, options)),
-    open: |paths, options| {
-        Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Jsonl))?))
-    },
-};
+/// The entry of one of these formats.
+macro_rules! entry {
+    ($format:expr, $options:literal, $help:literal) => {
+        Format {
+            name: $format.name(),
+            help: $help,
+            options: specs($options),
+            has_sidecars: true,
+            shows: Shows::Path(|path, options| shows($format, path, options)),
+            open: |paths, options| Ok(Arc::new(Lines::open($format, paths, &options.typed()?)?)),
+        }
+    };
+}
 
-pub(crate) const CSV: Format = Format {
-    name: "csv",
-    help: "Rows of comma separated values, each a sample.",
-    options: specs(5),
-    has_sidecars: true,
-    shows: Shows::Path(|path, options| shows(LineFormat::Csv, path, options)),
-    open: |paths, options| Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Csv))?)),
-};
+pub(crate) const JSONL: Format = entry!(LineFormat::Jsonl, 3, "Lines of JSON, each a sample.");
+pub(crate) const CSV: Format = entry!(LineFormat::Csv, 5, "Rows of comma separated values, each a sample.");
+pub(crate) const TEXT: Format = entry!(LineFormat::Text, 2, "Lines of text, each a sample.");
 
-pub(crate) const TEXT: Format = Format {
-    name: "text",
-    help: "Lines of text, each a sample.",
-    options: specs(2),
-    has_sidecars: true,
-    shows: Shows::Path(|path, options| shows(LineFormat::Text, path, options)),
-    open: |paths, options| Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Text))?)),
-};
-
-/// The first `count` options behind the format: text takes two, jsonl another, csv all.
+/// The first `count` options: text takes two, jsonl another, csv all.
 const fn specs(count: usize) -> &'static [OptionSpec] {
-    LineOptions::SPECS.split_at(1).1.split_at(count).0
+    LineOptions::SPECS.split_at(count).0
 }
 
 /// With a type of elements, files hold numbers, whatever their names.
@@ -254,11 +217,11 @@ impl Lines {
     /// never closed or a line of more than 1 GiB, with file and offset, and if none of the first lines can be read to
     /// learn the columns; `Unavailable` for compressed files; `InvalidArgument` for columns that are not there, types
     /// that no column can have, and tables of different columns; `Empty` if there is no line.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &LineOptions) -> Result<Lines> {
-        check(options)?;
-        let (common, format) = (&options.common, options.format);
+    fn open(format: LineFormat, paths: &[PathBuf], options: &LineOptions) -> Result<Lines> {
+        check(&options.columns.0)?;
+        let common = &options.common;
         let threads = thread_count(common.threads);
-        let index = names::only_lines(index(paths, threads)?, options)?;
+        let index = names::only_lines(index(paths, threads)?, format)?;
         let delimiter = match options.delimiter {
             Some(delimiter) => delimiter,
             None if format == LineFormat::Csv => names::delimiter_of(&index.files)?,
@@ -325,13 +288,9 @@ fn line(index: &Sidecar, number: u64) -> Option<(u64, u64)> {
     found.filter(|_| is_whole)
 }
 
-/// Refuses options that contradict each other.
-fn check(options: &LineOptions) -> Result<()> {
+/// Refuses columns that contradict each other.
+fn check(columns: &[(String, Option<DType>)]) -> Result<()> {
     let refuse = |what: String, remedy| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
-    let columns = &options.columns.0;
-    if options.format == LineFormat::Text && !columns.is_empty() {
-        return refuse("lines of text have no columns to choose".into(), "use the format jsonl or csv");
-    }
     for (number, (name, dtype)) in columns.iter().enumerate() {
         if columns[..number].iter().any(|(other, _)| other == name) {
             return refuse(format!("column {name:?} is named twice"), "name it once");

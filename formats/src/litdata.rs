@@ -12,7 +12,7 @@ use crate::shards::{Layout, Listed, OfShards, OpenFile, Sharded, Table, Whole, f
 use crate::skipped::Skips;
 use index::{Inside, Level};
 use leaves::Leaves;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -96,7 +96,7 @@ impl LitData {
     /// not what the index says; `Corrupt` for an index that breaks the format; `Unavailable` for leaves and chunks that
     /// cannot be read, with what to do; `InvalidArgument` for a block size where there are no tokens; `Empty` if there
     /// is no sample. With `allow_bad_shards`, missing and broken chunks are errors of their samples instead.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &LitDataOptions) -> Result<LitData> {
+    fn open(paths: &[PathBuf], options: &LitDataOptions) -> Result<LitData> {
         if options.block_size == Some(0) {
             let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
             return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));

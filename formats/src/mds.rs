@@ -11,7 +11,8 @@ use crate::registry::{Format, Shows};
 use crate::shards::{Layout, Listed, OfShards, OpenFile, Sharded, Table, Whole, checks_of, find_indexes, has_index};
 use crate::{FileId, Span};
 use columns::Columns;
-use std::path::Path;
+pub use columns::array_shape;
+use std::path::PathBuf;
 use std::sync::Arc;
 use uringload_core::Result;
 
@@ -63,7 +64,7 @@ pub(crate) const FORMAT: Format = Format {
 ///
 /// The first sample of the dataset tells how many dimensions an array without a shape has, and of which type one
 /// without a type is; a later sample that differs is an error. An array of two or more dimensions has a column
-/// `NAME.shape` with the lengths as the format stores them: [`array_shape`](Mds::array_shape) reads it.
+/// `NAME.shape` with the lengths as the format stores them: [`array_shape`] reads it.
 ///
 /// # Compressed shards
 /// `zstd`, `gz`, `br`, `bz2` and `snappy`, each with any level. A shard is a unit (see [`Units`](crate::Units)): it is
@@ -90,7 +91,7 @@ impl Mds {
     /// not what the index says; `Corrupt` for an index that breaks the format; `Unavailable` for encodings, shards and
     /// versions that cannot be read, with what to do; `Empty` if there is no sample. With `allow_bad_shards`, missing
     /// and broken shards are errors of their samples instead.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &MdsOptions) -> Result<Mds> {
+    fn open(paths: &[PathBuf], options: &MdsOptions) -> Result<Mds> {
         let (mut listings, mut columns) = (Vec::new(), None);
         for path in find_indexes(paths)? {
             listings.push(index::read(&path, &mut columns)?);
@@ -106,11 +107,6 @@ impl Mds {
             }
         };
         Sharded::open(listings, columns, options.common.threads, options.allow_bad_shards, read).map(Mds)
-    }
-
-    /// The shape that a value of a `NAME.shape` column holds; `None` where it holds none.
-    pub fn array_shape(header: &[u8]) -> Option<Vec<u64>> {
-        columns::array_shape(header)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{FileId, Span, UnitId};
 use bytes::Bytes;
 use footer::{Chunk, MAGIC};
 use schema::Leaf;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::Result;
 
@@ -92,7 +92,7 @@ impl Parquet {
     /// `Unavailable` for what is sound and cannot be had: encrypted files, columns without a form here; `Corrupt` for
     /// a file that has not the columns of the first; `InvalidArgument` for a wanted column that is not there; `Empty`
     /// where there is no row.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &ColumnarOptions) -> Result<Parquet> {
+    fn open(paths: &[PathBuf], options: &ColumnarOptions) -> Result<Parquet> {
         let found = find(paths, &EXTENSIONS, options.common.threads)?;
         let files = 0..found.files.len() as u32;
         let listings = map_files(files, thread_count(options.common.threads), |file| {

@@ -68,18 +68,6 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Found
     index.finish(first.as_ref())
 }
 
-/// Finds the files `names`, relative to `root`, in their order.
-pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], threads: usize) -> Result<FoundFiles> {
-    let mut index = FoundFiles::default();
-    index.files.push_root(root);
-    index.files.reserve_exact(names.len());
-    for (name, measured) in names.iter().zip(measure_paths(root, names, threads)) {
-        let size = regular_size(&root.join(name), measured)?;
-        index.push(root, name.as_ref(), size)?;
-    }
-    index.finish(root)
-}
-
 impl FoundFiles {
     /// Keeps the files whose names `keep` takes. The others are counted as of another format, where `count` takes their
     /// names.
@@ -103,7 +91,7 @@ impl FoundFiles {
         let keep = |files: &FileTable, file| is_shard(files.name(file)) || named.contains(&*files.path(file));
         let index = self.sort_out(SkipReason::NoShard, keep, |name| !is_companion(name));
         if index.files.is_empty() {
-            let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = index.files.place();
             let error = Error::new(ErrorKind::Empty, nothing).with_path(place);
             return Err(error.with_remedy("name the files themselves, or choose another format"));
         }
@@ -121,7 +109,7 @@ impl FoundFiles {
         let all = self.files.len();
         let index = self.sort_out(SkipReason::NoShard, |_, file| part.has(file.0.into()), |_| false);
         if index.files.is_empty() {
-            let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = index.files.place();
             let error = Error::new(ErrorKind::Empty, format!("part {part} has none of the {all} files"));
             return Err(error.with_path(place).with_remedy("run as many jobs as there are files, or fewer"));
         }
@@ -137,7 +125,7 @@ impl FoundFiles {
         let FoundFiles { files: all, mut skips, has_single_files } = self;
         let mut files = FileTable::new();
         for (root, place) in all.roots().iter().enumerate() {
-            files.push_root(&place.path);
+            files.push_root(place);
             for file in all.files_of(root).map(FileId) {
                 let name = all.name(file);
                 if keep(&all, file) {

@@ -2,12 +2,12 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::options::{FormatOptions, options};
-use crate::paths::{FoundFiles, index, index_list, thread_count};
+use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::skipped::{SkipReason, Skips};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -65,33 +65,12 @@ impl Records {
     /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes, and for a shape and type
     /// that do not make a record; `Truncated` for a file that is shorter than its header, or whose last record is
     /// incomplete, unless the tail is to be dropped.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &RecordOptions) -> Result<Records> {
+    fn open(paths: &[PathBuf], options: &RecordOptions) -> Result<Records> {
         shape_of(options)?;
         Records::from_index(index(paths, thread_count(options.common.threads))?, options)
     }
 
-    /// Opens the files `names`, which are relative to `root`, in their order.
-    ///
-    /// # Errors
-    /// As [`Records::open`], and for the first name that is not there or no regular file.
-    pub fn from_list<P: AsRef<Path> + Sync>(
-        root: impl AsRef<Path>,
-        names: &[P],
-        options: &RecordOptions,
-    ) -> Result<Records> {
-        shape_of(options)?;
-        Records::from_index(index_list(root.as_ref(), names, thread_count(options.common.threads))?, options)
-    }
-
-    /// Of files that are already known: for tests and for callers with an index of their own.
-    ///
-    /// # Errors
-    /// As [`Records::open`].
-    pub fn from_files(files: FileTable, options: &RecordOptions) -> Result<Records> {
-        Records::from_index(FoundFiles { files, ..FoundFiles::default() }, options)
-    }
-
-    fn from_index(index: FoundFiles, options: &RecordOptions) -> Result<Records> {
+    pub(crate) fn from_index(index: FoundFiles, options: &RecordOptions) -> Result<Records> {
         let shape = shape_of(options)?;
         let FoundFiles { files, mut skips, .. } = index;
         let mut ends = Vec::with_capacity(files.len());
@@ -106,7 +85,7 @@ impl Records {
         }
         if end == 0 {
             let what = format!("no file has a record of {} bytes", options.record_bytes);
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = files.place();
             return Err(Error::new(ErrorKind::Empty, what).with_path(place));
         }
         let field = Field { name: "data".into(), dtype: options.dtype, shape: Shape::Fixed(shape.clone()) };

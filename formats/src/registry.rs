@@ -1,8 +1,11 @@
 //! The one door: from paths to a dataset. Every format is one entry here; the command line, Python and C open what they
 //! are given through it and derive their arguments from it.
 
+use crate::folder::Folder;
 use crate::options::{OptionSpec, Options};
+use crate::paths::FoundFiles;
 use crate::paths::{index, thread_count};
+use crate::records::Records;
 use crate::{Dataset, FileTable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +18,6 @@ use crate::{arrow::FORMAT as ARROW, parquet::FORMAT as PARQUET};
 
 /// A format: how its files show it, what may be asked of it, and how it is opened.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub struct Format {
     /// Short name: "tar".
     pub name: &'static str,
@@ -73,6 +75,18 @@ pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Da
     let format = detect_declared(&paths, &options)?;
     check(format, &options)?;
     (format.open)(&paths, &options)
+}
+
+/// A dataset of files that are known already, without a look at them: as "records" or "folder", whichever `options` name.
+///
+/// # Errors
+/// As [`open`].
+pub fn of_files(files: FileTable, options: &Options) -> Result<Arc<dyn Dataset>> {
+    let found = FoundFiles { files, ..FoundFiles::default() };
+    Ok(match options.format_name() {
+        Some("records") => Arc::new(Records::from_index(found, &options.typed()?)?),
+        _ => Arc::new(Folder::from_index(found, &options.typed()?)?),
+    })
 }
 
 /// The format that `options` name, or that all paths show.

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 /// Why names were left out of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum SkipReason {
     /// The name begins with a dot.
     Hidden,
@@ -103,20 +102,20 @@ impl SkipReason {
     }
 }
 
-/// Names that were left out of an index for one reason.
+/// What was left out of a dataset's index for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The reason.
-    pub reason: SkipReason,
-    /// Number of names.
+    /// What was left out, in words: "hidden names", "dangling links".
+    pub what: &'static str,
+    /// How many.
     pub count: u64,
-    /// The first of them, by bytes.
+    /// The first of them.
     pub first: PathBuf,
 }
 
-/// A count for each reason, in the order of [`SkipReason`].
+/// A count and the first name, by bytes, for each reason, in the order of [`SkipReason`].
 #[derive(Debug, Default)]
-pub(super) struct Skips(Vec<Skipped>);
+pub(super) struct Skips(Vec<(SkipReason, u64, PathBuf)>);
 
 impl Skips {
     /// Counts `path`.
@@ -131,34 +130,36 @@ impl Skips {
 
     /// Counts what another thread has counted.
     pub(super) fn append(&mut self, other: Skips) {
-        for skipped in other.0 {
-            self.merge(skipped.reason, skipped.count, &skipped.first);
+        for (reason, count, first) in other.0 {
+            self.merge(reason, count, &first);
         }
     }
 
     /// The counts.
     pub(super) fn into_vec(self) -> Vec<Skipped> {
-        self.0
+        let skipped = |(reason, count, first): (SkipReason, _, _)| Skipped { what: reason.describe(), count, first };
+        self.0.into_iter().map(skipped).collect()
     }
 
     /// "3 hidden names, 1 dangling links", or nothing: for messages.
     pub(super) fn describe(&self) -> String {
-        let parts: Vec<String> = self.0.iter().map(|s| format!("{} {}", s.count, s.reason.describe())).collect();
+        let parts: Vec<String> =
+            self.0.iter().map(|(reason, count, _)| format!("{count} {}", reason.describe())).collect();
         parts.join(", ")
     }
 
     fn merge(&mut self, reason: SkipReason, count: u64, path: &Path) {
-        match self.0.binary_search_by_key(&reason, |skipped| skipped.reason) {
+        match self.0.binary_search_by_key(&reason, |skipped| skipped.0) {
             Ok(index) => {
-                let skipped = &mut self.0[index];
-                skipped.count += count;
+                let (_, sum, first) = &mut self.0[index];
+                *sum += count;
                 // The smallest name and not the first one seen, so that the report does not hang on threads. Compared
                 // as bytes, without making a `PathBuf` of every hidden name.
-                if path.as_os_str() < skipped.first.as_os_str() {
-                    skipped.first = path.to_path_buf();
+                if path.as_os_str() < first.as_os_str() {
+                    *first = path.to_path_buf();
                 }
             }
-            Err(index) => self.0.insert(index, Skipped { reason, count, first: path.to_path_buf() }),
+            Err(index) => self.0.insert(index, (reason, count, path.to_path_buf())),
         }
     }
 }

@@ -11,7 +11,7 @@ mod units;
 
 use crate::fingerprint::Fingerprint;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
-use crate::options::{FormatOptions, Names, OptionKind, OptionType, OptionValue, options};
+use crate::options::{FormatOptions, options, words};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::sidecar::{Places, Sidecar};
@@ -42,23 +42,13 @@ pub enum Missing {
     Empty,
 }
 
-impl OptionType for Missing {
-    const KIND: OptionKind = OptionKind::OneOf(&["error", "empty"]);
-
-    fn of(value: &OptionValue) -> Option<Missing> {
-        match value {
-            OptionValue::Text(text) if text == "error" => Some(Missing::Error),
-            OptionValue::Text(text) if text == "empty" => Some(Missing::Empty),
-            _ => None,
-        }
-    }
-}
+words!(Missing { "error" => Error, "empty" => Empty, });
 
 options! {
     /// How a [`Tar`] is opened.
     pub struct TarOptions {
         /// Fields of a sample to read, in this order; all by default.
-        fields: Names,
+        fields: Vec<String>,
         /// What happens to a sample that lacks a field: "error" or "empty".
         missing: Missing,
         /// Folder for the indexes of files whose own folder is not writable.
@@ -143,7 +133,7 @@ impl Tar {
     /// archive, with file, offset and member; `Unavailable` for an archive with an unsupported compression or with
     /// holes;
     /// `InvalidArgument` for fields that no sample has; `Empty` if there is no sample.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &TarOptions) -> Result<Tar> {
+    fn open(paths: &[PathBuf], options: &TarOptions) -> Result<Tar> {
         let common = &options.common;
         let index = index(paths, thread_count(common.threads))?;
         let nothing = "no file has a name that ends in .tar";

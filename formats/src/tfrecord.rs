@@ -14,7 +14,7 @@ use crate::compression::Compression;
 use crate::fingerprint::Fingerprint;
 use crate::headers::decoded;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
-use crate::options::{FormatOptions, Given, Names, OptionKind, OptionType, OptionValue, options};
+use crate::options::{FormatOptions, OptionKind, OptionType, OptionValue, options};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::sidecar::{Places, Sidecar};
@@ -37,7 +37,7 @@ options! {
     /// How a [`TfRecord`] is opened.
     pub struct TfRecordOptions {
         /// Fields of a sample to read, in this order; all by default.
-        fields: Names,
+        fields: Vec<String>,
         /// What happens to a sample that lacks a field: "error" or "empty".
         missing: Missing,
         /// Folder for the indexes of files whose own folder is not writable.
@@ -79,12 +79,6 @@ impl OptionType for Shapes {
         };
         let named = |text: &String| text.rsplit_once(':').and_then(|(name, text)| Some((name.into(), shape(text)?)));
         Vec::<String>::of(value)?.iter().map(named).collect::<Option<_>>().map(Shapes)
-    }
-}
-
-impl<const N: usize> Given<Shapes> for [(&str, &[u64]); N] {
-    fn given(self) -> Shapes {
-        Shapes(self.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into())
     }
 }
 
@@ -158,7 +152,7 @@ impl TfRecord {
     /// with file, offset and record; `Corrupt` for records that are not examples if those are required; `Unavailable`
     /// for features that cannot be columns; `InvalidArgument` for features that are not there; `Empty` if there is no
     /// record.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &TfRecordOptions) -> Result<TfRecord> {
+    fn open(paths: &[PathBuf], options: &TfRecordOptions) -> Result<TfRecord> {
         let common = &options.common;
         let index = index(paths, thread_count(common.threads))?;
         let nothing = "no file has a name as TFRecord files have (.tfrecord, -00000-of-00010) in";

@@ -88,7 +88,7 @@ impl Tokens {
     /// are no integers; `NotFound` for a `.bin` without its `.idx`; `Corrupt` or `Truncated` for an index that breaks
     /// its format or does not fit its `.bin`, and for a file that is no whole number of tokens; `Truncated` for tokens
     /// behind the last window where windows must be whole; `Empty` where there is no window.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &TokenOptions) -> Result<Tokens> {
+    fn open(paths: &[PathBuf], options: &TokenOptions) -> Result<Tokens> {
         let (window_tokens, stride) = check(options)?;
         let threads = thread_count(options.common.threads);
         let found = match options.token_dtype {
@@ -111,7 +111,7 @@ impl Tokens {
             tokens.add(FileId(file as u32), windows, &mut skips)?;
         }
         if tokens.is_empty() {
-            let place = tokens.files().roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = tokens.files().place();
             let doing = format!("no file or document has {window_tokens} tokens, the length of a window");
             return Err(Error::new(ErrorKind::Empty, doing).with_path(place).with_remedy("choose shorter windows"));
         }
@@ -305,7 +305,7 @@ fn bins<P: AsRef<Path>>(paths: &[P]) -> Vec<PathBuf> {
 
 /// Leaves out the files whose names do not end in ".bin"; those that are their indices are not counted.
 fn only_bins(index: FoundFiles) -> Result<FoundFiles> {
-    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
+    let place = index.files.place().to_path_buf();
     let index = index.retain(|name| name.ends_with(b".bin"), |name| !name.ends_with(b".idx"));
     if index.files.is_empty() {
         let error = Error::new(ErrorKind::Empty, "the folder has no .bin file").with_path(place);

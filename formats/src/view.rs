@@ -265,6 +265,10 @@ impl Dataset for View {
         self.dataset.length(self.inner_id(id), field)
     }
 
+    fn shape(&self, id: SampleId, field: usize) -> Option<&[u64]> {
+        self.dataset.shape(self.inner_id(id), field)
+    }
+
     fn widening(&self, field: usize) -> u64 {
         self.dataset.widening(field)
     }

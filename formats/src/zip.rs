@@ -3,7 +3,7 @@
 //! Source: PKWARE, APPNOTE.TXT 6.3.10, sections 4.3 to 4.5. Archives of one disk, with the 64-bit forms. Of deflated
 //! members the beginning is inflated here, as far as it is asked for.
 
-use crate::Compression;
+use crate::compression::Compression;
 use crate::headers::{Source, u16_at, u32_at, u64_at};
 use crate::{Check, FileId, Span};
 use std::borrow::Cow;

@@ -133,7 +133,7 @@ impl Dataset {
     #[getter]
     fn skipped(&self) -> Vec<(&'static str, u64, PathBuf)> {
         let left_out = self.dataset.index().left_out.iter();
-        left_out.map(|it| (it.reason.describe(), it.count, it.first.clone())).collect()
+        left_out.map(|it| (it.what, it.count, it.first.clone())).collect()
     }
 
     /// What went otherwise than asked for when the files were opened.

@@ -7,7 +7,7 @@ use super::*;
 use crate::batch::{Column, Data, FailedSample};
 use crate::collate::Collation;
 use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
-use crate::dataset::{DType, FileId, FileTable, Folder, FolderOptions, RecordOptions, Records, SampleId, Shape};
+use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
 use crate::engine::sim::{Faults, Sim, byte_at};
 use crate::queue::{Missing, Receiver, bounded};
@@ -155,11 +155,12 @@ impl World {
             files.push(format!("f{index}").as_bytes(), size).unwrap();
         }
         let dataset: Arc<dyn crate::dataset::Dataset> = if is_records {
-            let options = RecordOptions::new().record_bytes(record_bytes).header_bytes(header_bytes);
-            Arc::new(Records::from_files(files, &options).unwrap())
+            let options =
+                Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", header_bytes);
+            dataset::internal::of_files(files, &options).unwrap()
         } else {
-            let options = FolderOptions::new().labels(false).dtype(dtype).common(|common| common.threads = 1);
-            Arc::new(Folder::from_files_with(files, &options).unwrap())
+            let options = Options::new().format("folder").set("labels", false).set("dtype", dtype).threads(1);
+            dataset::internal::of_files(files, &options).unwrap()
         };
         let len = dataset.len();
         let world_size = 1 + pick(3);

@@ -16,10 +16,10 @@ use std::sync::Arc;
 /// # fn main() -> uringload::Result<()> {
 /// use std::sync::Arc;
 /// use uringload::config::Config;
-/// use uringload::dataset::{Dataset, Folder};
+/// use uringload::dataset::{self, Dataset, Options};
 /// use uringload::sampler::{Order, Selection, for_dataset};
 ///
-/// let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&["/data/train"])?);
+/// let dataset: Arc<dyn Dataset> = dataset::open(&["/data/train"], &Options::new())?;
 /// let config = Config { batch_size: 64, shuffle: true.into(), rank: 3, world_size: 8, ..Config::default() };
 /// let sampler = for_dataset(&*dataset, config.shuffle, config.seed)?;
 /// let mut walk = Order::new(&config, dataset, sampler)?.walk();

@@ -18,7 +18,8 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use uringload::batch::Data;
-use uringload::dataset::{Dataset, Options, Sample, SampleId, Value, detect};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{Dataset, Options, Sample, SampleId, Value};
 use uringload::loader::Loader;
 use uringload::{Error, ErrorKind};
 

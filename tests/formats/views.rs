@@ -5,8 +5,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
 use uringload::dataset::{
-    Concat, DType, Dataset, Field, FileTable, Folder, Index, RecordOptions, Records, Sample, SampleId, Schema, Shape,
-    Span, Value, View,
+    self, Concat, DType, Dataset, Field, FileTable, Index, Options, Sample, SampleId, Schema, Shape, Span, Value, View,
 };
 use uringload::{Error, ErrorKind, Result};
 
@@ -19,7 +18,7 @@ fn folder(root: &str, sizes: &[u64]) -> Arc<dyn Dataset> {
             files.push(format!("{number}").as_bytes(), size).expect("room");
         }
     }
-    Arc::new(Folder::from_files(files))
+    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 /// Files of so many records.
@@ -29,8 +28,8 @@ fn records(root: &str, record_bytes: u64, counts: &[u64]) -> Arc<dyn Dataset> {
     for (number, count) in counts.iter().enumerate() {
         files.push(format!("{number}").as_bytes(), 3 + count * record_bytes).expect("room");
     }
-    let options = RecordOptions::new().record_bytes(record_bytes).header_bytes(3);
-    Arc::new(Records::from_files(files, &options).expect("records"))
+    let options = Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", 3);
+    dataset::internal::of_files(files, &options).expect("records")
 }
 
 /// Columns of the test's choice without a sample behind them but the values of `parse`.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use uringload::config::{
     Batching, Collate, Config, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle, WINDOW_SAMPLES,
 };
-use uringload::dataset::{DType, Dataset, RecordOptions, Records, Tar, TarOptions};
+use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::device::DeviceBatch;
 use uringload::loader::DeviceLoader;
 use uringload::transform::{Crop, Images, Tokens, Transform};
@@ -37,8 +37,8 @@ pub fn archive(root: &Path) -> Arc<dyn Dataset> {
         archive.0.resize(archive.0.len() + 1024, 0);
         std::fs::write(root.join(format!("{shard}.tar")), archive.0).expect("an archive");
     }
-    let options = TarOptions::new().common(|common| common.sidecars = false);
-    Arc::new(Tar::open(&[root], &options).expect("archives"))
+    let options = Options::new().format("tar").sidecars(false);
+    dataset::open(&[root], &options).expect("archives")
 }
 
 /// Reads everything with both; returns how many batches there were.
@@ -100,12 +100,12 @@ fn order_digest_and_bytes_are_those_of_the_host() {
     let roots = [new_folder(), new_folder(), new_folder(), new_folder()];
     let long = roots[3].path().join("long");
     write_file(&long, 5 * 30_000_000).expect("a file");
-    let options = RecordOptions::new().record_bytes(30_000_000);
+    let options = Options::new().format("records").set("record_bytes", 30_000_000);
     let datasets: [(&str, Arc<dyn Dataset>); 4] = [
         ("folder", folder(roots[0].path(), DType::U8)),
         ("records", records(roots[1].path(), DType::U8, &[150_528])),
         ("tar", archive(roots[2].path())),
-        ("long records", Arc::new(Records::open(&[&long], &options).expect("records"))),
+        ("long records", dataset::open(&[&long], &options).expect("records")),
     ];
     for (name, dataset) in &datasets {
         for engine in [EngineChoice::Auto, EngineChoice::Threads] {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::Batch;
 use uringload::config::{Batching, Buckets, Config, EngineChoice, OnError, PackMethod, Packing, PadValue, Shuffle};
-use uringload::dataset::{Concat, Dataset, Folder, RecordOptions, Records};
+use uringload::dataset::{self, Concat, Dataset, Options};
 use uringload::loader::Loader;
 use uringload::sampler::{Digest, Mixed, Sampler, Stopping, for_dataset};
 use uringload::state::State;
@@ -92,20 +92,20 @@ impl Disk {
             for number in 0..files {
                 write_file(&folder.join(format!("{number:03}")), number * step % 1999).expect("a file");
             }
-            let dataset = Folder::open(&[&folder]).expect("a folder");
+            let dataset = dataset::open(&[&folder], &Options::new().format("folder")).expect("a folder");
             for number in (5..files).step_by(17) {
                 let file = fs::OpenOptions::new().write(true).open(folder.join(format!("{number:03}")));
                 file.and_then(|file| file.set_len(number * step % 1999 / 2)).expect("a shorter file");
             }
-            Arc::new(dataset)
+            dataset
         };
         let records = |name: &str, records: u64| -> Arc<dyn Dataset> {
             let folder = root.path().join(name);
             fs::create_dir(&folder).expect("a folder");
             write_file(&folder.join("a"), 300 * records).expect("a file");
             write_file(&folder.join("b"), 300 * (records / 2)).expect("a file");
-            let options = RecordOptions::new().record_bytes(300);
-            Arc::new(Records::open(&[folder], &options).expect("records"))
+            let options = Options::new().format("records").set("record_bytes", 300);
+            dataset::open(&[folder], &options).expect("records")
         };
         let parts = vec![folder("x", 41, 37), folder("y", 67, 131), folder("z", 23, 7), records("r", 30)];
         let concat = Arc::new(Concat::new(parts.clone()).expect("parts of one kind"));

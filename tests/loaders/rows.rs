@@ -11,7 +11,7 @@ use uringload::batch::{Batch, Data};
 use uringload::config::{
     Batching, Buckets, Collate, Config, EngineChoice, IoChoice, PackMethod, Packing, PadValue, Shuffle,
 };
-use uringload::dataset::{Dataset, Folder, SampleId};
+use uringload::dataset::{self, Dataset, Options, SampleId};
 use uringload::sampler::{Cursor, Digest, Order, Selection, Shuffled, Walk};
 use uringload::{Error, ErrorKind, Loader};
 
@@ -26,7 +26,7 @@ fn folder() -> (TempDir, Arc<dyn Dataset>) {
         let size = if number % 9 == 0 { number * 170 } else { number * number * 7919 % 1500 };
         write_file(&root.path().join(format!("{number:02}")), size).expect("a file");
     }
-    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     (root, dataset)
 }
 

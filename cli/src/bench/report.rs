@@ -199,7 +199,7 @@ impl Report {
                 samples: dataset.len(),
                 bytes: dataset.bytes(),
                 files: dataset.files().len(),
-                roots: dataset.files().roots().iter().map(|root| root.path.to_string_lossy().into_owned()).collect(),
+                roots: dataset.files().roots().iter().map(|root| root.to_string_lossy().into_owned()).collect(),
             },
             config: ConfigReport {
                 batch_size,

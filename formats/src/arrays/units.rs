@@ -2,8 +2,9 @@
 
 use super::Arrays;
 use super::table::{At, Unit};
+use crate::compression::Compression;
 use crate::npz::SUFFIX;
-use crate::{Compression, Dataset, SampleId, Span, UnitId, Units};
+use crate::{Dataset, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 

@@ -1,7 +1,7 @@
 //! `index.json`: which chunks there are, and of which leaves an item is made.
 
 use super::leaves::Leaves;
-use crate::Compression;
+use crate::compression::Compression;
 use crate::shards::{Listed, Listing, Zipped, folder_of, read_json};
 use crate::skipped::{SkipReason, Skips};
 use serde::Deserialize;

@@ -19,7 +19,7 @@
 //! ```
 
 use super::{CHECKED_BYTES, Shard};
-use crate::Compression;
+use crate::compression::Compression;
 
 pub(super) const MAGIC: [u8; 8] = *b"UIDX\r\n\x1a\n";
 /// Changes whenever a reader of the one before would misunderstand it. One that knows no compressed shards refuses what

@@ -1,7 +1,7 @@
 //! Archives that are compressed as a whole: which ones are, and what is in them from front to back.
 
 use super::header::{BLOCK_BYTES, Block, Header};
-use crate::Compression;
+use crate::compression::Compression;
 use crate::window::{Plain, Source};
 use std::io::{self, BufReader, Read};
 use uringload_core::{Error, ErrorKind, Result};

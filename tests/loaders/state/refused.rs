@@ -8,7 +8,7 @@ use super::{
 use proptest::prelude::*;
 use std::sync::Arc;
 use uringload::config::EngineChoice;
-use uringload::dataset::{Dataset, Folder};
+use uringload::dataset::{self, Dataset, Options};
 use uringload::loader::Builder;
 use uringload::sampler::{BatchingId, Cursor, OrderId};
 use uringload::state::Saved;
@@ -230,7 +230,7 @@ fn another_dataset_is_refused_with_what_differs() {
     // A file more, and a file of another name.
     let mut files = golden_files();
     files.push(b"more", 10).unwrap();
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::from_files(files));
+    let dataset: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
     refused(builder(&dataset).resume(&state), &["100 samples in the state, 101 here", "100 files", "bytes"]);
     let records = State::from_json(RECORDS).unwrap();
     refused(
@@ -307,7 +307,7 @@ fn a_bare_cursor_is_not_checked() {
     for number in 0..100 {
         std::fs::write(folder.path().join(format!("{number}")), [0; 10]).unwrap();
     }
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[folder.path()]).unwrap());
+    let dataset: Arc<dyn Dataset> = dataset::open(&[folder.path()], &Options::new().format("folder")).unwrap();
     let mut loader = builder(&dataset).resume(&state).start(state.cursor()).build().expect("a loader");
     assert_eq!(loader.next().unwrap().unwrap().cursor, state.cursor());
     refused(builder(&dataset).start(state.cursor()).resume(&state), &["samples"]);
