@@ -18,10 +18,11 @@ use super::compare::{self, Compared};
 use super::data::{Data, Made};
 use super::failure::{Exit, Failure};
 use super::interrupt::{Interrupt, eprintln_quietly};
+use super::output;
 use super::ranks::Ranks;
 use measure::{End, Measured, Run};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 use uringload::config::Config;
@@ -263,8 +264,7 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Res
         }
         None => table::of(outcome),
     };
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())?;
+    output::print(&text)?;
     if !matches!(outcome.median().measured.end, End::Complete | End::OutOfTime) {
         eprintln_quietly("uringload: the figures are of what was read before the end came early");
     }

@@ -5,10 +5,9 @@ use super::Done;
 use super::arguments::Index;
 use super::failure::{Exit, told};
 use super::interrupt::eprintln_quietly;
+use super::output::{self, Table};
 use super::units;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 use uringload::dataset::internal::detect;
 use uringload::dataset::{self, Dataset, IndexProgress, IndexReport, Options};
@@ -53,9 +52,7 @@ pub fn run(asked: &Index) -> Done {
         let error = Error::new(ErrorKind::InvalidArgument, format!("the format {} needs no index", index.format));
         return Err(error.with_remedy("tar, tfrecord, jsonl, csv and text do").into());
     };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(as_text(&*dataset, report, start.elapsed()).as_bytes())?;
-    stdout.flush()?;
+    output::print(&as_text(&*dataset, report, start.elapsed()))?;
     index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
     index.damage.iter().for_each(|error| eprintln_quietly(&format!("uringload: no index: {}", told(error))));
     let is_kept = report.written == report.scanned + report.imported;
@@ -64,28 +61,24 @@ pub fn run(asked: &Index) -> Done {
 
 fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> String {
     let (index, count) = (dataset.index(), units::count);
-    let mut out = String::new();
-    let mut row = |name: &str, value: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<14} {value}");
-    };
-    row("samples", format!("{} in {} files", count(dataset.len()), count(dataset.files().len() as u64)));
+    let mut table = Table::new(14);
+    table.row("samples", format!("{} in {} files", count(dataset.len()), count(dataset.files().len() as u64)));
     let (current, scanned) = (count(report.current), count(report.scanned));
     let imported = match report.imported {
         0 => String::new(),
         imported => format!("{} taken over from DALI, ", count(imported)),
     };
-    row("files", format!("{scanned} looked through, {imported}{current} had their index"));
-    row("written", format!("{} indexes", count(report.written)));
+    table.row("files", format!("{scanned} looked through, {imported}{current} had their index"));
+    table.row("written", format!("{} indexes", count(report.written)));
     let all = dataset.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
     let of = |bytes: u64| units::bytes(bytes as f64);
-    row("read", format!("{} of {} in {}", of(report.bytes_read), of(all), units::time(time)));
+    table.row("read", format!("{} of {} in {}", of(report.bytes_read), of(all), units::time(time)));
     for (path, reason) in &report.refused {
-        row("replaced", format!("{}: {reason}", path.display()));
+        table.row("replaced", format!("{}: {reason}", path.display()));
     }
     // Columns of lines and of records as they are say nothing: an index has none.
     for (field, &lacking) in index.schema.fields.iter().zip(&index.lacking) {
-        row(
+        table.row(
             "column",
             match lacking {
                 0 => field.name.clone(),
@@ -95,9 +88,9 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     }
     for skipped in &index.left_out {
         let first = skipped.first.display();
-        row("left out", format!("{} {}, the first {first}", count(skipped.count), skipped.what));
+        table.row("left table.text", format!("{} {}, the first {first}", count(skipped.count), skipped.what));
     }
-    out
+    table.text
 }
 
 /// A line on stderr while files are scanned; silent where stderr is no terminal. It goes when it is dropped.

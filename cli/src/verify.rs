@@ -7,6 +7,7 @@ use super::Done;
 use super::arguments::Verify;
 use super::failure::Exit;
 use super::interrupt::Interrupt;
+use super::output;
 use super::units;
 use console::Console;
 use serde_json::{Value, json};
@@ -32,15 +33,18 @@ pub fn run(options: &Verify) -> Done {
         summary.findings += before;
     }
     let findings = console.finish()?;
-    let text = match options.json {
-        true => format!("{:#}\n", as_json(data.as_deref(), &summary, findings)),
-        false => as_text(data.as_deref(), &summary, start),
+    let text = if options.json {
+        format!("{:#}\n", as_json(data.as_deref(), &summary, findings))
+    } else {
+        as_text(data.as_deref(), &summary, start)
     };
-    console::print(&text)?;
-    Ok(match () {
-        () if interrupt.is_set() => Exit::Interrupted,
-        () if summary.findings > 0 => Exit::Degraded,
-        () => Exit::Done,
+    output::print(&text)?;
+    Ok(if interrupt.is_set() {
+        Exit::Interrupted
+    } else if summary.findings > 0 {
+        Exit::Degraded
+    } else {
+        Exit::Done
     })
 }
 

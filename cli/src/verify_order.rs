@@ -5,9 +5,8 @@ use super::Done;
 use super::arguments::{VerifyOrder, ordered};
 use super::data::Data;
 use super::failure::{Exit, Failure};
+use super::output::{self, Table};
 use super::units::{count, time};
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::config::Config;
@@ -41,9 +40,7 @@ pub fn run(options: &VerifyOrder) -> Done {
         second: world(options.vs, options.vs_batch_size.unwrap_or(order.batch_size)),
     };
     let proof = play.prove()?;
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(table(&play, &proof, start.elapsed()).as_bytes())?;
-    stdout.flush()?;
+    output::print(&table(&play, &proof, start.elapsed()))?;
     Ok(Exit::Done)
 }
 
@@ -386,14 +383,10 @@ impl Iterator for Turns {
 }
 
 fn table(play: &Play, proof: &Proof, elapsed: Duration) -> String {
-    let mut out = String::new();
-    let mut row = |name: &str, value: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<13} {value}");
-    };
+    let mut table = Table::new(13);
     let len = play.sampler.len_of(play.epoch);
     let order = play.sampler.describe();
-    row("order", format!("{}, epoch {}, {} samples", order.escape_debug(), play.epoch, count(len)));
+    table.row("order", format!("{}, epoch {}, {} samples", order.escape_debug(), play.epoch, count(len)));
     for (world, passed) in [(play.first, proof.first), (play.second, proof.second)] {
         let batches = if world.drop_last {
             len / (world.ranks * world.batch_size)
@@ -406,31 +399,34 @@ fn table(play: &Play, proof: &Proof, elapsed: Duration) -> String {
             (0, padding) => line += &format!("; {padding} samples come once more as padding"),
             (left_out, _) => line += &format!("; {} samples at the end are dropped, as asked", count(left_out)),
         }
-        row(&format!("{} ranks", world.ranks), line);
+        table.row(&format!("{} ranks", world.ranks), line);
     }
     let (first, second) = (play.first.ranks, play.second.ranks);
     let Passed { digest, again, .. } = proof.first;
     let once = count(digest.samples - again);
     match (again, play.dataset.len().saturating_sub(digest.samples - again)) {
-        (0, 0) => row("samples", format!("{once} come exactly once")),
-        (0, absent) => row("samples", format!("{once} come exactly once, {} not in this epoch", count(absent))),
+        (0, 0) => table.row("samples", format!("{once} come exactly once")),
+        (0, absent) => table.row("samples", format!("{once} come exactly once, {} not in this epoch", count(absent))),
         (again, absent) => {
             let line = format!("{once} come, and {} times one comes once more, as the mixture asks", count(again));
-            row("samples", if absent == 0 { line } else { format!("{line}; {} not in this epoch", count(absent)) });
+            table.row(
+                "samples",
+                if absent == 0 { line } else { format!("{line}; {} not in this epoch", count(absent)) },
+            );
         }
     }
-    row("global order", format!("the same for {first} and for {second} ranks"));
+    table.row("global order", format!("the same for {first} and for {second} ranks"));
     match proof.stop {
         Some(Cursor { position, .. }) => {
             let stop =
                 format!("{first} ranks stopped at position {}, {second} ranks went on: the same", count(position));
-            row("resumed", stop + " order");
+            table.row("resumed", stop + " order");
         }
-        None => row("resumed", "not played: there are fewer than two batches".into()),
+        None => table.row("resumed", "not played: there are fewer than two batches".into()),
     }
-    row("digest", format!("{:016x}: those of all ranks add up to the epoch's", proof.first.digest.sum));
-    row("checked in", time(elapsed));
-    out
+    table.row("digest", format!("{:016x}: those of all ranks add up to the epoch's", proof.first.digest.sum));
+    table.row("checked in", time(elapsed));
+    table.text
 }
 
 fn broken(what: String) -> Failure {

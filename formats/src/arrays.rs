@@ -147,31 +147,11 @@ pub(crate) const SAFETENSORS: Format = entry!(ArrayFormat::Safetensors, "Files o
 
 /// Arrays of numbers in `.npy`, `.npz` or `.safetensors` files.
 ///
-/// # Which files
-/// The same paths, patterns and order as [`Folder`](super::Folder). Files with another extension are left out and
-/// counted in [`Index::left_out`], unless some file was named by itself: then all are taken.
+/// Opening reads the header of every file, by several threads, and checks all that the reference readers check. Checksums
+/// of stored zip members are compared by `verify` alone, those of deflated members when they are inflated.
 ///
-/// # What is checked, and when
-/// Opening reads the header of every file, by several threads, and checks all that the reference readers check: magic,
-/// version, lengths, types, shapes, and that arrays and file are equally long. Nothing is allocated by what a header
-/// claims. Objects (pickle), structures, encrypted members and those compressed otherwise than by deflate, Fortran
-/// order and big endian numbers are refused, each with what to do about it. Check sums of stored zip members are
-/// looked at by `uringload::verify` alone, those of deflated ones when they are inflated.
-///
-/// # Deflated arrays
-/// No part of a deflated member of a `.npz` can be read by itself: the member is a unit (see [`Units`]), read and
-/// inflated as a whole, so that each that is in use takes memory for its array. Rows of it are slices of that. Orders
-/// that stay with a file for a while inflate it once for many rows; any other order does it again and again. What is to
-/// be read by rows in any order is better written by `numpy.savez`.
-///
-/// # Shapes
-/// A column whose values all have one shape has this shape. Where shapes differ, the column is
-/// [`Ragged`](super::Shape::Ragged): its values are the elements in row-major order, and
-/// [`Dataset::shape`] tells the shape of each.
-///
-/// # Memory
-/// Beside the table of files, 12 bytes a file and column where files or rows are samples (and 8 more a file for rows);
-/// 12 bytes and the name for each array where arrays are. 40 bytes more for each deflated array.
+/// Memory beside the table of files: 12 bytes a file and column where files or rows are samples (8 more a file for rows);
+/// 12 bytes and the name for each array where arrays are samples; 40 bytes more for each deflated array.
 #[derive(Debug)]
 pub struct Arrays {
     index: Index,
@@ -237,7 +217,7 @@ impl Arrays {
     }
 
     /// The file that a sample lies in, and its number there, from 0.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
+    fn locate(&self, id: SampleId) -> (FileId, u64) {
         let (file, number) = self.table.locate(id.0);
         // Fits: the table has no more files than the file table.
         (FileId(file as u32), number)

@@ -37,27 +37,6 @@ pub(crate) const FORMAT: Format = Format {
 
 /// A dataset that FFCV's `DatasetWriter` wrote.
 ///
-/// # What may be given
-/// Files, folders whose every file is one, and patterns. Several are read one behind the other, in the order in which
-/// [`Folder`](super::Folder) has them, and have the same fields; each counts for a shuffle of shards.
-///
-/// # Columns
-/// Those of the dataset, in its order:
-///
-/// | field | column |
-/// |---|---|
-/// | `IntField`, `FloatField` | an `I64`, an `F64`; from the index |
-/// | `NDArrayField`, `TorchTensorField` | a tensor of their type and shape |
-/// | `BytesField` | bytes of any number |
-/// | `JSONField` | UTF-8, without the NUL that ends it in the file |
-/// | `RGBImageField` | bytes: a JPEG, or pixels of 3 bytes row by row; and see below |
-///
-/// Where all images of a field are raw and of one size, the column is a tensor of height, width and 3. Else there are
-/// three columns beside it, `NAME.height`, `NAME.width` and `NAME.mode` (0: a JPEG, 1: raw), from the index.
-///
-/// Fields of the user's own are refused, since only their Python class knows what they hold.
-///
-/// # Memory
 /// The file's table of samples is kept: 8 bytes for a number or an array, 13 for an image, 16 for bytes, each of them
 /// rounded up to 8 behind all but bytes and images; and 4 for each image where some are JPEGs.
 #[derive(Debug)]

@@ -32,27 +32,10 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(Folder::open(paths, &options.typed()?)?)),
 };
 
-/// Folders whose every file is one sample.
+/// Folders whose every file is a sample, in the order of the bytes of its path.
 ///
-/// # What is a sample
-/// Every regular file below the roots, at any depth, in the order of the bytes of its path relative to its root; roots
-/// come in the order in which they are given. Links to files and to folders are followed. Files without a byte are
-/// samples of length 0. Names may have any bytes that the file system takes.
-///
-/// Left out, and counted in [`Index::left_out`]: names that begin with a dot, links whose target does not
-/// exist, links that lead back to a folder they lie in, FIFOs, sockets and devices. A folder that cannot be listed is
-/// an error, because nobody could say what is missing.
-///
-/// # What may be given
-/// Folders, files, and patterns with `*`, `?`, `[a-z]`, `**`, `{a,b}` and `{000..146}`, on any number of devices. A
-/// path that exists is never a pattern. A pattern stands for what it matches, as if a shell had expanded it: folders
-/// are roots, and files are samples in the order of their bytes whose root is the part of the pattern before the first
-/// wildcard. A file that is named by itself is a sample in the place where it is named.
-///
-/// # Labels
-/// If every file lies in a subfolder of its root, as torchvision's `ImageFolder` has it, the first component of its
-/// path is its class. Classes of all roots are merged by name and sorted by bytes; a label is the index of the class.
-/// A subfolder without a file is no class.
+/// What is left out is counted in [`Index::left_out`]. A folder that cannot be listed is an error, because nobody could
+/// say what is missing.
 #[derive(Debug)]
 pub struct Folder {
     index: Index,

@@ -55,37 +55,11 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(Hdf5::open(paths, &options.typed()?)?)),
 };
 
-/// Rows of the datasets of HDF5 files, as h5py, netCDF-4 and MATLAB 7.3 (with dimensions the other way around) write
-/// them.
+/// Rows of the datasets of HDF5 files.
 ///
-/// # What is a sample
-/// A row: `dataset[i]` of each dataset, which is a column of that name. The datasets of a file have equally many rows;
-/// several files are read one behind the other, in the order in which [`Folder`](super::Folder) has them, and have
-/// datasets of the same names, types and row shapes. Of a folder, files named `.h5`, `.hdf5`, `.hdf`, `.he5`, `.nc`,
-/// `.nc4` and `.mat` are taken.
-///
-/// # How it is read
-/// Contiguous and compact datasets, and chunks of whole rows that went through no filter, are read row by row from
-/// where they lie. All others are read in [`units`](crate::Units): the chunks that hold the same rows, decoded to these
-/// rows. A shuffle of shards keeps the rows of a unit together.
-///
-/// # What is understood
-/// Superblocks 0 to 3, both forms of object headers, groups of all three forms, all six indices of chunks; integers,
-/// floating-point numbers, booleans and enumerations of 1 to 8 bytes, and arrays of them; the filters gzip (deflate),
-/// shuffle, fletcher32 (compared), lzf, lz4, zstd and bzip2. Chunks that were never written have the fill value.
-///
-/// All else is refused by its name: big endian numbers, strings, compounds, references, elements of variable length;
-/// other filters; external files, virtual datasets; datasets that were never written at all; files that are marked as
-/// being written.
-///
-/// # What is checked, and when
-/// Opening reads all structures that lead to the datasets, and compares the checksums that they have (those of the
-/// later format). No span leads out of its file, and nothing is allocated by what a header claims.
-///
-/// # Memory
-/// 24 bytes for each chunk that is decoded, 8 for each that is not. The indices are read at every start and kept
-/// nowhere, which for a hundred thousand chunks takes 0.04 to 0.1 s out of the page cache, and up to 0.6 s from a disk
-/// where the nodes of an index of the earliest form lie between the chunks.
+/// Opening reads all structures that lead to the datasets, and compares the checksums that they have (those of the later
+/// format). Memory: 24 bytes for each chunk that is decoded, 8 for each that is not. Indexes are read at every start and
+/// kept nowhere.
 #[derive(Debug)]
 pub struct Hdf5 {
     /// Its shards are the rows of a unit, of the tallest where columns differ; a file, where it has no units.

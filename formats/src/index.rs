@@ -1,6 +1,6 @@
 //! What every dataset knows of itself, whatever its format: plain data, made once when it is opened.
 
-use crate::{FileTable, IndexReport, Schema, Skipped};
+use crate::{FileId, FileTable, IndexReport, SampleId, Schema, Skipped};
 use std::ffi::OsString;
 use std::sync::Arc;
 use uringload_core::{Error, Fallback};
@@ -97,6 +97,13 @@ impl Index {
             damage: Vec::new(),
             report: None,
         }
+    }
+
+    /// The file that a sample lies in, where every file is a shard, and its number there.
+    pub(crate) fn locate(&self, id: SampleId) -> (FileId, u64) {
+        let (file, number) = crate::locate(&self.shards, id.0);
+        // Fits: a table has fewer than 2^32 files.
+        (FileId(file as u32), number)
     }
 }
 

@@ -219,9 +219,8 @@ pub trait Dataset: Send + Sync + 'static {
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let index = self.index();
         if index.shards.len() == index.files.len() {
-            let (file, number) = locate(&index.shards, id.0);
-            // Fits: a table has fewer than 2^32 files.
-            out.extend_from_slice(index.files.name(FileId(file as u32)));
+            let (file, number) = index.locate(id);
+            out.extend_from_slice(index.files.name(file));
             write!(out, "#{number}").expect("a Vec takes everything");
         } else {
             write!(out, "{}", id.0).expect("a Vec takes everything");

@@ -15,7 +15,7 @@ use crate::registry::{Format, Shows};
 use crate::sidecar::{Builder, Member, Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::SkipReason;
-use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
+use crate::{DType, Dataset, Encoding, Field, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;
@@ -147,48 +147,6 @@ fn shows(format: LineFormat, path: &Path, options: &Options) -> bool {
 }
 
 /// Files of lines, each line a sample.
-///
-/// # What is a line
-/// Everything up to `\n` or `\r\n`, which are not part of it, and what follows the last of these. In a table, line ends
-/// within quotes do not end a row. The byte order mark of UTF-8 at the beginning of a file is left out. A line has at
-/// most 1 GiB. Lines without a byte are samples of text, but not rows of a table; lines of blanks alone are not JSON.
-/// [`Index::left_out`] counts them. Nothing else is interpreted: bytes may be in any encoding.
-///
-/// # Which files
-/// The same paths, patterns and order as [`Folder`](super::Folder). Files are chosen by their names (`.jsonl` and
-/// `.ndjson`, `.csv` and `.tsv`, `.txt`), and others are counted, unless some file was named by itself: then all are
-/// read. Files that are compressed as a whole are refused.
-///
-/// # Columns
-/// Text has one column "text" of bytes, and JSON Lines one column "json": the line as it is. If fields of JSON are
-/// named, the first line that can be read decides what each column is:
-///
-/// | field | column |
-/// |---|---|
-/// | string | bytes: its text, without escapes |
-/// | number | an `I64`; a `U64` or `F64` if it is not one |
-/// | array of numbers | any number of these |
-/// | `true`, `false` | a `Bool` |
-/// | object, `null`, any other array | bytes: its JSON |
-///
-/// A type beside the name holds for numbers and for the elements of arrays. As `U8`, a string is its text, and
-/// everything else its JSON. Names are those of top-level fields; if a name occurs twice, the last counts. `NaN` is not
-/// JSON.
-///
-/// Every field of a table is a column of bytes, without its quotes, unless it has a type: then it is read as a number,
-/// with or without blanks around it, or as a truth value (`true`, `True`, `TRUE`, `1` and so on). The first row of each
-/// file has the names of the columns, and must be the same in all files.
-///
-/// A line without what its columns need is an error of its sample, with file, byte and field.
-///
-/// # Memory
-/// Values are slices of what was read. Values that are not in the file as they are delivered (numbers, text with
-/// escapes or doubled quotes) take memory beside the loader's limit, in proportion to the lines that are held.
-///
-/// # The index
-/// Opening scans each file once, in parallel, and writes the result to `FILE.uidx` beside it, at most 16 bytes a line.
-/// The index is used as long as the file's name, size and change time stay the same. [`Index::fallbacks`] tells what
-/// could not be done this way.
 #[derive(Debug)]
 pub struct Lines {
     /// Every file is a shard.
@@ -260,15 +218,9 @@ impl Lines {
         Ok(Lines { index, indexes, content, fingerprint, scratch })
     }
 
-    /// The file that a line lies in, and the number of the sample there, from 0.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = crate::locate(&self.index.shards, id.0);
-        (FileId(file as u32), number)
-    }
-
     /// Where a line lies; `None` where the index is damaged.
     fn span(&self, id: SampleId) -> Option<Span> {
-        let (file, number) = self.locate(id);
+        let (file, number) = self.index.locate(id);
         let (offset, len) = line(&self.indexes[file.0 as usize], number + self.content.header_rows())?;
         Some(Span { file, offset, len })
     }
@@ -421,12 +373,12 @@ impl Dataset for Lines {
 
     /// One, which is empty if its place in the index is damaged: `parse` reports it.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        out.push(self.span(id).unwrap_or(Span { file: self.locate(id).0, offset: 0, len: 0 }));
+        out.push(self.span(id).unwrap_or(Span { file: self.index.locate(id).0, offset: 0, len: 0 }));
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let (Some(span), Some(bytes)) = (self.span(id), raw.first()) else {
-            let file = self.locate(id).0;
+            let file = self.index.locate(id).0;
             return Err(self.indexes[file.0 as usize].damage(&self.files().path(file)));
         };
         if let Content::Whole = self.content {

@@ -37,54 +37,9 @@ pub(crate) const FORMAT: Format = Format {
 
 /// A dataset that litdata's `optimize` wrote.
 ///
-/// # What may be given
-/// Folders with an `index.json`, such files themselves, and patterns of both. Several are read one behind the other and
-/// have the same leaves. Chunks come in the order of the index; every chunk counts for a shuffle of shards.
-///
-/// # Columns
-/// One for each leaf of an item. Its name is the way to it, joined by dots: keys of dictionaries, and numbers in lists
-/// and tuples; an item that is a leaf itself is called "data".
-///
-/// | leaf | column |
-/// |---|---|
-/// | `int`, `float`, `bool` | an `I64`, an `F64`, a `Bool` |
-/// | `no_header_tensor:K`, `no_header_numpy:K` | a vector of any length of that type |
-/// | `tensor`, `numpy` | elements in row-major order, of any number |
-/// | `json` | bytes as litdata packs nested values |
-/// | `jpeg_array` | bytes: `u32` n, n times `u32` size, the files |
-/// | `pil` | bytes: `u32` width, height and length of the mode, the mode ("RGB"), the pixels |
-/// | `str`, `text`, `bytes`, `file`, `image`, `jpeg`, `video`, `audio`, ... | bytes: UTF-8, or the file |
-///
-/// Type and number of dimensions of `tensor` and `numpy` are those of the first item; one that differs is an error of
-/// its sample. An array of two or more dimensions has a column `NAME.shape` with the lengths as the format stores them:
-/// of `numpy` as `U32`, of `tensor` as 4 bytes each, the highest first.
-///
-/// `pickle` and `graph`, which may hold a pickle, are refused: to read a pickle is to run a program.
-///
-/// # Tokens
-/// A dataset that was written with `TokensLoader` has one column, "tokens". With a block size, a sample is so many
-/// tokens, across the borders of documents but not of chunks, as litdata cuts them. Tokens at the end of a chunk that
-/// fill no block are left out; [`Index::left_out`](crate::Index::left_out) counts these chunks.
-///
-/// # Compressed chunks
-/// `zstd`, with any level. What is compressed at a time (`compression_level`) is a unit (see [`Units`](crate::Units)),
-/// which is read and decoded as a whole; of samples, a whole chunk is:
-///
-/// | level | unit | its decoded size |
-/// |---|---|---|
-/// | `chunk`, or none | a chunk | exactly `chunk_bytes` of the index |
-/// | `batch` | a frame of some hundred items | exactly what the chunk's directory says |
-/// | `sample` | a chunk | at most `chunk_bytes` of the index's config, and the last item |
-///
-/// Neither the index nor a head tells how long an item is that was compressed by itself. litdata keeps to the bound of
-/// the table when it writes; the samples of a chunk that does not fail with an error that says what to change. Where
-/// chunks were filled by number of items, opening the dataset reads 18 bytes of every item.
-///
-/// Where the raw file of a `chunk` lies beside the compressed one, or instead of it, it is read item by item; a dataset
-/// may have chunks of all kinds. A state fits the same chunks of level `chunk` with compression and without.
-///
-/// # What cannot be read
-/// Encrypted chunks, and chunks whose rows are stored as Arrow only.
+/// The first item tells type and number of dimensions of `tensor` and `numpy`. Neither the index nor a chunk's head tells
+/// how long an item is that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's config and the
+/// last item when it writes. Where chunks were filled by number of items, opening reads 18 bytes of every item.
 #[derive(Debug)]
 pub struct LitData(Sharded<Leaves>);
 

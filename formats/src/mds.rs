@@ -38,48 +38,7 @@ pub(crate) const FORMAT: Format = Format {
 
 /// A dataset that mosaicml-streaming's `MDSWriter` wrote.
 ///
-/// # What may be given
-/// Folders with an `index.json` (version 2), such files themselves, and patterns of both. Several are read one behind
-/// the other and have the same columns. A merged index names shards in sub-folders; a folder whose sub-folders have
-/// indexes of their own is not merged by this library, since they may be its splits.
-///
-/// Shards come in the order of the index, samples in that of their shard; every shard counts for a shuffle of shards.
-///
-/// # Columns
-/// Those of the dataset, in its order:
-///
-/// | encoding | column |
-/// |---|---|
-/// | `int` | an `I64` |
-/// | `uint8` ... `uint64`, `int8` ... `int64`, `float16` ... `float64` | a scalar of that type |
-/// | `ndarray:DTYPE:D0,D1,...` | a tensor of that type and shape |
-/// | `ndarray:DTYPE`, `ndarray` | elements in row-major order, of any number; see below for their shape |
-/// | `bytes`, `str`, `json`, `jpeg`, `png` | bytes of any number: text is UTF-8, images are encoded |
-/// | `str_int`, `str_float`, `str_decimal` | the number as ASCII text |
-/// | `pil` | bytes: `u32` width, height and length of the mode, the mode ("RGB"), the pixels |
-/// | `jpegarray`, `jpeg_array` | bytes: `u32` n, n times `u32` size, the files |
-/// | `list[pil]`, `list[jpeg]`, `list[png]` | bytes: `u32` 0, `u32` n, n times `u32` size, the elements |
-///
-/// `pkl` is refused: to read a pickle is to run a program.
-///
-/// The first sample of the dataset tells how many dimensions an array without a shape has, and of which type one
-/// without a type is; a later sample that differs is an error. An array of two or more dimensions has a column
-/// `NAME.shape` with the lengths as the format stores them: [`array_shape`] reads it.
-///
-/// # Compressed shards
-/// `zstd`, `gz`, `br`, `bz2` and `snappy`, each with any level. A shard is a unit (see [`Units`](crate::Units)): it is
-/// read and decoded as a whole. It must decode to exactly as many bytes as the index says, and these are checked as a
-/// raw shard is when it is opened. Where the raw file lies beside the compressed one, or instead of it, it is read
-/// sample by sample; a dataset may have shards of both kinds.
-///
-/// A state fits the same shards with compression and without.
-///
-/// # What cannot be read
-/// Shards in JSON, CSV or TSV.
-///
-/// # Hashes
-/// `verify_hashes` checks them when the dataset is opened; `uringload::verify` always does. The hash of a compressed
-/// shard is that of the compressed file.
+/// The first sample tells how many dimensions an array without a shape has, and of which type one without a type is.
 #[derive(Debug)]
 pub struct Mds(Sharded<Columns>);
 

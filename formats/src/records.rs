@@ -43,10 +43,7 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-/// Files of records of one size, one behind the other; every record is a sample.
-///
-/// Files come in the order in which [`Folder`](super::Folder) has them: the same paths, patterns and rules of what is
-/// left out. A file may have no record. Which file a record lies in is a binary search over the files.
+/// Files of records of one size, end to end. Which file a record lies in is a binary search over the files.
 #[derive(Debug)]
 pub struct Records {
     /// Every file is a shard.
@@ -104,12 +101,6 @@ impl Records {
             fingerprint: OnceLock::new(),
         })
     }
-
-    /// The file that a record lies in, and its number there, from 0.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = crate::locate(&self.index.shards, id.0);
-        (FileId(file as u32), number)
-    }
 }
 
 /// The shape of a record, which has as many bytes as were named.
@@ -166,7 +157,7 @@ impl Dataset for Records {
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        let (file, record) = self.locate(id);
+        let (file, record) = self.index.locate(id);
         // Fits: the record ends at or before the file's end.
         let offset = self.header_bytes + record * self.record_bytes;
         out.push(Span { file, offset, len: self.record_bytes });

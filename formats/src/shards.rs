@@ -72,8 +72,6 @@ struct Shards {
     tables: Vec<Table>,
     /// Units in the shards up to and with each; empty where there is none.
     unit_ends: Vec<u32>,
-    /// Bytes that the largest unit has when it is stored, and when it is decoded.
-    largest_unit: (u64, u64),
     /// Name and size of what files decode to as a whole.
     raw: BTreeMap<FileId, (String, u64)>,
     /// Whether the length of every sample is known before anything is decoded, apart from bad shards.
@@ -118,7 +116,6 @@ impl Shards {
             index: Index::new(format, files, Schema { fields: Vec::new() }, 0),
             tables: Vec::with_capacity(all.len()),
             unit_ends: Vec::new(),
-            largest_unit: (0, 0),
             raw: BTreeMap::new(),
             lengths_known: true,
         };
@@ -160,10 +157,6 @@ impl Shards {
     /// Counts the units of the next shard.
     fn push_units(&mut self, table: &Table, file: FileId) -> Result<()> {
         let count = table.units();
-        for unit in 0..count {
-            let (stored, decoded) = (self.stored_of(table, file, unit).len, table.decoded(unit));
-            self.largest_unit = (self.largest_unit.0.max(stored), self.largest_unit.1.max(decoded));
-        }
         let before = self.unit_ends.last().copied().unwrap_or(0);
         let end = u32::try_from(count).ok().and_then(|count| before.checked_add(count));
         self.unit_ends.push(end.ok_or_else(|| {

@@ -42,62 +42,42 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// What was left out, in words: "hidden names", "dangling links".
-    pub fn describe(self) -> &'static str {
+    /// The number that stands for it in files, never given to another; and what was left out, in words.
+    const fn facts(self) -> (u8, &'static str) {
         match self {
-            SkipReason::Hidden => "hidden names",
-            SkipReason::DanglingLink => "dangling links",
-            SkipReason::LinkLoop => "links in a loop",
-            SkipReason::Special => "FIFOs, sockets or devices",
-            SkipReason::Vanished => "names that vanished",
-            SkipReason::IncompleteRecord => "incomplete last records",
-            SkipReason::OtherFormat => "files of other formats",
-            SkipReason::IncompleteWindow => "incomplete last windows",
-            SkipReason::NoShard => "files that are no shards",
-            SkipReason::NoRegularMember => "members that are no regular files",
-            SkipReason::NoField => "members without a field in their name",
-            SkipReason::Metadata => "members of metadata",
-            SkipReason::TrailingBytes => "bytes behind the end of an archive",
-            SkipReason::MissingEnd => "ends of archives that are not there (cut short?)",
-            SkipReason::DamagedShard => "rests of damaged shards",
-            SkipReason::EmptyLine => "empty lines",
-            SkipReason::OtherDataset => "datasets with another number of rows",
+            SkipReason::Hidden => (1, "hidden names"),
+            SkipReason::DanglingLink => (2, "dangling links"),
+            SkipReason::LinkLoop => (3, "links in a loop"),
+            SkipReason::Special => (4, "FIFOs, sockets or devices"),
+            SkipReason::Vanished => (5, "names that vanished"),
+            SkipReason::IncompleteRecord => (6, "incomplete last records"),
+            SkipReason::OtherFormat => (14, "files of other formats"),
+            SkipReason::IncompleteWindow => (15, "incomplete last windows"),
+            SkipReason::NoShard => (7, "files that are no shards"),
+            SkipReason::NoRegularMember => (8, "members that are no regular files"),
+            SkipReason::NoField => (9, "members without a field in their name"),
+            SkipReason::Metadata => (10, "members of metadata"),
+            SkipReason::TrailingBytes => (11, "bytes behind the end of an archive"),
+            SkipReason::MissingEnd => (12, "ends of archives that are not there (cut short?)"),
+            SkipReason::DamagedShard => (13, "rests of damaged shards"),
+            SkipReason::EmptyLine => (20, "empty lines"),
+            SkipReason::OtherDataset => (32, "datasets with another number of rows"),
         }
     }
 
-    /// The number that stands for it in files: never given to another.
+    pub(super) fn describe(self) -> &'static str {
+        self.facts().1
+    }
+
+    /// The number that stands for it in files.
     pub(super) fn code(self) -> u8 {
-        match self {
-            SkipReason::Hidden => 1,
-            SkipReason::DanglingLink => 2,
-            SkipReason::LinkLoop => 3,
-            SkipReason::Special => 4,
-            SkipReason::Vanished => 5,
-            SkipReason::IncompleteRecord => 6,
-            SkipReason::NoShard => 7,
-            SkipReason::NoRegularMember => 8,
-            SkipReason::NoField => 9,
-            SkipReason::Metadata => 10,
-            SkipReason::TrailingBytes => 11,
-            SkipReason::MissingEnd => 12,
-            SkipReason::DamagedShard => 13,
-            SkipReason::OtherFormat => 14,
-            SkipReason::IncompleteWindow => 15,
-            SkipReason::EmptyLine => 20,
-            SkipReason::OtherDataset => 32,
-        }
+        self.facts().0
     }
 
     /// The reason that has this [`code`](SkipReason::code) and is found within a shard.
     pub(super) fn of_code(code: u8) -> Option<SkipReason> {
-        let in_shards = [
-            SkipReason::NoRegularMember,
-            SkipReason::NoField,
-            SkipReason::Metadata,
-            SkipReason::TrailingBytes,
-            SkipReason::MissingEnd,
-            SkipReason::EmptyLine,
-        ];
+        use SkipReason::{EmptyLine, Metadata, MissingEnd, NoField, NoRegularMember, TrailingBytes};
+        let in_shards = [NoRegularMember, NoField, Metadata, TrailingBytes, MissingEnd, EmptyLine];
         in_shards.into_iter().find(|reason| reason.code() == code)
     }
 }
@@ -120,18 +100,13 @@ pub(super) struct Skips(Vec<(SkipReason, u64, PathBuf)>);
 impl Skips {
     /// Counts `path`.
     pub(super) fn add(&mut self, reason: SkipReason, path: &Path) {
-        self.merge(reason, 1, path);
-    }
-
-    /// Counts `count` things at once, `path` being the first of them.
-    pub(super) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
-        self.merge(reason, count, path);
+        self.add_many(reason, 1, path);
     }
 
     /// Counts what another thread has counted.
     pub(super) fn append(&mut self, other: Skips) {
         for (reason, count, first) in other.0 {
-            self.merge(reason, count, &first);
+            self.add_many(reason, count, &first);
         }
     }
 
@@ -148,7 +123,8 @@ impl Skips {
         parts.join(", ")
     }
 
-    fn merge(&mut self, reason: SkipReason, count: u64, path: &Path) {
+    /// Counts `count` things at once, `path` being the first of them.
+    pub(super) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
         match self.0.binary_search_by_key(&reason, |skipped| skipped.0) {
             Ok(index) => {
                 let (_, sum, first) = &mut self.0[index];

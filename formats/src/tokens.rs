@@ -58,15 +58,9 @@ fn detect(path: &Path) -> bool {
     bin.is_some_and(|bin| head(&bin.with_extension("idx")) == megatron::MAGIC)
 }
 
-/// Windows of tokens, all of one length: a sample is the tokens from `start` to `start + window_tokens` of a file or
-/// document, and the next sample starts `stride` tokens later. Windows may overlap.
+/// Windows of tokens, all of one length. Where a window lies is arithmetic and a binary search.
 ///
-/// Where a window lies is arithmetic and a binary search. Memory: 16 bytes for each file, or with
-/// [`documents`](TokenOptions::documents) for each document that is long enough for a window; none for a sample.
-///
-/// # Paths
-/// Folders, files and patterns as for [`Folder`](super::Folder). Of Megatron-LM's pairs either file may be named, or
-/// what both names begin with; in folders and patterns, the files whose names end in ".bin" are taken.
+/// Memory: 16 bytes for each file, or with `documents` for each document that is long enough for a window.
 #[derive(Debug)]
 pub struct Tokens {
     /// Every file is a shard.
@@ -150,13 +144,11 @@ impl Tokens {
     }
 
     /// Where a window begins: the file, and its first byte there.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
+    fn locate(&self, id: SampleId) -> (FileId, u64) {
         // Files without a window end where they begin, so that the search passes over them.
-        let file = self.index.shards.partition_point(|&end| end <= id.0);
-        let stretch = self.ends.partition_point(|&end| end <= id.0);
-        let before = if stretch == 0 { 0 } else { self.ends[stretch - 1] };
+        let (stretch, number) = crate::locate(&self.ends, id.0);
         // Fits: the window ends at or before the file's end.
-        (FileId(file as u32), self.starts[stretch] + (id.0 - before) * self.stride * self.dtype.size())
+        (self.index.locate(id).0, self.starts[stretch] + number * self.stride * self.dtype.size())
     }
 
     fn window_bytes(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Chunks of samples that are stored in a form from which no single sample can be read.
 
-use crate::{SampleId, Span};
+use crate::{SampleId, Span, sizes};
 use bytes::Bytes;
 use uringload_core::Result;
 
@@ -27,11 +27,21 @@ pub trait Units: Send + Sync {
     /// Bytes that the unit has at most when it is decoded: the memory that it is given. At least 1.
     fn decoded_bytes(&self, unit: UnitId) -> u64;
 
-    /// The most that [`decoded_bytes`](Units::decoded_bytes) says of any unit.
-    fn largest_decoded(&self) -> u64;
+    /// The most that [`decoded_bytes`](Units::decoded_bytes) says of any unit. By default all units are asked.
+    fn largest_decoded(&self) -> u64 {
+        (0..self.count()).map(|unit| self.decoded_bytes(UnitId(unit))).max().unwrap_or(1)
+    }
 
-    /// The most bytes that the spans of any unit have together.
-    fn largest_stored(&self) -> u64;
+    /// The most bytes that the spans of any unit have together. By default all units are asked.
+    fn largest_stored(&self) -> u64 {
+        let mut spans = Vec::new();
+        let stored = |unit| {
+            spans.clear();
+            self.stored(UnitId(unit), &mut spans);
+            sizes::sum(spans.iter().map(|span| span.len))
+        };
+        (0..self.count()).map(stored).max().unwrap_or(0)
+    }
 
     /// Decodes a unit: `stored` holds one slice for each span, each exactly as long as its span, and `out` is as long
     /// as [`decoded_bytes`](Units::decoded_bytes) says and holds anything. Returns how many bytes of it are the unit.

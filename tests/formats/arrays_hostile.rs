@@ -224,8 +224,8 @@ fn tensors_with_holes_overlaps_and_one_name_are_corrupt() {
     write(&[tensor("a", "F4", 8, 0, 4), tensor("b", "U8", 4, 4, 8)]);
     let error = open("safetensors", &path, "files").unwrap_err();
     assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("F4"), "{error}");
-    let b = Options::new().set("samples", "files").set("tensors", ["b"]);
-    is_sound(&*dataset::open(&[&path], &b.clone().format("safetensors")).unwrap());
+    let b = Options::new().format("safetensors").set("samples", "files").set("tensors", ["b"]);
+    is_sound(&*dataset::open(&[&path], &b).unwrap());
 }
 
 /// What is wrong with an archive: bytes put at a place behind the start of a header, and the error.

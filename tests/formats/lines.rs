@@ -151,7 +151,7 @@ fn options_that_contradict_each_other_are_refused() {
     let refused = |options: &Options, words: &str| {
         assert_error(open(b"a,b\n1,2\n", options), ErrorKind::InvalidArgument, &[words]);
     };
-    refused(&columns("text", &["a"]), "no columns");
+    refused(&columns("text", &["a"]), "columns is only for jsonl, csv");
     refused(&columns("jsonl", &["a", "a"]), "named twice");
     refused(&columns("csv", &["a:f16"]), "cannot be read as f16");
     refused(&columns("csv", &["c"]), "choose from the columns a, b");

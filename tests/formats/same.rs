@@ -103,12 +103,12 @@ fn rows(root: &TempDir) -> Vec<Made> {
     let all = payloads();
     let npy = writers::npy(&all);
     let arrays = |format, path: PathBuf| {
-        let options = Options::new().set("rows", true);
-        dataset::open(&[path], &options.clone().format(format)).expect("arrays")
+        dataset::open(&[path], &Options::new().format(format).set("rows", true)).expect("arrays")
     };
     let tensors = writers::safetensors(&all);
     let lines = |format, name: &str, text: String, columns: &[&str]| {
-        let options = Options::new().format(format).set("columns", columns);
+        let options = Options::new().format(format);
+        let options = if columns.is_empty() { options } else { options.set("columns", columns) };
         dataset::open(&[put(root.path().join(name), text.as_bytes())], &options).expect("lines")
     };
     let text = |payload: &Vec<u8>| String::from_utf8(payload.clone()).expect("text");
@@ -133,11 +133,8 @@ fn rows(root: &TempDir) -> Vec<Made> {
 #[cfg(feature = "parquet")]
 fn tables() -> Vec<Made> {
     use uringload::dataset::{self, Options};
-    let options = Options::new();
-    vec![
-        ("parquet", dataset::open(&[data("same.parquet")], &options.clone().format("parquet")).expect("Parquet"), "x"),
-        ("arrow", dataset::open(&[data("same.arrow")], &options.clone().format("arrow")).expect("Arrow"), "x"),
-    ]
+    let open = |name: &str| dataset::open(&[data(name)], &Options::new()).expect("a table");
+    vec![("parquet", open("same.parquet"), "x"), ("arrow", open("same.arrow"), "x")]
 }
 
 #[cfg(not(feature = "parquet"))]

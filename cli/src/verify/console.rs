@@ -2,10 +2,11 @@
 
 use super::super::failure::{Failure, help};
 use super::super::interrupt::Interrupt;
+use super::super::output;
 use super::super::units;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use uringload::verify::{Finding, Progress, Samples, Stage, Watch};
@@ -54,7 +55,7 @@ impl Watch for Console<'_> {
             Some(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(as_json(finding)),
             None => {
                 // Not through the line of progress.
-                if let Err(error) = self.bar.suspend(|| print(&as_text(finding))) {
+                if let Err(error) = self.bar.suspend(|| output::print(&as_text(finding))) {
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
             }
@@ -80,13 +81,6 @@ impl Watch for Console<'_> {
             || self.findings.load(Ordering::Relaxed) >= self.findings_max
             || self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
-}
-
-/// Writes to stdout at once.
-pub fn print(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
 }
 
 /// `FILE:OFFSET: WHAT: CAUSE`, and below it the samples and the remedy.

@@ -18,7 +18,6 @@ pub(super) struct Table {
     places: Vec<Place>,
     units: Vec<Unit>,
     /// The most bytes that a unit has, inflated and as it is stored.
-    largest_unit: (u64, u64),
     shapes: Shapes,
     /// Samples in the files up to and with each; empty where each file is one sample.
     ends: Vec<u64>,
@@ -133,7 +132,6 @@ impl Table {
             columns: Vec::new(),
             places: Vec::new(),
             units: Vec::new(),
-            largest_unit: (0, 0),
             shapes: Shapes::default(),
             ends: Vec::new(),
             names: Vec::new(),
@@ -272,8 +270,6 @@ impl Table {
             Some(deflated) => {
                 let unit =
                     u32::try_from(self.units.len()).map_err(|_| unfit("there are more than 2^32 deflated arrays"))?;
-                let (bytes, stored) = self.largest_unit;
-                self.largest_unit = (bytes.max(deflated.bytes), stored.max(deflated.stored));
                 self.units.push(Unit { file: FileId(file), deflated, place: self.places.len() });
                 At::Unit(UnitId(unit), array.offset)
             }
@@ -370,11 +366,6 @@ impl Table {
     /// The units, in the order of their numbers.
     pub(super) fn units(&self) -> &[Unit] {
         &self.units
-    }
-
-    /// The most bytes that a unit has, inflated and as it is stored.
-    pub(super) fn largest_unit(&self) -> (u64, u64) {
-        self.largest_unit
     }
 
     /// The name of the array that a unit is.

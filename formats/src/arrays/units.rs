@@ -36,14 +36,6 @@ impl Units for Arrays {
         self.unit(unit).deflated.bytes
     }
 
-    fn largest_decoded(&self) -> u64 {
-        self.table.largest_unit().0
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.table.largest_unit().1
-    }
-
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let unit = self.unit(unit);
         let broken = |what: &str| {

@@ -34,14 +34,6 @@ impl<L: Layout> Units for Sharded<L> {
         table.decoded(number)
     }
 
-    fn largest_decoded(&self) -> u64 {
-        self.shards.largest_unit.1
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.shards.largest_unit.0
-    }
-
     /// What a whole shard decodes to is checked as a raw shard is when it is opened.
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let (file, table, number) = self.shards.locate_unit(unit);

@@ -24,7 +24,7 @@ impl Units for TfRecord {
     }
 
     fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
-        out.extend(self.shard(self.locate(id).0).unit);
+        out.extend(self.shard(self.index.locate(id).0).unit);
     }
 
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
@@ -34,14 +34,6 @@ impl Units for TfRecord {
 
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
         self.units[unit.0 as usize].decoded_bytes.max(1)
-    }
-
-    fn largest_decoded(&self) -> u64 {
-        self.units.iter().map(|unit| unit.decoded_bytes.max(1)).max().unwrap_or(1)
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.units.iter().map(|unit| self.files().size(unit.file)).max().unwrap_or(0)
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {

@@ -143,8 +143,8 @@ pub fn arrays(rows: usize, random: &mut Random) -> Made {
         bytes.extend(random.bytes(rows / 2 * 400_000));
         std::fs::write(folder.path().join(name), bytes).expect("a file");
     }
-    let options = Options::new().set("rows", true);
-    let dataset: Arc<dyn Dataset> = dataset::open(&[folder.path()], &options.clone().format("npy")).expect("arrays");
+    let options = Options::new().format("npy").set("rows", true);
+    let dataset = dataset::open(&[folder.path()], &options).expect("arrays");
     assert_eq!(dataset.schema().fields[0].dtype, DType::F32);
     Made { dataset, folder }
 }
