@@ -42,12 +42,13 @@ const MADE_DURATION: Duration = Duration::from_secs(3);
 pub fn run(options: &Bench) -> Done {
     let interrupt = Interrupt::install();
     // Held until the end: dropping it deletes the files.
-    let made = match options.paths.is_empty() {
-        false => None,
-        true => match Made::new(&interrupt)? {
+    let made = if options.paths.is_empty() {
+        match Made::new(&interrupt)? {
             Some(made) => Some(made),
             None => return Ok(Exit::Interrupted),
-        },
+        }
+    } else {
+        None
     };
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
     let data = Data::choose(&paths, &options.format.under(&options.failing), &options.chosen)?;

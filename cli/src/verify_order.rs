@@ -150,9 +150,10 @@ impl Play {
                 )));
             }
             end += 1;
-            match self.repeats && seen.has(&step)? {
-                true => again += 1,
-                false => seen.first_time(&step)?,
+            if self.repeats && seen.has(&step)? {
+                again += 1
+            } else {
+                seen.first_time(&step)?
             }
             digests[step.rank as usize].add(step.position, step.id, 0);
             for follower in &mut *followers {

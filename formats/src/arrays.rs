@@ -147,11 +147,11 @@ pub(crate) const SAFETENSORS: Format = entry!(ArrayFormat::Safetensors, "Files o
 
 /// Arrays of numbers in `.npy`, `.npz` or `.safetensors` files.
 ///
-/// Opening reads the header of every file, by several threads, and checks all that the reference readers check. Checksums
-/// of stored zip members are compared by `verify` alone, those of deflated members when they are inflated.
+/// Opening reads the header of every file, by several threads, and checks all that the reference readers check.
+/// Checksums of stored zip members are compared by `verify` alone, those of deflated members when they are inflated.
 ///
-/// Memory beside the table of files: 12 bytes a file and column where files or rows are samples (8 more a file for rows);
-/// 12 bytes and the name for each array where arrays are samples; 40 bytes more for each deflated array.
+/// Memory beside the table of files: 12 bytes a file and column where files or rows are samples (8 more a file for
+/// rows); 12 bytes and the name for each array where arrays are samples; 40 bytes more for each deflated array.
 #[derive(Debug)]
 pub struct Arrays {
     index: Index,
@@ -164,12 +164,7 @@ pub struct Arrays {
 }
 
 impl Arrays {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open); for the first file whose content is bad `Corrupt`, `Truncated`, or
-    /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where the arrays do not fit together
-    /// as samples or a name is not there; `Empty` where there is no sample.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(format: ArrayFormat, paths: &[PathBuf], options: &ArrayOptions) -> Result<Arrays> {
         let mut index = index(paths, thread_count(options.common.threads))?;
         if !index.has_single_files {
@@ -197,9 +192,10 @@ impl Arrays {
             let place = files.place();
             return Err(Error::new(ErrorKind::Empty, format!("no .{} file has a sample", format.name()))
                 .with_path(place)
-                .with_remedy(match options.tensors.is_empty() {
-                    true => "check the shapes of the arrays".into(),
-                    false => format!("check the shapes of the arrays and the names {:?}", options.tensors),
+                .with_remedy(if options.tensors.is_empty() {
+                    "check the shapes of the arrays".into()
+                } else {
+                    format!("check the shapes of the arrays and the names {:?}", options.tensors)
                 }));
         }
         table.finish();

@@ -51,12 +51,7 @@ pub struct Beton {
 }
 
 impl Beton {
-    /// Opens files.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `Truncated` or `Corrupt` for a file whose head, table of samples or
-    /// table of allocations breaks the format or points outside of its pages; `Unavailable` for other versions, fields
-    /// of the user's own and types that cannot be read.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &BetonOptions) -> Result<Beton> {
         let threads = thread_count(options.common.threads);
         let files = index(paths, threads)?.files;

@@ -81,9 +81,12 @@ const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 fn decode_zstd(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     let mut decoder = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
     // Codes are negative numbers of the C library, as unsigned ones.
-    decoder.decompress(out, stored).map_err(|code| match code.wrapping_neg() == TOO_SMALL {
-        true => too_long(out),
-        false => io::Error::new(io::ErrorKind::InvalidData, get_error_name(code)),
+    decoder.decompress(out, stored).map_err(|code| {
+        if code.wrapping_neg() == TOO_SMALL {
+            too_long(out)
+        } else {
+            io::Error::new(io::ErrorKind::InvalidData, get_error_name(code))
+        }
     })
 }
 

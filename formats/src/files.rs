@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The files of a dataset.
 ///
-/// Names lie end to end in segments, in no order; what finds the files hands its segments over, so that names are never
-/// copied into one large buffer, and a million of them do not take their memory twice while a dataset is opened.
+/// Takes 16 bytes a file beside its name. Names lie end to end in segments; whoever finds files hands segments over, so
+/// that names are never copied into one large buffer.
 #[derive(Clone, Debug, Default)]
 pub struct FileTable {
     roots: Vec<PathBuf>,
@@ -35,7 +35,7 @@ impl FileTable {
         FileTable::default()
     }
 
-    /// Starts a new root: files pushed from now on lie below `path`.
+    /// Starts a new root: files that are pushed from now on lie below `path`.
     pub fn push_root(&mut self, path: impl Into<PathBuf>) {
         self.roots.push(path.into());
         self.root_starts.push(self.sizes.len() as u32);
@@ -104,13 +104,14 @@ impl FileTable {
         Some(base)
     }
 
-    /// Makes room for `files` more files and not for more.
-    pub fn reserve_exact(&mut self, files: usize) {
+    /// Makes room for exactly `files` more files.
+    pub(super) fn reserve_exact(&mut self, files: usize) {
         self.names.reserve_exact(files);
         self.sizes.reserve_exact(files);
     }
 
-    /// Gives back what was reserved and is not needed.
+    /// Returns reserved memory that is not needed.
+    #[doc(hidden)]
     pub fn shrink_to_fit(&mut self) {
         self.segments.iter_mut().for_each(Vec::shrink_to_fit);
         self.segments.shrink_to_fit();
@@ -143,8 +144,8 @@ impl FileTable {
         self.root_starts.partition_point(|&start| start <= file.0) - 1
     }
 
-    /// The files below a root (an index into `roots`), by number.
-    pub fn files_of(&self, root: usize) -> std::ops::Range<u32> {
+    /// The numbers of the files below a root (an index into `roots`).
+    pub fn files_of(&self, root: usize) -> Range<u32> {
         let end = self.root_starts.get(root + 1).copied().unwrap_or(self.sizes.len() as u32);
         self.root_starts[root]..end
     }
@@ -172,6 +173,7 @@ impl FileTable {
     }
 
     /// Heap bytes that the table takes, names included.
+    #[doc(hidden)]
     pub fn heap_bytes(&self) -> usize {
         let segments: usize = self.segments.iter().map(Vec::capacity).sum();
         segments

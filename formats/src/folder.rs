@@ -44,13 +44,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// `NotFound` for a path that does not exist and a pattern that matches nothing, `PermissionDenied` for a folder
-    /// that cannot be listed, `WrongFileType` for a path to a FIFO, socket or device, `Empty` if there is no sample,
-    /// `InvalidArgument` for a bad pattern, where labels are required and a file has none, and for a file whose size is
-    /// no whole number of elements.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &FolderOptions) -> Result<Folder> {
         Folder::from_index(index(paths, thread_count(options.common.threads))?, options)
     }

@@ -57,9 +57,9 @@ pub(crate) const FORMAT: Format = Format {
 
 /// Rows of the datasets of HDF5 files.
 ///
-/// Opening reads all structures that lead to the datasets, and compares the checksums that they have (those of the later
-/// format). Memory: 24 bytes for each chunk that is decoded, 8 for each that is not. Indexes are read at every start and
-/// kept nowhere.
+/// Opening reads all structures that lead to the datasets, and compares the checksums that they have (those of the
+/// later format). Memory: 24 bytes for each chunk that is decoded, 8 for each that is not. Indexes are read at every
+/// start and kept nowhere.
 #[derive(Debug)]
 pub struct Hdf5 {
     /// Its shards are the rows of a unit, of the tallest where columns differ; a file, where it has no units.
@@ -85,12 +85,7 @@ struct Owner {
 }
 
 impl Hdf5 {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open); for the first file that is bad `Corrupt`, `Truncated`, or
-    /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where datasets are not there or do
-    /// not fit together; `Empty` where there is no row.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &Hdf5Options) -> Result<Hdf5> {
         let threads = thread_count(options.common.threads);
         let mut index = index(paths, threads)?;

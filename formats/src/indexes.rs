@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
 use uringload_sys::file::{Identity, OpenFlags, advise_random};
 
-/// How far scanning the shards has come.
+/// The progress of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexProgress {
-    /// Shards that are done.
+    /// Finished shards.
     pub shards: u64,
     /// All shards.
     pub shards_total: u64,
-    /// Bytes of the shards that are done, including bytes that were not read.
+    /// Bytes of the finished shards, including bytes that did not have to be read.
     pub bytes: u64,
     /// Bytes of all shards.
     pub bytes_total: u64,
@@ -38,7 +38,7 @@ pub struct IndexProgress {
 pub struct IndexReport {
     /// Shards that already had an index.
     pub current: u64,
-    /// Shards whose index was converted from another program's (DALI's).
+    /// Shards whose index was converted from DALI's.
     pub imported: u64,
     /// Shards that were scanned.
     pub scanned: u64,
@@ -46,7 +46,7 @@ pub struct IndexReport {
     pub written: u64,
     /// Bytes of shards that were read to scan them.
     pub bytes_read: u64,
-    /// Existing indexes that were not used, each with the reason.
+    /// Existing indexes that were not used, and why.
     pub refused: Vec<(PathBuf, String)>,
 }
 

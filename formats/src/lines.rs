@@ -168,13 +168,7 @@ enum Content {
 }
 
 impl Lines {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open) for what cannot be found; `Corrupt` for a file with a quote that is
-    /// never closed or a line of more than 1 GiB, with file and offset, and if none of the first lines can be read to
-    /// learn the columns; `Unavailable` for compressed files; `InvalidArgument` for columns that are not there, types
-    /// that no column can have, and tables of different columns; `Empty` if there is no line.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(format: LineFormat, paths: &[PathBuf], options: &LineOptions) -> Result<Lines> {
         check(&options.columns.0)?;
         let common = &options.common;

@@ -37,20 +37,15 @@ pub(crate) const FORMAT: Format = Format {
 
 /// A dataset that litdata's `optimize` wrote.
 ///
-/// The first item tells type and number of dimensions of `tensor` and `numpy`. Neither the index nor a chunk's head tells
-/// how long an item is that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's config and the
-/// last item when it writes. Where chunks were filled by number of items, opening reads 18 bytes of every item.
+/// The first item tells type and number of dimensions of `tensor` and `numpy`. Neither the index nor a chunk's head
+/// tells how long an item is that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's
+/// config and the last item when it writes. Where chunks were filled by number of items, opening reads 18 bytes of
+/// every item.
 #[derive(Debug)]
 pub struct LitData(Sharded<Leaves>);
 
 impl LitData {
-    /// Opens datasets.
-    ///
-    /// # Errors
-    /// `NotFound` for an index or a chunk that is not there; `Truncated` or `Corrupt` for a chunk whose size or head is
-    /// not what the index says; `Corrupt` for an index that breaks the format; `Unavailable` for leaves and chunks that
-    /// cannot be read, with what to do; `InvalidArgument` for a block size where there are no tokens; `Empty` if there
-    /// is no sample. With `allow_bad_shards`, missing and broken chunks are errors of their samples instead.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &LitDataOptions) -> Result<LitData> {
         if options.block_size == Some(0) {
             let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");

@@ -43,13 +43,7 @@ pub(crate) const FORMAT: Format = Format {
 pub struct Mds(Sharded<Columns>);
 
 impl Mds {
-    /// Opens datasets.
-    ///
-    /// # Errors
-    /// `NotFound` for an index or a shard that is not there; `Truncated` or `Corrupt` for a shard whose size or head is
-    /// not what the index says; `Corrupt` for an index that breaks the format; `Unavailable` for encodings, shards and
-    /// versions that cannot be read, with what to do; `Empty` if there is no sample. With `allow_bad_shards`, missing
-    /// and broken shards are errors of their samples instead.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &MdsOptions) -> Result<Mds> {
         let (mut listings, mut columns) = (Vec::new(), None);
         for path in find_indexes(paths)? {

@@ -56,12 +56,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes, and for a shape and type
-    /// that do not make a record; `Truncated` for a file that is shorter than its header, or whose last record is
-    /// incomplete, unless the tail is to be dropped.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &RecordOptions) -> Result<Records> {
         shape_of(options)?;
         Records::from_index(index(paths, thread_count(options.common.threads))?, options)

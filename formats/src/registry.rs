@@ -66,9 +66,33 @@ pub const FORMATS: &[Format] = &[
 
 /// Opens folders, files and patterns as one dataset, in the format that they show or that `options` name.
 ///
+/// ```
+/// use uringload_formats::{Dataset, Options, open};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let folder = tempfile::tempdir()?;
+/// for name in ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"] {
+///     std::fs::create_dir_all(folder.path().join(name).parent().unwrap())?;
+///     std::fs::write(folder.path().join(name), name)?;
+/// }
+/// let photos = open(&[folder.path()], &Options::new())?;
+/// assert_eq!((photos.format(), photos.len()), ("folder", 3));
+/// assert_eq!(photos.index().classes, ["cat", "dog"]);
+///
+/// let error = open(&[folder.path()], &Options::new().set("feilds", ["jpg"])).unwrap_err();
+/// assert!(error.to_string().contains("no format has an option \"feilds\""));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
-/// `InvalidArgument` for a format or an option that there is not, an option that the format has no use for, and a value
-/// that it cannot take; else what the format says.
+/// - `InvalidArgument` for an unknown format or option, an option that the format does not have, a value that an option
+///   does not take, a bad pattern, and columns that are not there or do not fit together.
+/// - `NotFound`, `PermissionDenied`, `WrongFileType`: a path that does not exist, a pattern without a match, a folder
+///   that cannot be listed, a FIFO, socket or device.
+/// - `Empty` if there is no sample.
+/// - `Corrupt` and `Truncated`, with file and offset, for files that break their format.
+/// - `Unavailable` for what is sound but cannot be read, such as an unsupported compression.
 pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Dataset>> {
     let options = options.clone().with_declared_names(&all_options());
     let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
@@ -77,7 +101,8 @@ pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Da
     (format.open)(&paths, &options)
 }
 
-/// A dataset of files that are known already, without a look at them: as "records" or "folder", whichever `options` name.
+/// A dataset of files that are known already, without a look at them: as "records" or "folder", whichever `options`
+/// name.
 ///
 /// # Errors
 /// As [`open`].

@@ -358,9 +358,10 @@ fn index_of(path: PathBuf) -> Result<PathBuf> {
         .collect();
     parts.sort_unstable();
     parts.truncate(PARTS_NAMED);
-    Err(match parts.is_empty() {
-        true => error.with_remedy("name the folder that has it"),
-        false => error.with_remedy(format!("name the folders that have one: {}", parts.join(", "))),
+    Err(if parts.is_empty() {
+        error.with_remedy("name the folder that has it")
+    } else {
+        error.with_remedy(format!("name the folders that have one: {}", parts.join(", ")))
     })
 }
 

@@ -93,15 +93,7 @@ struct Shard {
 }
 
 impl Tar {
-    /// Opens folders, files and patterns. In folders and patterns, files are shards if their names end in `.tar`,
-    /// `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`, `.tar.bz2` or `.tbz2` (or in the endings of xz and lz4, which are
-    /// refused); a file that is named by itself is one whatever its name.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open) for what cannot be found. `Corrupt` and `Truncated` for a broken
-    /// archive, with file, offset and member; `Unavailable` for an archive with an unsupported compression or with
-    /// holes;
-    /// `InvalidArgument` for fields that no sample has; `Empty` if there is no sample.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &TarOptions) -> Result<Tar> {
         let common = &options.common;
         let index = index(paths, thread_count(common.threads))?;
@@ -238,14 +230,13 @@ impl Dataset for Tar {
         let (mut run, mut spans, mut found, mut short) = (Run::default(), 0, 0, false);
         let is_whole = self.each_field(id, |field, offset, len| {
             found += 1;
-            let (read, at) = match is_packed {
+            let (read, at) = if is_packed {
                 // All of the unit is there.
-                true => (raw.first(), offset),
-                false => {
-                    let Some(at) = run.add(offset, len) else { return };
-                    spans += usize::from(at == 0);
-                    (raw.get(spans - 1), at)
-                }
+                (raw.first(), offset)
+            } else {
+                let Some(at) = run.add(offset, len) else { return };
+                spans += usize::from(at == 0);
+                (raw.get(spans - 1), at)
             };
             let value = match read {
                 // Of a single field a part may have been read: the value is what was read.

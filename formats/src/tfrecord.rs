@@ -85,8 +85,8 @@ impl OptionType for Shapes {
 /// Files of records, as TensorFlow writes them. A compressed file is a unit.
 ///
 /// A file that is cut between two records looks like a shorter file; one that is cut within a record is `Truncated`. A
-/// wrong checksum of a length is `Corrupt` in the same way, because nothing behind it can be found; a wrong checksum of a
-/// record is an error of that sample alone.
+/// wrong checksum of a length is `Corrupt` in the same way, because nothing behind it can be found; a wrong checksum of
+/// a record is an error of that sample alone.
 #[derive(Debug)]
 pub struct TfRecord {
     /// Every file is a shard.
@@ -110,13 +110,7 @@ struct Shard {
 type Place = (FileId, u64, u64);
 
 impl TfRecord {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open) for what cannot be found. `Corrupt` and `Truncated` for a broken file,
-    /// with file, offset and record; `Corrupt` for records that are not examples if those are required; `Unavailable`
-    /// for features that cannot be columns; `InvalidArgument` for features that are not there; `Empty` if there is no
-    /// record.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &TfRecordOptions) -> Result<TfRecord> {
         let common = &options.common;
         let index = index(paths, thread_count(common.threads))?;
@@ -234,10 +228,11 @@ impl Dataset for TfRecord {
             // Fits: it lies in memory.
             Some(_) => raw.slice(offset as usize..(offset + wanted) as usize),
         };
-        let record = match self.verify_crc {
+        let record = if self.verify_crc {
+            checked(&framed).map_err(|what| self.corrupt(id, place, what, len))?
+        } else {
             // Of a record of bytes alone a part may have been read.
-            false => framed,
-            true => checked(&framed).map_err(|what| self.corrupt(id, place, what, len))?,
+            framed
         };
         match &self.columns {
             None => out.values.push(Value::Bytes(record)),

@@ -75,13 +75,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for windows or strides of 0 tokens and types that
-    /// are no integers; `NotFound` for a `.bin` without its `.idx`; `Corrupt` or `Truncated` for an index that breaks
-    /// its format or does not fit its `.bin`, and for a file that is no whole number of tokens; `Truncated` for tokens
-    /// behind the last window where windows must be whole; `Empty` where there is no window.
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &TokenOptions) -> Result<Tokens> {
         let (window_tokens, stride) = check(options)?;
         let threads = thread_count(options.common.threads);

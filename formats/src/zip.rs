@@ -227,9 +227,10 @@ fn directory(source: &Source) -> Result<Directory> {
     let Some(at) = (0..=tail_bytes.saturating_sub(END_BYTES)).rev().find(is_end) else {
         let is_archive =
             [HEADER_SIGNATURE, END_SIGNATURE].contains(&&source.bytes(0, 4.min(size as usize), "the archive")?[..]);
-        return Err(match is_archive {
-            true => source.truncated("the zip archive, before its directory, or goes on behind it"),
-            false => source.corrupt(0, "this is no zip archive"),
+        return Err(if is_archive {
+            source.truncated("the zip archive, before its directory, or goes on behind it")
+        } else {
+            source.corrupt(0, "this is no zip archive")
         });
     };
     let end = &tail[at..];

@@ -177,10 +177,7 @@ fn unwound<'a>(
 }
 
 fn is_all(len: usize, expected: usize) -> io::Result<()> {
-    match len == expected {
-        true => Ok(()),
-        false => Err(broken(format!("it decodes to {len} bytes instead of {expected}"))),
-    }
+    if len == expected { Ok(()) } else { Err(broken(format!("it decodes to {len} bytes instead of {expected}"))) }
 }
 
 /// Elements from their shuffled bytes; what makes no whole element stays behind them.

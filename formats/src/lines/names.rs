@@ -23,12 +23,13 @@ impl LineFormat {
         if path.is_file() {
             return LineFormat::of(name);
         }
-        let shows = |&format: &LineFormat| match path.exists() {
-            true => {
+        let shows = |&format: &LineFormat| {
+            if path.exists() {
                 let file = example(path, |name| LineFormat::of(name) == Some(format) || is_index(name));
                 file.is_some_and(|file| !is_index(file.as_os_str().as_encoded_bytes()))
+            } else {
+                LineFormat::of(name) == Some(format)
             }
-            false => LineFormat::of(name) == Some(format),
         };
         [LineFormat::Jsonl, LineFormat::Csv].into_iter().find(shows)
     }

@@ -41,12 +41,11 @@ impl Units for TfRecord {
         let stored = stored.first().map_or(&[][..], |stored| &stored[..]);
         // Fits: the caller has taken so much memory.
         let whole = (*decoded_bytes as usize).min(out.len());
-        let decoded = match is_cut {
-            false => compression.decode(stored, &mut out[..whole]),
+        let decoded = if *is_cut {
             // What follows is what cannot be decoded.
-            true => {
-                compression.reader(stored).and_then(|mut reader| reader.read_exact(&mut out[..whole])).map(|()| whole)
-            }
+            compression.reader(stored).and_then(|mut reader| reader.read_exact(&mut out[..whole])).map(|()| whole)
+        } else {
+            compression.decode(stored, &mut out[..whole])
         };
         match decoded {
             Ok(bytes) if bytes as u64 == *decoded_bytes => Ok(bytes),
