@@ -181,7 +181,8 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
     let fields = bounds.len() as u64 + 1;
     let tables = batch.samples.saturating_mul(fields).saturating_mul(TABLE_ROW_BYTES).saturating_add(4096);
     // Values that are no slices of what was read are made on the host: as many bytes, or as many as their types have.
-    let is_sliced = (dataset.plain_field().is_some() || !dataset.parse_reads_bytes()) && dataset.units().is_none();
+    let is_sliced =
+        (dataset.index().plain_field.is_some() || !dataset.index().parse_reads_bytes) && dataset.units().is_none();
     let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
     let values: u64 = bounds.iter().fold(decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
     let loose = if is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };

@@ -86,7 +86,7 @@ pub struct BatchPlan {
     /// Loads that neither this batch nor a later one uses, by number.
     pub evicted: Vec<u64>,
     /// The samples, and where the batch stands in the order. Where a sample's value is the dataset's
-    /// [`plain_field`](Dataset::plain_field), only the piece that is wanted is read; else the sample is read whole.
+    /// [`plain_field`](crate::dataset::Index::plain_field), only the piece that is wanted is read; else the sample is read whole.
     pub batch: Selection,
     /// Where each sample's slices end; sample i has `slices[ends[i-1]..ends[i]]`.
     pub ends: Vec<u32>,
@@ -351,7 +351,7 @@ impl Planner {
         let (dataset, batch) = (self.order.dataset(), &plan.batch);
         // Bytes of an element of the value that can be read in parts.
         let field = self.order.recipe().map(|recipe| recipe.field());
-        let plain = field.filter(|&field| dataset.plain_field() == Some(field));
+        let plain = field.filter(|&field| dataset.index().plain_field == Some(field));
         let element_bytes = plain.map(|field| dataset.schema().fields[field].dtype.size());
         for (index, &id) in batch.ids.iter().enumerate() {
             let first = self.spans.len();

@@ -46,8 +46,8 @@ impl Data {
         }
         if chosen.weights.len() != paths.len() {
             let (weights, paths) = (chosen.weights.len(), paths.len());
-            let doing = format!("{weights} weights are given for {paths} datasets");
-            let error = Error::new(ErrorKind::InvalidArgument, doing);
+            let what = format!("{weights} weights are given for {paths} datasets");
+            let error = Error::new(ErrorKind::InvalidArgument, what);
             return Err(error.with_remedy("give one number for each DIR").into());
         }
         let parts = paths.iter().map(|path| open(std::slice::from_ref(path), options));
@@ -173,6 +173,6 @@ fn normal(random: &mut impl Rng) -> f64 {
     (0..12).map(|_| f64::from(random.next_u32()) / f64::from(u32::MAX)).sum::<f64>() - 6.0
 }
 
-fn failed(doing: &'static str, source: io::Error, path: &Path) -> Failure {
-    Failure::Loader(Error::io(doing, source).with_path(path).with_remedy("name a folder of samples, or set TMPDIR"))
+fn failed(what: &'static str, source: io::Error, path: &Path) -> Failure {
+    Failure::Loader(Error::io(what, source).with_path(path).with_remedy("name a folder of samples, or set TMPDIR"))
 }

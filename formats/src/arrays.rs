@@ -6,7 +6,7 @@ mod units;
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, example, has_extension, head, map_files};
 use crate::options::{FormatOptions, options, words};
-use crate::paths::{FoundFiles, header_thread_count, index, thread_count};
+use crate::paths::{FoundFiles, find, header_thread_count};
 use crate::registry::{Format, Shows};
 use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
 use crate::{npy, npz, safetensors, zip};
@@ -27,7 +27,6 @@ const FILES_AT_ONCE: u32 = 1 << 16;
 
 /// What arrays lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum ArrayFormat {
     /// `.npy`: one array a file, as `numpy.save` writes it.
     Npy,
@@ -79,7 +78,6 @@ const DATA: &str = "data";
 
 /// What is a sample of [`Arrays`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ArraySamples {
     /// A file: a column for each array in it. All files have the same arrays.
     #[default]
@@ -93,7 +91,7 @@ pub enum ArraySamples {
 words!(ArraySamples { "files" => Files, "rows" => Rows, "arrays" => Arrays, });
 
 options! {
-    /// How [`Arrays`] are opened.
+    /// Options of npy, npz and safetensors.
     pub struct ArrayOptions {
         /// Take the rows of arrays as samples, instead of files (npy, npz) or tensors (safetensors).
         rows: bool,
@@ -166,16 +164,12 @@ pub struct Arrays {
 impl Arrays {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(format: ArrayFormat, paths: &[PathBuf], options: &ArrayOptions) -> Result<Arrays> {
-        let mut index = index(paths, thread_count(options.common.threads))?;
-        if !index.has_single_files {
-            index = only_with_extension(index, format)?;
-        }
+        let FoundFiles { files, skips, .. } = find(paths, &[format.name()], options.common.threads)?;
         let samples = options.samples_of(format);
         let mut names = HashSet::new();
         if let Some(twice) = options.tensors.iter().find(|name| !names.insert(*name)) {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("array {twice:?} is named twice")));
         }
-        let FoundFiles { files, skips, .. } = index;
         let threads = header_thread_count(options.common.threads);
         let mut table = Table::new(samples);
         let end = files.len() as u32;
@@ -218,18 +212,6 @@ impl Arrays {
         // Fits: the table has no more files than the file table.
         (FileId(file as u32), number)
     }
-}
-
-/// Leaves out the files whose names do not end as those of the format do.
-fn only_with_extension(index: FoundFiles, format: ArrayFormat) -> Result<FoundFiles> {
-    let place = index.files.place().to_path_buf();
-    let index = index.retain(|name| has_extension(name, format.name()), |_| true);
-    if index.files.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, format!("the folder has no .{} file", format.name()))
-            .with_path(place)
-            .with_remedy(format!("left out: {}", index.skips.describe())));
-    }
-    Ok(index)
 }
 
 impl Dataset for Arrays {

@@ -22,7 +22,7 @@ use table::Table;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How [`Beton`] is opened.
+    /// Options of beton.
     pub struct BetonOptions {}
 }
 

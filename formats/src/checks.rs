@@ -12,18 +12,18 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use uringload_core::{Error, Result};
 
-/// A sum or hash of some bytes of a file.
+/// A checksum that a format stores for some bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The bytes.
     pub span: Span,
-    /// What they are, in words: "the shard", "the member \"x.npy\"".
+    /// What the bytes are, in words: "the shard", "the member \"x.npy\"".
     pub what: String,
-    /// How it is computed: "crc32", "crc32c"; with the feature `hashes` also what Python's `hashlib` and `xxhash` call
-    /// so: "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_224" to "sha3_512", "blake2b", "blake2s",
-    /// "xxh32", "xxh64", "xxh3_64", "xxh3_128", "xxh128". Others are told as not checked.
+    /// The algorithm: "crc32", "crc32c", and with the feature `hashes` also, as Python's `hashlib` and `xxhash` call
+    /// them, "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3_224" to "sha3_512", "blake2b", "blake2s",
+    /// "xxh32", "xxh64", "xxh3_64", "xxh3_128", "xxh128". Others are reported as not checked.
     pub algorithm: Cow<'static, str>,
-    /// What it should be, in hexadecimal digits, the most significant first.
+    /// The expected value in hexadecimal digits, the most significant first.
     pub expected: String,
 }
 

@@ -4,9 +4,9 @@
 pub(super) mod layout;
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::has_extension;
 use crate::options::{Options, options, words};
-use crate::paths::{FoundFiles, index, thread_count};
+use crate::paths::FoundFiles;
+pub(super) use crate::paths::find;
 use crate::{
     DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
 };
@@ -15,13 +15,11 @@ use layout::State;
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What becomes of a value that is null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Nulls {
     /// It is an error of its sample, which names column and row.
     #[default]
@@ -34,7 +32,7 @@ pub enum Nulls {
 words!(Nulls { "refuse" => Refuse, "empty" => Empty, });
 
 options! {
-    /// How [`Parquet`](super::Parquet) and [`ArrowIpc`](super::ArrowIpc) are opened.
+    /// Options of parquet and arrow.
     pub struct ColumnarOptions {
         /// The columns or fields that are wanted, in this order; nothing else is read. Fields of structs have dots in
         /// their names: image.bytes, and image stands for all that it has. Fields of lines may have a type behind a
@@ -219,23 +217,6 @@ impl<G: Groups> Units for Columnar<G> {
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         self.groups.decode(&self.table, unit, stored, out)
     }
-}
-
-/// Finds files. Those with other extensions are left out, unless a file was named by itself.
-pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: usize) -> Result<FoundFiles> {
-    let index = index(paths, thread_count(threads))?;
-    if index.has_single_files {
-        return Ok(index);
-    }
-    let place = index.files.place().to_path_buf();
-    let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
-    let index = index.retain(fits, |_| true);
-    if index.files.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, format!("the folder has no .{} file", extensions[0]))
-            .with_path(place)
-            .with_remedy(format!("left out: {}", index.skips.describe())));
-    }
-    Ok(index)
 }
 
 /// The numbers of the columns that are wanted, of those that a file has. Names with an error cannot be had: they are

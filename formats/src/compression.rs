@@ -5,7 +5,6 @@ use zstd::zstd_safe::{DCtx, get_error_name, zstd_sys::ZSTD_ErrorCode};
 
 /// A way in which files, or chunks of them, are compressed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Compression {
     /// RFC 1952; several members one behind the other are one stream.
     Gzip,

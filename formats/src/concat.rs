@@ -79,10 +79,10 @@ impl Concat {
         index.bytes = sizes::sum(parts.iter().map(|part| part.bytes()));
         index.shards = shards(&parts);
         index.plain_field =
-            first.plain_field.filter(|_| parts.iter().all(|part| part.plain_field() == first.plain_field));
+            first.plain_field.filter(|_| parts.iter().all(|part| part.index().plain_field == first.plain_field));
         // A column of numbers, which one dataset may know from its index, is read to tell.
         index.parse_reads_bytes = index.plain_field.is_none_or(|plain| is_index(&index.schema.fields[plain]))
-            || parts.iter().any(|part| part.parse_reads_bytes());
+            || parts.iter().any(|part| part.index().parse_reads_bytes);
         index.owns_values = parts.iter().all(|part| part.index().owns_values);
         // What all say of a column is true of it.
         if parts.iter().all(|part| part.index().encodings == first.encodings) {

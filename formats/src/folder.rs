@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How a [`Folder`] is opened.
+    /// Options of folders.
     pub struct FolderOptions {
         /// Whether the folders that files lie in are their classes: true, and a file that lies in none is an error;
         /// false; or not given: they are, if every file lies in a subfolder of its root, and none was named by itself.

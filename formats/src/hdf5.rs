@@ -20,7 +20,7 @@ mod tree;
 use crate::fingerprint::Fingerprint;
 use crate::headers::{example, has_extension, map_files};
 use crate::options::{FormatOptions, options};
-use crate::paths::{FoundFiles, index, thread_count};
+use crate::paths::{FoundFiles, find, thread_count};
 use crate::registry::{Format, Shows};
 use crate::skipped::SkipReason;
 use crate::units::{UnitId, Units};
@@ -38,7 +38,7 @@ use uringload_core::{Error, ErrorKind, Result};
 const EXTENSIONS: [&str; 7] = ["h5", "hdf5", "hdf", "he5", "nc", "nc4", "mat"];
 
 options! {
-    /// How [`Hdf5`] is opened.
+    /// Options of hdf5.
     pub struct Hdf5Options {
         /// Arrays, tensors or datasets that become columns, by name and in this order; not given: all. Of HDF5's
         /// datasets, all that have as many rows as most of them; of two such numbers, the larger.
@@ -88,11 +88,7 @@ impl Hdf5 {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
     fn open(paths: &[PathBuf], options: &Hdf5Options) -> Result<Hdf5> {
         let threads = thread_count(options.common.threads);
-        let mut index = index(paths, threads)?;
-        if !index.has_single_files {
-            index = only_named_so(index)?;
-        }
-        let FoundFiles { files, mut skips, .. } = index;
+        let FoundFiles { files, mut skips, .. } = find(paths, &EXTENSIONS, threads)?;
         let mut names: Vec<String> = options.tensors.iter().map(|name| name.trim_matches('/').to_owned()).collect();
         let mut known = HashSet::new();
         if let Some(twice) = names.iter().find(|name| !known.insert(*name)) {
@@ -218,17 +214,6 @@ fn elements(shape: &Shape) -> u64 {
 
 fn is_named_so(name: &[u8]) -> bool {
     EXTENSIONS.iter().any(|extension| has_extension(name, extension))
-}
-
-/// Leaves out the files that are not named as HDF5's are.
-fn only_named_so(index: FoundFiles) -> Result<FoundFiles> {
-    let place = index.files.place().to_path_buf();
-    let index = index.retain(is_named_so, |_| true);
-    if index.files.is_empty() {
-        let error = Error::new(ErrorKind::Empty, "the folder has no file with a name of HDF5").with_path(place);
-        return Err(error.with_remedy(format!("name the files; left out: {}", index.skips.describe())));
-    }
-    Ok(index)
 }
 
 /// One dataset of one file.

@@ -55,9 +55,9 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Encoding {
-    /// In the words of the format, for people: "int", "jpeg; zstd shards, decoded as a whole".
+    /// For people, in the words of the format: "int", "jpeg; zstd shards, decoded as a whole".
     pub words: String,
-    /// What the bytes are, for programs.
+    /// For programs: what the bytes are.
     pub role: Role,
 }
 
@@ -65,11 +65,11 @@ pub struct Encoding {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
-    /// Numbers, or bytes that the format says nothing about.
+    /// Numbers, or bytes of an unknown kind.
     Raw,
     /// Text in UTF-8.
     Text,
-    /// Encoded as this: "jpeg", "png", "pil", "npy".
+    /// Encoded in this way: "jpeg", "png", "pil", "npy".
     Encoded(String),
 }
 
@@ -107,7 +107,7 @@ impl Index {
 }
 
 impl Encoding {
-    /// Numbers, or bytes that the format says nothing about.
+    /// Numbers, or bytes of an unknown kind.
     pub fn raw(words: impl Into<String>) -> Encoding {
         Encoding { words: words.into(), role: Role::Raw }
     }
@@ -117,13 +117,13 @@ impl Encoding {
         Encoding { words: words.into(), role: Role::Text }
     }
 
-    /// Something encoded as `name`.
+    /// Bytes that are encoded as `name`.
     pub fn encoded(words: impl Into<String>, name: impl Into<String>) -> Encoding {
         Encoding { words: words.into(), role: Role::Encoded(name.into()) }
     }
 
-    /// What a file extension says: text for those of text (webdataset's too: `cls`, `transcript`), encoded for those of
-    /// images, arrays and the like, raw for what is not known.
+    /// What a file extension says: text (also webdataset's `cls` and `transcript`), encoded for images, arrays and the
+    /// like, raw for unknown extensions.
     pub fn of_extension(extension: &str) -> Encoding {
         // A field of a tar may have several: `seg.png`.
         let last = extension.rsplit('.').next().unwrap_or(extension);

@@ -265,16 +265,6 @@ pub trait Dataset: Send + Sync + 'static {
         &self.index().shards
     }
 
-    /// The field whose value is the sample's spans: see [`Index::plain_field`].
-    fn plain_field(&self) -> Option<usize> {
-        self.index().plain_field
-    }
-
-    /// Whether [`parse`](Dataset::parse) looks at the bytes of samples: see [`Index::parse_reads_bytes`].
-    fn parse_reads_bytes(&self) -> bool {
-        self.index().parse_reads_bytes
-    }
-
     /// The units that samples are cut from, or `None` where every sample can be read by itself.
     fn units(&self) -> Option<&dyn Units> {
         None
@@ -320,7 +310,7 @@ pub trait Dataset: Send + Sync + 'static {
         let column = &self.schema().fields[field];
         match &column.shape {
             Shape::Fixed(shape) => Some(shape.iter().product()),
-            Shape::Ragged if self.plain_field() == Some(field) => {
+            Shape::Ragged if self.index().plain_field == Some(field) => {
                 let bytes = sizes::sum(sizes::bytes_of(|id, out| self.spans(id, out), id.0..id.0 + 1));
                 Some(bytes / column.dtype.size())
             }

@@ -27,7 +27,6 @@ use values::{Column, NUMBERS, Scratch, Wrong};
 
 /// What a line is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum LineFormat {
     /// Bytes.
     #[default]
@@ -102,7 +101,7 @@ impl OptionType for TypedNames {
 }
 
 options! {
-    /// How [`Lines`] are opened. Text has no columns to choose; only CSV has a delimiter and a header.
+    /// Options of lines. Text has no columns to choose; only CSV has a delimiter and a header.
     pub struct LineOptions {
         /// Folder for the indexes of files whose own folder is not writable.
         index_cache: Option<PathBuf>,

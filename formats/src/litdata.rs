@@ -8,7 +8,7 @@ mod leaves;
 
 use crate::options::{FormatOptions, options};
 use crate::registry::{Format, Shows};
-use crate::shards::{Layout, Listed, OfShards, OpenFile, Sharded, Table, Whole, find_indexes, has_index};
+use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index};
 use crate::skipped::Skips;
 use index::{Inside, Level};
 use leaves::Leaves;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How [`LitData`] is opened.
+    /// Options of litdata.
     pub struct LitDataOptions {
         /// Tokens of a sample, for datasets of tokens; not given: every document is a sample.
         block_size: Option<u64>,
@@ -32,7 +32,7 @@ pub(crate) const FORMAT: Format = Format {
     options: LitDataOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
-    open: |paths, options| Ok(Arc::new(LitData::open(paths, &options.typed()?)?)),
+    open: |paths, options| Ok(Arc::new(open(paths, &options.typed()?)?)),
 };
 
 /// A dataset that litdata's `optimize` wrote.
@@ -41,37 +41,23 @@ pub(crate) const FORMAT: Format = Format {
 /// tells how long an item is that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's
 /// config and the last item when it writes. Where chunks were filled by number of items, opening reads 18 bytes of
 /// every item.
-#[derive(Debug)]
-pub struct LitData(Sharded<Leaves>);
-
-impl LitData {
-    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &LitDataOptions) -> Result<LitData> {
-        if options.block_size == Some(0) {
-            let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
-            return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));
-        }
-        let (mut listings, mut insides, mut leaves, mut skips) = (Vec::new(), Vec::new(), None, Skips::default());
-        for path in find_indexes(paths)? {
-            let (listing, inside) = index::read(&path, options.block_size, &mut leaves, &mut skips)?;
-            listings.push(listing);
-            insides.push(inside);
-        }
-        let read = |leaves: &Leaves, file: &OpenFile<'_>, listed: &Listed, listing: usize| {
-            read_chunk(file, listed, insides[listing], leaves)
-        };
-        let mut sharded = Sharded::open(listings, leaves, options.common.threads, options.allow_bad_shards, read)?;
-        sharded.index_mut().left_out = skips.into_vec();
-        Ok(LitData(sharded))
+fn open(paths: &[PathBuf], options: &LitDataOptions) -> Result<Sharded<Leaves>> {
+    if options.block_size == Some(0) {
+        let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
+        return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));
     }
-}
-
-impl OfShards for LitData {
-    type Layout = Leaves;
-
-    fn sharded(&self) -> &Sharded<Leaves> {
-        &self.0
+    let (mut listings, mut insides, mut leaves, mut skips) = (Vec::new(), Vec::new(), None, Skips::default());
+    for path in find_indexes(paths)? {
+        let (listing, inside) = index::read(&path, options.block_size, &mut leaves, &mut skips)?;
+        listings.push(listing);
+        insides.push(inside);
     }
+    let read = |leaves: &Leaves, file: &OpenFile<'_>, listed: &Listed, listing: usize| {
+        read_chunk(file, listed, insides[listing], leaves)
+    };
+    let mut sharded = Sharded::open(listings, leaves, options.common.threads, options.allow_bad_shards, read)?;
+    sharded.index_mut().left_out = skips.into_vec();
+    Ok(sharded)
 }
 
 /// What chunks end with that have rows as Arrow: the length of those, and this.
@@ -110,8 +96,8 @@ fn check_blocks(file: &OpenFile<'_>, samples: u64, block_size: u64, count: u64, 
     if count == samples {
         return Ok(());
     }
-    let doing = format!("there are {count} blocks of {block_size} tokens, and the index says {samples}");
-    Err(file.corrupt(doing, offset))
+    let what = format!("there are {count} blocks of {block_size} tokens, and the index says {samples}");
+    Err(file.corrupt(what, offset))
 }
 
 /// Rows as Arrow may stand behind the items, which are read; but not in their stead.

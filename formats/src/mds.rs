@@ -8,7 +8,7 @@ mod index;
 use crate::checks;
 use crate::options::{FormatOptions, options};
 use crate::registry::{Format, Shows};
-use crate::shards::{Layout, Listed, OfShards, OpenFile, Sharded, Table, Whole, checks_of, find_indexes, has_index};
+use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, checks_of, find_indexes, has_index};
 use crate::{FileId, Span};
 use columns::Columns;
 pub use columns::array_shape;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use uringload_core::Result;
 
 options! {
-    /// How [`Mds`] is opened.
+    /// Options of mds.
     pub struct MdsOptions {
         /// Open the dataset although shards are missing or broken: their samples fail when they are read.
         allow_bad_shards: bool,
@@ -33,40 +33,26 @@ pub(crate) const FORMAT: Format = Format {
     options: MdsOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
-    open: |paths, options| Ok(Arc::new(Mds::open(paths, &options.typed()?)?)),
+    open: |paths, options| Ok(Arc::new(open(paths, &options.typed()?)?)),
 };
 
 /// A dataset that mosaicml-streaming's `MDSWriter` wrote.
 ///
 /// The first sample tells how many dimensions an array without a shape has, and of which type one without a type is.
-#[derive(Debug)]
-pub struct Mds(Sharded<Columns>);
-
-impl Mds {
-    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &MdsOptions) -> Result<Mds> {
-        let (mut listings, mut columns) = (Vec::new(), None);
-        for path in find_indexes(paths)? {
-            listings.push(index::read(&path, &mut columns)?);
+fn open(paths: &[PathBuf], options: &MdsOptions) -> Result<Sharded<Columns>> {
+    let (mut listings, mut columns) = (Vec::new(), None);
+    for path in find_indexes(paths)? {
+        listings.push(index::read(&path, &mut columns)?);
+    }
+    let read = |columns: &Columns, file: &OpenFile<'_>, listed: &Listed, _| {
+        if let Some(source) = file.source().filter(|_| options.verify_hashes) {
+            let span = Span { file: FileId(0), offset: 0, len: file.size };
+            checks::require(source, &checks_of(&listed.hashes, span))?;
         }
-        let read = |columns: &Columns, file: &OpenFile<'_>, listed: &Listed, _| {
-            if let Some(source) = file.source().filter(|_| options.verify_hashes) {
-                let span = Span { file: FileId(0), offset: 0, len: file.size };
-                checks::require(source, &checks_of(&listed.hashes, span))?;
-            }
-            match &listed.zipped {
-                Some(zipped) => Whole::zipped(file, zipped, listed.items).map(Table::Whole),
-                None => columns.read_table(file, listed.items, listed.samples),
-            }
-        };
-        Sharded::open(listings, columns, options.common.threads, options.allow_bad_shards, read).map(Mds)
-    }
-}
-
-impl OfShards for Mds {
-    type Layout = Columns;
-
-    fn sharded(&self) -> &Sharded<Columns> {
-        &self.0
-    }
+        match &listed.zipped {
+            Some(zipped) => Whole::zipped(file, zipped, listed.items).map(Table::Whole),
+            None => columns.read_table(file, listed.items, listed.samples),
+        }
+    };
+    Sharded::open(listings, columns, options.common.threads, options.allow_bad_shards, read)
 }

@@ -1,5 +1,6 @@
 //! From what a user names (folders, files, patterns, lists) to a table of files with their sizes.
 
+use crate::headers::has_extension;
 use crate::patterns::{Place, expand};
 use crate::skipped::{SkipReason, Skips};
 use crate::walk::{Measured, measure_paths, walk};
@@ -66,6 +67,24 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Found
         }
     }
     index.finish(first.as_ref())
+}
+
+/// Finds the files that `paths` stand for and that have one of these extensions, the first of which is the usual one.
+/// Others are counted as of another format. Where a file was named by itself, all files are taken.
+pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: usize) -> Result<FoundFiles> {
+    let found = index(paths, thread_count(threads))?;
+    if found.has_single_files {
+        return Ok(found);
+    }
+    let place = found.files.place().to_path_buf();
+    let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
+    let found = found.retain(fits, |_| true);
+    if found.files.is_empty() {
+        let error = Error::new(ErrorKind::Empty, format!("the folder has no .{} file", extensions[0]));
+        let left_out = found.skips.describe();
+        return Err(error.with_path(place).with_remedy(format!("name the files themselves; left out: {left_out}")));
+    }
+    Ok(found)
 }
 
 impl FoundFiles {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How [`Records`] are opened.
+    /// Options of records.
     pub struct RecordOptions {
         /// Bytes of a record, at least 1.
         record_bytes["record_size"]: u64,

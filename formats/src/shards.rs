@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
 
-pub(super) use dataset::{Layout, OfShards, Sharded, Wrong, checks_of, encoding_of};
+pub(super) use dataset::{Layout, Sharded, Wrong, checks_of, encoding_of};
 pub(super) use file::{OFFSETS_AT, OpenFile};
 pub(super) use zipped::{Frame, Frames, Whole, Zipped};
 

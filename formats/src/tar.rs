@@ -44,7 +44,7 @@ pub enum Missing {
 words!(Missing { "error" => Error, "empty" => Empty, });
 
 options! {
-    /// How a [`Tar`] is opened.
+    /// Options of tar.
     pub struct TarOptions {
         /// Fields of a sample to read, in this order; all by default.
         fields: Vec<String>,

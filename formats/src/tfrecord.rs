@@ -34,7 +34,7 @@ use units::Unit;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How a [`TfRecord`] is opened.
+    /// Options of tfrecord.
     pub struct TfRecordOptions {
         /// Fields of a sample to read, in this order; all by default.
         fields: Vec<String>,

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How [`Tokens`] are opened.
+    /// Options of tokens.
     pub struct TokenOptions {
         /// Tokens of a sample: the sequence length and one more.
         window_tokens: u64,
@@ -100,8 +100,8 @@ impl Tokens {
         }
         if tokens.is_empty() {
             let place = tokens.files().place();
-            let doing = format!("no file or document has {window_tokens} tokens, the length of a window");
-            return Err(Error::new(ErrorKind::Empty, doing).with_path(place).with_remedy("choose shorter windows"));
+            let what = format!("no file or document has {window_tokens} tokens, the length of a window");
+            return Err(Error::new(ErrorKind::Empty, what).with_path(place).with_remedy("choose shorter windows"));
         }
         tokens.starts.shrink_to_fit();
         tokens.ends.shrink_to_fit();
@@ -115,8 +115,8 @@ impl Tokens {
     /// Adds the windows of the next file.
     fn add(&mut self, file: FileId, windows: Windows, skips: &mut Skips) -> Result<()> {
         if windows.dtype != self.dtype {
-            let doing = format!("the tokens are {}, and {} in the files before this one", windows.dtype, self.dtype);
-            let error = Error::new(ErrorKind::InvalidArgument, doing).with_path(self.files().path(file));
+            let what = format!("the tokens are {}, and {} in the files before this one", windows.dtype, self.dtype);
+            let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files().path(file));
             return Err(error.with_remedy("open files with different types as different datasets"));
         }
         let before = self.ends.last().copied().unwrap_or(0);

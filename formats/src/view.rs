@@ -99,8 +99,8 @@ impl View {
         }
         let len = dataset.len();
         if len.checked_mul(times).is_none() {
-            let doing = format!("{len} samples repeated {times} times are more than 2^64");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("repeat the dataset less often"));
+            let what = format!("{len} samples repeated {times} times are more than 2^64");
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("repeat the dataset less often"));
         }
         View::new(dataset, Chosen::Times(times))
     }
@@ -190,8 +190,8 @@ fn check(dataset: &dyn Dataset, ids: &[u64]) -> Result<()> {
 }
 
 fn outside(dataset: &dyn Dataset, id: u64) -> Error {
-    let doing = format!("sample {id} is named, and the dataset has {} samples", dataset.len());
-    Error::new(ErrorKind::InvalidArgument, doing)
+    let what = format!("sample {id} is named, and the dataset has {} samples", dataset.len());
+    Error::new(ErrorKind::InvalidArgument, what)
         .with_remedy("samples count from 0; check that the list belongs to this dataset")
 }
 

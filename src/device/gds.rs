@@ -191,7 +191,7 @@ fn attempt(
 fn guard_work(asked: &Asked<'_>) -> Step<()> {
     let Asked { config, order, collation, .. } = asked;
     let dataset = order.dataset();
-    if dataset.units().is_some() || dataset.parse_reads_bytes() {
+    if dataset.units().is_some() || dataset.index().parse_reads_bytes {
         let format = dataset.format();
         return Err(work(&format!("samples of this {format} dataset are made of their bytes by the host")));
     }

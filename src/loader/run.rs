@@ -226,7 +226,7 @@ struct Running {
 /// What stands for the pool's memory in batches for a device, where nobody looks at their bytes on the host: then a
 /// block goes home when its copy is done, and not only when its batch is complete.
 fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<Option<Bytes>> {
-    if dataset.parse_reads_bytes() || dataset.units().is_some() || collation.keeps_views() {
+    if dataset.index().parse_reads_bytes || dataset.units().is_some() || collation.keeps_views() {
         return Ok(None);
     }
     let (_, whole) = Arena::shadow(pool.arena().len())

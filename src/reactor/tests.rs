@@ -265,7 +265,8 @@ impl World {
         let failures = Failures::new(self.max_failures, None, self.order.clone());
         let stats = Arc::new(Stats::new());
         let (tell_early, mut early) = bounded(3, Arc::new(Bell::new()));
-        let echoes = !self.dataset.parse_reads_bytes() && !self.collation.keeps_views() && !self.seed.is_multiple_of(2);
+        let echoes =
+            !self.dataset.index().parse_reads_bytes && !self.collation.keeps_views() && !self.seed.is_multiple_of(2);
         let echoes = echoes.then(|| Bytes::from_owner(Arena::shadow(pool.arena().len()).unwrap().1));
         let early_told = self.collation.is_deferred().then(|| Early::new(tell_early, echoes));
         let reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures);

@@ -127,7 +127,7 @@ fn every_plain_type_of_numpy_comes_out_whole_and_by_rows() {
             let file = format!("plain_{name}.npy");
             let whole = open("npy", &file, &files());
             assert_eq!(fixed(&*whole), [("data".to_owned(), dtype, Some(vec![3, 4]))], "{name}");
-            assert_eq!((whole.len(), whole.bytes(), whole.plain_field()), (1, 12 * dtype.size(), Some(0)));
+            assert_eq!((whole.len(), whole.bytes(), whole.index().plain_field), (1, 12 * dtype.size(), Some(0)));
             assert!(whole.shards().is_empty());
             delivers(whole, &[vec![elements(dtype, 0, 12)]]);
             let by_rows = open("npy", &file, &rows());
@@ -198,7 +198,7 @@ fn archives_have_a_column_for_each_array() {
                 fixed(&*whole),
                 [("x".to_owned(), DType::F32, Some(vec![6, 3])), ("y".to_owned(), DType::I64, Some(vec![6]))]
             );
-            assert_eq!((keys(&*whole), whole.plain_field()), (vec![name.to_owned()], None));
+            assert_eq!((keys(&*whole), whole.index().plain_field), (vec![name.to_owned()], None));
             delivers(whole, &[vec![elements(DType::F32, 0, 18), elements(DType::I64, 0, 6)]]);
             let by_rows = open("npz", name, &options("rows", &["y", "x"]));
             assert_eq!(keys(&*by_rows)[5], format!("{name}#5"));
@@ -242,7 +242,7 @@ fn deflated_arrays_are_units() {
     let whole = open("npz", "deflated.npz", &files());
     assert_eq!(fixed(&*whole), fixed(&*open("npz", "stored.npz", &files())));
     assert_eq!(direct(&*whole), [vec![x.clone(), y.clone()]]);
-    assert_eq!((whole.bytes(), whole.largest(1), whole.plain_field()), (120, 0, None));
+    assert_eq!((whole.bytes(), whole.largest(1), whole.index().plain_field), (120, 0, None));
     let units = whole.units().unwrap();
     // A header of 128 bytes before each array.
     assert_eq!((units.count(), units.decoded_bytes(UnitId(0)), units.decoded_bytes(UnitId(1))), (2, 200, 176));
@@ -265,7 +265,7 @@ fn deflated_arrays_are_units() {
     assert_eq!((direct(&*mixed), read_by(&*mixed, 5)), (by_rows.clone(), (vec![UnitId(0)], 1, 8)));
     assert_eq!((mixed.largest(1), mixed.largest(4), mixed.largest(6)), (8, 32, 48));
     let stored = open("npz", "mixed.npz", &options("files", &["y"]));
-    assert!(stored.units().is_none() && stored.plain_field() == Some(0), "what is not wanted is no unit");
+    assert!(stored.units().is_none() && stored.index().plain_field == Some(0), "what is not wanted is no unit");
 
     // Archives of both kinds in a dataset.
     let names = ["deflated.npz", "mixed.npz", "stored.npz"];

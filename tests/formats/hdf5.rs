@@ -92,10 +92,10 @@ fn every_type_and_nothing_of_other_lengths() {
         assert_elements(&*dataset, form);
         let [skipped] = &dataset.index().left_out[..] else { panic!("{:?}", dataset.index().left_out) };
         assert_eq!((skipped.count, skipped.first.ends_with("other/names")), (2, true), "{skipped:?}");
-        assert!(dataset.units().is_none() && dataset.plain_field().is_none());
+        assert!(dataset.units().is_none() && dataset.index().plain_field.is_none());
     }
     let one = open(data("types-latest.h5"), &["/numbers/f4"]).unwrap();
-    assert_eq!((one.plain_field(), one.largest(2), one.bytes()), (Some(0), 24, 60));
+    assert_eq!((one.index().plain_field, one.largest(2), one.bytes()), (Some(0), 24, 60));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn every_layout_and_filter() {
             let one = open(&file, &[name]).unwrap();
             assert_elements(&*one, name);
             let is_direct = matches!(name, "chunked" | "contiguous" | "labels" | "wide");
-            assert_eq!((one.units().is_none(), one.plain_field().is_some()), (is_direct, is_direct), "{name}");
+            assert_eq!((one.units().is_none(), one.index().plain_field.is_some()), (is_direct, is_direct), "{name}");
         }
     }
 }

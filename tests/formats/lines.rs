@@ -61,7 +61,7 @@ fn row(values: &[(&str, &[u8])]) -> Row {
     values.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
 }
 
-/// An error with this kind and these words, on one line that names the file.
+/// An error of this kind, with these words, that names the file.
 fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
     let error = result.expect_err("it is refused");
     let text = error.to_string();
@@ -81,7 +81,7 @@ fn lines_of_text() {
     assert_eq!((lines.shards(), lines.bytes(), lines.format()), (&[5, 5, 6][..], 18, "text"));
     assert_eq!((lines.largest(1), lines.largest(2), lines.largest(9)), (8, 14, 18));
     assert_eq!((key(&*lines, 4), key(&*lines, 5)), ("a.txt#4".into(), "c.txt#0".into()));
-    assert_eq!((lines.plain_field(), left_out(&*lines)), (Some(0), vec![("files of other formats", 1)]));
+    assert_eq!((lines.index().plain_field, left_out(&*lines)), (Some(0), vec![("files of other formats", 1)]));
     // A file that is named by itself is taken whatever its name.
     assert_eq!(dataset::open(&[place.path().join("d.md")], &quiet("text")).unwrap().len(), 1);
     let none = dataset::open(&[place.path().join("b.txt")], &quiet("text"));
@@ -97,7 +97,7 @@ fn lines_of_json_as_they_are() {
     let found: Vec<Row> = samples(&*lines).into_iter().map(Result::unwrap).collect();
     let wanted: [&[u8]; 4] = [b"{\"a\": 1}", b"{broken", b" 2 ", b"[]"];
     assert_eq!(found, wanted.map(|line| row(&[("json", line)])));
-    assert_eq!(lines.plain_field(), Some(0));
+    assert_eq!(lines.index().plain_field, Some(0));
     assert_eq!(left_out(&*lines), [("files of other formats", 1), ("empty lines", 3)]);
 }
 

@@ -90,7 +90,7 @@ fn words(dataset: &dyn Dataset, column: usize) -> &str {
     &dataset.index().encodings[column].words
 }
 
-/// An error that says where, what to do about it where that is known, and on one line.
+/// An error that says where, and what to do about it where that is known.
 fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
     let error = result.expect_err("it is refused");
     let text = error.to_string();

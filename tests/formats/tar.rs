@@ -323,8 +323,8 @@ fn fields_are_chosen_and_those_that_lack_are_errors() {
     assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupt, Some(2560)), "{error}");
     assert!(error.to_string().contains("\"b\" has no field \"cls\"") && error.remedy().is_some(), "{error}");
     assert_eq!(sample(&*open(&["jpg"], "empty").unwrap(), 2).unwrap(), one("", &[("jpg", "")]).1);
-    assert_eq!(open(&["jpg"], "empty").unwrap().plain_field(), Some(0));
-    assert_eq!(tar.plain_field(), None);
+    assert_eq!(open(&["jpg"], "empty").unwrap().index().plain_field, Some(0));
+    assert_eq!(tar.index().plain_field, None);
     assert_ne!(tar.fingerprint(), open(&["jpg", "cls"], "error").unwrap().fingerprint());
     for (fields, words) in [(&["png"][..], "choose from the fields jpg, cls, txt"), (&["jpg", "JPG"], "twice")] {
         let error = open(fields, "error").unwrap_err();

@@ -106,7 +106,10 @@ fn windows_of_a_raw_stream_are_where_counting_says() {
     // By default each token but the first is predicted once.
     let default = dataset::open(&[&path], &u16s(8)).unwrap();
     assert_eq!(starts(&*default), [0, 7, 14, 21, 28, 35, 42, 49, 56]);
-    assert_eq!((default.plain_field(), default.length(SampleId(0), 0), default.largest(2)), (Some(0), Some(8), 32));
+    assert_eq!(
+        (default.index().plain_field, default.length(SampleId(0), 0), default.largest(2)),
+        (Some(0), Some(8), 32)
+    );
 }
 
 /// Tokens of the documents that tests/data/make_arrays.py writes.

@@ -147,7 +147,7 @@ fn parts_end_to_end_are_their_samples() {
         [0, 1, 2, 4, 8, 9].map(|count| concat.largest(count)),
         [0, 7_000_000, 7_000_009, 7_000_027, 7_000_036, 7_000_036]
     );
-    assert_eq!((concat.format(), concat.plain_field(), concat.ends()), ("folder", Some(0), &[4, 5, 8][..]));
+    assert_eq!((concat.format(), concat.index().plain_field, concat.ends()), ("folder", Some(0), &[4, 5, 8][..]));
     assert_eq!(concat.locate(SampleId(4)), (1, SampleId(0)));
     assert_eq!(concat.schema(), parts[0].schema());
     assert_eq!(concat.files().roots().len(), 5);
@@ -169,7 +169,7 @@ fn parts_of_several_formats_are_ragged() {
     for id in [0, 4, 5, 5004, 5005] {
         assert_eq!(sample(&concat, id), sample(wanted[id as usize].0, wanted[id as usize].1));
     }
-    assert_eq!((concat.format(), concat.plain_field()), ("concat", Some(0)));
+    assert_eq!((concat.format(), concat.index().plain_field), ("concat", Some(0)));
     assert_eq!(concat.schema().fields[0].shape, Shape::Ragged);
     assert_eq!(concat.shards(), [2, 5, 5 + 4096, 5005, 5006]);
     assert_eq!(concat.length(SampleId(0), 0), Some(10));

@@ -125,7 +125,7 @@ impl Recipe {
 
     /// Most samples in a batch, where each piece counts, and most bytes that are read for them.
     pub(crate) fn largest_batch(&self, dataset: &dyn Dataset) -> (u64, u64) {
-        let is_plain = dataset.plain_field() == Some(self.field);
+        let is_plain = dataset.index().plain_field == Some(self.field);
         let element_bytes = dataset.schema().fields[self.field].dtype.size();
         match &self.maker {
             Maker::Pack(packer) => {
@@ -232,7 +232,7 @@ impl Window {
 /// one that can be read in parts. `None` where there is neither.
 pub(crate) fn row_field(dataset: &dyn Dataset) -> Option<usize> {
     let ragged = dataset.schema().fields.iter().position(|field| field.shape == Shape::Ragged);
-    ragged.or(dataset.plain_field())
+    ragged.or(dataset.index().plain_field)
 }
 
 /// The field that rows are made of, whose lengths the index knows.

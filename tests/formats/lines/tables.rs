@@ -19,7 +19,7 @@ fn rows_have_the_columns_of_their_header() {
     let names: Vec<&str> = lines.schema().fields.iter().map(|field| &*field.name).collect();
     assert_eq!(names, ["a", "the \"b\"", "c"]);
     assert_eq!(samples(&*lines).into_iter().map(Result::unwrap).collect::<Vec<_>>(), wanted);
-    assert_eq!((lines.len(), lines.plain_field()), (3, None));
+    assert_eq!((lines.len(), lines.index().plain_field), (3, None));
     assert_eq!(left_out(&*lines), [("empty lines", 2)]);
     assert_eq!((lines.bytes(), lines.largest(1) >= 16), (16 + 11 + 5, true));
     let chosen = open(text, &csv(&["c", "a"])).unwrap();

@@ -192,7 +192,7 @@ fn every_field_is_read() {
     let root = folder(&[]);
     made.write(&root.path().join("x.beton"));
     let beton = open(root.path().join("x.beton")).unwrap();
-    assert_eq!((beton.len(), beton.shards(), beton.plain_field()), (5, &[5][..], None));
+    assert_eq!((beton.len(), beton.shards(), beton.index().plain_field), (5, &[5][..], None));
     let sizes: Vec<u64> = (0..5)
         .map(|id| {
             let mut spans = Vec::new();
@@ -237,7 +237,7 @@ fn raw_images_of_one_size_are_one_tensor() {
     let fields = [field("image", 2), field("label", 1)];
     let beton = make(&fields, &[image(1, 4, 2, 24), image(1, 4, 2, 24)], |_| false).opened().unwrap();
     assert_eq!(beton.schema().fields[0].shape, Shape::Fixed(vec![2, 4, 3]));
-    assert_eq!((beton.plain_field(), beton.schema().fields.len()), (Some(0), 2));
+    assert_eq!((beton.index().plain_field, beton.schema().fields.len()), (Some(0), 2));
     for samples in [[image(1, 4, 2, 24), image(1, 2, 4, 24)], [image(0, 4, 2, 30), image(0, 4, 2, 30)]] {
         let beton = make(&fields, &samples, |_| false).opened().unwrap();
         assert_eq!(beton.schema().fields[0].shape, Shape::Ragged);

@@ -76,7 +76,7 @@ fn golden_chunk() {
     assert_eq!((lit.len(), lit.bytes(), lit.largest(1), lit.shards()), (2, 37, 19, &[2][..]));
     assert_eq!(samples(&*lit).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), golden_rows());
     assert_eq!(
-        (key(&*lit, 1), lit.length(SampleId(1), 1), lit.plain_field()),
+        (key(&*lit, 1), lit.length(SampleId(1), 1), lit.index().plain_field),
         ("chunk-0-0.bin#1".into(), Some(3), None)
     );
     // From an implementation in another language: a checkpoint stays valid in every later version.
@@ -301,11 +301,11 @@ fn tokens_are_documents_or_blocks() {
         |tokens: std::ops::Range<u16>| row(&[("tokens", &tokens.flat_map(u16::to_le_bytes).collect::<Vec<_>>())]);
     let documents = open(root.path()).unwrap();
     let rows = [row_of(0..5), row_of(5..11), row_of(0..0), row_of(11..20), row_of(20..24)];
-    assert_eq!((documents.plain_field(), documents.length(SampleId(3), 0)), (Some(0), Some(9)));
+    assert_eq!((documents.index().plain_field, documents.length(SampleId(3), 0)), (Some(0), Some(9)));
     loads(&documents, &rows);
     let blocks_of_4 = blocks(root.path(), 4).unwrap();
     let rows = [row_of(0..4), row_of(4..8), row_of(11..15), row_of(15..19), row_of(20..24)];
-    assert_eq!((blocks_of_4.plain_field(), blocks_of_4.length(SampleId(0), 0)), (Some(0), Some(4)));
+    assert_eq!((blocks_of_4.index().plain_field, blocks_of_4.length(SampleId(0), 0)), (Some(0), Some(4)));
     assert_eq!(
         (blocks_of_4.index().left_out[0].count, key(&*blocks_of_4, 2)),
         (2, "c1.bin#0".into()),

@@ -87,7 +87,7 @@ fn golden_shard() {
     assert_eq!(shapes, [(DType::U8, fixed(&[2])), (DType::I64, fixed(&[])), (DType::U8, Shape::Ragged)]);
     assert_eq!(samples(&*mds).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), golden_rows());
     assert_eq!(
-        (key(&*mds, 1), mds.length(SampleId(1), 2), mds.plain_field()),
+        (key(&*mds, 1), mds.length(SampleId(1), 2), mds.index().plain_field),
         ("shard.00000.mds#1".into(), Some(3), None)
     );
     assert_eq!(open(root.path().join("index.json")).unwrap().fingerprint(), mds.fingerprint());
@@ -117,7 +117,7 @@ fn golden_arrays() {
 fn one_column_of_one_size_is_plain() {
     let root = one("ndarray:int32:2", Some(8), &[&[1; 8], &[2; 8], &[3; 8]]);
     let mds = open(root.path()).unwrap();
-    assert_eq!((mds.plain_field(), mds.largest(2), mds.length(SampleId(0), 0)), (Some(0), 16, Some(2)));
+    assert_eq!((mds.index().plain_field, mds.largest(2), mds.length(SampleId(0), 0)), (Some(0), 16, Some(2)));
     let part = bytes_of(&*mds, &[9; 4]);
     assert_eq!(part, [9; 4], "a part of the value is the value");
     let root = one("ndarray:int32:2", Some(8), &[&[1; 8], &[2; 7]]);

@@ -78,7 +78,7 @@ fn check_units(dataset: &dyn Dataset, shards: u64) {
     assert_eq!(of, (0..units.count()).map(UnitId).collect::<Vec<_>>(), "every unit is of use");
     let all: u64 = of.iter().map(|&unit| units.decoded_bytes(unit)).sum();
     assert!(dataset.bytes() > 0 && dataset.bytes() <= all);
-    assert_eq!(dataset.plain_field(), None, "no sample is read by spans");
+    assert_eq!(dataset.index().plain_field, None, "no sample is read by spans");
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn compressed_archives_have_the_samples_of_plain_ones() {
             for tar in [&scanned, &current] {
                 assert_eq!(contents(&**tar), wanted, "{name}");
                 assert_eq!((tar.fingerprint(), tar.shards()), (scanned.fingerprint(), &[12][..]));
-                assert_eq!((tar.largest(30), tar.plain_field()), (0, None), "no span of a sample is read");
+                assert_eq!((tar.largest(30), tar.index().plain_field), (0, None), "no span of a sample is read");
                 let units = tar.units().expect("compressed archives are units");
                 assert_eq!((units.count(), units.decoded_bytes(UnitId(0))), (1, archive.0.len() as u64));
                 assert_eq!(
@@ -123,7 +123,7 @@ fn plain_and_compressed_archives_side_by_side() {
         assert_eq!(tar.largest(count), plain.largest(count), "{count}");
     }
     let one_field = quiet().set("fields", ["jpg"]);
-    assert_eq!(dataset::open(&[folder.path()], &one_field).unwrap().plain_field(), None);
+    assert_eq!(dataset::open(&[folder.path()], &one_field).unwrap().index().plain_field, None);
     let jpg = dataset::open(&[folder.path()], &one_field).unwrap();
     for id in 0..50 {
         assert_eq!(sample(&*jpg, id).unwrap()["jpg"], sample(&*tar, id).unwrap()["jpg"], "{id}");

@@ -164,7 +164,7 @@ fn a_state_that_was_cut_off_says_so() {
 }
 
 proptest! {
-    /// Whatever becomes of the text: a state that can be, or an error in one line.
+    /// Whatever becomes of the text: a state that can be, or an error.
     #[test]
     fn no_text_makes_it_panic(
         which in 0..ALL.len(),
