@@ -86,7 +86,8 @@ pub struct BatchPlan {
     /// Loads that neither this batch nor a later one uses, by number.
     pub evicted: Vec<u64>,
     /// The samples, and where the batch stands in the order. Where a sample's value is the dataset's
-    /// [`plain_field`](crate::dataset::Index::plain_field), only the piece that is wanted is read; else the sample is read whole.
+    /// [`plain_field`](crate::dataset::Index::plain_field), only the piece that is wanted is read; else the sample is
+    /// read whole.
     pub batch: Selection,
     /// Where each sample's slices end; sample i has `slices[ends[i-1]..ends[i]]`.
     pub ends: Vec<u32>,
