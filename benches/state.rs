@@ -7,12 +7,13 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use uringload::Loader;
 use uringload::State;
-use uringload::config::{Config, EngineChoice};
+use uringload::config::EngineChoice;
 use uringload::dataset::{Dataset, FileTable, RecordOptions, Records};
-use uringload::loader::Loader;
+use uringload::internal::Config;
+use uringload::internal::Identity;
 use uringload::sampler::{Cursor, Order, Selection, epoch_digest, for_dataset};
-use uringload::state::Identity;
 
 const RUNS: usize = 7;
 const TIMES: u32 = 1000;

@@ -14,6 +14,7 @@ pub use packed::{Packed, Segment};
 
 /// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Batch {
     /// Place of the batch's first sample in the order.
     pub cursor: Cursor,
@@ -29,8 +30,10 @@ pub struct Batch {
     /// Samples of this batch that could not be had, unless `on_error` is `raise`.
     pub failed: Vec<FailedSample>,
     /// Of what was delivered: the samples that were planned, without padding.
+    #[doc(hidden)]
     pub digest: Digest,
     /// Of the samples in `failed`: with `digest`, it adds up to what was planned.
+    #[doc(hidden)]
     pub lost: Digest,
     /// What the columns' values are put together of, where that is done elsewhere.
     pub(crate) deferred: Option<Box<Deferred>>,
@@ -47,6 +50,7 @@ pub(crate) struct Deferred {
 
 /// A sample that could not be had.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FailedSample {
     /// The sample.
     pub id: SampleId,
@@ -82,6 +86,7 @@ impl Batch {
 
 /// One column of a batch.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Column {
     /// Name, as in the schema.
     pub name: String,

@@ -5,7 +5,7 @@
 //! behind, values come to lie end to end or at one length, pixels and tokens become what a model takes. The host moves
 //! no value, but for those that it had to make (numbers out of text, decoded units).
 
-mod batch;
+pub(crate) mod batch;
 mod feeder;
 mod gds;
 mod host;
@@ -29,7 +29,7 @@ use std::time::Duration;
 use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
 
 pub(crate) use batch::device_error;
-pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
+pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
 pub(crate) use feeder::Feeder;
 pub(crate) use gds::{Asked, Loading, choose, give_up};
 pub use pinned::PinnedMemory;
@@ -92,7 +92,7 @@ pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
         };
         let found = match &driver {
             Some(driver) => Context::new(driver, index),
-            None => Driver::open(device.library_path()).and_then(|found| Context::new(driver.insert(found), index)),
+            None => Driver::open(device.driver()).and_then(|found| Context::new(driver.insert(found), index)),
         };
         match found {
             Ok(context) if opened.contexts.iter().any(|other| other.is_same(&context)) => {
@@ -220,7 +220,7 @@ fn open_lane(
     let one = need.bytes();
     let index = context.info().index;
     let taken = shadow.as_ref().map_or(0, |shadow| shadow.span.len() as u64);
-    let limit = device.memory_bytes().map(|limit| limit.saturating_sub(taken));
+    let limit = device.memory_limit.map(|limit| limit.saturating_sub(taken));
     if let Some(limit) = limit
         && limit < one
     {

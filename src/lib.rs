@@ -6,7 +6,7 @@
 
 // In layer order: a module imports only from modules above it (a test enforces it).
 pub mod config;
-pub mod gds;
+mod gds;
 pub mod stats;
 mod queue;
 pub mod sampler;
@@ -15,25 +15,68 @@ mod collate;
 mod plan;
 mod pool;
 pub mod batch;
-pub mod state;
+mod state;
 pub mod quarantine;
 mod engine;
 mod stage;
 mod reactor;
 pub mod device;
-pub mod loader;
+mod loader;
 pub mod pack;
-pub mod raw;
+mod raw;
 pub mod verify;
 
-pub use loader::Loader;
+pub use loader::{Builder, Delivered, DeviceBuilder, DeviceLoader, Loader};
 pub use state::State;
-pub use uringload_core::{Error, ErrorKind, Result, parse_bytes, split_unit};
+pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;
 
-/// What programs need of the system below: the CUDA driver, DLPack, and facts about this machine.
+/// The types of the CUDA driver and of DLPack that batches on a GPU are handed over with.
 pub mod sys {
-    pub use uringload_sys::{cuda, dlpack, system};
+    pub use uringload_sys::cuda::{Context, Driver, SharedStream, Span, Stream, StreamRef};
+    pub use uringload_sys::dlpack::{Memory, Tensor};
+}
+
+/// What the other crates of uringload use, and nobody else should: it may change in any release.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::config::device::{DeviceKind, GDS_OPEN_BOUND, GdsTrial};
+    pub use crate::config::order::{MIXED_SHARDS, WINDOW_SAMPLES};
+    pub use crate::config::settings::Config;
+    pub use crate::device::batch::element_type;
+    pub use crate::sampler::id::Parts;
+    pub use crate::sampler::replacement::replacement;
+    pub use crate::sampler::rows::{BatchingId, Bucketer, Packer, Piece, RowPiece, Rows, SEQ_LEN_MAX};
+    pub use crate::sampler::sequential::Sequential;
+    pub use crate::sampler::shards::Sharded;
+    pub use crate::sampler::shuffled::{EpochOrder, Shuffled};
+    pub use crate::sampler::strided::{Position, Strided};
+    pub use crate::sampler::walk::Walk;
+    pub use crate::sampler::window::Windowed;
+    pub use crate::state::{Delivered, Identity, Saved, VERSION};
+    pub use crate::stats::clock::{Clock, Doing, Role, ThreadSnapshot};
+    pub use crate::stats::counters::{Counter, Counters, Gauge};
+    pub use crate::stats::histogram::Histogram;
+    pub use crate::transform::Output;
+    pub use crate::transform::images::{SIDE_MAX, images_on_host};
+    pub use crate::transform::tokens::tokens_on_host;
+    pub use uringload_core::internal::{GdsCause, parse_bytes, split_unit};
+    pub use uringload_formats::SHARD_SAMPLES;
+
+    /// Everything that GPUDirect Storage needs, link by link.
+    pub mod gds {
+        pub use crate::gds::*;
+    }
+
+    /// What the storage and the bus give with nothing in the way.
+    pub mod raw {
+        pub use crate::raw::*;
+    }
+
+    /// What the kernels compute, on the host.
+    pub mod twin {
+        pub use crate::transform::twin::*;
+    }
 }
 
 /// The programs of the README and of the pages in `docs` compile.

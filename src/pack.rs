@@ -12,6 +12,7 @@ mod shard;
 use crate::config::{Batching, Collate, Config, Cursor, MaxFailures, OnError, Part, Shuffle};
 use crate::dataset::internal::try_in_parallel;
 use crate::dataset::{Dataset, FileId, Missing, SampleId, Tar, TarOptions};
+use crate::loader::Builder;
 use crate::{Error, ErrorKind, Result};
 use manifest::Destination;
 use names::Names;
@@ -29,28 +30,24 @@ pub use names::Keys;
 #[derive(Clone, Debug)]
 pub struct PackOptions {
     /// What the names of shards begin with: `PREFIX-000000.tar`.
-    pub prefix: String,
+    pub(crate) prefix: String,
     /// Values of this many bytes and more begin at a multiple of it: 4096, or 512 for archives without padding.
-    pub align: u64,
+    pub(crate) align: u64,
     /// Bytes of a shard at most, unless it has one sample alone. Where only reading tells how long values are (columns
     /// of several lengths, compressed chunks) it is about as many.
-    pub shard_bytes: u64,
+    pub(crate) shard_bytes: u64,
     /// Samples of a shard at most.
-    pub shard_samples: Option<u64>,
+    pub(crate) shard_samples: Option<u64>,
     /// What samples are called.
-    pub keys: Keys,
-    /// Shards that are written at once; 0: twice as many as there are processors, at most 4.
-    pub threads: usize,
+    pub(crate) keys: Keys,
+    /// Shards that are written at once; `None`: twice as many as there are processors, at most 4.
+    pub(crate) threads: Option<usize>,
     /// Which of the shards are written: for jobs that pack a source together, at once or one after the other. All of
     /// them are given the same source, folder and options.
-    pub part: Part,
+    pub(crate) part: Part,
     /// Whether shards that another pack has put there are replaced. Not by parts, of which each would replace those of
     /// the others.
-    pub overwrite: bool,
-    /// By which means the source is read, and what becomes of samples that cannot be had: engine, reads, memory (of
-    /// each thread), `on_error`, `max_failures` (of the whole pack), `quarantine` and `timeout`. The order is that of
-    /// the source, and the rest of this is not looked at.
-    pub config: Config,
+    pub(crate) overwrite: bool,
 }
 
 impl Default for PackOptions {
@@ -61,11 +58,73 @@ impl Default for PackOptions {
             shard_bytes: SHARD_BYTES,
             shard_samples: None,
             keys: Keys::default(),
-            threads: 0,
+            threads: None,
             part: Part::WHOLE,
             overwrite: false,
-            config: Config::default(),
         }
+    }
+}
+
+impl PackOptions {
+    /// What the names of shards begin with: `PREFIX-000000.tar`. Default: "shard".
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> PackOptions {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Values of at least this many bytes begin at a multiple of it: 4096 (the default), or 512 for archives without
+    /// padding.
+    #[must_use]
+    pub fn align(mut self, bytes: u64) -> PackOptions {
+        self.align = bytes;
+        self
+    }
+
+    /// The size of a shard, in bytes: a shard is larger only if it has a single sample. Where only reading tells how
+    /// long values are (columns of several lengths, compressed chunks), it is an estimate. Default: 10^9.
+    #[must_use]
+    pub fn shard_bytes(mut self, bytes: u64) -> PackOptions {
+        self.shard_bytes = bytes;
+        self
+    }
+
+    /// The most samples in a shard. Default: any number.
+    #[must_use]
+    pub fn shard_samples(mut self, samples: impl Into<Option<u64>>) -> PackOptions {
+        self.shard_samples = samples.into();
+        self
+    }
+
+    /// What samples are called. Default: as in the source.
+    #[must_use]
+    pub fn keys(mut self, keys: Keys) -> PackOptions {
+        self.keys = keys;
+        self
+    }
+
+    /// Shards that are written at once. `None`, the default: the library chooses (twice the number of processors, at
+    /// most 4).
+    #[must_use]
+    pub fn threads(mut self, threads: impl Into<Option<usize>>) -> PackOptions {
+        self.threads = threads.into();
+        self
+    }
+
+    /// Which of the shards to write, for jobs that pack a source together, at once or one after the other. Give all of
+    /// them the same source, folder and options. Default: all shards.
+    #[must_use]
+    pub fn part(mut self, part: Part) -> PackOptions {
+        self.part = part;
+        self
+    }
+
+    /// Whether to replace the shards that another pack has put into the folder. Parts cannot: each would replace the
+    /// shards of the others. Default: false.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> PackOptions {
+        self.overwrite = overwrite;
+        self
     }
 }
 
@@ -120,12 +179,11 @@ const FAILED_NAMED: usize = 100;
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;
-/// use std::sync::Arc;
-/// use uringload::dataset::Folder;
-/// use uringload::pack::{Pack, PackOptions};
+/// use uringload::pack::PackOptions;
+/// use uringload::{Loader, dataset};
 ///
-/// let photos = Arc::new(Folder::open(&["/data/photos"])?);
-/// let pack = Pack::new(photos, "/data/shards", PackOptions::default())?;
+/// let photos = dataset::open(&["/data/photos"], &dataset::Options::new())?;
+/// let pack = Loader::builder(photos).pack("/data/shards", PackOptions::default())?;
 /// let report = pack.run(&|_| ControlFlow::Continue(()))?;
 /// println!("{} samples in {} shards", report.samples, report.shards);
 /// # Ok::<(), uringload::Error>(())
@@ -134,6 +192,9 @@ pub struct Pack {
     dataset: Arc<dyn Dataset>,
     folder: PathBuf,
     options: PackOptions,
+    /// As it was set: what becomes of samples that fail is told from here.
+    asked: Config,
+    /// How the source is read.
     config: Config,
     names: Names,
     plan: Plan,
@@ -141,6 +202,7 @@ pub struct Pack {
 
 /// How far a pack has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PackProgress {
     /// Samples that are written or left out, those of shards that were there counted.
     pub samples: u64,
@@ -156,6 +218,7 @@ pub struct PackProgress {
 
 /// What came of a pack.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct PackReport {
     /// Samples in all shards of the part, which is the whole unless another was asked for.
     pub samples: u64,
@@ -183,54 +246,64 @@ pub struct PackReport {
     pub is_interrupted: bool,
 }
 
-impl Pack {
-    /// Plans the shards of `dataset` in `folder`. Looks at the index alone, and writes nothing.
+impl Builder {
+    /// Plans how the dataset is packed into shards in `folder`. Looks at the index alone, and writes nothing:
+    /// [`Pack::run`] does.
     ///
-    /// The folder must not be one that the dataset is found in, or what is written becomes a part of it; of files that
-    /// the dataset has, that is seen to here.
+    /// How the source is read is as set here: engine, I/O mode, memory (of each thread), `on_error`, `max_failures` (of
+    /// the whole pack), `quarantine` and `timeout`. The order is that of the source; all other settings are ignored.
+    ///
+    /// The folder must not be one that the dataset's files are in, or the shards would become a part of it.
     ///
     /// # Errors
-    /// `InvalidArgument` for options that cannot be, for columns or files of one name, for keys that come twice in a
+    /// `InvalidArgument` for impossible options, for columns or files of one name, for keys that come twice in a
     /// shard, and for a source below `folder`; `Empty` for a dataset without samples.
-    pub fn new(dataset: Arc<dyn Dataset>, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
-        let folder = folder.into();
-        check(&options)?;
+    pub fn pack(self, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
+        let (dataset, asked, folder) = (self.dataset, self.config, folder.into());
+        check(&options, &asked)?;
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
         }
         check_apart(&*dataset, &folder)?;
         let names = Names::new(Arc::clone(&dataset), options.keys)?;
         let plan = plan::plan(&*dataset, &names, &options)?;
-        let config = reading(&options.config, &*dataset);
-        Ok(Pack { dataset, folder, options, config, names, plan })
+        let config = reading(&asked, &*dataset);
+        Ok(Pack { dataset, folder, options, asked, config, names, plan })
     }
+}
 
+impl Pack {
     /// The samples of the source that each shard has.
     pub fn shards(&self) -> &[Range<u64>] {
         &self.plan.shards
     }
 
     /// The numbers of the shards that are this part's to write: all of them where it is the whole.
+    #[doc(hidden)]
     pub fn own_shards(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.shards().len() as u64).filter(|&shard| self.options.part.has(shard))
     }
 
     /// Samples in all shards: fewer than the source's where several files are one sample.
+    #[doc(hidden)]
     pub fn samples(&self) -> u64 {
         self.plan.samples
     }
 
     /// The part of the shards that is written.
+    #[doc(hidden)]
     pub fn part(&self) -> Part {
         self.options.part
     }
 
     /// The folder that shards go to.
+    #[doc(hidden)]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Where shard number `shard` lies, or will.
+    #[doc(hidden)]
     pub fn path(&self, shard: u64) -> PathBuf {
         self.folder.join(shard_name(&self.options.prefix, shard))
     }
@@ -293,10 +366,9 @@ impl Pack {
     }
 
     fn threads(&self) -> usize {
-        match self.options.threads {
-            0 => std::thread::available_parallelism().map_or(1, NonZero::get).saturating_mul(2).min(THREADS_MAX),
-            threads => threads,
-        }
+        self.options.threads.unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(1, NonZero::get).saturating_mul(2).min(THREADS_MAX)
+        })
     }
 
     /// Writes a shard and its index. `None` where an end was asked for.
@@ -403,7 +475,7 @@ impl<'a> Job<'a> {
 
     /// A sample that cannot be had: the end, or counted.
     fn add_failed(&self, key: &[u8], id: SampleId, error: Error) -> Result<()> {
-        let config = &self.pack.options.config;
+        let config = &self.pack.asked;
         let key = String::from_utf8_lossy(key).into_owned();
         let named = Error::new(error.kind(), format!("cannot pack sample {} ({key:?})", id.0)).with_source(error);
         if config.on_error == OnError::Raise {
@@ -432,10 +504,10 @@ fn shard_name(prefix: &str, shard: u64) -> String {
     format!("{prefix}-{shard:06}.tar")
 }
 
-fn check(options: &PackOptions) -> Result<()> {
+fn check(options: &PackOptions, config: &Config) -> Result<()> {
     let refused =
         |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
-    let PackOptions { prefix, align, shard_bytes, shard_samples, config, part, overwrite, .. } = options;
+    let PackOptions { prefix, align, shard_bytes, shard_samples, part, overwrite, .. } = options;
     if *overwrite && !part.is_whole() {
         return refused(format!("part {part} cannot replace the shards of another pack"), "empty the folder first");
     }

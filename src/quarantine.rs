@@ -27,7 +27,7 @@ const NAMED_DATASETS: usize = 3;
 
 /// A list that is being written. Several processes may write to one.
 #[derive(Debug)]
-pub struct Quarantine {
+pub(crate) struct Quarantine {
     file: File,
     path: PathBuf,
     /// What this one has written.

@@ -2,19 +2,20 @@
 
 mod digest;
 mod feistel;
-mod id;
+pub(crate) mod id;
 mod mixed;
 mod order;
 mod random;
-mod replacement;
-mod rows;
-mod shards;
-mod shuffled;
+pub(crate) mod replacement;
+pub(crate) mod rows;
+pub(crate) mod sequential;
+pub(crate) mod shards;
+pub(crate) mod shuffled;
 #[cfg(test)]
 mod statistics;
-mod strided;
-mod walk;
-mod window;
+pub(crate) mod strided;
+pub(crate) mod walk;
+pub(crate) mod window;
 
 use crate::Result;
 use crate::config::{MIXED_SHARDS, Shuffle};
@@ -23,22 +24,22 @@ use std::sync::Arc;
 
 pub(crate) use digest::hash;
 pub(crate) use feistel::below;
-pub(crate) use id::{Difference, Field, Identified, OnLine};
-pub(crate) use rows::{METHODS, method_name, row_field};
+pub(crate) use id::{Difference, Field, Identified, OnLine, Parts};
+pub(crate) use replacement::replacement;
+pub(crate) use rows::{BatchingId, METHODS, Piece, SEQ_LEN_MAX, method_name, row_field};
+pub(crate) use sequential::Sequential;
+pub(crate) use shards::Sharded;
+pub(crate) use shuffled::Shuffled;
+pub(crate) use strided::{Position, Strided};
+pub(crate) use walk::Walk;
+pub(crate) use window::Windowed;
 
-pub use crate::config::Cursor;
+pub use crate::config::cursor::Cursor;
 pub use digest::{Digest, EpochDigest, epoch_digest};
-pub use id::{OrderId, Parts};
+pub use id::OrderId;
 pub use mixed::{Mixed, Stopping};
 pub use order::{Order, Selection};
 pub use random::sample_rng;
-pub use replacement::replacement;
-pub use rows::{BatchingId, Bucketer, Packer, Piece, RowPiece, Rows, SEQ_LEN_MAX};
-pub use shards::Sharded;
-pub use shuffled::{EpochOrder, Shuffled};
-pub use strided::{Position, Strided};
-pub use walk::Walk;
-pub use window::Windowed;
 
 /// An order of samples: for each epoch a function of `0..len_of(epoch)` into the samples of the dataset. All but
 /// mixtures have every sample once in each epoch.
@@ -89,12 +90,16 @@ pub trait Sampler: Send + Sync + 'static {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mixer {
     /// The weights, as slots that the datasets have of a period of 65536.
+    #[doc(hidden)]
     pub slots: Vec<u32>,
     /// The epoch that it is about, that of the cursor.
+    #[doc(hidden)]
     pub epoch: u64,
     /// Position in that epoch from which on it has these weights.
+    #[doc(hidden)]
     pub since: u64,
     /// Samples that each dataset had given in that epoch by then.
+    #[doc(hidden)]
     pub given: Vec<u64>,
 }
 
@@ -116,30 +121,4 @@ pub fn for_dataset(dataset: &dyn Dataset, shuffle: Shuffle, seed: u64) -> Result
         Shuffle::Window(window) => Arc::new(Windowed::new(len, window, seed)?),
         Shuffle::Shards { mixed } => Arc::new(shards(mixed)?),
     })
-}
-
-/// Samples in the order of the dataset.
-#[derive(Clone, Copy, Debug)]
-pub struct Sequential {
-    len: u64,
-}
-
-impl Sequential {
-    /// Over `len` samples.
-    pub fn new(len: u64) -> Sequential {
-        Sequential { len }
-    }
-}
-
-impl Sampler for Sequential {
-    fn len(&self) -> u64 {
-        self.len
-    }
-    fn at(&self, cursor: Cursor) -> SampleId {
-        SampleId(cursor.position)
-    }
-
-    fn id(&self) -> OrderId {
-        OrderId::Sequential
-    }
 }

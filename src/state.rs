@@ -39,19 +39,26 @@ pub const VERSION: u64 = 2;
 #[non_exhaustive]
 pub struct State {
     /// The dataset that the place is in.
+    #[doc(hidden)]
     pub dataset: Identity,
     /// The order.
+    #[doc(hidden)]
     pub order: Saved<OrderId>,
     /// How samples become rows. Matters only within a window of rows.
+    #[doc(hidden)]
     pub batching: Saved<BatchingId>,
     /// The place.
+    #[doc(hidden)]
     pub cursor: Cursor,
     /// Positions in the cursor's epoch.
+    #[doc(hidden)]
     pub length: u64,
     /// Where a mixture stands whose weights were changed.
+    #[doc(hidden)]
     pub mixer: Option<Mixer>,
     /// What the rank that saved this was given, so that all ranks can prove that nothing was lost or doubled. Belongs
     /// to that rank; all else is the same on every rank.
+    #[doc(hidden)]
     pub delivered: Option<Delivered>,
 }
 
@@ -125,6 +132,7 @@ impl State {
     ///
     /// # Errors
     /// `StateMismatch`, with everything that differs.
+    #[doc(hidden)]
     pub fn check_dataset(&self, dataset: &Identity) -> Result<()> {
         let saved = &self.dataset;
         if saved == dataset {
@@ -160,6 +168,7 @@ impl State {
     ///
     /// # Errors
     /// `StateMismatch`, with both orders and what differs.
+    #[doc(hidden)]
     pub fn check_order(&self, sampler: &dyn Sampler) -> Result<()> {
         let here = sampler.id();
         let another = |differing| mismatch(format!("the state was saved in another order: {differing}"));
@@ -198,6 +207,7 @@ impl State {
     ///
     /// # Errors
     /// `StateMismatch`, with both ways and what differs.
+    #[doc(hidden)]
     pub fn check_batching(&self, here: &BatchingId) -> Result<()> {
         let differing = match &self.batching {
             _ if self.cursor.rows == 0 => return Ok(()),

@@ -2,16 +2,16 @@
 //! scaled, tokens that become ids and labels. The same bytes on a GPU, whose kernels do it, and without one, where
 //! [`images_on_host`] and [`tokens_on_host`] do.
 
-mod images;
-mod tokens;
-pub mod twin;
+pub(crate) mod images;
+pub(crate) mod tokens;
+pub(crate) mod twin;
 
 use crate::dataset::{DType, Field, Shape};
 use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 
-pub use images::{Crop, Images, SIDE_MAX, images_on_host};
-pub use tokens::{Tokens, tokens_on_host};
+pub use images::{Crop, Images};
+pub use tokens::Tokens;
 
 /// What happens to a column.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,7 @@ impl Transform {
     ///
     /// # Errors
     /// `InvalidArgument` where it cannot be applied to the column, or not at all; says which column and what to do.
+    #[doc(hidden)]
     pub fn check(&self, field: &Field) -> Result<Output> {
         match self {
             Transform::Images(images) => images.check(field),

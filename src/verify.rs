@@ -5,7 +5,7 @@ use crate::batch::{Batch, FailedSample};
 use crate::config::{Batching, Config, OnError, Shuffle};
 use crate::dataset::internal::{Checked, check_all};
 use crate::dataset::{Dataset, SampleId, Span};
-use crate::loader::Loader;
+use crate::loader::{Builder, Loader};
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
@@ -30,6 +30,7 @@ pub trait Watch: Sync {
 
 /// Something that is bad.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Finding {
     /// What, in which file, at which byte, and what to do about it.
     pub error: Error,
@@ -37,8 +38,17 @@ pub struct Finding {
     pub samples: Option<Samples>,
 }
 
+impl Finding {
+    /// What was not found by reading samples.
+    #[doc(hidden)]
+    pub fn new(error: Error) -> Finding {
+        Finding { error, samples: None }
+    }
+}
+
 /// Samples that fail alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Samples {
     /// The first of them.
     pub first: SampleId,
@@ -50,6 +60,7 @@ pub struct Samples {
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stage {
     /// Samples are read.
     Samples,
@@ -59,6 +70,7 @@ pub enum Stage {
 
 /// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// What is being done.
     pub stage: Stage,
@@ -70,6 +82,7 @@ pub struct Progress {
 
 /// What was done, and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Summary {
     /// Samples that are good, as far as their format tells.
     pub samples: u64,
@@ -91,6 +104,7 @@ pub struct Summary {
 
 /// Sums or hashes that could not be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NotChecked {
     /// What the format calls the algorithm.
     pub algorithm: String,
@@ -105,23 +119,49 @@ const BATCH_SAMPLES: u64 = 1024;
 /// Bytes of a batch, unless a single sample has more.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Verifies a dataset: tells its [`faults`](Dataset::faults), reads every sample once, in the order in which they lie,
-/// and does the [`checks`](Dataset::checks) that its format declares. Of `config` the means of reading count (engine,
-/// memory, timeout); order, batches and what becomes of errors are its own affair.
-///
-/// To verify a dataset whatever shards it lacks, open it so that it takes them (`allow_bad_shards` of MDS and LitData,
-/// `keep_damaged` of tar, TFRecord and lines).
-///
-/// # Errors
-/// As building a loader, and what ends one. What is bad in the dataset is no error but a [`Finding`].
-pub fn verify(dataset: &Arc<dyn Dataset>, config: &Config, watch: &dyn Watch) -> Result<Summary> {
-    let mut run = Run { dataset, watch, summary: Summary::default(), faults: HashSet::new(), open: None };
-    for error in dataset.faults() {
-        run.faults.insert(Distinct(error.clone()));
-        run.found(&Finding { error, samples: None });
+impl Builder {
+    /// Verifies the dataset: reports its [`faults`](Dataset::faults), reads every sample once, in the order in which
+    /// they are stored, and runs the [`checks`](Dataset::checks) that its format declares.
+    ///
+    /// How bytes are read is as set here (engine, I/O mode, memory, timeout, quarantine). The order, the batches and
+    /// what becomes of errors are not: those settings are ignored.
+    ///
+    /// To verify a dataset although shards are missing or damaged, open it with the options that allow it
+    /// (`allow_bad_shards` of MDS and LitData, `keep_damaged` of tar, TFRecord and lines).
+    ///
+    /// ```
+    /// use uringload::verify::{Finding, Watch};
+    /// use uringload::{Loader, dataset};
+    ///
+    /// struct Print;
+    ///
+    /// impl Watch for Print {
+    ///     fn found(&self, finding: &Finding) {
+    ///         eprintln!("{}", finding.error);
+    ///     }
+    /// }
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # std::fs::write(folder.path().join("0.bin"), "one sample").unwrap();
+    /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+    /// let summary = Loader::builder(dataset).verify(&Print)?;
+    /// assert_eq!((summary.samples, summary.findings), (1, 0));
+    /// # Ok::<(), uringload::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build), and whatever ends a loader. Anything wrong with the dataset is not an error but a
+    /// [`Finding`].
+    pub fn verify(&self, watch: &dyn Watch) -> Result<Summary> {
+        let dataset = &self.dataset;
+        let mut run = Run { dataset, watch, summary: Summary::default(), faults: HashSet::new(), open: None };
+        for error in dataset.faults() {
+            run.faults.insert(Distinct(error.clone()));
+            run.found(&Finding { error, samples: None });
+        }
+        run.summary.is_complete = run.samples(&self.config)? && run.checks();
+        Ok(run.summary)
     }
-    run.summary.is_complete = run.samples(config)? && run.checks();
-    Ok(run.summary)
 }
 
 struct Run<'a> {

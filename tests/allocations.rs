@@ -14,10 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
-use uringload::config::{Batching, Buckets, Collate, Config, PackMethod, Packing, PadValue, Padding, Shuffle};
+use uringload::Loader;
+use uringload::config::{Batching, Buckets, Collate, PackMethod, Packing, Padding, Shuffle};
 use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
-use uringload::loader::Loader;
-use uringload::sampler::{Order, Selection, Sequential};
+use uringload::internal::Config;
+use uringload::internal::Sequential;
+use uringload::sampler::{Order, Selection};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -136,10 +138,10 @@ fn walks_allocate_nothing() {
     let dataset: Arc<dyn Dataset> = Arc::new(Folder::from_files(files));
     let sampler = Arc::new(Sequential::new(dataset.len()));
     let packed = |method| {
-        let packing = Packing { method, seq_len: 2048, window: 1000, pad: PadValue::default() };
+        let packing = Packing::new(2048).method(method).window(1000);
         Batching::Packed(packing)
     };
-    let buckets = Buckets { boundaries: vec![500, 1000], batch_sizes: vec![8, 4, 2], window: 1000 };
+    let buckets = Buckets::new(vec![500, 1000], vec![8, 4, 2]).window(1000);
     let methods = [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat].map(packed);
     for batching in methods.into_iter().chain([Batching::Buckets(buckets), Batching::Samples]) {
         for drop_last in [false, true] {

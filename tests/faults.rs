@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use uringload::batch::Batch;
 use uringload::config::{EngineChoice, IoChoice, OnError};
 use uringload::dataset::{Dataset, FileId, Folder};
-use uringload::loader::{Builder, Loader};
+use uringload::{Builder, Loader};
 use uringload::{Error, ErrorKind};
 
 const BOUND: Duration = Duration::from_secs(60);

@@ -11,15 +11,15 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use uringload::Loader;
 use uringload::State;
-use uringload::config::Config;
 use uringload::dataset::{
     DType, Dataset, Field, FileId, FileTable, Index, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span,
     Value,
 };
-use uringload::loader::Loader;
+use uringload::internal::Config;
+use uringload::internal::Identity;
 use uringload::sampler::{Cursor, Order, Selection, for_dataset};
-use uringload::state::Identity;
 
 /// How much longer than on a quiet machine, and optimised, a time may be.
 const LOOSELY: u32 = 10;

@@ -24,8 +24,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
-use uringload::config::Config;
-use uringload::raw::{self, bus::BusRates};
+use uringload::internal::Config;
+use uringload::internal::raw;
+use uringload::internal::raw::bus::BusRates;
 use uringload::{Error, ErrorKind, State};
 
 pub use gpus::Gpus;

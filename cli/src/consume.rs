@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 use uringload::batch::Batch;
-use uringload::loader::{Delivered, Loader};
+use uringload::{Delivered, Loader};
 use uringload::{Error, Result};
 
 /// What came.

@@ -13,7 +13,7 @@ const PACKAGES_MAX: usize = 16;
 /// Where cuFile is looked for; `library`: the one to load, and no other.
 pub fn search(library: Option<PathBuf>) -> GdsSearch {
     let scratch = env::var_os(CONFIGURATION).is_none().then(env::temp_dir);
-    GdsSearch { library, places: places(), scratch, ..GdsSearch::default() }
+    GdsSearch::default().library(library).places(places()).scratch(scratch)
 }
 
 /// A CUDA toolkit's folders, and those of NVIDIA's Python packages in the environment that is active and the user's.
@@ -50,6 +50,6 @@ mod tests {
         let wanted = ["python3.11", "python3.13"];
         assert_eq!(found, wanted.map(|name| prefix.path().join("lib").join(name).join("site-packages")));
         assert_eq!(packages(&prefix.path().join("none")), Vec::<PathBuf>::new());
-        assert!(search(None).places.iter().all(|place| place.is_dir()));
+        assert!(places().iter().all(|place| place.is_dir()));
     }
 }

@@ -14,10 +14,11 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+use uringload::Loader;
 use uringload::config::{Cause, Fallback, Route};
 use uringload::dataset::{Dataset, Options};
-use uringload::gds::{self, Facts, Link, LinkState, Place};
-use uringload::loader::Loader;
+use uringload::internal::gds;
+use uringload::internal::gds::{Facts, Link, LinkState, Place};
 use uringload_sys::{ring, system};
 
 /// Looks at everything and prints a line or an object for each.

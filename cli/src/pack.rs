@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::dataset::Dataset;
 use uringload::pack::{Pack, PackProgress, PackReport};
-use uringload::{Error, ErrorKind};
+use uringload::{Error, ErrorKind, Loader};
 
 /// Packs what is missing.
 pub fn run(options: &Options) -> Done {
@@ -29,7 +29,8 @@ pub fn run(options: &Options) -> Done {
         let (count, first) = (units::count(skipped.count), skipped.first.display());
         eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.reason.describe()));
     }
-    let pack = Pack::new(Arc::clone(&dataset), &options.folder, options.options())?;
+    let pack =
+        Loader::builder(Arc::clone(&dataset)).config(options.config()).pack(&options.folder, options.options())?;
     let progress = Progress::new(start);
     let report = pack.run(&|done| {
         progress.tell(done);

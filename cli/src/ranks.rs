@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::interrupt::eprintln_quietly;
 use std::env;
 use std::ffi::OsString;
-use uringload::config::Config;
+use uringload::internal::Config;
 use uringload::{Error, ErrorKind};
 
 /// The variables of rank and world size, in the order in which they are looked for: torchrun's, SLURM's (`srun`) and

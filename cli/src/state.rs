@@ -9,9 +9,10 @@ use super::units::{bytes, count};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
 use std::path::Path;
-use uringload::loader::Builder;
-use uringload::sampler::{BatchingId, Cursor};
-use uringload::state::{Identity, Saved};
+use uringload::Builder;
+use uringload::internal::BatchingId;
+use uringload::internal::{Identity, Saved};
+use uringload::sampler::Cursor;
 use uringload::{Error, ErrorKind, State};
 
 /// Runs a command on a state.

@@ -1,9 +1,9 @@
 //! Sizes and times as people write and read them.
 
 use std::time::Duration;
-use uringload::split_unit;
+use uringload::internal::split_unit;
 
-pub use uringload::parse_bytes;
+pub use uringload::internal::parse_bytes;
 
 /// The same for what is a length in memory.
 pub fn parse_len(text: &str) -> Result<usize, String> {

@@ -11,10 +11,12 @@ use super::units;
 use console::Console;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Instant;
-use uringload::config::Config;
+use uringload::Loader;
 use uringload::dataset::Dataset;
-use uringload::verify::{Finding, Summary, Watch, verify};
+use uringload::internal::Config;
+use uringload::verify::{Finding, Summary, Watch};
 
 /// Opens what can be opened of the dataset, and verifies it.
 pub fn run(options: &Verify) -> Done {
@@ -22,13 +24,14 @@ pub fn run(options: &Verify) -> Done {
     let interrupt = Interrupt::install();
     let console = Console::new(&interrupt, options.max_findings, options.json);
     let (data, errors) = open::all_that_can_be(&options.paths, &options.format.for_verify(), &interrupt)?;
-    let mut summary = Summary { findings: errors.len() as u64, ..Summary::default() };
-    errors.into_iter().for_each(|error| console.found(&Finding { error, samples: None }));
+    let mut summary = Summary::default();
+    summary.findings = errors.len() as u64;
+    errors.into_iter().for_each(|error| console.found(&Finding::new(error)));
     if let Some(data) = &data {
         let before = summary.findings;
         let mut config = Config { timeout: options.timeout, ..Config::default() };
         options.means.apply(&mut config);
-        summary = verify(data, &config, &console)?;
+        summary = Loader::builder(Arc::clone(data)).config(config).verify(&console)?;
         summary.findings += before;
     }
     let findings = console.finish()?;
@@ -37,10 +40,12 @@ pub fn run(options: &Verify) -> Done {
         false => as_text(data.as_deref(), &summary, start),
     };
     console::print(&text)?;
-    Ok(match () {
-        () if interrupt.is_set() => Exit::Interrupted,
-        () if summary.findings > 0 => Exit::Degraded,
-        () => Exit::Done,
+    Ok(if interrupt.is_set() {
+        Exit::Interrupted
+    } else if summary.findings > 0 {
+        Exit::Degraded
+    } else {
+        Exit::Done
     })
 }
 

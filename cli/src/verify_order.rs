@@ -10,9 +10,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::config::Config;
 use uringload::dataset::{Dataset, SampleId};
-use uringload::sampler::{Cursor, Digest, Order, Sampler, Selection, Walk, epoch_digest};
+use uringload::internal::Config;
+use uringload::internal::Walk;
+use uringload::sampler::{Cursor, Digest, Order, Sampler, Selection, epoch_digest};
 use uringload::{Error, ErrorKind};
 
 /// Most ranks that are played: each walks the order by itself.
@@ -499,7 +500,7 @@ mod tests {
 
     #[test]
     fn every_shape_of_world_is_proved() {
-        let order: Arc<dyn Sampler> = Arc::new(uringload::sampler::Shuffled::new(LEN, 5));
+        let order: Arc<dyn Sampler> = Arc::new(uringload::internal::Shuffled::new(LEN, 5));
         for (ranks, batch) in [(1, 1), (2, 7), (3, 1000), (8, 64), (7, 3), (1000, 2), (999, 1)] {
             for drop_last in [false, true] {
                 let first = World { drop_last, ..world(ranks, batch) };
@@ -515,7 +516,7 @@ mod tests {
 
     /// What is said of ranks that have these positions in turn, beside others that have them all.
     fn said_of_turns(change: impl Fn(&mut Vec<Step>), of_follower: bool) -> String {
-        let sampler = Arc::new(uringload::sampler::Sequential::new(20));
+        let sampler = Arc::new(uringload::internal::Sequential::new(20));
         let play = Play {
             dataset: play(sampler.clone(), world(2, 5), world(3, 5)).dataset,
             ..play(sampler, world(2, 5), world(3, 5))

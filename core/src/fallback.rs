@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
+pub use gds::GdsCause;
+
 /// A step down that was taken, and how to avoid it. `Display` is one line that a user can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
@@ -42,7 +44,7 @@ impl Fallback {
     /// Whether something is worse than it could be: reading from the page cache what lies in it is a choice and no
     /// defect, and GPUDirect Storage is an extra that few machines have.
     pub fn is_degraded(&self) -> bool {
-        self.cause != Cause::PageCache && gds::words(self.cause).is_none()
+        !matches!(self.cause, Cause::PageCache | Cause::Gds(_))
     }
 
     /// The same step down with a remedy that says more than the cause does.
@@ -116,42 +118,9 @@ pub enum Cause {
     DeviceMemory,
     /// The driver cannot write down which copies are done.
     CopyFlags,
-    /// GPUDirect Storage: this is the Windows Subsystem for Linux.
-    GdsWsl,
-    /// GPUDirect Storage: `/proc/modules` cannot be read.
-    GdsModules,
-    /// GPUDirect Storage: neither nvidia-fs nor PCI P2PDMA is in place.
-    GdsPath,
-    /// GPUDirect Storage: udev's data are missing.
-    GdsUdev,
-    /// GPUDirect Storage: standard input was closed, and `/dev/null` stands in for it.
-    GdsStandardInput,
-    /// GPUDirect Storage: its configuration could not be put in place.
-    GdsConfiguration,
-    /// GPUDirect Storage: no usable libcufile.
-    GdsLibrary,
-    /// GPUDirect Storage: no CUDA context could be made current.
-    GdsContext,
-    /// GPUDirect Storage: cuFile's driver could not be opened.
-    GdsDriver,
-    /// GPUDirect Storage: cuFile's driver did not open in time.
-    GdsTimeout,
-    /// GPUDirect Storage: cuFile would copy through the host.
-    GdsCompat,
-    /// GPUDirect Storage: what is asked for needs the bytes on the host, or another way to read.
-    GdsWork,
-    /// GPUDirect Storage: the files lie in the page cache, or have no `O_DIRECT`.
-    GdsFiles,
-    /// GPUDirect Storage: the GPU's memory does not suffice, or not all of it can be registered.
-    GdsMemory,
-    /// GPUDirect Storage: the bytes of a read that was tried are not those of the file.
-    GdsProof,
-    /// GPUDirect Storage: a trial showed the pinned path to be no worse.
-    GdsSlower,
-    /// GPUDirect Storage: cuFile does not take a file.
-    GdsFile,
-    /// GPUDirect Storage: cuFile failed to read.
-    GdsRead,
+    /// GPUDirect Storage cannot be had, or not for everything. What stands in its way may be told more finely in any
+    /// release: [`Fallback::reason`] says it in words.
+    Gds(GdsCause),
 }
 
 // errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls
@@ -180,24 +149,7 @@ impl Cause {
             Cause::Pinning => "pinned memory",
             Cause::DeviceMemory => "more of the GPU's memory",
             Cause::CopyFlags => "copies told by flags",
-            Cause::GdsStandardInput => "an open standard input",
-            Cause::GdsWsl
-            | Cause::GdsModules
-            | Cause::GdsPath
-            | Cause::GdsUdev
-            | Cause::GdsConfiguration
-            | Cause::GdsLibrary
-            | Cause::GdsContext
-            | Cause::GdsDriver
-            | Cause::GdsTimeout
-            | Cause::GdsCompat
-            | Cause::GdsWork
-            | Cause::GdsFiles
-            | Cause::GdsProof
-            | Cause::GdsSlower => "GPUDirect Storage",
-            Cause::GdsMemory => "all of the GPU's memory for GPUDirect Storage",
-            Cause::GdsFile => "GPUDirect Storage for every file",
-            Cause::GdsRead => "GPUDirect Storage for every read",
+            Cause::Gds(cause) => cause.wanted(),
         }
     }
 
@@ -258,8 +210,7 @@ impl Cause {
                 "harmless; a driver for CUDA 12.0 or later spends less CPU a copy",
             ),
             (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
-            // A test sees that none is left without words.
-            _ => gds::words(self).unwrap_or_default(),
+            (Cause::Gds(cause), _) => cause.words(),
         }
     }
 }
@@ -302,24 +253,24 @@ mod tests {
         Cause::PageCache,
         Cause::IndexPlace,
         Cause::ForeignIndex,
-        Cause::GdsWsl,
-        Cause::GdsModules,
-        Cause::GdsPath,
-        Cause::GdsUdev,
-        Cause::GdsStandardInput,
-        Cause::GdsConfiguration,
-        Cause::GdsLibrary,
-        Cause::GdsContext,
-        Cause::GdsDriver,
-        Cause::GdsTimeout,
-        Cause::GdsCompat,
-        Cause::GdsWork,
-        Cause::GdsFiles,
-        Cause::GdsMemory,
-        Cause::GdsProof,
-        Cause::GdsSlower,
-        Cause::GdsFile,
-        Cause::GdsRead,
+        Cause::Gds(GdsCause::Wsl),
+        Cause::Gds(GdsCause::Modules),
+        Cause::Gds(GdsCause::Path),
+        Cause::Gds(GdsCause::Udev),
+        Cause::Gds(GdsCause::StandardInput),
+        Cause::Gds(GdsCause::Configuration),
+        Cause::Gds(GdsCause::Library),
+        Cause::Gds(GdsCause::Context),
+        Cause::Gds(GdsCause::Driver),
+        Cause::Gds(GdsCause::Timeout),
+        Cause::Gds(GdsCause::Compat),
+        Cause::Gds(GdsCause::Work),
+        Cause::Gds(GdsCause::Files),
+        Cause::Gds(GdsCause::Memory),
+        Cause::Gds(GdsCause::Proof),
+        Cause::Gds(GdsCause::Slower),
+        Cause::Gds(GdsCause::File),
+        Cause::Gds(GdsCause::Read),
     ];
 
     #[test]

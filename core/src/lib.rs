@@ -11,10 +11,11 @@ mod size;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::error::Distinct;
+    pub use crate::fallback::GdsCause;
+    pub use crate::size::{parse_bytes, split_unit};
 }
 
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Cause, Fallback};
 pub use part::Part;
-pub use size::{parse_bytes, split_unit};

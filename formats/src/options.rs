@@ -5,7 +5,8 @@ use crate::IndexProgress;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload_core::{DType, Error, ErrorKind, Part, Result, parse_bytes};
+use uringload_core::internal::parse_bytes;
+use uringload_core::{DType, Error, ErrorKind, Part, Result};
 
 /// One option of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use uringload::batch::{Batch, Column, Data, Packed};
 use uringload::dataset::DType;
 use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm, PinnedMemory};
-use uringload::sys::cuda::StreamRef;
+use uringload_sys::cuda::StreamRef;
 
 /// What becomes of the values of a column that is one slice a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

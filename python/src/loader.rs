@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use uringload::config::Route;
 use uringload::dataset::DType;
 use uringload::device::PinnedMemory;
-use uringload::loader::{Builder, DeviceLoader};
-use uringload::sampler::{Cursor, Strided};
+use uringload::internal::Strided;
+use uringload::sampler::Cursor;
 use uringload::stats::Stats;
+use uringload::{Builder, DeviceLoader};
 use uringload::{Error, State};
 
 /// The column of keys, where they are asked for; a dataset that has one of this name is refused then.

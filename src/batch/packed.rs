@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 /// Pieces of samples end to end in rows of one length: a tensor of shape `[rows, seq_len]`.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Packed {
     /// Number of rows. A row whose samples could not be had is there, and empty.
     pub rows: u64,
@@ -17,6 +18,7 @@ pub struct Packed {
 
 /// One piece of a sample in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Segment {
     /// The row.
     pub row: u64,

@@ -24,20 +24,51 @@ pub enum Collate {
     Padded(Padding),
 }
 
-/// How values of different lengths are brought to one.
+/// How values of different lengths are padded to one length.
+///
+/// The default pads with 0 up to the longest value of the batch.
+///
+/// ```
+/// use uringload::config::{Collate, PadValue, Padding};
+///
+/// let padded = Collate::Padded(Padding::default().value(PadValue::Int(-1)).max_length(2048).multiple_of(8));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
     /// What fills up a value that is shorter than the longest.
-    pub value: PadValue,
+    pub(crate) value: PadValue,
     /// Longest value, in elements; what is longer is cut there and counted in the stats.
-    pub max_length: Option<u64>,
+    pub(crate) max_length: Option<u64>,
     /// The length is rounded up to a multiple of this many elements, at least 1.
-    pub multiple_of: u64,
+    pub(crate) multiple_of: u64,
 }
 
 impl Default for Padding {
     fn default() -> Padding {
         Padding { value: PadValue::default(), max_length: None, multiple_of: 1 }
+    }
+}
+
+impl Padding {
+    /// The padding element. Default: 0.
+    #[must_use]
+    pub fn value(mut self, value: PadValue) -> Padding {
+        self.value = value;
+        self
+    }
+
+    /// The longest value, in elements. Longer values are cut there and counted in the stats. Default: no limit.
+    #[must_use]
+    pub fn max_length(mut self, elements: impl Into<Option<u64>>) -> Padding {
+        self.max_length = elements.into();
+        self
+    }
+
+    /// Rounds the padded length up to a multiple of this many elements, at least 1. Default: 1.
+    #[must_use]
+    pub fn multiple_of(mut self, elements: u64) -> Padding {
+        self.multiple_of = elements;
+        self
     }
 }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 /// Where the batches of a loader end up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    kind: DeviceKind,
-    library: Option<PathBuf>,
-    memory_limit: Option<u64>,
-    gds: Gds,
-    search: GdsSearch,
+    pub(crate) kind: DeviceKind,
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) memory_limit: Option<u64>,
+    pub(crate) gds: Gds,
+    pub(crate) search: GdsSearch,
 }
 
 /// Whether files are read straight into the GPU's memory (GPUDirect Storage).
@@ -36,16 +36,16 @@ pub const GDS_OPEN_BOUND: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GdsSearch {
     /// The library to load, and no other.
-    pub library: Option<PathBuf>,
+    pub(crate) library: Option<PathBuf>,
     /// Where to look where the loader finds none: libraries, or folders of them.
-    pub places: Vec<PathBuf>,
+    pub(crate) places: Vec<PathBuf>,
     /// An existing folder for temporary files, in which cuFile's configuration is made; `None` where the user has
     /// configured it (`CUFILE_ENV_PATH_JSON` is set).
-    pub scratch: Option<PathBuf>,
+    pub(crate) scratch: Option<PathBuf>,
     /// How long opening it may take: [`GDS_OPEN_BOUND`].
-    pub bound: Duration,
+    pub(crate) bound: Duration,
     /// Where the system's own files are (`/proc`, `/sys`, `/run`): "/", but for tests.
-    pub root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 /// The library that the loader finds, configured in `/tmp`.
@@ -53,6 +53,45 @@ impl Default for GdsSearch {
     fn default() -> GdsSearch {
         let (scratch, root) = (Some(PathBuf::from("/tmp")), PathBuf::from("/"));
         GdsSearch { library: None, places: Vec::new(), scratch, bound: GDS_OPEN_BOUND, root }
+    }
+}
+
+impl GdsSearch {
+    /// Loads this library and no other.
+    #[must_use]
+    pub fn library(mut self, path: impl Into<Option<PathBuf>>) -> GdsSearch {
+        self.library = path.into();
+        self
+    }
+
+    /// Libraries, or folders of them, to look through where the loader finds none itself.
+    #[must_use]
+    pub fn places(mut self, paths: impl IntoIterator<Item = PathBuf>) -> GdsSearch {
+        self.places = paths.into_iter().collect();
+        self
+    }
+
+    /// An existing folder for temporary files, in which cuFile's configuration is written. `None` where the user has
+    /// configured cuFile (`CUFILE_ENV_PATH_JSON` is set). Default: `/tmp`.
+    #[must_use]
+    pub fn scratch(mut self, folder: impl Into<Option<PathBuf>>) -> GdsSearch {
+        self.scratch = folder.into();
+        self
+    }
+
+    /// How long opening cuFile may take. Default: 5 seconds.
+    #[must_use]
+    pub fn bound(mut self, time: Duration) -> GdsSearch {
+        self.bound = time;
+        self
+    }
+
+    /// Where the system's own files are, for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn root(mut self, folder: impl Into<PathBuf>) -> GdsSearch {
+        self.root = folder.into();
+        self
     }
 }
 
@@ -117,28 +156,15 @@ impl Device {
     }
 
     /// Which device.
+    #[doc(hidden)]
     pub fn kind(&self) -> DeviceKind {
         self.kind
     }
 
     /// The driver to load, where it was named.
-    pub fn library_path(&self) -> Option<&Path> {
+    #[doc(hidden)]
+    pub fn driver(&self) -> Option<&Path> {
         self.library.as_deref()
-    }
-
-    /// Bytes of the GPU's memory at most, where that was said.
-    pub fn memory_bytes(&self) -> Option<u64> {
-        self.memory_limit
-    }
-
-    /// Whether files are read straight into its memory.
-    pub fn gds_choice(&self) -> Gds {
-        self.gds
-    }
-
-    /// Where cuFile is looked for.
-    pub fn gds_places(&self) -> &GdsSearch {
-        &self.search
     }
 }
 
@@ -195,6 +221,7 @@ impl fmt::Display for Device {
 
 /// What is known of the GPU that batches go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceRoute {
     /// Its number.
     pub index: u32,
@@ -216,6 +243,7 @@ pub struct DeviceRoute {
 
 /// How files are read straight into a GPU's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GdsRoute {
     /// The way that the kernel has, "nvidia-fs" or "P2PDMA".
     pub way: String,
@@ -231,6 +259,7 @@ pub struct GdsRoute {
 
 /// What a short trial of one way from the files to the GPU showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GdsTrial {
     /// Bytes that came to lie on the GPU.
     pub bytes: u64,

@@ -60,11 +60,27 @@ pub enum Batching {
 pub struct Buckets {
     /// Ascending lengths, in elements: bucket `i` holds lengths from `boundaries[i - 1]` on and below `boundaries[i]`;
     /// the last one all that are longer.
-    pub boundaries: Vec<u64>,
+    pub(crate) boundaries: Vec<u64>,
     /// Samples in a batch of each bucket: one more than boundaries.
-    pub batch_sizes: Vec<u64>,
+    pub(crate) batch_sizes: Vec<u64>,
     /// Samples, over all ranks, whose lengths are looked at together: from 1 to 2^24.
-    pub window: u64,
+    pub(crate) window: u64,
+}
+
+impl Buckets {
+    /// Buckets between ascending `boundaries`, in elements: bucket `i` holds lengths from `boundaries[i - 1]` up to but
+    /// not including `boundaries[i]`, and the last bucket holds everything longer. `batch_sizes` has the samples in a
+    /// batch of each bucket: one entry more than `boundaries`.
+    pub fn new(boundaries: impl Into<Vec<u64>>, batch_sizes: impl Into<Vec<u64>>) -> Buckets {
+        Buckets { boundaries: boundaries.into(), batch_sizes: batch_sizes.into(), window: WINDOW_SAMPLES }
+    }
+
+    /// Samples, over all ranks, whose lengths are looked at together: 1 to 2^24. Default: 8192.
+    #[must_use]
+    pub fn window(mut self, samples: u64) -> Buckets {
+        self.window = samples;
+        self
+    }
 }
 
 /// Sequences packed into rows of one length. Lengths are looked at a window of samples at a time; no row crosses the
@@ -77,14 +93,43 @@ pub struct Buckets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
     /// Which row a sequence goes to.
-    pub method: PackMethod,
+    pub(crate) method: PackMethod,
     /// Elements in a row, from 1 to 2^24. A longer sequence is cut into pieces of this length and a rest.
-    pub seq_len: u64,
+    pub(crate) seq_len: u64,
     /// Samples, over all ranks, that are packed together: from 1 to 2^24. Fewer where they would be cut into more than
     /// eight pieces each.
-    pub window: u64,
+    pub(crate) window: u64,
     /// What fills the rest of a row.
-    pub pad: super::PadValue,
+    pub(crate) pad: super::PadValue,
+}
+
+impl Packing {
+    /// Rows of `seq_len` elements, 1 to 2^24. A longer sequence is cut into pieces of this length and a rest.
+    pub fn new(seq_len: u64) -> Packing {
+        Packing { method: PackMethod::BestFit, seq_len, window: WINDOW_SAMPLES, pad: super::PadValue::default() }
+    }
+
+    /// Which row a sequence goes to. Default: [`PackMethod::BestFit`].
+    #[must_use]
+    pub fn method(mut self, method: PackMethod) -> Packing {
+        self.method = method;
+        self
+    }
+
+    /// Samples, over all ranks, that are packed together: 1 to 2^24, but fewer where they would be cut into more than
+    /// eight pieces each. Default: 8192.
+    #[must_use]
+    pub fn window(mut self, samples: u64) -> Packing {
+        self.window = samples;
+        self
+    }
+
+    /// The element that fills the rest of a row. Default: 0.
+    #[must_use]
+    pub fn pad(mut self, value: super::PadValue) -> Packing {
+        self.pad = value;
+        self
+    }
 }
 
 /// Samples that are packed or bucketed together where the caller has no wish: so many that rows are full, so few that

@@ -17,6 +17,7 @@ use uringload_sys::dlpack::{self, ElementType, Tensor};
 /// makes a stream wait for it, on the device, so that the host never does. The memory goes back to the loader when the
 /// batch and every column cloned out of it is dropped; work that was put into such a stream by then is waited for.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeviceBatch {
     /// What the host knows of the batch: its place in the order, its samples, those that failed. Of its columns it has
     /// those that stay on the host: views, such as keys.
@@ -28,6 +29,7 @@ pub struct DeviceBatch {
 
 /// One column of a [`DeviceBatch`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeviceColumn {
     /// Name, as in the schema, or as the transform says.
     pub name: String,

@@ -22,9 +22,9 @@ use std::time::Duration;
 #[derive(Clone)]
 #[must_use = "call build"]
 pub struct Builder {
-    dataset: Arc<dyn Dataset>,
+    pub(crate) dataset: Arc<dyn Dataset>,
     sampler: Option<Arc<dyn Sampler>>,
-    config: Config,
+    pub(crate) config: Config,
     resume: Option<Box<State>>,
     on_failed: Option<OnFailed>,
     pin: Option<Device>,
@@ -39,6 +39,7 @@ impl Loader {
 
 impl Builder {
     /// Replaces everything that was set so far.
+    #[doc(hidden)]
     pub fn config(mut self, config: Config) -> Builder {
         self.config = config;
         self.resume = None;
@@ -204,6 +205,24 @@ impl Builder {
         self
     }
 
+    /// The number of threads of [`EngineChoice::Threads`]. `None`, the default: the library chooses.
+    pub fn io_threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
+        self.config.io_threads = threads.into();
+        self
+    }
+
+    /// The length of the longest read, in bytes. `None`, the default: the library chooses by the device.
+    pub fn read_bytes(mut self, bytes: impl Into<Option<usize>>) -> Builder {
+        self.config.read_bytes = bytes.into();
+        self
+    }
+
+    /// Merges two reads whose gap is at most this many bytes into one. Default: 0.
+    pub fn coalesce_gap(mut self, bytes: u64) -> Builder {
+        self.config.coalesce_gap = bytes;
+        self
+    }
+
     /// Reads in flight, fixed.
     pub fn queue_depth(mut self, reads: usize) -> Builder {
         self.config.queue_depth = Some(reads);
@@ -251,22 +270,20 @@ impl Builder {
         DeviceBuilder { builder: self, devices: devices.into_iter().collect(), transforms: Vec::new() }
     }
 
+    /// The batches that the loader would deliver, as a value: which samples come when, without reading any of them.
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build), for what concerns the order.
+    pub fn order(self) -> Result<Order> {
+        let Builder { dataset, sampler, config, resume, .. } = self;
+        order(dataset, sampler, &config, resume.as_deref())
+    }
+
     /// Checks everything. `form` says where values are put together.
     fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<Job> {
         let Builder { dataset, sampler, config, resume, on_failed, .. } = self;
         check_errors(&config, &*dataset, on_failed.is_some())?;
-        if dataset.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
-        }
-        let sampler = match sampler {
-            Some(sampler) => sampler,
-            None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
-        };
-        let sampler = match &resume {
-            Some(state) => resumed(state, &*dataset, sampler, &config)?,
-            None => sampler,
-        };
-        let order = Order::new(&config, dataset, sampler)?;
+        let order = order(dataset, sampler, &config, resume.as_deref())?;
         let collation = Arc::new(form(Collation::new(&config, &**order.dataset())?));
         let limits = limits::check(&config, &order, &collation)?;
         let stats = Arc::new(Stats::new());
@@ -381,6 +398,26 @@ fn check_errors(config: &Config, dataset: &dyn Dataset, on_failed: bool) -> Resu
         return refused("on_failed is only called if on_error is warn".into(), "set on_error to warn");
     }
     Ok(())
+}
+
+/// The batches of a rank, in the order that was given or else that of `config`.
+fn order(
+    dataset: Arc<dyn Dataset>,
+    sampler: Option<Arc<dyn Sampler>>,
+    config: &Config,
+    resume: Option<&State>,
+) -> Result<Order> {
+    if dataset.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
+    }
+    let mut sampler = match sampler {
+        Some(sampler) => sampler,
+        None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
+    };
+    if let Some(state) = resume {
+        sampler = resumed(state, &*dataset, sampler, config)?;
+    }
+    Order::new(config, dataset, sampler)
 }
 
 /// The order, going on from `state`, if that belongs to it and to the dataset.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 /// What samples are called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Keys {
     /// As their source calls them where it has names for them: files of folders and samples of tar archives. By number
     /// otherwise.
@@ -24,6 +25,7 @@ pub enum Keys {
 
 impl Keys {
     /// The name, as the command line and the manifest have it.
+    #[doc(hidden)]
     pub fn name(self) -> &'static str {
         match self {
             Keys::Source => "source",

@@ -10,6 +10,7 @@ use std::ops::{AddAssign, Range, Sub};
 /// of the epoch. It tells a lost, doubled or misplaced sample from none (two different sets agree by chance once in
 /// 2^64), and is no protection against somebody who wants to fool it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Digest {
     /// Number of samples; pieces of a sample that was cut count each.
     pub samples: u64,
@@ -20,6 +21,7 @@ pub struct Digest {
 impl Digest {
     /// Adds the sample at a position: `start` is 0, or the element at which this piece of it begins.
     #[inline]
+    #[doc(hidden)]
     pub fn add(&mut self, position: u64, id: SampleId, start: u64) {
         self.samples += 1;
         self.sum = self.sum.wrapping_add(hash(hash(hash(position) ^ id.0) ^ start));
@@ -46,6 +48,7 @@ impl Sub for Digest {
 /// The digests of all ranks that have the same `since` add up: `delivered` and `lost` of all of them together are what
 /// [`epoch_digest`] says of the positions from `since` on, up to where all of them stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EpochDigest {
     /// The epoch.
     pub epoch: u64,
@@ -60,6 +63,7 @@ pub struct EpochDigest {
 
 impl EpochDigest {
     /// Of nothing, from `cursor` on.
+    #[doc(hidden)]
     pub fn new(cursor: Cursor) -> EpochDigest {
         EpochDigest { epoch: cursor.epoch, since: cursor.position, ..EpochDigest::default() }
     }

@@ -18,6 +18,7 @@ use weights::PERIOD;
 /// When an epoch of a mixture ends. Names and meanings are those of Hugging Face's `interleave_datasets`, but for
 /// `After`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stopping {
     /// Right behind the last sample of the dataset that is the first to be exhausted: no sample comes twice.
     #[default]

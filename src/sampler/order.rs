@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// ```no_run
 /// # fn main() -> uringload::Result<()> {
 /// use std::sync::Arc;
-/// use uringload::config::Config;
+/// use uringload::internal::Config;
 /// use uringload::dataset::{Dataset, Folder};
 /// use uringload::sampler::{Order, Selection, for_dataset};
 ///
@@ -51,6 +51,7 @@ impl Order {
     /// `InvalidArgument` for an impossible rank, batch size, window, row length or boundary; for a start behind the
     /// end of its epoch or window; and, where rows are made of windows, for a dataset without a field whose lengths
     /// the index knows.
+    #[doc(hidden)]
     pub fn new(config: &Config, dataset: Arc<dyn Dataset>, sampler: Arc<dyn Sampler>) -> Result<Order> {
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = config.start;
@@ -78,11 +79,13 @@ impl Order {
 
     /// The same order without an end.
     #[must_use]
+    #[doc(hidden)]
     pub fn endless(&self) -> Order {
         Order { end: None, ..self.clone() }
     }
 
     /// The dataset.
+    #[doc(hidden)]
     pub fn dataset(&self) -> &Arc<dyn Dataset> {
         &self.dataset
     }
@@ -93,11 +96,13 @@ impl Order {
     }
 
     /// How ranks share it.
+    #[doc(hidden)]
     pub fn strided(&self) -> &Strided {
         &self.strided
     }
 
     /// What decides which samples make a row.
+    #[doc(hidden)]
     pub fn batching_id(&self) -> &BatchingId {
         &self.batching_id
     }
@@ -108,6 +113,7 @@ impl Order {
     }
 
     /// The epoch that it ends before; `None` if it never ends.
+    #[doc(hidden)]
     pub fn end(&self) -> Option<u64> {
         self.end
     }
@@ -129,6 +135,7 @@ impl Order {
     }
 
     /// Samples that this rank gets of an epoch, padding included.
+    #[doc(hidden)]
     pub fn share(&self, epoch: u64) -> u64 {
         self.strided.share(self.sampler.len_of(epoch))
     }
@@ -161,24 +168,29 @@ fn check_position(start: Cursor, len: u64) -> Result<()> {
 
 /// What one batch of one rank holds, before anything of it is read.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Selection {
     /// Place of the first sample, or row, of all ranks' batches.
     pub cursor: Cursor,
     /// Place behind the last one: the checkpoint once the batch is consumed.
     pub next: Cursor,
     /// The place of each sample in its epoch. A sample that is cut into pieces comes once for each piece.
+    #[doc(hidden)]
     pub positions: Vec<Position>,
     /// Their numbers in the dataset.
     pub ids: Vec<SampleId>,
     /// Which part of each sample's value is wanted; empty where all of each is.
+    #[doc(hidden)]
     pub pieces: Vec<Piece>,
     /// Where each row's samples end, as indices behind the last; empty where rows list no pieces: each sample is a row,
     /// or, with buckets, each batch.
+    #[doc(hidden)]
     pub row_ends: Vec<u32>,
 }
 
 impl Selection {
     /// The element at which what is wanted of sample `index` begins.
+    #[doc(hidden)]
     pub fn start_of(&self, index: usize) -> u64 {
         self.pieces.get(index).map_or(0, |piece| piece.start)
     }

@@ -4,7 +4,7 @@
 use super::feistel::{Keys, Network, SeedKey};
 use super::id::digest_of;
 use super::{Cursor, OrderId, Sampler};
-use crate::config::SHARD_SAMPLES;
+use crate::dataset::SHARD_SAMPLES;
 use crate::dataset::SampleId;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;

@@ -78,7 +78,7 @@ impl Distribution {
 
     /// What was counted since `earlier`.
     #[must_use]
-    pub fn since(&self, earlier: &Distribution) -> Distribution {
+    pub(crate) fn since(&self, earlier: &Distribution) -> Distribution {
         let mut counts = self.counts.clone();
         for (count, before) in counts.iter_mut().zip(&earlier.counts) {
             *count = count.saturating_sub(*before);

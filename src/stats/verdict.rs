@@ -41,6 +41,7 @@ impl fmt::Display for Bottleneck {
 
 /// The answer: what limits, how clearly, and one thing to try.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Verdict {
     /// What limits.
     pub bottleneck: Bottleneck,

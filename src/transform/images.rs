@@ -22,19 +22,19 @@ const BOX_TRIES: u32 = 10;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Images {
     /// Height and width of the output in pixels. `None`: those of the source.
-    pub size: Option<(u32, u32)>,
+    pub(crate) size: Option<(u32, u32)>,
     /// Which part of the source is taken.
-    pub crop: Crop,
+    pub(crate) crop: Crop,
     /// How probable it is, 0 to 1, that the columns of an image are mirrored.
-    pub flip: f32,
+    pub(crate) flip: f32,
     /// Subtracted, for all channels or for each, where pixels are 0 to 1; as in torchvision's `Normalize`. Empty: 0.
-    pub mean: Vec<f32>,
+    pub(crate) mean: Vec<f32>,
     /// Divided by behind that, for all channels or for each. Empty: 1.
-    pub std: Vec<f32>,
+    pub(crate) std: Vec<f32>,
     /// Element type of the output: `F32`, `F16`, `BF16`, or `U8`, which keeps pixels from 0 to 255.
-    pub dtype: DType,
+    pub(crate) dtype: DType,
     /// Whether the output has the shape `[height, width, channels]`.
-    pub channels_last: bool,
+    pub(crate) channels_last: bool,
 }
 
 /// Which part of an image is taken.
@@ -74,10 +74,63 @@ impl Default for Images {
 }
 
 impl Images {
+    /// Height and width of the output, in pixels. Default: those of the source.
+    #[must_use]
+    pub fn size(mut self, size: impl Into<Option<(u32, u32)>>) -> Images {
+        self.size = size.into();
+        self
+    }
+
+    /// Which part of the source is taken. Default: all of it.
+    #[must_use]
+    pub fn crop(mut self, crop: Crop) -> Images {
+        self.crop = crop;
+        self
+    }
+
+    /// The probability, 0 to 1, that an image is mirrored left to right. Default: 0.
+    #[must_use]
+    pub fn flip(mut self, probability: f32) -> Images {
+        self.flip = probability;
+        self
+    }
+
+    /// What is subtracted from pixels scaled to 0..1, as in torchvision's `Normalize`: one number for all channels, or
+    /// one for each. Default: nothing.
+    #[must_use]
+    pub fn mean(mut self, mean: impl Into<Vec<f32>>) -> Images {
+        self.mean = mean.into();
+        self
+    }
+
+    /// What pixels are divided by after the mean is subtracted: one number for all channels, or one for each. Default:
+    /// 1.
+    #[must_use]
+    pub fn std(mut self, std: impl Into<Vec<f32>>) -> Images {
+        self.std = std.into();
+        self
+    }
+
+    /// Element type of the output: `F32` (the default), `F16`, `BF16`, or `U8`, which keeps pixels from 0 to 255.
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Images {
+        self.dtype = dtype;
+        self
+    }
+
+    /// Whether the output has the shape `[height, width, channels]` instead of `[channels, height, width]`. Default:
+    /// false.
+    #[must_use]
+    pub fn channels_last(mut self, channels_last: bool) -> Images {
+        self.channels_last = channels_last;
+        self
+    }
+
     /// What it makes of a sample of that column.
     ///
     /// # Errors
     /// `InvalidArgument` where the column has no images, or none that are large enough, and for numbers of no sense.
+    #[doc(hidden)]
     pub fn check(&self, field: &Field) -> Result<Output> {
         let layout = self.layout(field)?;
         let [channels, height, width] = [layout.channels, layout.height, layout.width].map(u64::from);
@@ -89,6 +142,7 @@ impl Images {
     ///
     /// # Errors
     /// As [`check`](Images::check).
+    #[doc(hidden)]
     pub fn layout(&self, field: &Field) -> Result<ImageLayout> {
         let (height, width, channels) = source_shape(field)?;
         let name = &field.name;
@@ -110,6 +164,7 @@ impl Images {
 
     /// What a pixel from 0 to 255 of each channel is multiplied by, and what is added: the element is
     /// `(pixel / 255 - mean) / std`, and `pixel` itself where the output is `U8`. Both are rounded once.
+    #[doc(hidden)]
     pub fn scale_bias(&self, channels: u32) -> ([f32; 4], [f32; 4]) {
         let one_of = |numbers: &[f32], channel: usize, default: f32| {
             let number = if numbers.len() == 1 { numbers.first() } else { numbers.get(channel) };
@@ -132,6 +187,7 @@ impl Images {
     /// behind a resume. First it is drawn whether the image is mirrored, then its box.
     ///
     /// Where the image is smaller than a box that [`check`](Images::check) would have refused, the box is the image.
+    #[doc(hidden)]
     pub fn params(&self, seed: u64, epoch: u64, id: SampleId, height: u32, width: u32) -> ImageParams {
         let mut random = Random(sample_rng(seed, epoch, id));
         let flip = random.uniform(0.0, 1.0) < f64::from(self.flip);

@@ -1,5 +1,7 @@
 //! What is refused, which numbers an image gets, and the host's way against the twins.
 
+use super::images::{SIDE_MAX, images_on_host};
+use super::tokens::tokens_on_host;
 use super::*;
 use crate::dataset::SampleId;
 use proptest::prelude::*;

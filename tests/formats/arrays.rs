@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
+use uringload::Loader;
 use uringload::batch::Data;
 use uringload::config::{Collate, EngineChoice, IoChoice};
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, ArraySamples, Arrays, DType, Dataset, FileId, Options, SampleId, Shape, SkipReason,
     UnitId, detect,
 };
-use uringload::loader::Loader;
-use uringload::sampler::{Sequential, Shuffled};
+use uringload::internal::{Sequential, Shuffled};
 
 const BOUND: Duration = Duration::from_secs(120);
 

@@ -10,14 +10,14 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
+use uringload::Loader;
 use uringload::config::Shuffle;
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, Arrays, Beton, BetonOptions, Dataset, Folder, FolderOptions, Hdf5, Hdf5Options,
     LineFormat, LineOptions, Lines, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Tar,
     TarOptions, TfRecord, TfRecordOptions,
 };
-use uringload::loader::Loader;
-use uringload::pack::{Pack, PackOptions};
+use uringload::pack::PackOptions;
 
 const SAMPLES: u64 = 60;
 const BYTES: usize = 96;
@@ -58,8 +58,8 @@ fn files(root: &TempDir) -> Vec<Made> {
     let folder: Arc<dyn Dataset> =
         Arc::new(Folder::open_with(&[folder], &FolderOptions::default()).expect("the folder"));
     let packed = root.path().join("packed");
-    let pack = PackOptions { shard_samples: Some(17), ..PackOptions::default() };
-    let pack = Pack::new(Arc::clone(&folder), &packed, pack).expect("a plan");
+    let pack = PackOptions::default().shard_samples(17);
+    let pack = Loader::builder(Arc::clone(&folder)).pack(&packed, pack).expect("a plan");
     pack.run(&|_| ControlFlow::Continue(())).expect("archives");
     let records = put(root.path().join("records.bin"), &all.concat());
     let record_options = RecordOptions::new().record_bytes(BYTES as u64);

@@ -17,9 +17,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
+use uringload::Loader;
 use uringload::batch::Data;
 use uringload::dataset::{Dataset, Options, Sample, SampleId, Value, detect};
-use uringload::loader::Loader;
 use uringload::{Error, ErrorKind};
 
 /// A folder with these files.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
+use uringload::Loader;
 use uringload::batch::Data;
 use uringload::config::Collate;
 use uringload::dataset::{DType, Dataset, Options, SampleId, Shape, SkipReason, TokenOptions, Tokens, detect};
-use uringload::loader::Loader;
-use uringload::sampler::{Sequential, Shuffled};
+use uringload::internal::{Sequential, Shuffled};
 
 const BOUND: Duration = Duration::from_secs(120);
 

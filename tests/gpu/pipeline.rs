@@ -7,12 +7,11 @@ use crate::common::device::{folder, records, same};
 use crate::machine::{folder as new_folder, gpu, seed};
 use std::path::Path;
 use std::sync::Arc;
-use uringload::config::{
-    Batching, Collate, Config, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle, WINDOW_SAMPLES,
-};
+use uringload::DeviceLoader;
+use uringload::config::{Batching, Collate, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle};
 use uringload::dataset::{DType, Dataset, RecordOptions, Records, Tar, TarOptions};
 use uringload::device::DeviceBatch;
-use uringload::loader::DeviceLoader;
+use uringload::internal::Config;
 use uringload::transform::{Crop, Images, Tokens, Transform};
 use uringload::{ErrorKind, Loader};
 
@@ -65,8 +64,9 @@ fn compare(dataset: &Arc<dyn Dataset>, config: &Config) -> u64 {
 fn every_form_of_a_column_is_that_of_the_host() {
     let Some(_) = gpu("every_form_of_a_column_is_that_of_the_host") else { return };
     let seed = seed("every_form_of_a_column_is_that_of_the_host");
-    let padded =
-        |max_length, multiple_of| Collate::Padded(Padding { value: PadValue::Int(7), max_length, multiple_of });
+    let padded = |max_length, multiple_of| {
+        Collate::Padded(Padding::default().value(PadValue::Int(7)).max_length(max_length).multiple_of(multiple_of))
+    };
     for dtype in [DType::U8, DType::U16, DType::I32, DType::F64] {
         let roots = [new_folder(), new_folder()];
         let ragged = folder(roots[0].path(), dtype);
@@ -84,7 +84,7 @@ fn every_form_of_a_column_is_that_of_the_host() {
             assert!(compare(dataset, &config) >= 6, "{dtype} {collate:?}");
         }
         for method in [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat] {
-            let packing = Packing { method, seq_len: 4000, window: WINDOW_SAMPLES, pad: PadValue::Int(3) };
+            let packing = Packing::new(4000).method(method).pad(PadValue::Int(3));
             let batching = Batching::Packed(packing);
             let config = Config { batching, batch_size: 4, ..config(seed, Collate::Ragged) };
             assert!(compare(&ragged, &config) >= 1, "{dtype} {method:?}");
@@ -159,7 +159,14 @@ fn transforms_make_what_they_make_on_the_host() {
                     _ => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
                 };
                 let size = Some((24, 32));
-                let images = Images { size, crop, flip: 0.5, mean, std, dtype, channels_last };
+                let images = Images::default()
+                    .size(size)
+                    .crop(crop)
+                    .flip(0.5)
+                    .mean(mean)
+                    .std(std)
+                    .dtype(dtype)
+                    .channels_last(channels_last);
                 transformed(&photos, &config(seed, Collate::Auto), &images.into());
             }
         }
@@ -169,7 +176,7 @@ fn transforms_make_what_they_make_on_the_host() {
         let texts = [folder(roots[0].path(), dtype), records(roots[1].path(), dtype, &[129])];
         for dataset in &texts {
             for (seq_len, labels) in [(None, true), (Some(128), true), (Some(3000), true), (Some(100), false)] {
-                let tokens = Tokens { labels, pad_id: -7, seq_len, ..Tokens::default() };
+                let tokens = Tokens::default().labels(labels).pad_id(-7).seq_len(seq_len);
                 transformed(dataset, &config(seed, Collate::Auto), &tokens.into());
             }
         }

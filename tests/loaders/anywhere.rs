@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
+use uringload::Loader;
+use uringload::State;
 use uringload::batch::Batch;
-use uringload::config::{Batching, Buckets, Config, EngineChoice, OnError, PackMethod, Packing, PadValue, Shuffle};
+use uringload::config::{Batching, Buckets, EngineChoice, OnError, PackMethod, Packing, Shuffle};
 use uringload::dataset::{Concat, Dataset, Folder, RecordOptions, Records};
-use uringload::loader::Loader;
+use uringload::internal::Config;
 use uringload::sampler::{Digest, Mixed, Sampler, Stopping, for_dataset};
-use uringload::state::State;
 
 const BOUND: Duration = Duration::from_secs(900);
 const CASES: u32 = 60;
@@ -174,11 +175,10 @@ fn any_work() -> impl Strategy<Value = Work> {
         (1..4_u64).prop_map(|mixed| Shuffle::Shards { mixed }),
     ];
     let method = prop_oneof![Just(PackMethod::FirstFit), Just(PackMethod::BestFit), Just(PackMethod::Concat)];
-    let packed = (method, 200..2500_u64, 5..90_u64).prop_map(|(method, seq_len, window)| {
-        Batching::Packed(Packing { method, seq_len, window, pad: PadValue::default() })
-    });
+    let packed = (method, 200..2500_u64, 5..90_u64)
+        .prop_map(|(method, seq_len, window)| Batching::Packed(Packing::new(seq_len).method(method).window(window)));
     let buckets = (1..6_u64, 1..6_u64, 5..90_u64).prop_map(|(short, long, window)| {
-        Batching::Buckets(Buckets { boundaries: vec![400, 1200], batch_sizes: vec![short, 3, long], window })
+        Batching::Buckets(Buckets::new(vec![400, 1200], vec![short, 3, long]).window(window))
     });
     let batching = prop_oneof![2 => Just(Batching::Samples), 2 => packed, 1 => buckets];
     let on_error = prop_oneof![Just(OnError::Skip), Just(OnError::Replace)];

@@ -28,11 +28,12 @@ use std::thread::Thread;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime;
+use uringload::Builder;
 use uringload::batch::Batch;
 use uringload::dataset::{Dataset, Folder, SampleId};
-use uringload::loader::Builder;
-use uringload::sampler::{Cursor, Shuffled};
-use uringload::stats::{Doing, Role};
+use uringload::internal::Shuffled;
+use uringload::internal::{Doing, Role};
+use uringload::sampler::Cursor;
 use uringload::{ErrorKind, Loader, Result};
 
 const BOUND: Duration = Duration::from_secs(60);

@@ -6,10 +6,11 @@ use crate::common::{fixture, within};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use uringload::Loader;
 use uringload::config::{Collate, EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId};
-use uringload::loader::Loader;
-use uringload::sampler::{Cursor, OrderId, Sampler, Sequential, Shuffled};
+use uringload::internal::{Sequential, Shuffled};
+use uringload::sampler::{Cursor, OrderId, Sampler};
 
 const BOUND: Duration = Duration::from_secs(120);
 

@@ -16,8 +16,9 @@ use tempfile::TempDir;
 use uringload::batch::{Batch, FailedSample};
 use uringload::config::{EngineChoice, IoChoice, MaxFailures, OnError};
 use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId, Tar, TarOptions};
-use uringload::loader::{Builder, Loader};
-use uringload::sampler::{Cursor, OrderId, Sampler, replacement};
+use uringload::internal::replacement;
+use uringload::sampler::{Cursor, OrderId, Sampler};
+use uringload::{Builder, Loader};
 use uringload::{Error, ErrorKind, quarantine};
 
 const BOUND: Duration = Duration::from_secs(60);

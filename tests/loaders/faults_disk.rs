@@ -6,9 +6,9 @@ use crate::common::faulty::{Fault, Faulty, Spec};
 use crate::common::{skip, within};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::Loader;
 use uringload::config::{EngineChoice, EngineKind, IoChoice, OnError};
 use uringload::dataset::{Dataset, Folder};
-use uringload::loader::Loader;
 use uringload::{Error, ErrorKind};
 
 const BOUND: Duration = Duration::from_secs(60);

@@ -6,10 +6,10 @@ use crate::common::mounts::{Kind, Mounted};
 use crate::common::{fixture, skip, within};
 use std::sync::Arc;
 use std::time::Duration;
+use uringload::Loader;
 use uringload::config::{EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, Folder};
-use uringload::loader::Loader;
-use uringload::sampler::Shuffled;
+use uringload::internal::Shuffled;
 
 const BOUND: Duration = Duration::from_secs(180);
 

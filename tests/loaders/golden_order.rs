@@ -9,7 +9,8 @@
 use rand_xoshiro::rand_core::Rng;
 use std::sync::Arc;
 use uringload::dataset::{Concat, Dataset, FileTable, Folder, RecordOptions, Records, SampleId, View};
-use uringload::sampler::{Cursor, Mixed, Sampler, Sharded, Shuffled, Stopping, Windowed, sample_rng};
+use uringload::internal::{Sharded, Shuffled, Windowed};
+use uringload::sampler::{Cursor, Mixed, Sampler, Stopping, sample_rng};
 
 #[test]
 fn orders() {

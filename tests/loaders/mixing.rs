@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
+use uringload::Loader;
 use uringload::config::Shuffle;
 use uringload::dataset::{Concat, Dataset, Folder, RecordOptions, Records, SampleId, View};
-use uringload::loader::Loader;
 use uringload::sampler::{Cursor, Mixed, Sampler, Stopping, for_dataset};
 
 const BOUND: Duration = Duration::from_secs(120);

@@ -9,12 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use uringload::Builder;
 use uringload::batch::{Batch, Data};
-use uringload::config::{Collate, Config, EngineChoice, EngineKind, IoChoice, OnError};
+use uringload::config::{Collate, EngineChoice, EngineKind, IoChoice, OnError};
 use uringload::dataset::{Dataset, FileTable, Folder, Index, RecordOptions, Records, Sample, SampleId, Span};
-use uringload::loader::Builder;
-use uringload::sampler::{Cursor, Shuffled};
-use uringload::stats::Role;
+use uringload::internal::Config;
+use uringload::internal::Role;
+use uringload::internal::Shuffled;
+use uringload::sampler::Cursor;
 use uringload::{Error, ErrorKind, Loader, Result};
 use uringload_sys::file::{cachestat, evict};
 

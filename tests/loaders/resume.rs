@@ -10,8 +10,9 @@ use tempfile::TempDir;
 use uringload::ErrorKind;
 use uringload::config::{EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId};
-use uringload::loader::{Builder, Loader};
-use uringload::sampler::{Cursor, Sampler, Sequential, Shuffled};
+use uringload::internal::{Sequential, Shuffled};
+use uringload::sampler::{Cursor, Sampler};
+use uringload::{Builder, Loader};
 
 const BOUND: Duration = Duration::from_secs(120);
 const EPOCHS: u64 = 2;

@@ -10,8 +10,8 @@ mod resumed;
 use std::sync::Arc;
 use uringload::State;
 use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records, SampleId};
-use uringload::loader::{Builder, Loader};
 use uringload::sampler::{Cursor, OrderId, Sampler};
+use uringload::{Builder, Loader};
 
 const FOLDER: &str = include_str!("../golden/state-v2-folder.json");
 const RECORDS: &str = include_str!("../golden/state-v2-records.json");

@@ -5,12 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use uringload::config::Config;
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, Arrays, Check, Concat, Dataset, FileId, Folder, Index, Sample, SampleId, Span, View,
 };
-use uringload::verify::{Finding, Progress, Stage, Summary, Watch, verify};
-use uringload::{Error, ErrorKind, Result};
+use uringload::verify::{Finding, Progress, Stage, Summary, Watch};
+use uringload::{Error, ErrorKind, Loader, Result};
 
 /// Keeps what it is told, and ends after so much progress.
 struct Told {
@@ -40,7 +39,7 @@ impl Watch for Told {
 
 fn told(dataset: &Arc<dyn Dataset>, progress: u64) -> (Summary, Vec<Finding>, u64) {
     let told = Told { findings: Mutex::default(), checked_bytes: AtomicU64::new(0), progress_left: progress.into() };
-    let summary = verify(dataset, &Config::default(), &told).unwrap();
+    let summary = Loader::builder(Arc::clone(dataset)).verify(&told).unwrap();
     let findings = told.findings.into_inner().unwrap();
     assert_eq!(summary.findings, findings.len() as u64);
     (summary, findings, told.checked_bytes.into_inner())

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
+use uringload::Loader;
 use uringload::config::{EngineChoice, EngineKind, IoChoice};
 use uringload::dataset::{Dataset, Folder};
-use uringload::loader::Loader;
-use uringload::sampler::Shuffled;
+use uringload::internal::Shuffled;
 
 const BOUND: Duration = Duration::from_secs(60);
 const EPERM: i32 = libc::EPERM;

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint,
 use std::path::PathBuf;
 use uringload::config::OnError;
 use uringload::dataset::{FORMATS, OptionKind, OptionSpec, OptionValue, Options, all_options, formats_with};
-use uringload::parse_bytes;
+use uringload::internal::parse_bytes;
 
 /// How the dataset's files are to be understood.
 #[derive(Clone, Debug)]

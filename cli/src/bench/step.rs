@@ -1,8 +1,8 @@
 //! A training step on a GPU: kernels that compute for as long as is asked.
 
 use std::time::Duration;
-use uringload::sys::cuda::{Context, CudaError, DeviceMemory, Event, Kernel, Kernels, Span, Stream, Timing};
 use uringload::{Error, ErrorKind, Result};
+use uringload_sys::cuda::{Context, CudaError, DeviceMemory, Event, Kernel, Kernels, Span, Stream, Timing};
 
 /// Length of one kernel: a step is many, as a trainer's is, so that what the loader does on the GPU comes between.
 const KERNEL: Duration = Duration::from_millis(1);

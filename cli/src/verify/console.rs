@@ -67,7 +67,7 @@ impl Watch for Console<'_> {
         }
         let (name, unit) = match progress.stage {
             Stage::Samples => ("samples", units::count(progress.done)),
-            Stage::Checks => ("checksums", units::bytes(progress.done as f64)),
+            _ => ("checksums", units::bytes(progress.done as f64)),
         };
         self.bar.set_prefix(name);
         self.bar.set_length(progress.total);
@@ -90,9 +90,9 @@ pub fn print(text: &str) -> io::Result<()> {
 }
 
 /// `FILE:OFFSET: WHAT: CAUSE`, and below it the samples and the remedy.
-fn as_text(Finding { error, samples }: &Finding) -> String {
+fn as_text(Finding { error, samples, .. }: &Finding) -> String {
     let mut text = error.headline().to_string();
-    if let Some(Samples { first, key, count }) = samples {
+    if let Some(Samples { first, key, count, .. }) = samples {
         let key = String::from_utf8_lossy(key);
         text += &match count {
             1 => format!("\n  note: sample {} ({key:?})", first.0),
@@ -102,9 +102,9 @@ fn as_text(Finding { error, samples }: &Finding) -> String {
     text + &help(error) + "\n"
 }
 
-fn as_json(Finding { error, samples }: &Finding) -> Value {
+fn as_json(Finding { error, samples, .. }: &Finding) -> Value {
     let mut value = json!(error);
-    if let Some(Samples { first, key, count }) = samples {
+    if let Some(Samples { first, key, count, .. }) = samples {
         value["sample"] = first.0.into();
         value["key"] = String::from_utf8_lossy(key).into();
         value["samples"] = (*count).into();

@@ -3,9 +3,9 @@
 use super::*;
 use crate::common::check::{WAYS, ways_to};
 use std::sync::Arc;
+use uringload::Loader;
 use uringload::batch::{Batch, Data};
 use uringload::config::{Collate, OnError, Shuffle};
-use uringload::loader::Loader;
 
 const ORDERS: [Shuffle; 4] = [Shuffle::Off, Shuffle::Full, Shuffle::Window(4), Shuffle::Shards { mixed: 2 }];
 

@@ -6,10 +6,11 @@ use crate::common::archive::Archive;
 use crate::common::{check, content};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use uringload::Loader;
 use uringload::batch::Data;
-use uringload::config::{Config, EngineChoice, IoChoice, OnError};
+use uringload::config::{EngineChoice, IoChoice, OnError};
 use uringload::dataset::{Dataset, FileId, Missing, SampleId, Tar};
-use uringload::loader::Loader;
+use uringload::internal::Config;
 
 /// Every byte of every field through the loader, on each engine, in order and shuffled.
 #[test]

@@ -5,10 +5,10 @@ use super::{bytes, data, folder, quiet};
 use crate::common::check::ways_to;
 use crate::common::direct::{Row, samples};
 use std::sync::Arc;
+use uringload::Loader;
 use uringload::batch::{Column, Data};
 use uringload::config::OnError;
 use uringload::dataset::{Dataset, SampleId, TfRecord};
-use uringload::loader::Loader;
 
 /// Checks that every way to read through a loader gives what the dataset gives without one, in a shuffled order too.
 fn loads(dataset: TfRecord) {

@@ -2,8 +2,9 @@
 
 use super::*;
 use uringload::config::EngineChoice;
-use uringload::sampler::{Mixer, Shuffled, for_dataset};
-use uringload::state::Saved;
+use uringload::internal::Saved;
+use uringload::internal::Shuffled;
+use uringload::sampler::{Mixer, for_dataset};
 use uringload::{Error, ErrorKind};
 
 /// A mixture as far as a state sees it: it says where it stands, and takes only that back.

@@ -7,11 +7,12 @@ use super::{
 };
 use proptest::prelude::*;
 use std::sync::Arc;
+use uringload::Builder;
 use uringload::config::EngineChoice;
 use uringload::dataset::{Dataset, Folder};
-use uringload::loader::Builder;
-use uringload::sampler::{BatchingId, Cursor, OrderId};
-use uringload::state::Saved;
+use uringload::internal::BatchingId;
+use uringload::internal::Saved;
+use uringload::sampler::{Cursor, OrderId};
 use uringload::{Error, ErrorKind, State};
 
 const ALL: [&str; 8] = [FOLDER_V1, RECORDS_V1, MIXER_V1, ROWS_V1, FOLDER, RECORDS, MIXTURE, ROWS];

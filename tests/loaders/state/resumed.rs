@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::config::{EngineChoice, IoChoice, OnError, Shuffle};
 use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId};
-use uringload::loader::{Builder, Loader};
 use uringload::sampler::{Cursor, Digest, EpochDigest, Sampler, epoch_digest, for_dataset};
+use uringload::{Builder, Loader};
 use uringload::{ErrorKind, State};
 
 const BOUND: Duration = Duration::from_secs(120);

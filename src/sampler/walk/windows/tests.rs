@@ -3,9 +3,8 @@
 
 use crate::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue, Shuffle};
 use crate::dataset::{Dataset, FileTable, Folder, Index, Sample, SampleId, Shape, Span};
-use crate::sampler::{
-    Bucketer, Cursor, Digest, Order, Packer, Piece, RowPiece, Rows, Sampler, Selection, Sequential, Shuffled, Walk,
-};
+use crate::sampler::rows::{Bucketer, Packer, RowPiece, Rows};
+use crate::sampler::{Cursor, Digest, Order, Piece, Sampler, Selection, Sequential, Shuffled, Walk};
 use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use proptest::prelude::*;

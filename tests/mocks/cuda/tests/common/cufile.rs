@@ -55,7 +55,7 @@ impl Cufile {
     pub fn search(&self) -> GdsSearch {
         let root = self.folder.path().to_path_buf();
         let (library, scratch) = (Some(root.join("libcufile.so.0")), Some(root.join("tmp")));
-        GdsSearch { library, scratch, bound: BOUND, root, ..GdsSearch::default() }
+        GdsSearch::default().library(library).scratch(scratch).bound(BOUND).root(root)
     }
 
     pub fn choice(&self, gds: Gds) -> (Gds, GdsSearch) {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 use tempfile::TempDir;
-use uringload::sys::cuda::{Context, Driver, ProbeError, Span, StreamRef};
+use uringload_sys::cuda::{Context, Driver, ProbeError, Span, StreamRef};
 
 /// What stands for each driver that is loaded; they are never unloaded, as they have threads.
 pub struct Mock {

@@ -6,9 +6,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uringload::config::Device;
 use uringload::dataset::{RecordOptions, Records};
-use uringload::raw::bus::{self, COPY_BYTES};
-use uringload::sys::cuda::{Context, Stream, StreamRef};
+use uringload::internal::raw::bus;
+use uringload::internal::raw::bus::COPY_BYTES;
 use uringload::{ErrorKind, Loader};
+use uringload_sys::cuda::{Context, Stream, StreamRef};
 
 #[test]
 fn a_stream_of_ones_own_is_kept_by_the_batches_that_wait_on_it() {
