@@ -11,14 +11,14 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use collation::{Collate, PadValue, Padding};
-pub use device::{Device, DeviceRoute, Gds, GdsRoute, GdsSearch};
+pub use device::{Device, DeviceRoute, Gds};
 pub use errors::{MaxFailures, OnError};
-pub use order::{Batching, Buckets, PackMethod, Packing, Shuffle};
+pub use order::{Buckets, PackMethod, Packing, Shuffle};
 pub use uringload_core::{Cause, Fallback, Part};
 
 pub(crate) use cursor::Cursor;
-pub(crate) use device::{DeviceKind, GdsTrial};
-pub(crate) use order::MIXED_SHARDS;
+pub(crate) use device::{DeviceKind, GdsRoute, GdsTrial};
+pub(crate) use order::{Batching, MIXED_SHARDS};
 pub(crate) use settings::Config;
 pub(crate) use uringload_core::internal::GdsCause;
 
@@ -84,14 +84,19 @@ pub struct Route {
     /// Whether reads go past the page cache (`O_DIRECT`).
     pub direct_io: bool,
     /// Offsets and lengths of reads are multiples of this many bytes; 1 where any will do.
+    #[doc(hidden)]
     pub alignment: u32,
     /// Reads in flight at most.
+    #[doc(hidden)]
     pub queue_depth: usize,
     /// Length of one read at most, in bytes.
+    #[doc(hidden)]
     pub read_bytes: usize,
     /// Whether the arena is registered with the ring, so that the kernel does not pin pages for each read.
+    #[doc(hidden)]
     pub registered_buffers: bool,
     /// What backs the arena's memory, in words.
+    #[doc(hidden)]
     pub backing: Cow<'static, str>,
     /// Whether the arena is pinned for the copy engine of a GPU, although batches stay on the host.
     pub pinned: bool,

@@ -11,8 +11,7 @@ pub use chain::{Link, LinkState, Place, chain};
 pub use uringload_sys::cufile::guards::{Facts, Iommu, Mount, NvidiaDriver};
 pub use uringload_sys::cufile::{Configuration, Cufile, GdsMode, Options};
 
-pub use crate::config::GdsSearch as Search;
-pub use crate::config::device::GDS_OPEN_BOUND as OPEN_BOUND;
+pub use crate::config::device::{GDS_OPEN_BOUND as OPEN_BOUND, GdsSearch as Search};
 
 use crate::config::GdsCause;
 use crate::config::{Cause, Fallback};

@@ -26,24 +26,25 @@ pub mod pack;
 mod raw;
 pub mod verify;
 
-pub use loader::{Builder, Delivered, DeviceBuilder, DeviceLoader, Loader};
+pub use loader::{Builder, DeviceBuilder, DeviceLoader, Loader};
 pub use state::State;
 pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;
 
 /// The types of the CUDA driver and of DLPack that batches on a GPU are handed over with.
 pub mod sys {
-    pub use uringload_sys::cuda::{Context, Driver, SharedStream, Span, Stream, StreamRef};
-    pub use uringload_sys::dlpack::{Memory, Tensor};
+    pub use uringload_sys::cuda::{Context, SharedStream, Stream, StreamRef};
+    pub use uringload_sys::dlpack::Tensor;
 }
 
 /// What the other crates of uringload use, and nobody else should: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::config::device::{DeviceKind, GDS_OPEN_BOUND, GdsTrial};
-    pub use crate::config::order::{MIXED_SHARDS, WINDOW_SAMPLES};
+    pub use crate::config::device::{DeviceKind, GDS_OPEN_BOUND, GdsRoute, GdsSearch, GdsTrial};
+    pub use crate::config::order::{Batching, MIXED_SHARDS, WINDOW_SAMPLES};
     pub use crate::config::settings::Config;
     pub use crate::device::batch::element_type;
+    pub use crate::loader::Delivered;
     pub use crate::sampler::id::Parts;
     pub use crate::sampler::replacement::replacement;
     pub use crate::sampler::rows::{BatchingId, Bucketer, Packer, Piece, RowPiece, Rows, SEQ_LEN_MAX};
@@ -53,13 +54,14 @@ pub mod internal {
     pub use crate::sampler::strided::{Position, Strided};
     pub use crate::sampler::walk::Walk;
     pub use crate::sampler::window::Windowed;
-    pub use crate::state::{Delivered, Identity, Saved, VERSION};
+    pub use crate::state::{Identity, Saved, VERSION};
     pub use crate::stats::clock::{Clock, Doing, Role, ThreadSnapshot};
     pub use crate::stats::counters::{Counter, Counters, Gauge};
     pub use crate::stats::histogram::Histogram;
-    pub use crate::transform::Output;
+    pub use crate::transform::column::{Output, Transform};
     pub use crate::transform::images::{SIDE_MAX, images_on_host};
     pub use crate::transform::tokens::tokens_on_host;
+    pub use crate::verify::detail::{NotChecked, Stage};
     pub use uringload_core::internal::{GdsCause, parse_bytes, split_unit};
     pub use uringload_formats::SHARD_SAMPLES;
 

@@ -150,6 +150,7 @@ impl<T: Delivered> Loader<T> {
     }
 
     /// Bytes of memory for samples at most.
+    #[doc(hidden)]
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
     }

@@ -211,8 +211,10 @@ pub struct PackProgress {
     /// Bytes of values that were written.
     pub bytes: u64,
     /// Shards that are whole, those that were there counted.
+    #[doc(hidden)]
     pub shards: u64,
     /// All shards.
+    #[doc(hidden)]
     pub shards_total: u64,
 }
 
@@ -227,14 +229,19 @@ pub struct PackReport {
     /// Shards of the part that are in the folder.
     pub shards: u64,
     /// Those of them that were there.
+    #[doc(hidden)]
     pub shards_kept: u64,
     /// Samples that this run has written.
+    #[doc(hidden)]
     pub samples_written: u64,
     /// Members that this run has written.
+    #[doc(hidden)]
     pub members_written: u64,
     /// Bytes of values that this run has written.
+    #[doc(hidden)]
     pub payload_bytes: u64,
     /// Bytes that this run has written for nothing but the alignment of values.
+    #[doc(hidden)]
     pub padding_bytes: u64,
     /// Bytes of the archives that this run has written.
     pub bytes_written: u64,

@@ -113,6 +113,7 @@ pub struct Snapshot {
     /// Time that the consumer waited for a batch.
     pub batch_wait: Distribution,
     /// Reads in flight at the (later) moment.
+    #[doc(hidden)]
     pub in_flight: u64,
     /// Most reads in flight since the loader was built.
     pub in_flight_max: u64,
@@ -160,6 +161,7 @@ impl Snapshot {
     }
 
     /// Bytes that the storage gave of use in a second: what a raw read is compared with.
+    #[doc(hidden)]
     pub fn stored_bytes_per_second(&self) -> f64 {
         rate(self.count.bytes_stored(), self.elapsed)
     }

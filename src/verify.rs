@@ -1,15 +1,17 @@
 //! Checks all that can be checked of a dataset, and tells all that is bad of it: shards and indexes, every sample, and
 //! the sums and hashes of its files.
 
+pub(crate) mod detail;
+
 use crate::batch::{Batch, FailedSample};
 use crate::config::{Batching, Config, OnError, Shuffle};
 use crate::dataset::internal::{Checked, check_all};
 use crate::dataset::{Dataset, SampleId, Span};
 use crate::loader::{Builder, Loader};
 use crate::{Error, Result};
+use detail::{NotChecked, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::internal::Distinct;
@@ -58,23 +60,14 @@ pub struct Samples {
     pub count: u64,
 }
 
-/// What is being done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stage {
-    /// Samples are read.
-    Samples,
-    /// Sums and hashes of files are computed.
-    Checks,
-}
-
-/// How far it has come.
+/// How far it has come: in samples first, then in bytes of the files whose sums and hashes are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
     /// What is being done.
+    #[doc(hidden)]
     pub stage: Stage,
-    /// Samples of [`Stage::Samples`], bytes of files of [`Stage::Checks`] that are done.
+    /// Samples, or bytes, that are done.
     pub done: u64,
     /// All of them.
     pub total: u64,
@@ -100,18 +93,6 @@ pub struct Summary {
     pub findings: u64,
     /// Whether all was done: false where [`Watch::is_over`] ended it.
     pub is_complete: bool,
-}
-
-/// Sums or hashes that could not be checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NotChecked {
-    /// What the format calls the algorithm.
-    pub algorithm: String,
-    /// How many there are.
-    pub count: u64,
-    /// The file of the first of them.
-    pub first: PathBuf,
 }
 
 /// Samples of a batch at most.

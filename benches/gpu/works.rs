@@ -9,13 +9,14 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::Loader;
 use uringload::config::{Device, EngineChoice, Gds, IoChoice, Shuffle};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
 use uringload::internal::Config;
+use uringload::internal::Delivered;
 use uringload::internal::raw;
 use uringload::stats::Counts;
-use uringload::{Delivered, Loader};
 use uringload::{ErrorKind, sampler};
 
 const ROUNDS: usize = 5;

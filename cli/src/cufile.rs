@@ -2,7 +2,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use uringload::config::GdsSearch;
+use uringload::internal::GdsSearch;
 
 /// Names a configuration of the user's own, which then is left as it is.
 const CONFIGURATION: &str = "CUFILE_ENV_PATH_JSON";

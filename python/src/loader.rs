@@ -278,7 +278,7 @@ pub(crate) fn batches(
 ) -> PyResult<Option<u64>> {
     let count = || -> Result<Option<u64>, Error> {
         let config = options.config(&*dataset.dataset, &[])?;
-        if config.batching != uringload::config::Batching::Samples {
+        if config.batching != uringload::internal::Batching::Samples {
             return Ok(None);
         }
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;

@@ -6,12 +6,14 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{
-    Batching, Buckets, Collate, Device, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing, PadValue,
-    Padding, Shuffle,
+    Buckets, Collate, Device, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing, PadValue, Padding,
+    Shuffle,
 };
 use uringload::dataset::{DType, Dataset, Shape};
+use uringload::internal::Batching;
+use uringload::internal::Transform;
 use uringload::internal::{Config, SHARD_SAMPLES};
-use uringload::transform::{Crop, Images, Tokens, Transform};
+use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Error, Result};
 
 /// The form of columns: "auto", "views", "dense", "ragged" or "padded".

@@ -129,6 +129,7 @@ impl Device {
 
     /// Loads the CUDA driver from this file instead of `libcuda.so.1` from where the system finds it.
     #[must_use]
+    #[doc(hidden)]
     pub fn library(mut self, path: impl Into<PathBuf>) -> Device {
         self.library = Some(path.into());
         self
@@ -148,7 +149,15 @@ impl Device {
         self
     }
 
-    /// Where cuFile is looked for. A caller who has set `CUFILE_ENV_PATH_JSON` says so here, by no `scratch`.
+    /// Loads cuFile from this library and no other. Default: the one of the system, or of the CUDA toolkit.
+    #[must_use]
+    pub fn cufile(mut self, library: impl Into<PathBuf>) -> Device {
+        self.search.library = Some(library.into());
+        self
+    }
+
+    /// Where cuFile is looked for.
+    #[doc(hidden)]
     #[must_use]
     pub fn gds_search(mut self, search: GdsSearch) -> Device {
         self.search = search;
@@ -228,16 +237,20 @@ pub struct DeviceRoute {
     /// Its name.
     pub name: String,
     /// Where it is on the PCI bus, as sysfs writes it.
+    #[doc(hidden)]
     pub pci: String,
     /// The node of memory that it is next to; `None` where the machine has one.
+    #[doc(hidden)]
     pub numa_node: Option<u32>,
     /// Whether the memory that samples are read into is pinned, so that the copy engine reads it itself.
     pub pinned: bool,
     /// Whether the GPU itself writes down which copies are done, so that no driver is asked.
+    #[doc(hidden)]
     pub flags: bool,
     /// Bytes of its memory that hold batches.
     pub memory_bytes: u64,
     /// How files are read straight into its memory; `None` where they come by way of the host.
+    #[doc(hidden)]
     pub gds: Option<GdsRoute>,
 }
 

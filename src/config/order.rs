@@ -48,6 +48,18 @@ pub enum Batching {
     Packed(Packing),
 }
 
+impl From<Buckets> for Batching {
+    fn from(buckets: Buckets) -> Batching {
+        Batching::Buckets(buckets)
+    }
+}
+
+impl From<Packing> for Batching {
+    fn from(packing: Packing) -> Batching {
+        Batching::Packed(packing)
+    }
+}
+
 /// Batches of samples of about one length (the names are those of `tf.data`'s `bucket_by_sequence_length`).
 ///
 /// Lengths are looked at a window of samples at a time: within it, samples of one bucket are put together in the order

@@ -86,6 +86,7 @@ impl DeviceColumn {
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    #[doc(hidden)]
     pub fn lend(&self, stream: Option<SharedStream>) -> Result<dlpack::Memory> {
         match &self.memory.0 {
             Memory::Host(bytes) => Ok(dlpack::Memory::host(bytes.clone())),
@@ -99,6 +100,7 @@ impl DeviceColumn {
     }
 
     /// Bytes of all values; what fills up is not counted.
+    #[doc(hidden)]
     pub fn bytes(&self) -> u64 {
         let size = self.dtype.size();
         match &self.form {
@@ -174,6 +176,7 @@ impl DeviceBytes {
     }
 
     /// The range of the device's memory, where they lie there.
+    #[doc(hidden)]
     pub fn as_cuda(&self) -> Option<&Span> {
         match &self.0 {
             Memory::Host(_) => None,
@@ -223,6 +226,7 @@ impl DeviceBatch {
     }
 
     /// Bytes of all columns, those on the host too; what fills up is not counted.
+    #[doc(hidden)]
     pub fn bytes(&self) -> u64 {
         self.host.bytes() + self.columns.iter().map(DeviceColumn::bytes).sum::<u64>()
     }

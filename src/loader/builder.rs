@@ -53,8 +53,8 @@ impl Builder {
     }
 
     /// What a row of a batch is: a sample, or samples put together by their lengths.
-    pub fn batching(mut self, batching: Batching) -> Builder {
-        self.config.batching = batching;
+    pub fn batching(mut self, rows: impl Into<Batching>) -> Builder {
+        self.config.batching = rows.into();
         self
     }
 

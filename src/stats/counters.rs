@@ -57,18 +57,18 @@ impl Gauge {
 
 /// Declares the counters once, as atomics in [`Counters`] and as plain numbers in [`Counts`].
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
         /// The counters, while they grow.
         #[derive(Debug, Default)]
         pub struct Counters {
-            $($(#[$doc])* pub $name: Counter,)*
+            $($(#[$meta])* pub $name: Counter,)*
         }
 
         /// The counters at a moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counts {
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[$meta])* pub $name: u64,)*
         }
 
         impl Counters {
@@ -80,6 +80,7 @@ macro_rules! counters {
         impl Counts {
             /// Bytes that stand for what the storage gave: those that the consumer got or, where samples are cut from
             /// units, those that the units are stored in.
+            #[doc(hidden)]
             pub fn bytes_stored(&self) -> u64 {
                 if self.units_decoded > 0 { self.bytes_wanted } else { self.bytes_delivered }
             }
@@ -107,6 +108,7 @@ counters! {
     /// Batches that the consumer has taken.
     batches,
     /// Batches of these that lay ready when the consumer asked.
+    #[doc(hidden)]
     batches_ready,
     /// Samples whose error went to the consumer.
     samples_failed,
@@ -120,22 +122,29 @@ counters! {
     /// Reads that took longer than the timeout.
     timeouts,
     /// Reads that gave fewer bytes than asked, before the end of the file.
+    #[doc(hidden)]
     short_reads,
     /// Reads that were started again after an error or a short read.
     retries,
     /// Units that were decoded; a unit counts as often as it was.
+    #[doc(hidden)]
     units_decoded,
     /// Bytes that they were decoded to.
     bytes_decoded,
     /// Bytes that were put on their way to a device, tables included.
+    #[doc(hidden)]
     bytes_copied,
     /// Copies that they went in.
+    #[doc(hidden)]
     copies,
     /// Nanoseconds that devices were at copies, as they tell it themselves; of several devices, the sum.
+    #[doc(hidden)]
     copy_nanos,
     /// Nanoseconds that devices were at making columns, likewise.
+    #[doc(hidden)]
     kernel_nanos,
     /// Turns of the reactor.
+    #[doc(hidden)]
     turns,
 }
 

@@ -4,6 +4,7 @@ use super::images::{SIDE_MAX, images_on_host};
 use super::tokens::tokens_on_host;
 use super::*;
 use crate::dataset::SampleId;
+use crate::dataset::{DType, Field, Shape};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use twin::ImageParams;

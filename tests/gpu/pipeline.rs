@@ -8,11 +8,13 @@ use crate::machine::{folder as new_folder, gpu, seed};
 use std::path::Path;
 use std::sync::Arc;
 use uringload::DeviceLoader;
-use uringload::config::{Batching, Collate, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle};
+use uringload::config::{Collate, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle};
 use uringload::dataset::{DType, Dataset, RecordOptions, Records, Tar, TarOptions};
 use uringload::device::DeviceBatch;
+use uringload::internal::Batching;
 use uringload::internal::Config;
-use uringload::transform::{Crop, Images, Tokens, Transform};
+use uringload::internal::Transform;
+use uringload::transform::{Crop, Images, Tokens};
 use uringload::{ErrorKind, Loader};
 
 pub fn config(seed: u64, collate: Collate) -> Config {

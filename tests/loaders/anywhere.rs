@@ -14,8 +14,9 @@ use tempfile::TempDir;
 use uringload::Loader;
 use uringload::State;
 use uringload::batch::Batch;
-use uringload::config::{Batching, Buckets, EngineChoice, OnError, PackMethod, Packing, Shuffle};
+use uringload::config::{Buckets, EngineChoice, OnError, PackMethod, Packing, Shuffle};
 use uringload::dataset::{Concat, Dataset, Folder, RecordOptions, Records};
+use uringload::internal::Batching;
 use uringload::internal::Config;
 use uringload::sampler::{Digest, Mixed, Sampler, Stopping, for_dataset};
 

@@ -10,7 +10,8 @@ use uringload::DeviceLoader;
 use uringload::config::{Cause, Collate, Device, PadValue, Padding, Shuffle};
 use uringload::dataset::{DType, Dataset};
 use uringload::internal::Config;
-use uringload::transform::{Crop, Images, Tokens, Transform};
+use uringload::internal::Transform;
+use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Error, ErrorKind, Loader};
 
 const SEED: u64 = 5;

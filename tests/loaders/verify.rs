@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, Arrays, Check, Concat, Dataset, FileId, Folder, Index, Sample, SampleId, Span, View,
 };
-use uringload::verify::{Finding, Progress, Stage, Summary, Watch};
+use uringload::internal::Stage;
+use uringload::verify::{Finding, Progress, Summary, Watch};
 use uringload::{Error, ErrorKind, Loader, Result};
 
 /// Keeps what it is told, and ends after so much progress.

@@ -2,7 +2,8 @@
 
 use super::super::units::parse_bytes;
 use clap::{Args, ValueEnum};
-use uringload::config::{Batching, Buckets, Collate, PackMethod, Packing, PadValue, Padding};
+use uringload::config::{Buckets, Collate, PackMethod, Packing, PadValue, Padding};
+use uringload::internal::Batching;
 use uringload::internal::{Config, WINDOW_SAMPLES};
 
 /// What a row of a batch is, and the form of columns.

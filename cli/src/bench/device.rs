@@ -7,7 +7,8 @@ use super::trainer::Steps;
 use super::watch::{Link, Seen};
 use serde::Serialize;
 use std::time::Duration;
-use uringload::config::{DeviceRoute, GdsRoute};
+use uringload::config::DeviceRoute;
+use uringload::internal::GdsRoute;
 use uringload::internal::{Doing, Role};
 
 /// The object `device` of the JSON.

@@ -15,10 +15,11 @@ use uringload::config::{Device, EngineKind, OnError, Route};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
 use uringload::internal::Config;
+use uringload::internal::Delivered;
 use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{EpochDigest, Sampler};
 use uringload::stats::{Bottleneck, Snapshot, Verdict};
-use uringload::{Builder, Delivered, Loader};
+use uringload::{Builder, Loader};
 use uringload::{Error, Result, State};
 use uringload_sys::system;
 

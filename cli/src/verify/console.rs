@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use uringload::verify::{Finding, Progress, Samples, Stage, Watch};
+use uringload::internal::Stage;
+use uringload::verify::{Finding, Progress, Samples, Watch};
 
 /// See the module.
 pub struct Console<'a> {

@@ -2,8 +2,9 @@
 //! writes byte by byte. Do not change the files: users have such states.
 
 use super::*;
-use uringload::config::{Batching, Buckets, EngineChoice, PackMethod, Packing, Shuffle};
+use uringload::config::{Buckets, EngineChoice, PackMethod, Packing, Shuffle};
 use uringload::dataset::Concat;
+use uringload::internal::Batching;
 use uringload::internal::BatchingId;
 use uringload::internal::{Identity, Saved};
 use uringload::sampler::{Mixed, Mixer, Stopping, epoch_digest, for_dataset};

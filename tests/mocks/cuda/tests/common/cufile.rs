@@ -9,10 +9,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use uringload::config::{Gds, GdsSearch};
+use uringload::config::Gds;
 use uringload::dataset::{
     ArrayFormat, ArrayOptions, Arrays, DType, Dataset, Folder, FolderOptions, RecordOptions, Records,
 };
+use uringload::internal::GdsSearch;
 
 /// Longer than anything that does not hang.
 pub const BOUND: Duration = Duration::from_secs(2);

@@ -4,10 +4,12 @@
 use crate::common::case::{Case, Consumer};
 use crate::common::{Mock, Random, dataset, within};
 use std::time::Duration;
-use uringload::config::{Batching, Collate, EngineChoice, IoChoice, OnError, PackMethod, Packing, PadValue, Padding};
+use uringload::config::{Collate, EngineChoice, IoChoice, OnError, PackMethod, Packing, PadValue, Padding};
 use uringload::dataset::{DType, Shape};
+use uringload::internal::Batching;
 use uringload::internal::Config;
-use uringload::transform::{Crop, Images, Tokens, Transform};
+use uringload::internal::Transform;
+use uringload::transform::{Crop, Images, Tokens};
 
 const SEEDS: u64 = 250;
 /// Of one case: far more than any takes.

@@ -7,8 +7,9 @@ use mock_cufile::Knob;
 use std::time::Duration;
 use uringload::DeviceLoader;
 use uringload::config::{
-    Batching, Cause, Collate, EngineKind, Gds, IoChoice, OnError, PackMethod, Packing, PadValue, Padding, Shuffle,
+    Cause, Collate, EngineKind, Gds, IoChoice, OnError, PackMethod, Packing, PadValue, Padding, Shuffle,
 };
+use uringload::internal::Batching;
 use uringload::internal::Config;
 use uringload::internal::GdsCause;
 
