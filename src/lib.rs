@@ -45,7 +45,8 @@ pub mod internal {
     pub use crate::config::settings::Config;
     pub use crate::device::batch::element_type;
     pub use crate::loader::Delivered;
-    pub use crate::sampler::id::Parts;
+    pub use crate::sampler::id::{KnownOrder, Parts};
+    pub use crate::sampler::random::sample_rng;
     pub use crate::sampler::replacement::replacement;
     pub use crate::sampler::rows::{BatchingId, Bucketer, Packer, Piece, RowPiece, Rows, SEQ_LEN_MAX};
     pub use crate::sampler::sequential::Sequential;

@@ -113,6 +113,7 @@ impl<T: Delivered> Loader<T> {
     }
 
     /// The place behind the last batch that was handed out: start from it to get all that is left.
+    #[doc(hidden)]
     pub fn cursor(&self) -> Cursor {
         self.book.cursor()
     }

@@ -5,7 +5,7 @@ mod feistel;
 pub(crate) mod id;
 mod mixed;
 mod order;
-mod random;
+pub(crate) mod random;
 pub(crate) mod replacement;
 pub(crate) mod rows;
 pub(crate) mod sequential;
@@ -24,7 +24,8 @@ use std::sync::Arc;
 
 pub(crate) use digest::hash;
 pub(crate) use feistel::below;
-pub(crate) use id::{Difference, Field, Identified, OnLine, Parts};
+pub(crate) use id::{Difference, Field, Identified, KnownOrder, OnLine, Parts};
+pub(crate) use random::sample_rng;
 pub(crate) use replacement::replacement;
 pub(crate) use rows::{BatchingId, METHODS, Piece, SEQ_LEN_MAX, method_name, row_field};
 pub(crate) use sequential::Sequential;
@@ -39,7 +40,6 @@ pub use digest::{Digest, EpochDigest, epoch_digest};
 pub use id::OrderId;
 pub use mixed::{Mixed, Stopping};
 pub use order::{Order, Selection};
-pub use random::sample_rng;
 
 /// An order of samples: for each epoch a function of `0..len_of(epoch)` into the samples of the dataset. All but
 /// mixtures have every sample once in each epoch.

@@ -6,7 +6,9 @@ mod json;
 mod v1;
 
 use crate::dataset::Dataset;
-use crate::sampler::{BatchingId, Cursor, Difference, EpochDigest, Identified, Mixer, OnLine, OrderId, Sampler};
+use crate::sampler::{
+    BatchingId, Cursor, Difference, EpochDigest, Identified, KnownOrder, Mixer, OnLine, OrderId, Sampler,
+};
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
 
@@ -192,7 +194,7 @@ impl State {
             .with_remedy("use the mixture that it was saved with"));
         }
         // Epochs of a mixture whose weights change, and of a caller's order, may differ in length.
-        let may_vary = self.mixer.is_some() || matches!(here, OrderId::Custom { .. });
+        let may_vary = self.mixer.is_some() || matches!(here.0, KnownOrder::Custom { .. });
         if self.length != length && !may_vary {
             return Err(mismatch(format!(
                 "the state was saved in another order: epoch {epoch} has {} positions in the state, {length} here",

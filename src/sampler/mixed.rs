@@ -5,7 +5,7 @@ mod course;
 mod tests;
 mod weights;
 
-use super::{Cursor, Mixer, OrderId, Parts, Sampler, for_dataset};
+use super::{Cursor, KnownOrder, Mixer, OrderId, Parts, Sampler, for_dataset};
 use crate::config::Shuffle;
 use crate::dataset::{Concat, SampleId};
 use crate::{Error, ErrorKind, Result};
@@ -262,7 +262,7 @@ impl Sampler for Mixed {
     /// The weights are left out: they may change.
     fn id(&self) -> OrderId {
         let parts = Parts::new(self.parts.iter().map(|part| (part.sampler.id(), part.first, part.len)));
-        OrderId::Mixed { parts, stopping: self.stopping, seed: self.seed, version: VERSION }
+        OrderId(KnownOrder::Mixed { parts, stopping: self.stopping, seed: self.seed, version: VERSION })
     }
 
     fn mixer(&self, cursor: Cursor) -> Option<Mixer> {

@@ -108,6 +108,7 @@ impl Order {
     }
 
     /// Where it begins.
+    #[doc(hidden)]
     pub fn start(&self) -> Cursor {
         self.start
     }

@@ -1,6 +1,6 @@
 //! The order of the dataset itself.
 
-use super::{Cursor, OrderId, Sampler};
+use super::{Cursor, KnownOrder, OrderId, Sampler};
 use crate::dataset::SampleId;
 
 /// Samples in the order of the dataset.
@@ -26,6 +26,6 @@ impl Sampler for Sequential {
     }
 
     fn id(&self) -> OrderId {
-        OrderId::Sequential
+        OrderId(KnownOrder::Sequential)
     }
 }

@@ -9,8 +9,9 @@
 use rand_xoshiro::rand_core::Rng;
 use std::sync::Arc;
 use uringload::dataset::{Concat, Dataset, FileTable, Folder, RecordOptions, Records, SampleId, View};
+use uringload::internal::sample_rng;
 use uringload::internal::{Sharded, Shuffled, Windowed};
-use uringload::sampler::{Cursor, Mixed, Sampler, Stopping, sample_rng};
+use uringload::sampler::{Cursor, Mixed, Sampler, Stopping};
 
 #[test]
 fn orders() {

@@ -6,6 +6,7 @@ use uringload::config::{Buckets, EngineChoice, PackMethod, Packing, Shuffle};
 use uringload::dataset::Concat;
 use uringload::internal::Batching;
 use uringload::internal::BatchingId;
+use uringload::internal::KnownOrder;
 use uringload::internal::{Identity, Saved};
 use uringload::sampler::{Mixed, Mixer, Stopping, epoch_digest, for_dataset};
 
@@ -36,7 +37,7 @@ fn known(id: OrderId, positions: u64) -> Builder {
 
 /// A state of each kind that version 2 can have, and what resumes it.
 fn version_2() -> Vec<(&'static str, Builder)> {
-    let distributed = OrderId::TorchDistributed { ranks: 3, seed: Some(5), version: 1 };
+    let distributed = KnownOrder::TorchDistributed { ranks: 3, seed: Some(5), version: 1 }.into();
     vec![
         (FOLDER, unread(golden_folder())),
         (RECORDS, unread(golden_records()).shuffle(false)),

@@ -2,6 +2,7 @@
 
 use super::*;
 use uringload::config::EngineChoice;
+use uringload::internal::KnownOrder;
 use uringload::internal::Saved;
 use uringload::internal::Shuffled;
 use uringload::sampler::{Mixer, for_dataset};
@@ -24,7 +25,7 @@ impl Sampler for Counted {
     }
 
     fn id(&self) -> OrderId {
-        OrderId::Shuffled { seed: 42, version: 1 }
+        KnownOrder::Shuffled { seed: 42, version: 1 }.into()
     }
 
     fn mixer(&self, cursor: Cursor) -> Option<Mixer> {
@@ -101,7 +102,7 @@ fn error_of(text: &str, sampler: impl Sampler) -> Error {
 
 #[test]
 fn what_differs_is_named() {
-    let shuffled = |seed, version| Known(OrderId::Shuffled { seed, version }, 100);
+    let shuffled = |seed, version| Known(KnownOrder::Shuffled { seed, version }.into(), 100);
     let error = error_of(FOLDER, shuffled(43, 1)).to_string();
     let told = "\"shuffled, seed 42\" in the state, \"shuffled, seed 43\" here (seed 42 in the state, 43 here)";
     assert!(error.contains(told), "{error}");

@@ -11,6 +11,7 @@ use uringload::Builder;
 use uringload::config::EngineChoice;
 use uringload::dataset::{Dataset, Folder};
 use uringload::internal::BatchingId;
+use uringload::internal::KnownOrder;
 use uringload::internal::Saved;
 use uringload::sampler::{Cursor, OrderId};
 use uringload::{Error, ErrorKind, State};
@@ -250,7 +251,7 @@ fn another_order_is_refused_with_both() {
         refused(builder(&dataset).shuffle(false).resume(&state), &["\"in the order of the dataset\" here"]);
         let custom = Arc::new(Known(OrderId::custom("mine\n", 1, &[]), 100));
         refused(builder(&dataset).sampler(custom).resume(&state), &["\"mine\\n\" here"]);
-        let short = Arc::new(Known(OrderId::Shuffled { seed: 42, version: 1 }, 63));
+        let short = Arc::new(Known(KnownOrder::Shuffled { seed: 42, version: 1 }.into(), 63));
         let told = ["position 64 of epoch 3, which has 63 positions here"];
         refused(builder(&dataset).sampler(short).resume(&state), &told);
     }
