@@ -1,4 +1,4 @@
-//! What the consumer gets: samples in plan order, as columns that point into the memory that was read.
+//! What the consumer gets: the samples of a batch, in order, as columns that point into the memory they were read into.
 
 mod columns;
 mod packed;
@@ -13,21 +13,41 @@ pub(crate) use columns::{Pieces, Samples, index_column, key_column};
 pub use packed::{Packed, Segment};
 
 /// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.
+///
+/// ```
+/// use uringload::batch::Data;
+/// use uringload::{Loader, dataset};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # (0..4).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// for batch in Loader::builder(dataset).batch_size(2).build()? {
+///     let batch = batch?;
+///     for column in &batch.columns {
+///         match &column.data {
+///             Data::Dense { shape, bytes } => println!("{}: {shape:?}, {} bytes", column.name, bytes.len()),
+///             Data::Views(values) => println!("{}: {} values of any length", column.name, values.len()),
+///             other => println!("{}: {other:?}", column.name),
+///         }
+///     }
+/// }
+/// # Ok::<(), uringload::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Batch {
-    /// Place of the batch's first sample in the order.
+    /// Where the batch begins in the order.
     pub cursor: Cursor,
-    /// Place behind the batch: what to resume from once this batch has been used.
+    /// Where the batch ends in the order: resume from here once the batch has been used.
     pub next: Cursor,
-    /// The samples, in order; all columns have one value for each.
+    /// The samples, in order. Each column has one value per sample.
     pub ids: Vec<SampleId>,
-    /// Which samples are repeats that only fill the batch up on this rank, so that all ranks have the same number;
-    /// `None` where none is.
+    /// Which samples are repeats that only pad the batch so that all ranks have the same number of samples; `None`
+    /// where there are none.
     pub padding: Option<Vec<bool>>,
-    /// The columns, in the order of the dataset's schema; behind them "key" and "index", where they were asked for.
+    /// The columns, in the order of the dataset's schema, followed by "key" and "index" if the builder enabled them.
     pub columns: Vec<Column>,
-    /// Samples of this batch that could not be had, unless `on_error` is `raise`.
+    /// Samples of this batch that could not be read, unless `on_error` is `raise`.
     pub failed: Vec<FailedSample>,
     /// Of what was delivered: the samples that were planned, without padding.
     #[doc(hidden)]
@@ -48,7 +68,7 @@ pub(crate) struct Deferred {
     pub(crate) columns: Vec<Option<Pieces>>,
 }
 
-/// A sample that could not be had.
+/// A sample that could not be read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FailedSample {
@@ -58,7 +78,7 @@ pub struct FailedSample {
     pub position: u64,
     /// Why.
     pub error: Error,
-    /// The sample that stands in its place in the batch, under `on_error = replace`.
+    /// The sample that replaces it in the batch, under `on_error = replace`.
     pub replaced_by: Option<SampleId>,
 }
 
@@ -73,7 +93,7 @@ impl Batch {
         self.ids.is_empty()
     }
 
-    /// Bytes of all values; what fills up is not counted.
+    /// Bytes of all values, without padding.
     pub fn bytes(&self) -> u64 {
         self.columns.iter().map(Column::bytes).sum()
     }
@@ -96,10 +116,10 @@ pub struct Column {
     pub data: Data,
 }
 
-/// The values of a column, in the form that was asked for ([`Collate`](crate::config::Collate)).
+/// The values of a column, in the form that [`Collate`](crate::config::Collate) selects.
 ///
-/// Lengths and offsets count elements of the column's type, of which each has `dtype.size()` bytes. What was gathered
-/// starts at a multiple of 64 bytes; what could stay where it was read starts at a multiple of the element's size.
+/// Lengths and offsets count elements of the column's type, each `dtype.size()` bytes long. Gathered values start at a
+/// multiple of 64 bytes; values that stayed where they were read start at a multiple of the element's size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Data {
@@ -110,33 +130,33 @@ pub enum Data {
         /// The elements, row-major, `samples * product(shape) * size(dtype)` bytes.
         bytes: Bytes,
     },
-    /// Values of any lengths, end to end.
+    /// Values of any length, end to end.
     Ragged {
         /// The elements of all samples: a tensor of shape `[offsets[samples]]`.
         values: Bytes,
-        /// Where each value begins, in elements, and behind them where the last one ends: sample i has
+        /// Where each value begins, in elements, and at the end where the last one ends: sample i has
         /// `offsets[i]..offsets[i + 1]`.
         offsets: Vec<u64>,
     },
-    /// Values brought to one length: a tensor of shape `[samples, length]`.
+    /// Values padded to one length: a tensor of shape `[samples, length]`.
     Padded {
-        /// Elements in each row: of the longest value of this batch, rounded up as was asked.
+        /// Elements in each row: those of the longest value of this batch, rounded up as the padding says.
         length: u64,
         /// The elements, `samples * length * size(dtype)` bytes.
         values: Bytes,
-        /// Elements of each row that are the sample's; what is behind them fills up.
+        /// Elements of each row that belong to the sample; the rest is padding.
         lengths: Vec<u64>,
     },
     /// Pieces of samples end to end in rows of one length.
     Packed(Packed),
-    /// One slice a sample, each of its own length.
+    /// One slice per sample, each of its own length.
     Views(Vec<Bytes>),
-    /// One integer a sample, as the dataset's index tells them, whatever the form.
+    /// One integer per sample, known from the dataset's index, whatever the form.
     I64(Vec<i64>),
 }
 
 impl Column {
-    /// Bytes of all values; what fills up is not counted.
+    /// Bytes of all values, without padding.
     pub fn bytes(&self) -> u64 {
         let size = self.dtype.size();
         match &self.data {
@@ -149,8 +169,8 @@ impl Column {
         }
     }
 
-    /// The bytes of the value of sample `index`, without what fills up and without a copy; `None` behind the last
-    /// sample, and where the column is of integers. A tensor of values without elements does not know where it ends.
+    /// The bytes of the value of sample `index`, without padding and without a copy. `None` past the last sample, and
+    /// for a column of integers. If values have no elements at all, the number of samples is not checked.
     pub fn bytes_of(&self, index: usize) -> Option<Bytes> {
         let size = self.dtype.size();
         let of = |bytes: &Bytes, start: u64, len: u64| Some(bytes.slice(range(start * size, len * size)));

@@ -1,4 +1,5 @@
-//! What was asked ([`Config`]) and what was really got ([`Route`], with a [`Fallback`] for every step down).
+//! The choices that a [`Builder`](crate::Builder) takes, and what a loader really uses: its [`Route`], with a
+//! [`Fallback`] for every step down.
 
 mod collation;
 pub(crate) mod cursor;
@@ -22,7 +23,7 @@ pub(crate) use order::{Batching, MIXED_SHARDS};
 pub(crate) use settings::Config;
 pub(crate) use uringload_core::internal::GdsCause;
 
-/// Which engine is asked for. An engine asked for by name is had or the build fails; only `Auto` steps down.
+/// Which engine reads. If an engine chosen by name is not available, `build` fails; only `Auto` falls back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EngineChoice {
@@ -33,15 +34,15 @@ pub enum EngineChoice {
     Uring,
     /// Threads that call `pread(2)`.
     Threads,
-    /// A simulated disk: made-up bytes on a virtual clock, for tests of what is printed.
+    /// A simulated disk: made-up bytes on a virtual clock, for tests.
     Sim,
 }
 
-/// Whether reads go past the page cache. A mode asked for by name is had or the build fails; only `Auto` chooses.
+/// Whether reads bypass the page cache. If a mode chosen by name is not available, `build` fails; only `Auto` chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IoChoice {
-    /// The page cache where the files lie in it already, the disk where they do not.
+    /// The page cache if the files are in it already, `O_DIRECT` otherwise.
     #[default]
     Auto,
     /// `O_DIRECT`.
@@ -50,7 +51,7 @@ pub enum IoChoice {
     Buffered,
 }
 
-/// What moves the bytes.
+/// What reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EngineKind {
@@ -60,7 +61,7 @@ pub enum EngineKind {
     Threads,
     /// A simulated disk.
     Sim,
-    /// Threads that have cuFile read straight into a GPU's memory.
+    /// Threads that read straight into a GPU's memory through cuFile.
     Gds,
 }
 
@@ -75,15 +76,15 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// What was really got: which way the bytes take, and every step down from the best one.
+/// How a loader really reads: the path of the bytes, and every step down from the best one. `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Route {
-    /// What moves the bytes.
+    /// What reads the bytes.
     pub engine: EngineKind,
-    /// Whether reads go past the page cache (`O_DIRECT`).
+    /// Whether reads bypass the page cache (`O_DIRECT`).
     pub direct_io: bool,
-    /// Offsets and lengths of reads are multiples of this many bytes; 1 where any will do.
+    /// Offsets and lengths of reads are multiples of this many bytes; 1 if any will do.
     #[doc(hidden)]
     pub alignment: u32,
     /// Reads in flight at most.
@@ -98,11 +99,11 @@ pub struct Route {
     /// What backs the arena's memory, in words.
     #[doc(hidden)]
     pub backing: Cow<'static, str>,
-    /// Whether the arena is pinned for the copy engine of a GPU, although batches stay on the host.
+    /// Whether memory is pinned for the copy engine of a GPU although batches stay on the host.
     pub pinned: bool,
-    /// The GPUs that batches go to, in turn; none where they stay on the host.
+    /// The GPUs that batches go to, in turn; none if they stay on the host.
     pub devices: Vec<DeviceRoute>,
-    /// Every step down, in the order in which it was taken; empty on the best route.
+    /// Every step down, in order; empty on the best route.
     pub fallbacks: Vec<Fallback>,
 }
 

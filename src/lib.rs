@@ -1,7 +1,58 @@
-//! A data loader that keeps a GPU fed from NVMe.
+//! A data loader that keeps a GPU fed from NVMe, inside your training process.
 //!
-//! One process, no workers: an io_uring reactor issues batched `O_DIRECT` reads into registered memory, a lock-free
-//! queue hands over whole batches, and the consumer iterates over them in an order that it can prove and resume.
+//! There are no worker processes. One thread issues batched `O_DIRECT` reads through io_uring into registered memory,
+//! and a lock-free queue hands whole batches to your loop. The order of the samples is a function of a seed, so it
+//! takes no memory, is the same for any number of ranks, and can be resumed at any batch.
+//!
+//! ```
+//! use uringload::dataset::{self, Options};
+//! use uringload::{Loader, State};
+//!
+//! # fn main() -> uringload::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+//! // Ten files in a folder: each is a sample. Other formats are detected in the same way.
+//! let dataset = dataset::open(&[folder.path()], &Options::new())?;
+//! let builder = Loader::builder(dataset).batch_size(4).shuffle(true).seed(42).epochs(2);
+//!
+//! let mut loader = builder.clone().build()?;
+//! let batch = loader.next().expect("a first batch")?;
+//! let data = batch.column("data").expect("the content of the files");
+//! for (index, id) in batch.ids.iter().enumerate() {
+//!     println!("sample {id:?} has {} bytes", data.bytes_of(index).map_or(0, |bytes| bytes.len()));
+//! }
+//!
+//! // A checkpoint is less than 1 kB of JSON. It stands behind the last batch that was handed out.
+//! let saved = loader.state().to_json();
+//! drop(loader);
+//!
+//! let mut loader = builder.resume(&State::from_json(&saved)?).build()?;
+//! assert_eq!(loader.remaining(), Some(5)); // of three batches in each of two epochs
+//! for batch in &mut loader {
+//!     let batch = batch?;
+//!     println!("{} samples, resume from {:?}", batch.len(), batch.next);
+//! }
+//! let stats = loader.stats().snapshot();
+//! println!("{:.0} samples/s; limited by {}", stats.samples_per_second(), stats.verdict(None));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | where | what |
+//! |---|---|
+//! | [`dataset`] | opens datasets; the trait for a format of your own |
+//! | [`Loader`], [`Builder`] | builds a loader, iterates over it, or awaits it: it is an `Iterator` and a `Stream` |
+//! | [`batch`], [`config`] | what a batch holds, and the choices that a builder takes |
+//! | [`sampler`] | orders: mixtures, orders of your own, and digests that prove what was delivered |
+//! | [`State`] | checkpoints |
+//! | [`device`], [`transform`] | batches in the memory of a GPU, and what its kernels do on the way |
+//! | [`stats`] | counters, latencies, and a verdict on the bottleneck |
+//! | [`pack`], [`verify`], [`quarantine`] | converts a dataset to shards, checks one, lists bad samples |
+//!
+//! A choice by name ([`EngineChoice::Uring`](config::EngineChoice::Uring), [`Device::cuda`](config::Device::cuda)) is
+//! honoured or `build` fails; only the automatic choices fall back, and each [`Fallback`](config::Fallback) in the
+//! [route](Loader::route) says why and what to do about it. For every setting that takes an `Option`, `None` means that
+//! the library chooses or that there is no limit.
 #![forbid(unsafe_code)]
 
 // In layer order: a module imports only from modules above it (a test enforces it).

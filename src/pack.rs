@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use names::Keys;
 
-/// How a dataset is packed.
+/// How to pack a dataset: see [`Builder::pack`].
 #[derive(Clone, Debug)]
 pub struct PackOptions {
     /// What the names of shards begin with: `PREFIX-000000.tar`.
@@ -144,48 +144,53 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// Samples that could not be had, of which a report has the error.
 const FAILED_NAMED: usize = 100;
 
-/// A dataset that is to become shards of tar archives, as webdataset's `ShardWriter` would write them.
+/// A planned conversion of a dataset into shards of tar archives, as webdataset's `ShardWriter` would write them.
 ///
-/// # What a member is called
-/// Archives (`tar`) keep their keys and fields. Of a folder each file becomes a member under its path: as webdataset
-/// has it, its key is the path up to the first dot of the last component, and what stands behind it is the field ("bin"
-/// where there is no dot). **Files that have one key are one sample**: `n01/7.jpg` and `n01/7.json` are the sample
-/// `n01/7` with two fields, so there may be fewer samples than files. The label of a class folder is the member
-/// `KEY.cls`, in decimal digits, unless the sample has a file of that name. All other formats have no names that
-/// webdataset would take: a sample is called by its number, and each column is a member, `000000017.COLUMN`, its name
-/// in lower case and without slashes, blanks and underscores in front.
+/// # Names of members
+/// Archives (`tar`) keep their keys and fields. Each file of a folder becomes a member under its path. As in
+/// webdataset, its key is the path up to the first dot of the last component, and the field is what follows ("bin" if
+/// there is no dot). **Files with the same key are one sample**: `n01/7.jpg` and `n01/7.json` are the sample `n01/7`
+/// with two fields, so there may be fewer samples than files. The label of a class folder is the member `KEY.cls`, in
+/// decimal digits, unless the sample has a file of that name. Other formats have no names that webdataset would accept:
+/// there a sample is called by its number, and each column is a member, `000000017.COLUMN`, in lower case and without
+/// leading slashes, blanks and underscores.
 ///
-/// # What is in a member
-/// Bytes as they are where a column is a vector of bytes. Numbers of any other type or shape are `.npy` files, and the
-/// field ends in `.npy`, so that nothing is lost of type and shape. NumPy has no bfloat16 and no 8-bit floats: their
-/// bits are integers in a field that ends in `.bf16.npy`, `.f8e4m3.npy` or `.f8e5m2.npy`. A sample that lacks a field
-/// has no member of it.
+/// # Content of members
+/// A column of byte vectors is stored as it is. Numbers of any other type or shape are `.npy` files, and the field ends
+/// in `.npy`, so that type and shape are kept. NumPy has no bfloat16 and no 8-bit floats: their bits are integers in a
+/// field that ends in `.bf16.npy`, `.f8e4m3.npy` or `.f8e5m2.npy`. A sample that lacks a field has no such member.
 ///
-/// # Where it lies
-/// Members of 4096 bytes and more begin at a multiple of 4096 bytes; smaller ones lie across none, and those in front
-/// of a large one lie right before its header. What lies between is a comment in a PAX header, which all readers pass
-/// over. Members are in the order of their fields. Owner, mode and time are the same in each, so that two packs of a
-/// source are the same bytes, whatever the number of threads.
+/// # Alignment
+/// Members of at least 4096 bytes begin at a multiple of 4096 bytes, and smaller ones do not cross such a boundary. The
+/// space between is a comment in a PAX header, which all readers skip. Members are in the order of their fields, and
+/// owner, mode and time are always the same, so two packs of a source have the same bytes, whatever the number of
+/// threads.
 ///
-/// # Which samples are in a shard
-/// A function of the source's index and the options: shards are as long as `shard_bytes` and `shard_samples` allow. A
-/// key comes once in a shard; a source where it comes twice is refused.
+/// # Samples of a shard
+/// Which samples a shard has follows from the source's index and the options alone: shards are as long as `shard_bytes`
+/// and `shard_samples` allow. A source in which a key would come twice in a shard is refused.
 ///
 /// # Whole shards only
-/// A shard is written under a name with a dot in front, synced, and then renamed, and its index is put beside it. A
-/// pack that was ended, by whatever, goes on where it is run again: `pack.json` in the folder says what the shards
-/// there are made of, and those that are there are kept. Several jobs may each write a [`Part`] of the shards, in any
-/// order or at once: the bytes are the same.
+/// A shard is written under a name with a leading dot, synced and then renamed, and its index is written beside it. A
+/// pack that was interrupted continues when it is run again: `pack.json` in the folder says what the shards are made
+/// of, and existing shards are kept. Several jobs may each write a [`Part`] of the shards, in any order or at once: the
+/// bytes are the same.
 ///
-/// ```no_run
+/// ```
 /// use std::ops::ControlFlow;
 /// use uringload::pack::PackOptions;
 /// use uringload::{Loader, dataset};
 ///
-/// let photos = dataset::open(&["/data/photos"], &dataset::Options::new())?;
-/// let pack = Loader::builder(photos).pack("/data/shards", PackOptions::default())?;
-/// let report = pack.run(&|_| ControlFlow::Continue(()))?;
-/// println!("{} samples in {} shards", report.samples, report.shards);
+/// # let (source, shards) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+/// # (0..10).for_each(|n| std::fs::write(source.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// let photos = dataset::open(&[source.path()], &dataset::Options::new())?;
+/// let options = PackOptions::default().shard_samples(4);
+/// let pack = Loader::builder(photos).pack(shards.path(), options)?;
+/// let report = pack.run(&|progress| {
+///     println!("{} of {} samples", progress.samples, progress.samples_total);
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!((report.samples, report.shards), (10, 3));
 /// # Ok::<(), uringload::Error>(())
 /// ```
 pub struct Pack {
@@ -200,15 +205,15 @@ pub struct Pack {
     plan: Plan,
 }
 
-/// How far a pack has come.
+/// The progress of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PackProgress {
-    /// Samples that are written or left out, those of shards that were there counted.
+    /// Samples written or left out so far, including those of existing shards.
     pub samples: u64,
     /// All samples.
     pub samples_total: u64,
-    /// Bytes of values that were written.
+    /// Bytes of values written so far.
     pub bytes: u64,
     /// Shards that are whole, those that were there counted.
     #[doc(hidden)]
@@ -218,15 +223,15 @@ pub struct PackProgress {
     pub shards_total: u64,
 }
 
-/// What came of a pack.
+/// The result of a pack.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PackReport {
-    /// Samples in all shards of the part, which is the whole unless another was asked for.
+    /// Samples in the shards of this part (all shards, unless a part was set).
     pub samples: u64,
-    /// Samples that the source has and the shards lack, because they could not be had in this run or an earlier one.
+    /// Samples of the source that the shards lack, because they could not be read in this run or an earlier one.
     pub lacking: u64,
-    /// Shards of the part that are in the folder.
+    /// Shards of this part in the folder.
     pub shards: u64,
     /// Those of them that were there.
     #[doc(hidden)]
@@ -243,13 +248,13 @@ pub struct PackReport {
     /// Bytes that this run has written for nothing but the alignment of values.
     #[doc(hidden)]
     pub padding_bytes: u64,
-    /// Bytes of the archives that this run has written.
+    /// Bytes of the archives that this run wrote.
     pub bytes_written: u64,
-    /// Samples that could not be had in this run.
+    /// Samples that could not be read in this run.
     pub failed: u64,
-    /// The errors of the first of these, a hundred at most.
+    /// The errors of the first of these, at most a hundred.
     pub errors: Vec<Error>,
-    /// Whether it was ended before all shards were written; then the numbers are those of this run.
+    /// Whether the pack was stopped before all shards were written; then the numbers are those of this run.
     pub is_interrupted: bool,
 }
 
@@ -280,7 +285,7 @@ impl Builder {
 }
 
 impl Pack {
-    /// The samples of the source that each shard has.
+    /// The samples of the source in each shard.
     pub fn shards(&self) -> &[Range<u64>] {
         &self.plan.shards
     }
@@ -315,14 +320,14 @@ impl Pack {
         self.folder.join(shard_name(&self.options.prefix, shard))
     }
 
-    /// Writes the shards that are not there, on several threads. `tell` is told by each of them, and may ask for an
-    /// end: then what is whole stays.
+    /// Writes the missing shards, on several threads. `tell` is called on each of them with the progress, and may stop
+    /// the pack: complete shards stay.
     ///
     /// # Errors
-    /// `InvalidArgument` for a folder with something else in it, for one with shards of another source or of other
-    /// options unless they are to be overwritten, and for one that another pack writes to; the error of a sample that
-    /// cannot be had, unless `on_error` lets it be left out; `TooManyFailures`; what the system says of what cannot be
-    /// written. Shards that are whole stay.
+    /// `InvalidArgument` for a folder with other files in it, for one with shards of another source or other options
+    /// (unless `overwrite` is set), and for one that another pack is writing to; the error of a sample that cannot be
+    /// read, unless `on_error` skips it; `TooManyFailures`; the system's error for what cannot be written. Complete
+    /// shards stay.
     pub fn run(&self, tell: &(dyn Fn(PackProgress) -> ControlFlow<()> + Sync)) -> Result<PackReport> {
         let _destination = Destination::prepare(self)?;
         let (there, missing): (Vec<u64>, Vec<u64>) = self.own_shards().partition(|&shard| self.path(shard).exists());

@@ -1,13 +1,14 @@
-//! The list of samples that could not be had: written while a loader runs, and read back to leave them out.
+//! The list of samples that could not be read: written while a loader runs ([`Builder::quarantine`](crate::Builder)),
+//! and read back to exclude them.
 //!
 //! It is JSON Lines. A line has the fields
 //!
-//! - `dataset`, `id`: fingerprint (hexadecimal) of the dataset that has the sample, and the sample's number there;
+//! - `dataset`, `id`: the dataset's fingerprint (hexadecimal), and the sample's number there;
 //! - `key`: what the dataset calls it;
-//! - `file`, `offset`, `length`: the part of the sample that could not be had, in bytes;
+//! - `file`, `offset`, `length`: the part of the sample that could not be read, in bytes;
 //! - `kind`, `reason`: the error's [`ErrorKind`] by its name here, and the error in one line;
 //! - `error`: the parts of the error: `kind`, `what`, `file`, `offset`, `cause` and `remedy`;
-//! - `epoch`, `position`: where it was met first by the loader that wrote the line;
+//! - `epoch`, `position`: where the loader that wrote the line first came across it;
 //! - `replaced_by`: number of the sample that took its place, if one did (in the dataset `replaced_by_dataset`, where
 //!   that is another one);
 //! - `key_hex`, `file_hex`: all bytes of a name that is not Unicode, which `key` and `file` then cannot hold.

@@ -16,26 +16,29 @@ use std::fmt;
 /// its meaning or a new one must not be ignored; other fields may be added within a version.
 pub const VERSION: u64 = 2;
 
-/// Where a loader stands, and everything that must be the same for the place to mean the same samples.
+/// A checkpoint: the position of a loader, and what identifies the dataset and the order that the position belongs to.
 ///
-/// It is valid at the batch that the consumer holds, whatever was read ahead. All but `delivered` is the same on every
-/// rank, so one rank's state serves all of them, and another world size, batch size, engine or number of threads goes
-/// on at the same sample. As JSON it takes less than a kilobyte for one dataset, whatever its size.
+/// It is about the last batch that was handed out, whatever was read ahead. One rank's state serves all ranks, and
+/// another world size, batch size, engine or number of threads continues at the same sample; only the digest of what
+/// was delivered belongs to the rank. As JSON it takes less than 1 kB for one dataset, whatever its size.
 ///
-/// ```no_run
-/// # fn main() -> uringload::Result<()> {
-/// use std::sync::Arc;
-/// use uringload::{Loader, State, dataset::Folder};
+/// ```
+/// use uringload::{Loader, State, dataset};
 ///
-/// let dataset = Arc::new(Folder::open(&["/data/train"])?);
-/// let mut loader = Loader::builder(dataset.clone()).shuffle(true).seed(42).build()?;
-/// let batch = loader.next();
-/// loader.state().write("checkpoint.json")?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// # let checkpoint = tempfile::tempdir().unwrap();
+/// # let checkpoint = checkpoint.path().join("checkpoint.json");
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// let builder = Loader::builder(dataset).batch_size(4).shuffle(true).seed(42);
+/// let mut loader = builder.clone().build()?;
+/// let first = loader.next().expect("a first batch")?;
+/// loader.state().write(&checkpoint)?;
 ///
-/// let state = State::read("checkpoint.json")?;
-/// let loader = Loader::builder(dataset).shuffle(true).seed(42).resume(&state).build()?;
-/// # Ok(())
-/// # }
+/// let mut loader = builder.resume(&State::read(&checkpoint)?).build()?;
+/// let second = loader.next().expect("a second batch")?;
+/// assert_eq!(second.cursor, first.next);
+/// # Ok::<(), uringload::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -125,7 +128,7 @@ pub struct Delivered {
 }
 
 impl State {
-    /// The place, to start from.
+    /// The position in the order.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }

@@ -1,5 +1,5 @@
-//! Where every thread's time went and what came of it: always on, read at any time from any thread without stopping
-//! one.
+//! What a loader measures of itself: counters, latencies, where every thread's time goes, and a verdict on the
+//! bottleneck. Always on, and readable at any time from any thread without stopping one.
 
 pub(crate) mod clock;
 pub(crate) mod counters;
@@ -20,7 +20,7 @@ pub(crate) use histogram::Histogram;
 use clock::ThreadTimes;
 use counters::{Counters, Gauge};
 
-/// What a loader measures of itself. Shared by all its threads; [`snapshot`](Stats::snapshot) reads it at any time.
+/// The live statistics of a loader. [`snapshot`](Stats::snapshot) reads them at any time.
 #[derive(Debug)]
 pub struct Stats {
     epoch: Instant,
@@ -77,7 +77,7 @@ impl Stats {
         }
     }
 
-    /// Everything at this moment.
+    /// The statistics at this moment.
     pub fn snapshot(&self) -> Snapshot {
         let now = Instant::now();
         let first_batch = self.first_batch.load(Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Stats {
     }
 }
 
-/// A loader's stats at a moment, or between two ([`since`](Snapshot::since)).
+/// The statistics of a loader at a moment, or between two moments ([`since`](Snapshot::since)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -108,9 +108,9 @@ pub struct Snapshot {
     pub elapsed: Duration,
     /// The counters.
     pub count: Counts,
-    /// Time from the start of a read to its end.
+    /// How long reads took.
     pub read_latency: Distribution,
-    /// Time that the consumer waited for a batch.
+    /// How long the consumer waited for batches.
     pub batch_wait: Distribution,
     /// Reads in flight at the (later) moment.
     #[doc(hidden)]
@@ -118,7 +118,7 @@ pub struct Snapshot {
     /// Most reads in flight since the loader was built.
     pub in_flight_max: u64,
     in_flight_area: u64,
-    /// Time from the loader's build to its first batch.
+    /// Time from building the loader to its first batch.
     pub first_batch: Option<Duration>,
     /// What each thread spent its time on, in the order in which they started.
     #[doc(hidden)]
@@ -126,7 +126,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What came to pass since `earlier`, a snapshot of the same loader.
+    /// What happened since `earlier`, a snapshot of the same loader.
     #[must_use]
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let threads = self.threads.iter().enumerate();
@@ -143,19 +143,19 @@ impl Snapshot {
         }
     }
 
-    /// Reads in flight, mean over time.
+    /// Reads in flight: the mean over time.
     pub fn in_flight_mean(&self) -> f64 {
         let nanos = self.elapsed.as_nanos() as f64;
         if nanos > 0.0 { self.in_flight_area as f64 / nanos } else { 0.0 }
     }
 
-    /// Bytes read for each byte of a sample that was wanted; `None` before the first.
+    /// Bytes read per byte that samples needed; `None` before the first.
     pub fn read_amplification(&self) -> Option<f64> {
         let wanted = self.count.bytes_wanted;
         (wanted > 0).then(|| self.count.bytes_read as f64 / wanted as f64)
     }
 
-    /// Bytes of samples that the consumer got in a second.
+    /// Bytes of samples per second that the consumer received.
     pub fn bytes_per_second(&self) -> f64 {
         rate(self.count.bytes_delivered, self.elapsed)
     }
@@ -166,12 +166,12 @@ impl Snapshot {
         rate(self.count.bytes_stored(), self.elapsed)
     }
 
-    /// Samples that the consumer got in a second.
+    /// Samples per second that the consumer received.
     pub fn samples_per_second(&self) -> f64 {
         rate(self.count.samples, self.elapsed)
     }
 
-    /// Who limits the loader. `raw` is what a raw read of the same files gave, in bytes a second, where that is known.
+    /// What limits the loader. `raw` is the rate of a raw read of the same files in bytes per second, if it is known.
     pub fn verdict(&self, raw: Option<f64>) -> Verdict {
         verdict::judge(self, raw)
     }

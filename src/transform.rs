@@ -1,6 +1,5 @@
-//! What happens to values between their bytes and the tensors of a batch: pixels that are cut, resized, mirrored and
-//! scaled, tokens that become ids and labels. The same bytes on a GPU, whose kernels do it, and without one, where
-//! [`images_on_host`] and [`tokens_on_host`] do.
+//! What happens to values on their way to the tensors of a device batch: pixels are cropped, resized, flipped and
+//! normalized, tokens become ids and labels. The kernels of a GPU and the host compute the same bytes.
 
 pub(crate) mod column;
 pub(crate) mod images;

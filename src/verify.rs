@@ -1,5 +1,5 @@
-//! Checks all that can be checked of a dataset, and tells all that is bad of it: shards and indexes, every sample, and
-//! the sums and hashes of its files.
+//! Checks everything that can be checked of a dataset, and reports everything that is wrong: shards and indexes, every
+//! sample, and the checksums of its files. [`Builder::verify`] runs it.
 
 pub(crate) mod detail;
 
@@ -16,27 +16,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::internal::Distinct;
 
-/// Who is told while a dataset is verified.
+/// Receives the findings of [`Builder::verify`].
 pub trait Watch: Sync {
-    /// Something is bad. Called on the thread that verifies.
+    /// Something is wrong. Called on the thread that verifies.
     fn found(&self, finding: &Finding);
 
-    /// How far it has come; called on any thread, each time that some more was done.
+    /// Progress; called on any thread, each time that some more is done.
     fn progress(&self, _progress: Progress) {}
 
-    /// Whether to end here. Asked on any thread, several times a second at least.
+    /// Whether to stop. Called on any thread, at least several times per second.
     fn is_over(&self) -> bool {
         false
     }
 }
 
-/// Something that is bad.
+/// Something that is wrong with the dataset.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What, in which file, at which byte, and what to do about it.
+    /// What is wrong, in which file, at which byte, and what to do about it.
     pub error: Error,
-    /// The samples that fail with this error; `None` for what was not found by reading samples.
+    /// The samples that fail with this error; `None` if it was not found by reading samples.
     pub samples: Option<Samples>,
 }
 
@@ -48,50 +48,50 @@ impl Finding {
     }
 }
 
-/// Samples that fail alike.
+/// Samples that fail with the same error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Samples {
-    /// The first of them.
+    /// The first of these samples.
     pub first: SampleId,
-    /// What names it to a person.
+    /// Its key.
     pub key: Vec<u8>,
-    /// How many there are, most often one behind the other.
+    /// The number of these samples; most often they are neighbours.
     pub count: u64,
 }
 
-/// How far it has come: in samples first, then in bytes of the files whose sums and hashes are computed.
+/// Progress: first in samples, then in bytes of files while checksums are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
     /// What is being done.
     #[doc(hidden)]
     pub stage: Stage,
-    /// Samples, or bytes, that are done.
+    /// Samples or bytes done so far.
     pub done: u64,
-    /// All of them.
+    /// All samples or bytes.
     pub total: u64,
 }
 
-/// What was done, and what came of it.
+/// The result of [`Builder::verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Samples that are good, as far as their format tells.
+    /// Good samples, as far as their format can tell.
     pub samples: u64,
-    /// Samples that cannot be had.
+    /// Samples that cannot be read.
     pub samples_lost: u64,
-    /// Bytes of the samples that are good.
+    /// Bytes of the good samples.
     pub sample_bytes: u64,
-    /// Sums and hashes that were computed, beside those that formats have for each sample.
+    /// Checksums computed, besides those that formats store for each sample.
     pub checks: u64,
-    /// Bytes that were read for them.
+    /// Bytes read for them.
     pub check_bytes: u64,
-    /// Sums and hashes that the dataset has and nobody here can compute.
+    /// Checksums in the dataset whose algorithm this build does not know.
     pub not_checked: Vec<NotChecked>,
-    /// How often [`Watch::found`] was called.
+    /// The number of findings.
     pub findings: u64,
-    /// Whether all was done: false where [`Watch::is_over`] ended it.
+    /// Whether everything was checked: false if [`Watch::is_over`] ended it.
     pub is_complete: bool,
 }
 

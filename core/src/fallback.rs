@@ -1,4 +1,5 @@
-//! One step down the engine ladder: what was wanted, what was got, why, and what a user can do about it.
+//! A step down from the best way of doing something: what was wanted, what is used instead, why, and what to do about
+//! it.
 
 mod gds;
 
@@ -9,25 +10,25 @@ use std::io;
 
 pub use gds::GdsCause;
 
-/// A step down that was taken, and how to avoid it. `Display` is one line that a user can act on.
+/// A step down that was taken, and how to avoid it. `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
-    /// Which known cause, for programs.
+    /// The cause, for programs.
     pub cause: Cause,
     /// What was wanted, such as "io_uring".
     pub wanted: Cow<'static, str>,
-    /// What was got instead, such as "pread threads".
+    /// What is used instead, such as "pread threads".
     pub got: Cow<'static, str>,
     /// Why, in words.
     pub reason: Cow<'static, str>,
-    /// What the system said, where it said something.
+    /// The system's error number, if there is one.
     pub errno: Option<i32>,
     /// What the user can do about it.
     pub remedy: Cow<'static, str>,
 }
 
 impl Fallback {
-    /// The step down for a known cause, worded from the cause and the errno.
+    /// A step down whose words follow from the cause and the error.
     pub fn new(cause: Cause, got: impl Into<Cow<'static, str>>, error: Option<&io::Error>) -> Fallback {
         let errno = error.and_then(io::Error::raw_os_error);
         let (reason, remedy) = cause.words(errno);
@@ -41,8 +42,8 @@ impl Fallback {
         }
     }
 
-    /// Whether something is worse than it could be: reading from the page cache what lies in it is a choice and no
-    /// defect, and GPUDirect Storage is an extra that few machines have.
+    /// Whether something is worse than it could be. Reading files from the page cache is a choice and not a defect, and
+    /// GPUDirect Storage is an extra that few machines have.
     pub fn is_degraded(&self) -> bool {
         !matches!(self.cause, Cause::PageCache | Cause::Gds(_))
     }
@@ -82,7 +83,7 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// What went otherwise than wished.
+/// Why a step down was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -90,7 +91,7 @@ pub enum Cause {
     RingSetup,
     /// The files lie on FUSE, where io_uring can read wrong bytes.
     RingOnFuse,
-    /// The kernel has io_uring, but not all flags of the ring that we want.
+    /// The kernel has io_uring, but not all the ring flags that we want.
     RingFlags,
     /// `IORING_REGISTER_BUFFERS` failed.
     BufferRegistration,
@@ -98,7 +99,7 @@ pub enum Cause {
     FileTable,
     /// `open(2)` with `O_DIRECT` failed.
     DirectOpen,
-    /// The filesystem names no alignment for `O_DIRECT` (statx `STATX_DIOALIGN` absent or 0).
+    /// The filesystem reports no alignment for `O_DIRECT` (statx `STATX_DIOALIGN` absent or 0).
     DirectAlignment,
     /// The limit of open files is below what the route needs.
     Descriptors,
@@ -106,20 +107,20 @@ pub enum Cause {
     HugePages,
     /// The files lie in the page cache, which is faster than the disk.
     PageCache,
-    /// The folder of a dataset's shards takes no indexes.
+    /// Indexes cannot be written to the folder of a dataset's shards.
     IndexPlace,
     /// An index that another program wrote does not fit its shard.
     ForeignIndex,
-    /// There is no GPU that could be used.
+    /// There is no usable GPU.
     Device,
     /// The memory that samples are read into could not be pinned for the GPU.
     Pinning,
-    /// The GPU has not the memory that was wanted.
+    /// The GPU does not have as much free memory as was wanted.
     DeviceMemory,
-    /// The driver cannot write down which copies are done.
+    /// The driver cannot signal finished copies by flags in memory.
     CopyFlags,
-    /// GPUDirect Storage cannot be had, or not for everything. What stands in its way may be told more finely in any
-    /// release: [`Fallback::reason`] says it in words.
+    /// GPUDirect Storage is not available, or not for everything. The inner value may change in any release:
+    /// [`Fallback::reason`] says in words what prevents it.
     Gds(GdsCause),
 }
 

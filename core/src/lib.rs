@@ -1,4 +1,4 @@
-//! The words that all crates of uringload share: errors, steps down, element types, shares of work.
+//! The types that all crates of uringload share: errors, fallbacks, element types, parts of a job.
 #![forbid(unsafe_code)]
 
 mod dtype;

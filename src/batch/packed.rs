@@ -1,4 +1,4 @@
-//! Sequences packed into rows, and what a model needs to tell them apart.
+//! Sequences packed into rows, and what a model needs to keep them apart.
 
 use bytes::Bytes;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Packed {
-    /// Number of rows. A row whose samples could not be had is there, and empty.
+    /// Number of rows. A row whose samples could not be read is present, and empty.
     pub rows: u64,
     /// Elements in a row.
     pub seq_len: u64,
-    /// The elements, `rows * seq_len * size(dtype)` bytes: in each row its pieces, and what fills up behind them.
+    /// The elements, `rows * seq_len * size(dtype)` bytes: in each row its pieces, then padding.
     pub values: Bytes,
-    /// Where each sample's piece lies, in the order of the batch, one for each sample; rows ascend.
+    /// Where the piece of each sample lies, in the order of the batch; rows ascend.
     pub segments: Vec<Segment>,
 }
 
@@ -31,7 +31,7 @@ pub struct Segment {
 }
 
 impl Packed {
-    /// Which piece of its row each element belongs to, from 1; 0 fills up. `rows * seq_len` numbers, row-major.
+    /// Which piece of its row each element belongs to, from 1; 0 for padding. `rows * seq_len` numbers, row-major.
     pub fn segment_ids(&self) -> Vec<i32> {
         let mut ids = vec![0; self.elements()];
         let (mut row, mut id) = (0, 0);
@@ -43,9 +43,9 @@ impl Packed {
         ids
     }
 
-    /// The place of each element in its piece, from 0; 0 where it fills up. `rows * seq_len` numbers, row-major.
+    /// The position of each element in its piece, from 0; 0 for padding. `rows * seq_len` numbers, row-major.
     ///
-    /// A piece is what is in the row: where a sequence was cut, its second piece begins at 0 again.
+    /// Where a sequence was cut, its second piece begins at 0 again.
     pub fn positions(&self) -> Vec<i32> {
         let mut positions = vec![0; self.elements()];
         for segment in &self.segments {
@@ -54,11 +54,11 @@ impl Packed {
         positions
     }
 
-    /// Where each piece begins if all rows are taken as one, and behind them `rows * seq_len`: the `cu_seqlens` of
-    /// FlashAttention's functions for sequences of different lengths, for `values` as a tensor of `[rows * seq_len]`.
+    /// Where each piece begins if all rows are laid end to end, followed by `rows * seq_len`: the `cu_seqlens` that
+    /// FlashAttention's variable-length functions take, for `values` as a tensor of `[rows * seq_len]`.
     ///
-    /// What fills up the end of a row stands there as a piece of its own, so that every element is in exactly one and
-    /// none attends to it from another.
+    /// The padding at the end of a row counts as a piece of its own, so that every element is in exactly one piece and
+    /// no sequence attends to padding.
     pub fn cu_seqlens(&self) -> Vec<i32> {
         let mut ends = Vec::with_capacity(self.segments.len() + self.rows as usize + 1);
         ends.push(0);

@@ -6,6 +6,23 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Where the batches of a loader end up.
+///
+/// ```
+/// use uringload::config::{Device, Gds};
+/// use uringload::{Loader, dataset};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # std::fs::write(folder.path().join("0.bin"), "a sample").unwrap();
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// // The first GPU where there is one; "cuda:1" or `Device::cuda(1)` insists on the second.
+/// let device = Device::auto().memory_limit(1 << 30).gds(Gds::Off);
+/// for batch in Loader::builder(dataset).device(device).build()? {
+///     let batch = batch?;
+///     batch.wait()?; // or `wait_on(stream)`, so that the stream waits and the host does not
+///     println!("{} bytes on {:?}", batch.columns[0].memory.len(), batch.device());
+/// }
+/// # Ok::<(), uringload::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub(crate) kind: DeviceKind,
@@ -19,13 +36,13 @@ pub struct Device {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gds {
-    /// Where it can be had and a short trial on the files themselves shows it faster than reading into pinned memory
-    /// and copying, or as fast for less of the processor.
+    /// If it is available, and a short trial on the files shows that it is faster than reading into pinned memory and
+    /// copying, or equally fast with less CPU.
     #[default]
     Auto,
-    /// It is had, or the build fails with the reason.
+    /// Always; `build` fails with the reason if it is not available.
     On,
-    /// It is not looked for.
+    /// Never.
     Off,
 }
 
@@ -108,12 +125,12 @@ pub enum DeviceKind {
 }
 
 impl Device {
-    /// The first GPU where there is one, the host otherwise: then the route says why.
+    /// The first GPU if there is one, the host otherwise: then the route says why.
     pub fn auto() -> Device {
         Device::of(DeviceKind::Auto)
     }
 
-    /// The host: no driver is looked for.
+    /// The host. No driver is loaded.
     pub fn host() -> Device {
         Device::of(DeviceKind::Host)
     }
@@ -135,7 +152,7 @@ impl Device {
         self
     }
 
-    /// Bytes of the GPU's memory for samples at most; without it enough for some batches of the largest size.
+    /// The most memory of the GPU to use for batches, in bytes. Default: enough for three batches of the largest size.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Device {
         self.memory_limit = Some(bytes);
@@ -228,7 +245,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// What is known of the GPU that batches go to.
+/// A GPU that batches go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceRoute {
@@ -236,13 +253,13 @@ pub struct DeviceRoute {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Where it is on the PCI bus, as sysfs writes it.
+    /// Its PCI address, as in sysfs.
     #[doc(hidden)]
     pub pci: String,
     /// The node of memory that it is next to; `None` where the machine has one.
     #[doc(hidden)]
     pub numa_node: Option<u32>,
-    /// Whether the memory that samples are read into is pinned, so that the copy engine reads it itself.
+    /// Whether the memory that samples are read into is pinned, so that the copy engine reads it by itself.
     pub pinned: bool,
     /// Whether the GPU itself writes down which copies are done, so that no driver is asked.
     #[doc(hidden)]

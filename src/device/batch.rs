@@ -11,16 +11,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uringload_sys::cuda::{Context, CudaError, Event, SharedStream, Span, Timing};
 use uringload_sys::dlpack::{self, ElementType, Tensor};
 
-/// One batch. Its columns lie on a device, or on the host where the loader runs without one.
+/// One batch whose columns are on a device, or on the host if the loader runs without a GPU.
 ///
-/// What put the columns there may still be under way when the batch is handed out: [`wait_on`](DeviceBatch::wait_on)
-/// makes a stream wait for it, on the device, so that the host never does. The memory goes back to the loader when the
-/// batch and every column cloned out of it is dropped; work that was put into such a stream by then is waited for.
+/// The copies and kernels that fill the columns may still be running when the batch is handed out:
+/// [`wait_on`](DeviceBatch::wait_on) makes a stream wait for them on the device, so that the host need not. The memory
+/// returns to the loader when the batch, and every column cloned out of it, is dropped; it is reused only after the
+/// work that those streams had by then.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceBatch {
-    /// What the host knows of the batch: its place in the order, its samples, those that failed. Of its columns it has
-    /// those that stay on the host: views, such as keys.
+    /// The host's part of the batch: its place in the order, its samples, failed samples, and the columns that stay on
+    /// the host (views, such as keys).
     pub host: Batch,
     /// The columns on the device, in the order of the dataset's schema.
     pub columns: Vec<DeviceColumn>,
@@ -50,28 +51,32 @@ pub enum DeviceForm {
         /// Shape of one sample's value.
         shape: Vec<u64>,
     },
-    /// Values of any lengths, end to end: a tensor of shape `[offsets[samples]]`.
+    /// Values of any length, end to end: a tensor of shape `[offsets[samples]]`.
     Ragged {
-        /// Where each value begins, in elements, and behind them where the last one ends; on the host.
+        /// Where each value begins, in elements, and at the end where the last one ends; on the host.
         offsets: Vec<u64>,
     },
     /// A tensor of shape `[samples, length]`.
     Padded {
         /// Elements in each row.
         length: u64,
-        /// Elements of each row that are the sample's; on the host.
+        /// Elements of each row that belong to the sample; on the host.
         lengths: Vec<u64>,
     },
-    /// A tensor of shape `[rows, seq_len]`; its `values` are empty, the rest says where each sample's piece lies.
+    /// A tensor of shape `[rows, seq_len]`. `values` is empty here; the rest says where the piece of each sample lies.
     Packed(Packed),
 }
 
 impl DeviceColumn {
-    /// The column as a tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a copy; see
-    /// [`lend`](DeviceColumn::lend).
+    /// The column as a DLPack tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a
+    /// copy.
+    ///
+    /// Work put into `stream` from here on sees the values: pass the stream that the consumer names
+    /// (`__dlpack__(stream=)` in Python). The memory is the consumer's until it frees the tensor, and is reused after
+    /// the work that the stream had by then. On the host the stream plays no part, and the consumer may only read.
     ///
     /// # Errors
-    /// As [`lend`](DeviceColumn::lend).
+    /// `InvalidArgument` for a stream of another device; `Device` for errors of the driver.
     pub fn to_dlpack(&self, stream: impl Into<SharedStream>) -> Result<Tensor> {
         let memory = self.lend(Some(stream.into()))?;
         let tensor = Tensor::new(memory, element_type(self.dtype), &self.shape());
@@ -158,8 +163,7 @@ impl DeviceBytes {
         self.len() == 0
     }
 
-    /// Address of the first byte, of the device (`CUdeviceptr`) or of the host. It is the batch's until the last clone
-    /// is dropped.
+    /// Address of the first byte, on the device (`CUdeviceptr`) or on the host. Valid until the last clone is dropped.
     pub fn address(&self) -> u64 {
         match &self.0 {
             Memory::Host(bytes) => bytes.as_ptr().addr() as u64,
@@ -167,7 +171,7 @@ impl DeviceBytes {
         }
     }
 
-    /// The bytes, where they lie on the host.
+    /// The bytes, if they are on the host.
     pub fn as_host(&self) -> Option<&Bytes> {
         match &self.0 {
             Memory::Host(bytes) => Some(bytes),
@@ -184,15 +188,15 @@ impl DeviceBytes {
         }
     }
 
-    /// The GPU that they lie on; `None` where they lie on the host.
+    /// The number of the GPU that they are on; `None` on the host.
     pub fn device(&self) -> Option<u32> {
         self.as_cuda().map(|span| span.memory().context().info().index)
     }
 
-    /// A copy of the bytes on the host: waits until they are there, and copies. For tests and for looking at values.
+    /// Waits for the bytes and copies them to the host. For tests and inspection.
     ///
     /// # Errors
-    /// `Device` for what the driver says.
+    /// `Device` for errors of the driver.
     pub fn to_host(&self) -> Result<Bytes> {
         match &self.0 {
             Memory::Host(bytes) => Ok(bytes.clone()),
@@ -236,22 +240,22 @@ impl DeviceBatch {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// The device's context; `None` where the columns lie on the host.
+    /// The CUDA context of the device; `None` on the host.
     pub fn context(&self) -> Option<&Context> {
         self.lease.as_ref().map(|lease| &lease.context)
     }
 
-    /// The GPU that the columns lie on; `None` where they lie on the host.
+    /// The number of the GPU that the columns are on; `None` on the host.
     pub fn device(&self) -> Option<u32> {
         self.context().map(|context| context.info().index)
     }
 
-    /// What is put into `stream` from here on waits for the columns, on the device, and their memory waits for what is
-    /// in `stream` when the batch is dropped. Call it before the columns are used there, once for each stream. On the
-    /// host it does nothing: the columns are there.
+    /// Makes work put into `stream` from here on wait for the columns, on the device. Their memory is reused only after
+    /// the work that `stream` has when the batch is dropped. Call it once per stream, before using the columns there.
+    /// On the host it does nothing.
     ///
-    /// A stream is a [`StreamRef`](uringload_sys::cuda::StreamRef), by the word of whoever made it, or an `Arc` of a
-    /// [`Stream`](uringload_sys::cuda::Stream), which the batch keeps.
+    /// A stream is a [`StreamRef`](uringload_sys::cuda::StreamRef) to another library's stream, or an `Arc` of a
+    /// [`Stream`](uringload_sys::cuda::Stream), which the batch keeps alive.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
@@ -262,10 +266,10 @@ impl DeviceBatch {
         }
     }
 
-    /// Waits on the host until the columns are there.
+    /// Waits on the host until the columns are filled.
     ///
     /// # Errors
-    /// `Device` for what the driver says.
+    /// `Device` for errors of the driver.
     pub fn wait(&self) -> Result<()> {
         match &self.lease {
             Some(lease) => lease.wait(),
@@ -273,10 +277,10 @@ impl DeviceBatch {
         }
     }
 
-    /// Whether the columns are there.
+    /// Whether the columns are filled.
     ///
     /// # Errors
-    /// `Device` for what the driver says.
+    /// `Device` for errors of the driver.
     pub fn is_ready(&self) -> Result<bool> {
         let Some(lease) = &self.lease else { return Ok(true) };
         lease.ready.is_done().map_err(|error| device_error("cannot ask whether a batch is ready", error))
@@ -357,11 +361,14 @@ impl Drop for Lease {
 
 /// An error of the driver, in words.
 pub(crate) fn device_error(what: &'static str, error: CudaError) -> Error {
-    let remedy = match () {
-        () if error.is_out_of_memory() => "lower the device's memory limit, or free memory there",
-        () if error.is_destroyed_context() => "the device was reset while the loader used it: build the loader again",
-        () if error.is_fatal() => "see nvidia-smi and the kernel's log; nothing works on this device in this process",
-        () => "please report it with the message",
+    let remedy = if error.is_out_of_memory() {
+        "lower the device's memory limit, or free memory there"
+    } else if error.is_destroyed_context() {
+        "the device was reset while the loader used it: build the loader again"
+    } else if error.is_fatal() {
+        "see nvidia-smi and the kernel's log; nothing works on this device in this process"
+    } else {
+        "please report it with the message"
     };
     Error::new(ErrorKind::Device, what).with_source(error).with_remedy(remedy)
 }

@@ -9,8 +9,8 @@ use uringload_sys::cuda::{Context, Event, Pinned, SharedStream, Timing};
 
 /// The pinned memory of a loader whose batches stay on the host; see [`Builder::pin`](crate::loader::Builder::pin).
 ///
-/// A copy out of pinned memory that is queued in a stream reads it when its turn comes, while whoever queued it goes
-/// on: what was dropped by then may be another batch's already. [`keep`](PinnedMemory::keep) makes memory wait.
+/// A copy that is queued in a stream reads the memory when its turn comes. If the batch was dropped by then, the memory
+/// may belong to another batch: [`keep`](PinnedMemory::keep) prevents this.
 #[derive(Clone, Debug)]
 pub struct PinnedMemory {
     inner: Arc<Inner>,
@@ -69,12 +69,11 @@ impl PinnedMemory {
         Ok(PinnedMemory { inner: Arc::new(Inner { pinned, context, settle, process }) })
     }
 
-    /// The same bytes at the same places, kept beyond their drop: when the last of them and of their clones is dropped,
-    /// they go home as soon as all is done that was put into `stream` by then. For values of one batch, which go home
-    /// together.
+    /// The same bytes, whose memory is reused only after the work that `stream` has when the last of them, or of their
+    /// clones, is dropped. For values of one batch, which return together.
     ///
     /// # Errors
-    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    /// `InvalidArgument` for a stream of another device; `Device` for errors of the driver.
     pub fn keep(&self, blocks: Vec<Bytes>, stream: impl Into<SharedStream>) -> Result<Vec<Bytes>> {
         let failed = |error| device_error("cannot keep memory for a stream", error);
         let (stream, context) = (stream.into(), &self.inner.context);

@@ -14,8 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Keys {
-    /// As their source calls them where it has names for them: files of folders and samples of tar archives. By number
-    /// otherwise.
+    /// By the names of the source, if it has names: files of folders and samples of tar archives. By number otherwise.
     #[default]
     Source,
     /// By their number in the source, from 0, in at least nine digits. Of a file's name the last ending stays, as its

@@ -45,7 +45,8 @@ impl fmt::Display for OrderId {
 /// | [`Shards`](KnownOrder::Shards) | `shards` | `shards`, `ends`, `mixed`, `seed`, `version` |
 /// | [`Pieces`](KnownOrder::Pieces) | `pieces` | `samples`, `mixed`, `seed`, `version` |
 /// | [`Mixed`](KnownOrder::Mixed) | `mixed` | `parts`, `orders`, `stopping`, `seed`, `version` |
-/// | [`TorchDistributed`](KnownOrder::TorchDistributed) | `torch_distributed` | `ranks`, `seed` (if shuffled), `version` |
+/// | [`TorchDistributed`](KnownOrder::TorchDistributed) | `torch_distributed` | `ranks`, `seed` (if shuffled),
+/// `version` |
 /// | [`Custom`](KnownOrder::Custom) | `custom` | `name`, `digest`, `version` |
 ///
 /// `ends`, `orders` and `digest` are 16 hexadecimal digits, `stopping` and `name` are text, all others are numbers.
@@ -180,8 +181,8 @@ impl PartialEq for Parts {
 impl Eq for Parts {}
 
 impl OrderId {
-    /// The identity of a caller's order: a name, the version of its algorithm, and everything else that decides it
-    /// (seeds, sizes, hashes of lists), in an order that stays.
+    /// The identity of an order of your own: a name, the version of its algorithm, and every other number that decides
+    /// it (seeds, sizes, hashes of lists), always in the same order.
     pub fn custom(name: impl Into<String>, version: u64, parameters: &[u64]) -> OrderId {
         OrderId(KnownOrder::Custom { name: name.into(), digest: digest_of(parameters.iter().copied()), version })
     }

@@ -95,41 +95,41 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Bytes that the engine has read, alignment and coalesced gaps included.
+    /// Bytes read, including alignment and coalesced gaps.
     bytes_read,
-    /// Bytes of these that belong to samples.
+    /// Bytes of these that samples needed.
     bytes_wanted,
-    /// Bytes of samples in batches that the consumer has taken.
+    /// Bytes of samples in the batches that were handed out.
     bytes_delivered,
-    /// Reads that the engine has done, well or badly.
+    /// Reads that ended, with or without an error.
     reads,
-    /// Samples in batches that the consumer has taken.
+    /// Samples in the batches that were handed out.
     samples,
-    /// Batches that the consumer has taken.
+    /// Batches that were handed out.
     batches,
-    /// Batches of these that lay ready when the consumer asked.
+    /// Batches of these that were ready when the consumer asked.
     #[doc(hidden)]
     batches_ready,
-    /// Samples whose error went to the consumer.
+    /// Samples that failed and whose error went to the consumer.
     samples_failed,
     /// Samples that were left out of their batch because they could not be read.
     samples_skipped,
-    /// Values that were cut because they were longer than the `max_length` of their column, or than the place in a
-    /// packed row of the sample that they stand in for.
+    /// Values that were cut because they were longer than the `max_length` of their column, or than the room in a
+    /// packed row of the sample that they replace.
     samples_truncated,
-    /// Samples that another one stands in for, because they could not be read.
+    /// Samples that were replaced because they could not be read.
     samples_replaced,
     /// Reads that took longer than the timeout.
     timeouts,
     /// Reads that gave fewer bytes than asked, before the end of the file.
     #[doc(hidden)]
     short_reads,
-    /// Reads that were started again after an error or a short read.
+    /// Reads that were retried after an error or a short read.
     retries,
     /// Units that were decoded; a unit counts as often as it was.
     #[doc(hidden)]
     units_decoded,
-    /// Bytes that they were decoded to.
+    /// Bytes after decoding.
     bytes_decoded,
     /// Bytes that were put on their way to a device, tables included.
     #[doc(hidden)]

@@ -14,11 +14,30 @@ pub const SIDE_MAX: u32 = 1 << 23;
 /// How often a random box is drawn before the largest one in the middle is taken, as torchvision does.
 const BOX_TRIES: u32 = 10;
 
-/// Pixels, bytes of shape `[height, width]` or `[height, width, channels]`, that become a tensor of shape
-/// `[channels, height, width]`: cut, resized, mirrored and scaled, in this order.
+/// Turns pixels, bytes of shape `[height, width]` or `[height, width, channels]`, into a tensor of shape
+/// `[channels, height, width]`: cropped, resized, flipped and normalized, in this order.
 ///
-/// Resizing is bilinear without antialiasing, as [`twin::images`] defines it. The default is what torchvision's
-/// `ToTensor` does: single precision from 0 to 1.
+/// Resizing is bilinear without antialiasing. The default does what torchvision's `ToTensor` does: single precision
+/// from 0 to 1. Random numbers depend on the seed, the epoch and the sample alone.
+///
+/// ```no_run
+/// use uringload::config::Device;
+/// use uringload::dataset::{self, Options};
+/// use uringload::transform::{Crop, Images};
+/// use uringload::{Loader, Result};
+///
+/// # fn main() -> Result<()> {
+/// let photos = dataset::open(&["/data/photos.beton"], &Options::new())?;
+/// let images = Images::default()
+///     .crop(Crop::RandomResized { scale: (0.08, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0) })
+///     .size((224, 224))
+///     .flip(0.5)
+///     .mean([0.485, 0.456, 0.406])
+///     .std([0.229, 0.224, 0.225]);
+/// let loader = Loader::builder(photos).shuffle(true).device(Device::auto()).transform("image", images).build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Images {
     /// Height and width of the output in pixels. `None`: those of the source.
@@ -44,17 +63,16 @@ pub enum Crop {
     /// All of it, resized to `size`.
     #[default]
     None,
-    /// As large as `size`, from the middle; torchvision's `CenterCrop`.
+    /// The middle, as large as `size`; torchvision's `CenterCrop`.
     Center,
-    /// As large as `size`, from anywhere; torchvision's `RandomCrop`.
+    /// A random place, as large as `size`; torchvision's `RandomCrop`.
     Random,
-    /// A part of the area and of an aspect ratio (width to height, uniform in its logarithm) that are drawn from these
-    /// ranges, from anywhere, resized to `size`; torchvision's `RandomResizedCrop`, whose defaults are `(0.08, 1.0)`
-    /// and `(3.0 / 4.0, 4.0 / 3.0)`.
+    /// A random place of random area and aspect ratio (width to height, uniform in its logarithm), resized to `size`;
+    /// torchvision's `RandomResizedCrop`, whose defaults are `(0.08, 1.0)` and `(3.0 / 4.0, 4.0 / 3.0)`.
     RandomResized {
-        /// Least and largest part of the area.
+        /// Least and greatest share of the area.
         scale: (f32, f32),
-        /// Least and largest aspect ratio.
+        /// Least and greatest aspect ratio.
         ratio: (f32, f32),
     },
 }

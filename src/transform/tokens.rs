@@ -5,8 +5,22 @@ use crate::Result;
 use crate::dataset::{DType, Field, Shape};
 use crate::sampler::SEQ_LEN_MAX;
 
-/// Tokens, `U16` or `U32` vectors, that become ids of type `I64`, all of one length, and labels: the token that comes
-/// next. The default has labels, and fills up with id 0 and label -100, which PyTorch's cross entropy leaves out.
+/// Turns tokens, vectors of `U16` or `U32`, into ids of type `I64`, padded to one length, and labels: the token that
+/// comes next. By default there are labels, and padding has id 0 and label -100, which PyTorch's cross entropy ignores.
+///
+/// ```no_run
+/// use uringload::config::Device;
+/// use uringload::dataset::{self, Options};
+/// use uringload::transform::Tokens;
+/// use uringload::{Loader, Result};
+///
+/// # fn main() -> Result<()> {
+/// let corpus = dataset::open(&["/data/corpus"], &Options::new())?;
+/// let tokens = Tokens::default().seq_len(2048);
+/// let loader = Loader::builder(corpus).shuffle(true).device(Device::auto()).transform("tokens", tokens).build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
     /// Whether there is a second tensor, of the labels.

@@ -54,8 +54,9 @@ impl GdsCause {
         }
     }
 
-    /// Reason and remedy. Sources: NVIDIA's GPUDirect Storage installation guide (nvidia-fs) and its page on NVMe without
-    /// it (P2PDMA), KvikIO's `compat_mode_manager.cpp` (WSL, `/run/udev`), and libcufile 1.20 as seen (`/proc/modules`).
+    /// Reason and remedy. Sources: NVIDIA's GPUDirect Storage installation guide (nvidia-fs) and its page on NVMe
+    /// without it (P2PDMA), KvikIO's `compat_mode_manager.cpp` (WSL, `/run/udev`), and libcufile 1.20 as seen
+    /// (`/proc/modules`).
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             GdsCause::Wsl => ("cuFile does not work under WSL", "use Linux without Windows below it"),
@@ -64,7 +65,8 @@ impl GdsCause {
                 "use a kernel with CONFIG_MODULES, and a container engine that shows /proc/modules (not gVisor)",
             ),
             GdsCause::Path => (
-                "the kernel has no way from NVMe to the GPU: neither nvidia-fs nor PCI P2PDMA with NVIDIA's open modules",
+                "the kernel has no way from NVMe to the GPU: neither nvidia-fs nor PCI P2PDMA with NVIDIA's open \
+                 modules",
                 "modprobe nvidia-fs; or Linux 6.2 with CONFIG_PCI_P2PDMA and NVIDIA's open modules 565.47 or later",
             ),
             GdsCause::Udev => (
