@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::Loader;
 use uringload::config::{Collate, IoChoice};
-use uringload::dataset::{Dataset, RecordOptions, Records};
+use uringload::dataset::{self, Dataset, Options};
 
 const BATCHES: usize = 300;
 const COMPUTE: Duration = Duration::from_millis(10);
@@ -37,8 +37,8 @@ fn main() {
 }
 
 fn measure(file: &Path, record_bytes: u64, batch: u64) -> (f64, f64) {
-    let options = RecordOptions::new().record_bytes(record_bytes);
-    let dataset: Arc<dyn Dataset> = Arc::new(Records::open(&[file], &options).expect("a file of records"));
+    let options = Options::new().format("records").set("record_bytes", record_bytes);
+    let dataset: Arc<dyn Dataset> = dataset::open(&[file], &options).expect("a file of records");
     let handover = |collate| {
         let builder = Loader::builder(Arc::clone(&dataset)).batch_size(batch).io(IoChoice::Direct);
         let mut loader = builder.collate(collate).epochs(1).build().expect("a loader");

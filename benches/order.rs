@@ -7,7 +7,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use uringload::sampler::{Cursor, Mixed, Sampler, Sequential, Sharded, Shuffled, Stopping, Strided, Windowed};
+use uringload::internal::{Sequential, Sharded, Shuffled, Strided, Windowed};
+use uringload::sampler::{Cursor, Mixed, Sampler, Stopping};
 
 const RUNS: usize = 7;
 const POSITIONS: u64 = 1_000_000;

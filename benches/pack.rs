@@ -9,9 +9,12 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use uringload::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue, Shuffle, WINDOW_SAMPLES};
-use uringload::dataset::{Dataset, FileTable, Folder};
-use uringload::sampler::{Bucketer, Cursor, Order, Packer, Rows, Selection, Shuffled};
+use uringload::config::{Buckets, PackMethod, Packing, Shuffle};
+use uringload::dataset::{self, Dataset, FileTable, Options};
+use uringload::internal::Batching;
+use uringload::internal::{Bucketer, Packer, Rows, Shuffled};
+use uringload::internal::{Config, WINDOW_SAMPLES};
+use uringload::sampler::{Cursor, Order, Selection};
 
 const RUNS: usize = 7;
 const SEQUENCES: usize = 1_000_000;
@@ -32,7 +35,7 @@ fn main() {
     }
     let files = folder(&lengths(450.0));
     for method in METHODS {
-        let packing = Packing { method, seq_len: SEQ_LEN, window: WINDOW_SAMPLES, pad: PadValue::default() };
+        let packing = Packing::new(SEQ_LEN).method(method);
         walk(&files, &format!("{method:?}"), Batching::Packed(packing));
     }
     walk(&files, "Buckets", Batching::Buckets(buckets()));
@@ -48,12 +51,12 @@ fn lengths(median: f64) -> Vec<u64> {
 }
 
 fn packing(method: PackMethod) -> Packing {
-    Packing { method, seq_len: SEQ_LEN, window: WINDOW_SAMPLES, pad: PadValue::default() }
+    Packing::new(SEQ_LEN).method(method)
 }
 
 fn buckets() -> Buckets {
     let boundaries = vec![128, 256, 512, 1024, 2048];
-    Buckets { boundaries, batch_sizes: vec![256, 128, 64, 32, 16, 4], window: WINDOW_SAMPLES }
+    Buckets::new(boundaries, vec![256, 128, 64, 32, 16, 4])
 }
 
 fn pack(lengths: &[u64], median: f64, method: PackMethod, window: u64) {
@@ -104,7 +107,7 @@ fn folder(lengths: &[u64]) -> Arc<dyn Dataset> {
     for (number, &length) in lengths.iter().enumerate() {
         files.push(format!("{number:07}").as_bytes(), length).expect("room");
     }
-    Arc::new(Folder::from_files(files))
+    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 /// Measures the whole way from the cursor to the pieces of a batch: over an epoch, and for the first batch after a

@@ -6,9 +6,11 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use uringload::config::{Collate, Config, PadValue, Padding};
-use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
-use uringload::sampler::{Order, Sampler, Sequential, Shuffled};
+use uringload::config::{Collate, Padding};
+use uringload::dataset::{self, Dataset, FileTable, Options};
+use uringload::internal::Config;
+use uringload::internal::{Sequential, Shuffled};
+use uringload::sampler::{Order, Sampler};
 
 const RUNS: usize = 7;
 const BATCH: u64 = 256;
@@ -26,7 +28,7 @@ fn main() {
     let mut run = |what: &str, dataset: &Arc<dyn Dataset>, shuffle, coalesce_gap, collate| {
         slowest = slowest.max(report(what, dataset, shuffle, coalesce_gap, collate));
     };
-    let padded = Collate::Padded(Padding { value: PadValue::Int(0), max_length: None, multiple_of: 8 });
+    let padded = Collate::Padded(Padding::default().multiple_of(8));
     let files = folder(20_000, 110_000);
     run("20 000 files of 110 kB", &files, true, apart, Collate::Views);
     run("20 000 files of 110 kB, in order", &files, false, apart, Collate::Views);
@@ -46,13 +48,13 @@ fn main() {
 
 fn folder(count: u64, mean_bytes: u64) -> Arc<dyn Dataset> {
     let files = table(count, |number| mean_bytes / 2 + number * 7919 % mean_bytes);
-    Arc::new(Folder::from_files(files))
+    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 fn records(files: u64, records: u64, record_bytes: u64) -> Arc<dyn Dataset> {
     let files = table(files, |_| records * record_bytes);
-    let options = RecordOptions::new().record_bytes(record_bytes);
-    Arc::new(Records::from_files(files, &options).expect("whole records"))
+    let options = Options::new().format("records").set("record_bytes", record_bytes);
+    dataset::internal::of_files(files, &options).expect("whole records")
 }
 
 fn table(count: u64, size: impl Fn(u64) -> u64) -> FileTable {

@@ -7,12 +7,13 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use uringload::Loader;
 use uringload::State;
-use uringload::config::{Config, EngineChoice};
-use uringload::dataset::{Dataset, FileTable, RecordOptions, Records};
-use uringload::loader::Loader;
+use uringload::config::EngineChoice;
+use uringload::dataset::{self, Dataset, FileTable, Options};
+use uringload::internal::Config;
+use uringload::internal::Identity;
 use uringload::sampler::{Cursor, Order, Selection, epoch_digest, for_dataset};
-use uringload::state::Identity;
 
 const RUNS: usize = 7;
 const TIMES: u32 = 1000;
@@ -23,8 +24,8 @@ fn main() {
     let mut files = FileTable::new();
     files.push_root("/simulated");
     files.push(b"records", SAMPLES * RECORD_BYTES).expect("a table has room");
-    let options = RecordOptions::new().record_bytes(RECORD_BYTES);
-    let dataset: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).expect("records"));
+    let options = Options::new().format("records").set("record_bytes", RECORD_BYTES);
+    let dataset: Arc<dyn Dataset> = dataset::internal::of_files(files, &options).expect("records");
     let builder = Loader::builder(Arc::clone(&dataset)).shuffle(true).seed(42).engine(EngineChoice::Sim);
     let loader = builder.start(Cursor::new(3, SAMPLES / 2)).build().expect("a loader");
     let text = loader.state().to_json();

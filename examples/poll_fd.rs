@@ -5,9 +5,8 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::error::Error;
-use std::sync::Arc;
 use uringload::batch::Batch;
-use uringload::dataset::Folder;
+use uringload::dataset::{self, Options};
 use uringload::{Loader, Result};
 
 /// Hands every batch to `train`, and calls `idle` whenever a tenth of a second brings none.
@@ -33,7 +32,7 @@ pub fn consume(mut loader: Loader, mut train: impl FnMut(Batch), mut idle: impl 
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args_os().nth(1).unwrap_or_else(|| ".".into());
-    let dataset = Arc::new(Folder::open(&[folder])?);
+    let dataset = dataset::open(&[folder], &Options::new().format("folder"))?;
     let loader = Loader::builder(dataset).batch_size(64).shuffle(true).seed(42).build()?;
     let (mut samples, mut bytes) = (0, 0);
     let train = |batch: Batch| {

@@ -3,11 +3,11 @@
 //! A loader is an iterator, so one thread needs only `for batch in loader`. Here several threads take turns: a batch
 //! may go to any thread, and returns its memory when that thread drops it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
 use std::time::Instant;
 use uringload::batch::Batch;
-use uringload::dataset::Folder;
+use uringload::dataset::{self, Options};
 use uringload::{Loader, Result};
 
 /// Hands every batch to `train` on one of `workers` threads. The first error ends them all.
@@ -31,7 +31,7 @@ pub fn consume(loader: Loader, workers: usize, train: impl Fn(Batch) + Sync) -> 
 
 fn main() -> Result<()> {
     let folder = std::env::args_os().nth(1).unwrap_or_else(|| ".".into());
-    let dataset = Arc::new(Folder::open(&[folder])?);
+    let dataset = dataset::open(&[folder], &Options::new().format("folder"))?;
     let loader = Loader::builder(dataset).batch_size(64).shuffle(true).seed(42).build()?;
     let route = loader.route();
     println!("{route}");

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::Arc;
 use tokio::runtime;
 use uringload::batch::Batch;
-use uringload::dataset::{Dataset, Folder};
+use uringload::dataset::{self, Dataset, Options};
 use uringload::{Loader, Result};
 
 /// Awaits every batch and hands it to `train`.
@@ -24,7 +24,7 @@ pub async fn consume(mut loader: Loader, mut train: impl FnMut(Batch)) -> Result
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args_os().nth(1).unwrap_or_else(|| ".".into());
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[folder])?);
+    let dataset: Arc<dyn Dataset> = dataset::open(&[folder], &Options::new().format("folder"))?;
     let loader = Loader::builder(Arc::clone(&dataset)).shuffle(true).seed(42);
 
     let mut samples = 0;

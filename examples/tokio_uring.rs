@@ -7,12 +7,11 @@ use futures_util::StreamExt;
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use tokio_uring::Runtime;
 use tokio_uring::fs::File;
 use uringload::Loader;
 use uringload::batch::Batch;
-use uringload::dataset::Folder;
+use uringload::dataset::{self, Options};
 use uringload::sampler::Cursor;
 
 /// Awaits every batch, hands it to `train`, and writes the position after it to `checkpoint`.
@@ -52,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut arguments = std::env::args_os().skip(1);
     let folder = arguments.next().unwrap_or_else(|| ".".into());
     let checkpoint = arguments.next().map_or_else(|| std::env::temp_dir().join("uringload.checkpoint"), PathBuf::from);
-    let dataset = Arc::new(Folder::open(&[folder])?);
+    let dataset = dataset::open(&[folder], &Options::new().format("folder"))?;
     let loader = Loader::builder(dataset).batch_size(64).shuffle(true).seed(42).build()?;
     let (mut samples, mut bytes) = (0, 0);
     start(consume(loader, &checkpoint, |batch| {

@@ -1,4 +1,4 @@
-//! What the consumer gets: samples in plan order, as columns that point into the memory that was read.
+//! What the consumer gets: the samples of a batch, in order, as columns that point into the memory they were read into.
 
 mod columns;
 mod packed;
@@ -12,23 +12,45 @@ use std::ops::Range;
 pub(crate) use columns::{Pieces, Samples, index_column, key_column};
 pub use packed::{Packed, Segment};
 
-/// One batch. Its memory returns to the loader once the batch and every `Bytes` cloned out of it are dropped.
+/// One batch. Its memory returns to the loader when the batch, and every `Bytes` cloned out of it, is dropped.
+///
+/// ```
+/// use uringload::batch::Data;
+/// use uringload::{Loader, dataset};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # (0..4).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// for batch in Loader::builder(dataset).batch_size(2).build()? {
+///     let batch = batch?;
+///     for column in &batch.columns {
+///         match &column.data {
+///             Data::Dense { shape, bytes } => println!("{}: {shape:?}, {} bytes", column.name, bytes.len()),
+///             Data::Views(values) => println!("{}: {} values of any length", column.name, values.len()),
+///             other => println!("{}: {other:?}", column.name),
+///         }
+///     }
+/// }
+/// # Ok::<(), uringload::Error>(())
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Batch {
-    /// Position of the batch's first sample in the order.
+    /// Where the batch begins in the order.
     pub cursor: Cursor,
-    /// Position after the batch: where to resume once this batch has been used.
+    /// Where the batch ends in the order: resume from here once the batch has been used.
     pub next: Cursor,
-    /// The samples, in order. Every column has one value for each.
+    /// The samples, in order. Each column has one value per sample.
     pub ids: Vec<SampleId>,
-    /// Which samples are repeats that only fill up this rank's batch, so that all ranks have the same number. `None` if
-    /// none are.
+    /// Which samples are repeats that only pad the batch so that all ranks have the same number of samples; `None`
+    /// where there are none.
     pub padding: Option<Vec<bool>>,
-    /// The columns, in the order of the dataset's schema, followed by "key" and "index" if they were requested.
+    /// The columns, in the order of the dataset's schema, followed by "key" and "index" if the builder enabled them.
     pub columns: Vec<Column>,
-    /// The samples of this batch that failed, unless `on_error` is `raise`.
+    /// Samples of this batch that could not be read, unless `on_error` is `raise`.
     pub failed: Vec<FailedSample>,
-    /// Digest of what was delivered: the planned samples, without padding.
+    /// Digest of the samples that this batch delivered, without padding: the digests of all batches and ranks add up to
+    /// that of the epoch.
     pub digest: Digest,
     /// Digest of the samples in `failed`. Together with `digest`, it adds up to what was planned.
     pub lost: Digest,
@@ -45,8 +67,9 @@ pub(crate) struct Deferred {
     pub(crate) columns: Vec<Option<Pieces>>,
 }
 
-/// A sample that failed.
+/// A sample that could not be read.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FailedSample {
     /// The sample.
     pub id: SampleId,
@@ -82,6 +105,7 @@ impl Batch {
 
 /// One column of a batch.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Column {
     /// Name, as in the schema.
     pub name: String,
@@ -91,10 +115,10 @@ pub struct Column {
     pub data: Data,
 }
 
-/// The values of a column, in the requested form ([`Collate`](crate::config::Collate)).
+/// The values of a column, in the form that [`Collate`](crate::config::Collate) selects.
 ///
-/// Lengths and offsets count elements of the column's type, each of `dtype.size()` bytes. Gathered values start at a
-/// multiple of 64 bytes; values that could stay where they were read start at a multiple of the element size.
+/// Lengths and offsets count elements of the column's type, each `dtype.size()` bytes long. Gathered values start at a
+/// multiple of 64 bytes; values that stayed where they were read start at a multiple of the element's size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Data {
@@ -105,28 +129,28 @@ pub enum Data {
         /// The elements, row-major, `samples * product(shape) * size(dtype)` bytes.
         bytes: Bytes,
     },
-    /// Values of varying lengths, end to end.
+    /// Values of any length, end to end.
     Ragged {
         /// The elements of all samples: a tensor of shape `[offsets[samples]]`.
         values: Bytes,
-        /// Start of each value, in elements, followed by the end of the last one: sample i has `offsets[i]..offsets[i +
-        /// 1]`.
+        /// Where each value begins, in elements, and at the end where the last one ends: sample i has
+        /// `offsets[i]..offsets[i + 1]`.
         offsets: Vec<u64>,
     },
     /// Values padded to one length: a tensor of shape `[samples, length]`.
     Padded {
-        /// Elements per row: the length of the batch's longest value, rounded up as requested.
+        /// Elements in each row: those of the longest value of this batch, rounded up as the padding says.
         length: u64,
         /// The elements, `samples * length * size(dtype)` bytes.
         values: Bytes,
-        /// Number of elements in each row that belong to the sample. The rest is padding.
+        /// Elements of each row that belong to the sample; the rest is padding.
         lengths: Vec<u64>,
     },
     /// Pieces of samples, end to end in rows of one length.
     Packed(Packed),
     /// One slice per sample, each of its own length.
     Views(Vec<Bytes>),
-    /// One integer per sample, from the dataset's index, whatever the requested form.
+    /// One integer per sample, known from the dataset's index, whatever the form.
     I64(Vec<i64>),
 }
 
@@ -144,8 +168,8 @@ impl Column {
         }
     }
 
-    /// The bytes of sample `index`'s value, without padding and without a copy. Returns `None` past the last sample,
-    /// and for integer columns. If the values have no elements, a tensor does not know where it ends.
+    /// The bytes of the value of sample `index`, without padding and without a copy. `None` past the last sample, and
+    /// for a column of integers. If values have no elements at all, the number of samples is not checked.
     pub fn bytes_of(&self, index: usize) -> Option<Bytes> {
         let size = self.dtype.size();
         let of = |bytes: &Bytes, start: u64, len: u64| Some(bytes.slice(range(start * size, len * size)));

@@ -94,7 +94,7 @@ impl Collation {
         let fields = &dataset.schema().fields;
         check_names(config, fields)?;
         // Bytes cut from a unit are shared with other batches and must not be moved.
-        let plain_field = dataset.plain_field().filter(|_| dataset.units().is_none());
+        let plain_field = dataset.index().plain_field.filter(|_| dataset.units().is_none());
         let packing = match &config.batching {
             Batching::Packed(packing) => Some((packed_field(dataset)?, packing)),
             _ => None,

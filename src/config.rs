@@ -1,120 +1,29 @@
-//! What was asked ([`Config`]) and what was really got ([`Route`], with a [`Fallback`] for every step down).
+//! The choices that a [`Builder`](crate::Builder) takes, and what a loader really uses: its [`Route`], with a
+//! [`Fallback`] for every step down.
 
 mod collation;
-mod cursor;
-mod device;
+pub(crate) mod cursor;
+pub(crate) mod device;
 mod errors;
-mod order;
+pub(crate) mod order;
+pub(crate) mod settings;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
-use std::time::Duration;
 
 pub use collation::{Collate, PadValue, Padding};
-pub use cursor::Cursor;
-pub use device::{Device, DeviceKind, DeviceRoute, GDS_OPEN_BOUND, Gds, GdsRoute, GdsSearch, GdsTrial};
+pub use device::{Device, DeviceRoute, Gds};
 pub use errors::{MaxFailures, OnError};
-pub use order::{Batching, Buckets, MIXED_SHARDS, PackMethod, Packing, Shuffle, WINDOW_SAMPLES};
+pub use order::{Buckets, PackMethod, Packing, Shuffle};
 pub use uringload_core::{Cause, Fallback, Part};
-pub use uringload_formats::SHARD_SAMPLES;
 
-/// What the user asks of a loader. `None` means: the loader chooses, from the device and the dataset.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// Rows (samples, unless `batching` says otherwise) in a batch.
-    pub batch_size: u64,
-    /// What a row is.
-    pub batching: Batching,
-    /// Epochs until the loader ends; `None`: it never ends.
-    pub epochs: Option<u64>,
-    /// Whether, and how, each epoch visits the samples in an order of its own.
-    pub shuffle: Shuffle,
-    /// What the shuffled orders derive from.
-    pub seed: u64,
-    /// Which of the `world_size` equal consumers this is, from 0.
-    pub rank: u64,
-    /// Number of equal consumers that share the samples of an epoch.
-    pub world_size: u64,
-    /// Whether samples that do not fill a batch on every rank are dropped at the end of an epoch.
-    pub drop_last: bool,
-    /// Where to start: the `next` of the last batch that was used, or the beginning of an epoch.
-    pub start: Cursor,
-    /// What moves the bytes.
-    pub engine: EngineChoice,
-    /// Whether reads go past the page cache.
-    pub io: IoChoice,
-    /// Reads in flight at most.
-    pub queue_depth: Option<usize>,
-    /// Length of one read at most, in bytes.
-    pub read_bytes: Option<usize>,
-    /// Threads of the `threads` engine.
-    pub io_threads: Option<usize>,
-    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
-    /// for each processor, at most 8.
-    pub num_threads: Option<usize>,
-    /// Bytes of memory for samples at most.
-    pub memory_limit: Option<u64>,
-    /// Two reads whose gap is at most this many bytes become one.
-    pub coalesce_gap: u64,
-    /// What becomes of a sample that cannot be read.
-    pub on_error: OnError,
-    /// How many samples may fail, whatever `on_error` says, before the loader ends with `TooManyFailures` in the place
-    /// of the batch that was one too many; `None`: any number.
-    pub max_failures: Option<MaxFailures>,
-    /// A file to which a line of JSON is added for each sample that cannot be had: see
-    /// [`quarantine`](mod@crate::quarantine). It is made if it is not there.
-    pub quarantine: Option<PathBuf>,
-    /// How long a read may take, from when it is handed to the engine, before it is cancelled and its samples fail with
-    /// `Timeout`; `None`: as long as it likes. One that does not end even so keeps its memory until it does. A read
-    /// that only waits behind such ones may take four times as long.
-    pub timeout: Option<Duration>,
-    /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
-    pub starved_after: Duration,
-    /// The form of a batch's columns.
-    pub collate: Collate,
-    /// The form of single columns, by name, where it is another.
-    pub collate_columns: Vec<(String, Collate)>,
-    /// Whether each batch has a column "key" with the samples' keys.
-    pub key_column: bool,
-    /// Whether each batch has a column "index" with the samples' numbers in the dataset.
-    pub index_column: bool,
-}
+pub(crate) use cursor::Cursor;
+pub(crate) use device::{DeviceKind, GdsRoute, GdsTrial};
+pub(crate) use order::{Batching, MIXED_SHARDS};
+pub(crate) use settings::Config;
+pub(crate) use uringload_core::internal::GdsCause;
 
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            batch_size: 64,
-            batching: Batching::Samples,
-            epochs: Some(1),
-            shuffle: Shuffle::Off,
-            seed: 0,
-            rank: 0,
-            world_size: 1,
-            drop_last: false,
-            start: Cursor::default(),
-            engine: EngineChoice::Auto,
-            io: IoChoice::Auto,
-            queue_depth: None,
-            read_bytes: None,
-            io_threads: None,
-            num_threads: None,
-            memory_limit: None,
-            coalesce_gap: 0,
-            on_error: OnError::Raise,
-            max_failures: None,
-            quarantine: None,
-            timeout: None,
-            starved_after: Duration::from_secs(10),
-            collate: Collate::Auto,
-            collate_columns: Vec::new(),
-            key_column: false,
-            index_column: false,
-        }
-    }
-}
-
-/// Which engine is asked for. An engine asked for by name is had or the build fails; only `Auto` steps down.
+/// Which engine reads. If an engine chosen by name is not available, `build` fails; only `Auto` falls back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EngineChoice {
@@ -125,15 +34,15 @@ pub enum EngineChoice {
     Uring,
     /// Threads that call `pread(2)`.
     Threads,
-    /// A simulated disk: made-up bytes on a virtual clock, for tests of what is printed.
+    /// A simulated disk: made-up bytes on a virtual clock, for tests.
     Sim,
 }
 
-/// Whether reads go past the page cache. A mode asked for by name is had or the build fails; only `Auto` chooses.
+/// Whether reads bypass the page cache. If a mode chosen by name is not available, `build` fails; only `Auto` chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IoChoice {
-    /// The page cache where the files lie in it already, the disk where they do not.
+    /// The page cache if the files are in it already, `O_DIRECT` otherwise.
     #[default]
     Auto,
     /// `O_DIRECT`.
@@ -142,7 +51,7 @@ pub enum IoChoice {
     Buffered,
 }
 
-/// What moves the bytes.
+/// What reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EngineKind {
@@ -152,7 +61,7 @@ pub enum EngineKind {
     Threads,
     /// A simulated disk.
     Sim,
-    /// Threads that have cuFile read straight into a GPU's memory.
+    /// Threads that read straight into a GPU's memory through cuFile.
     Gds,
 }
 
@@ -167,28 +76,34 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// What was really got: which way the bytes take, and every step down from the best one.
+/// How a loader really reads: the path of the bytes, and every step down from the best one. `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Route {
-    /// What moves the bytes.
+    /// What reads the bytes.
     pub engine: EngineKind,
-    /// Whether reads go past the page cache (`O_DIRECT`).
+    /// Whether reads bypass the page cache (`O_DIRECT`).
     pub direct_io: bool,
-    /// Offsets and lengths of reads are multiples of this many bytes; 1 where any will do.
+    /// Offsets and lengths of reads are multiples of this many bytes; 1 if any will do.
+    #[doc(hidden)]
     pub alignment: u32,
     /// Reads in flight at most.
+    #[doc(hidden)]
     pub queue_depth: usize,
     /// Length of one read at most, in bytes.
+    #[doc(hidden)]
     pub read_bytes: usize,
     /// Whether the arena is registered with the ring, so that the kernel does not pin pages for each read.
+    #[doc(hidden)]
     pub registered_buffers: bool,
     /// What backs the arena's memory, in words.
+    #[doc(hidden)]
     pub backing: Cow<'static, str>,
-    /// Whether the arena is pinned for the copy engine of a GPU, although batches stay on the host.
+    /// Whether memory is pinned for the copy engine of a GPU although batches stay on the host.
     pub pinned: bool,
-    /// The GPUs that batches go to, in turn; none where they stay on the host.
+    /// The GPUs that batches go to, in turn; none if they stay on the host.
     pub devices: Vec<DeviceRoute>,
-    /// Every step down, in the order in which it was taken; empty on the best route.
+    /// Every step down, in order; empty on the best route.
     pub fallbacks: Vec<Fallback>,
 }
 

@@ -5,7 +5,7 @@
 //! end to end or to one length, and turn pixels and tokens into what a model takes. The host moves no values, except
 //! those that it had to produce itself (numbers parsed from text, decoded units).
 
-mod batch;
+pub(crate) mod batch;
 mod feeder;
 mod gds;
 mod host;
@@ -29,7 +29,7 @@ use std::time::Duration;
 use uringload_sys::cuda::{Context, Driver, Kernel, Notice, Pinned, ProbeError};
 
 pub(crate) use batch::device_error;
-pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm, element_type};
+pub use batch::{DeviceBatch, DeviceBytes, DeviceColumn, DeviceForm};
 pub(crate) use feeder::Feeder;
 pub(crate) use gds::{Asked, Loading, choose, give_up};
 pub use pinned::PinnedMemory;
@@ -92,7 +92,7 @@ pub(crate) fn open(devices: &[Device]) -> Result<Opened> {
         };
         let found = match &driver {
             Some(driver) => Context::new(driver, index),
-            None => Driver::open(device.library_path()).and_then(|found| Context::new(driver.insert(found), index)),
+            None => Driver::open(device.driver()).and_then(|found| Context::new(driver.insert(found), index)),
         };
         match found {
             Ok(context) if opened.contexts.iter().any(|other| other.is_same(&context)) => {
@@ -182,7 +182,8 @@ fn need(dataset: &dyn Dataset, collation: &Collation, transforms: &Transforms, b
     let tables = batch.samples.saturating_mul(fields).saturating_mul(TABLE_ROW_BYTES).saturating_add(4096);
     // Values that are not slices of the data read are made on the host: as many bytes as were read, or as many as their
     // types need.
-    let is_sliced = (dataset.plain_field().is_some() || !dataset.parse_reads_bytes()) && dataset.units().is_none();
+    let is_sliced =
+        (dataset.index().plain_field.is_some() || !dataset.index().parse_reads_bytes) && dataset.units().is_none();
     let aligned = batch.samples.saturating_mul(fields).saturating_mul(16);
     let values: u64 = bounds.iter().fold(decoded, |sum: u64, &bytes| sum.saturating_add(bytes));
     let loose = if is_sliced { 0 } else { batch.payload.max(values).saturating_add(aligned) };
@@ -221,7 +222,7 @@ fn open_lane(
     let one = need.bytes();
     let index = context.info().index;
     let taken = shadow.as_ref().map_or(0, |shadow| shadow.span.len() as u64);
-    let limit = device.memory_bytes().map(|limit| limit.saturating_sub(taken));
+    let limit = device.memory_limit.map(|limit| limit.saturating_sub(taken));
     if let Some(limit) = limit
         && limit < one
     {

@@ -11,8 +11,9 @@ pub use chain::{Link, LinkState, Place, chain};
 pub use uringload_sys::cufile::guards::{Facts, Iommu, Mount, NvidiaDriver};
 pub use uringload_sys::cufile::{Configuration, Cufile, GdsMode, Options};
 
-pub use crate::config::{GDS_OPEN_BOUND as OPEN_BOUND, GdsSearch as Search};
+pub use crate::config::device::{GDS_OPEN_BOUND as OPEN_BOUND, GdsSearch as Search};
 
+use crate::config::GdsCause;
 use crate::config::{Cause, Fallback};
 use uringload_sys::cufile::{OpenError, VARIABLE};
 
@@ -50,7 +51,7 @@ pub fn open(
     let properties = cufile.properties();
     let mode = properties.mode();
     if mode == GdsMode::Compat {
-        let step = Fallback::new(Cause::GdsCompat, PINNED, None);
+        let step = Fallback::new(Cause::Gds(GdsCause::Compat), PINNED, None);
         if !properties.compat_allowed {
             return Err(Box::new(step));
         }
@@ -61,7 +62,8 @@ pub fn open(
         ))));
     }
     let closed = cufile.standard_input_was_closed();
-    let said = closed.then(|| Fallback::new(Cause::GdsStandardInput, "/dev/null", None)).into_iter().collect();
+    let said =
+        closed.then(|| Fallback::new(Cause::Gds(GdsCause::StandardInput), "/dev/null", None)).into_iter().collect();
     Ok(Gds { cufile, mode, said })
 }
 
@@ -72,14 +74,14 @@ pub fn open(
 pub fn guard(facts: &Facts) -> Result<GdsMode, Box<Fallback>> {
     let fails = |cause| Err(Box::new(Fallback::new(cause, PINNED, None)));
     if facts.wsl {
-        return fails(Cause::GdsWsl);
+        return fails(Cause::Gds(GdsCause::Wsl));
     }
     if facts.modules.is_none() {
-        return fails(Cause::GdsModules);
+        return fails(Cause::Gds(GdsCause::Modules));
     }
-    let Some(mode) = way(facts) else { return fails(Cause::GdsPath) };
+    let Some(mode) = way(facts) else { return fails(Cause::Gds(GdsCause::Path)) };
     if !facts.udev {
-        return fails(Cause::GdsUdev);
+        return fails(Cause::Gds(GdsCause::Udev));
     }
     Ok(mode)
 }
@@ -101,11 +103,11 @@ fn has_nvidia_fs(facts: &Facts) -> bool {
 /// The step down for an opening that failed.
 fn step(error: &OpenError) -> Fallback {
     let cause = match error {
-        OpenError::Absent(_) | OpenError::Incomplete { .. } => Cause::GdsLibrary,
-        OpenError::Configuration(_) => Cause::GdsConfiguration,
-        OpenError::Attach(_) => Cause::GdsContext,
-        OpenError::TimedOut { .. } | OpenError::Busy => Cause::GdsTimeout,
-        _ => Cause::GdsDriver,
+        OpenError::Absent(_) | OpenError::Incomplete { .. } => Cause::Gds(GdsCause::Library),
+        OpenError::Configuration(_) => Cause::Gds(GdsCause::Configuration),
+        OpenError::Attach(_) => Cause::Gds(GdsCause::Context),
+        OpenError::TimedOut { .. } | OpenError::Busy => Cause::Gds(GdsCause::Timeout),
+        _ => Cause::Gds(GdsCause::Driver),
     };
     let errno = if let OpenError::Configuration(error) = error { Some(error) } else { None };
     let mut step = Fallback::new(cause, PINNED, errno);

@@ -1,12 +1,63 @@
-//! A data loader that keeps a GPU fed from NVMe.
+//! A data loader that keeps a GPU fed from NVMe, inside your training process.
 //!
-//! One process, no workers: an io_uring reactor issues batched `O_DIRECT` reads into registered memory, a lock-free
-//! queue hands over whole batches, and the consumer iterates over them in an order that it can prove and resume.
+//! There are no worker processes. One thread issues batched `O_DIRECT` reads through io_uring into registered memory,
+//! and a lock-free queue hands whole batches to your loop. The order of the samples is a function of a seed, so it
+//! takes no memory, is the same for any number of ranks, and can be resumed at any batch.
+//!
+//! ```
+//! use uringload::dataset::{self, Options};
+//! use uringload::{Loader, State};
+//!
+//! # fn main() -> uringload::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+//! // Ten files in a folder: each is a sample. Other formats are detected in the same way.
+//! let dataset = dataset::open(&[folder.path()], &Options::new())?;
+//! let builder = Loader::builder(dataset).batch_size(4).shuffle(true).seed(42).epochs(2);
+//!
+//! let mut loader = builder.clone().build()?;
+//! let batch = loader.next().expect("a first batch")?;
+//! let data = batch.column("data").expect("the content of the files");
+//! for (index, id) in batch.ids.iter().enumerate() {
+//!     println!("sample {id:?} has {} bytes", data.bytes_of(index).map_or(0, |bytes| bytes.len()));
+//! }
+//!
+//! // A checkpoint is less than 1 kB of JSON. It stands behind the last batch that was handed out.
+//! let saved = loader.state().to_json();
+//! drop(loader);
+//!
+//! let mut loader = builder.resume(&State::from_json(&saved)?).build()?;
+//! assert_eq!(loader.remaining(), Some(5)); // of three batches in each of two epochs
+//! for batch in &mut loader {
+//!     let batch = batch?;
+//!     println!("{} samples, resume from {:?}", batch.len(), batch.next);
+//! }
+//! let stats = loader.stats().snapshot();
+//! println!("{:.0} samples/s; limited by {}", stats.samples_per_second(), stats.verdict(None));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | where | what |
+//! |---|---|
+//! | [`dataset`] | opens datasets; the trait for a format of your own |
+//! | [`Loader`], [`Builder`] | builds a loader, iterates over it, or awaits it: it is an `Iterator` and a `Stream` |
+//! | [`batch`], [`config`] | what a batch holds, and the choices that a builder takes |
+//! | [`sampler`] | orders: mixtures, orders of your own, and digests that prove what was delivered |
+//! | [`State`] | checkpoints |
+//! | [`device`], [`transform`] | batches in the memory of a GPU, and what its kernels do on the way |
+//! | [`stats`] | counters, latencies, and a verdict on the bottleneck |
+//! | [`pack`], [`verify`], [`quarantine`] | converts a dataset to shards, checks one, lists bad samples |
+//!
+//! A choice by name ([`EngineChoice::Uring`](config::EngineChoice::Uring), [`Device::cuda`](config::Device::cuda)) is
+//! honoured or `build` fails; only the automatic choices fall back, and each [`Fallback`](config::Fallback) in the
+//! [route](Loader::route) says why and what to do about it. For every setting that takes an `Option`, `None` means that
+//! the library chooses or that there is no limit.
 #![forbid(unsafe_code)]
 
 // In layer order: a module imports only from modules above it (a test enforces it).
 pub mod config;
-pub mod gds;
+mod gds;
 pub mod stats;
 mod queue;
 pub mod sampler;
@@ -15,25 +66,71 @@ mod collate;
 mod plan;
 mod pool;
 pub mod batch;
-pub mod state;
+mod state;
 pub mod quarantine;
 mod engine;
 mod stage;
 mod reactor;
 pub mod device;
-pub mod loader;
+mod loader;
 pub mod pack;
-pub mod raw;
+mod raw;
 pub mod verify;
 
-pub use loader::Loader;
+pub use loader::{Builder, DeviceBuilder, DeviceLoader, Loader};
 pub use state::State;
-pub use uringload_core::{Error, ErrorKind, Result, parse_bytes, split_unit};
+pub use uringload_core::{Error, ErrorKind, Result};
 pub use uringload_formats as dataset;
 
-/// What programs need of the system below: the CUDA driver, DLPack, and facts about this machine.
+/// The types of the CUDA driver and of DLPack that batches on a GPU are handed over with.
 pub mod sys {
-    pub use uringload_sys::{cuda, dlpack, system};
+    pub use uringload_sys::cuda::{Context, SharedStream, Stream, StreamRef};
+    pub use uringload_sys::dlpack::Tensor;
+}
+
+/// What the other crates of uringload use, and nobody else should: it may change in any release.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::config::device::{DeviceKind, GDS_OPEN_BOUND, GdsRoute, GdsSearch, GdsTrial};
+    pub use crate::config::order::{Batching, MIXED_SHARDS, WINDOW_SAMPLES};
+    pub use crate::config::settings::Config;
+    pub use crate::device::batch::element_type;
+    pub use crate::loader::Delivered;
+    pub use crate::sampler::id::{KnownOrder, Parts};
+    pub use crate::sampler::random::sample_rng;
+    pub use crate::sampler::replacement::replacement;
+    pub use crate::sampler::rows::{BatchingId, Bucketer, Packer, Piece, RowPiece, Rows, SEQ_LEN_MAX};
+    pub use crate::sampler::sequential::Sequential;
+    pub use crate::sampler::shards::Sharded;
+    pub use crate::sampler::shuffled::{EpochOrder, Shuffled};
+    pub use crate::sampler::strided::{Position, Strided};
+    pub use crate::sampler::walk::Walk;
+    pub use crate::sampler::window::Windowed;
+    pub use crate::state::{Identity, Saved, VERSION};
+    pub use crate::stats::clock::{Clock, Doing, Role, ThreadSnapshot};
+    pub use crate::stats::counters::{Counter, Counters, Gauge};
+    pub use crate::stats::histogram::Histogram;
+    pub use crate::transform::column::{Output, Transform};
+    pub use crate::transform::images::{SIDE_MAX, images_on_host};
+    pub use crate::transform::tokens::tokens_on_host;
+    pub use crate::verify::detail::{NotChecked, Stage};
+    pub use uringload_core::internal::{GdsCause, parse_bytes, split_unit};
+    pub use uringload_formats::SHARD_SAMPLES;
+
+    /// Everything that GPUDirect Storage needs, link by link.
+    pub mod gds {
+        pub use crate::gds::*;
+    }
+
+    /// What the storage and the bus give with nothing in the way.
+    pub mod raw {
+        pub use crate::raw::*;
+    }
+
+    /// What the kernels compute, on the host.
+    pub mod twin {
+        pub use crate::transform::twin::*;
+    }
 }
 
 /// The programs of the README and of the pages in `docs` compile.

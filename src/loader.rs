@@ -28,7 +28,7 @@ pub use builder::{Builder, DeviceBuilder};
 /// A loader whose batches are on a device.
 pub type DeviceLoader = Loader<DeviceBatch>;
 
-/// What a loader delivers.
+/// What a loader hands out: a batch on the host or on a device.
 pub trait Delivered: sealed::Sealed + Send + 'static {
     /// The host's part of it.
     fn host(&self) -> &Batch;
@@ -73,14 +73,26 @@ const JOIN_BOUND: Duration = Duration::from_secs(10);
 
 /// Batches of a dataset, read ahead in the background.
 ///
-/// It is an [`Iterator`] and a [`futures_core::Stream`] over `Result<Batch>`, and has a file descriptor to poll for
-/// custom event loops. An error takes the place of the batch that it is about, and iteration continues after it. After
-/// the last batch, or after an error that ends the loader, it yields `None`.
+/// It is an [`Iterator`] and a [`futures_core::Stream`] over `Result<Batch>`, and has a file descriptor to poll in an
+/// event loop. An error takes the place of the batch that it is about, and iteration can go on after it. After the last
+/// batch, or after an error that ends the loader, it yields `None`.
+///
+/// ```
+/// use uringload::{Loader, dataset};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # std::fs::write(folder.path().join("0.bin"), "a sample").unwrap();
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// for batch in Loader::builder(dataset).batch_size(64).build()? {
+///     println!("{:?}", batch?.ids);
+/// }
+/// # Ok::<(), uringload::Error>(())
+/// ```
 ///
 /// Dropping it at any time ends the reads in flight and returns in bounded time. Batches outlive it.
 ///
-/// A forked child process cannot use it: there it yields an error and then `None`, and its drop does nothing. The child
-/// cannot use batches either: it does not inherit their memory (`MADV_DONTFORK`, see `madvise(2)`).
+/// A forked child cannot use it: there it yields an error and then `None`, and dropping it does nothing. The child
+/// cannot use batches either, because it does not inherit their memory (`MADV_DONTFORK`, see `madvise(2)`).
 pub struct Loader<T: Delivered = Batch> {
     /// `None` only while the loader is being dropped.
     batches: Option<Receiver<Result<T>>>,
@@ -102,68 +114,70 @@ pub struct Loader<T: Delivered = Batch> {
 }
 
 impl<T: Delivered> Loader<T> {
-    /// How data is being read right now, and every fallback from the best way with its reason.
+    /// How bytes are read right now, and every step down from the best way, with its reason.
     pub fn route(&self) -> Route {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Live counters and times.
+    /// Live statistics: counters, times and a verdict on the bottleneck.
     pub fn stats(&self) -> Arc<Stats> {
         Arc::clone(&self.stats)
     }
 
-    /// Position after the last delivered batch. Start there to get the rest.
+    /// The place behind the last batch that was handed out: start from it to get all that is left.
+    #[doc(hidden)]
     pub fn cursor(&self) -> Cursor {
         self.book.cursor()
     }
 
-    /// The checkpoint after the last delivered batch, regardless of read-ahead, for [`Builder::resume`]. Takes a few
-    /// microseconds.
+    /// The checkpoint after the last batch that was handed out, whatever was read ahead: [`Builder::resume`] continues
+    /// from it. Takes a few microseconds.
     ///
-    /// If an error was delivered in place of a batch, the checkpoint is before that batch, so that resuming tries it
-    /// again. Once a later batch is delivered, the checkpoint is after that one, and the skipped samples count as lost.
+    /// If an error took the place of the last batch, the checkpoint is before that batch, so that resuming tries it
+    /// again. Once a later batch is handed out, the checkpoint is after that one, and the samples in between count as
+    /// lost.
     pub fn state(&self) -> State {
         self.book.state()
     }
 
-    /// Digest of what this rank was given in the epoch of the last batch. It switches to the next epoch when that
-    /// epoch's first batch is delivered; the old one is then [`last_digest`](Loader::last_digest).
+    /// What this rank received of the epoch that the last batch belongs to. Once the first batch of the next epoch is
+    /// handed out, this is about that epoch, and [`last_digest`](Loader::last_digest) about the one before.
     pub fn digest(&self) -> EpochDigest {
         self.book.digest()
     }
 
-    /// Digest of what this rank was given in the epoch before that of [`digest`](Loader::digest). `None` in the first
-    /// epoch.
+    /// What this rank received of the epoch before that of [`digest`](Loader::digest); `None` in the first epoch.
     pub fn last_digest(&self) -> Option<EpochDigest> {
         self.book.last_epoch()
     }
 
-    /// Number of batches left on this rank. Each delivered batch, or error in place of a batch, counts it down. `None`
-    /// if batches never end, or if their number is known only at the end because rows are made from windows of samples.
+    /// The number of batches left on this rank. Each batch, or error in the place of one, counts it down. `None` if
+    /// batches never end, or if packing or buckets make their number known only at the end.
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// Whether no batch is left. If their number is not known, it is false until `next` has returned `None`.
+    /// Whether no batch is left. If the number is not known, this is false until `next` has returned `None`.
     pub fn is_empty(&self) -> bool {
         self.remaining == Some(0)
     }
 
-    /// Maximum bytes of memory for samples.
+    /// Bytes of memory for samples at most.
+    #[doc(hidden)]
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
     }
 
-    /// The memory that batches are read into, if [pinning](Builder::pin) was requested and succeeded.
+    /// The memory that batches are read into, if it is [pinned](Builder::pin).
     pub fn pinned(&self) -> Option<&PinnedMemory> {
         self.pinned.as_ref()
     }
 
-    /// Returns the next batch if it is ready. Never waits. `Ok(None)` means that none is ready yet or none is left (see
+    /// The next batch if it is ready; never waits. `Ok(None)` if none is ready yet, or none is left (see
     /// [`is_empty`](Loader::is_empty)).
     ///
     /// # Errors
-    /// The error in place of the batch.
+    /// The error that takes the place of the batch.
     pub fn try_next(&mut self) -> Result<Option<T>> {
         if self.finished {
             return Ok(None);
@@ -182,8 +196,8 @@ impl<T: Delivered> Loader<T> {
         self.hand_out(received).transpose()
     }
 
-    /// A descriptor that is readable whenever `try_next` has something to return, for `poll(2)`, `epoll(7)` and event
-    /// loops built on them. It may be readable without reason.
+    /// A file descriptor that is readable whenever `try_next` would return a batch, an error or the end: for `poll(2)`,
+    /// `epoll(7)` and event loops built on them. It may be readable once too often.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` if no descriptor is left.
@@ -206,8 +220,8 @@ impl<T: Delivered> Loader<T> {
         }
         self.finished = true;
         self.remaining = Some(0);
-        let doing = format!("a loader of process {} was used in a child that was forked from it", self.process);
-        Some(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("build a loader in the child"))
+        let what = format!("a loader of process {} was used in a child that was forked from it", self.process);
+        Some(Error::new(ErrorKind::InvalidArgument, what).with_remedy("build a loader in the child"))
     }
 
     /// The consumer asked and got nothing. From now on it waits, whatever else it does.

@@ -11,7 +11,8 @@ mod shard;
 
 use crate::config::{Batching, Collate, Config, Cursor, MaxFailures, OnError, Part, Shuffle};
 use crate::dataset::internal::try_in_parallel;
-use crate::dataset::{Dataset, FileId, Missing, SampleId, Tar, TarOptions};
+use crate::dataset::{self, Dataset, FileId, Options, SampleId};
+use crate::loader::Builder;
 use crate::{Error, ErrorKind, Result};
 use manifest::Destination;
 use names::Names;
@@ -25,32 +26,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use names::Keys;
 
-/// How a dataset is packed.
+/// How to pack a dataset: see [`Builder::pack`].
 #[derive(Clone, Debug)]
 pub struct PackOptions {
     /// What the names of shards begin with: `PREFIX-000000.tar`.
-    pub prefix: String,
+    pub(crate) prefix: String,
     /// Values of this many bytes and more begin at a multiple of it: 4096, or 512 for archives without padding.
-    pub align: u64,
+    pub(crate) align: u64,
     /// Bytes of a shard at most, unless it has one sample alone. Where only reading tells how long values are (columns
     /// of several lengths, compressed chunks) it is about as many.
-    pub shard_bytes: u64,
+    pub(crate) shard_bytes: u64,
     /// Samples of a shard at most.
-    pub shard_samples: Option<u64>,
+    pub(crate) shard_samples: Option<u64>,
     /// What samples are called.
-    pub keys: Keys,
-    /// Shards that are written at once; 0: twice as many as there are processors, at most 4.
-    pub threads: usize,
+    pub(crate) keys: Keys,
+    /// Shards that are written at once; `None`: twice as many as there are processors, at most 4.
+    pub(crate) threads: Option<usize>,
     /// Which of the shards are written: for jobs that pack a source together, at once or one after the other. All of
     /// them are given the same source, folder and options.
-    pub part: Part,
+    pub(crate) part: Part,
     /// Whether shards that another pack has put there are replaced. Not by parts, of which each would replace those of
     /// the others.
-    pub overwrite: bool,
-    /// By which means the source is read, and what becomes of samples that cannot be had: engine, reads, memory (of
-    /// each thread), `on_error`, `max_failures` (of the whole pack), `quarantine` and `timeout`. The order is that of
-    /// the source, and the rest of this is not looked at.
-    pub config: Config,
+    pub(crate) overwrite: bool,
 }
 
 impl Default for PackOptions {
@@ -61,11 +58,73 @@ impl Default for PackOptions {
             shard_bytes: SHARD_BYTES,
             shard_samples: None,
             keys: Keys::default(),
-            threads: 0,
+            threads: None,
             part: Part::WHOLE,
             overwrite: false,
-            config: Config::default(),
         }
+    }
+}
+
+impl PackOptions {
+    /// What the names of shards begin with: `PREFIX-000000.tar`. Default: "shard".
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> PackOptions {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Values of at least this many bytes begin at a multiple of it: 4096 (the default), or 512 for archives without
+    /// padding.
+    #[must_use]
+    pub fn align(mut self, bytes: u64) -> PackOptions {
+        self.align = bytes;
+        self
+    }
+
+    /// The size of a shard, in bytes: a shard is larger only if it has a single sample. Where only reading tells how
+    /// long values are (columns of several lengths, compressed chunks), it is an estimate. Default: 10^9.
+    #[must_use]
+    pub fn shard_bytes(mut self, bytes: u64) -> PackOptions {
+        self.shard_bytes = bytes;
+        self
+    }
+
+    /// The most samples in a shard. Default: any number.
+    #[must_use]
+    pub fn shard_samples(mut self, samples: impl Into<Option<u64>>) -> PackOptions {
+        self.shard_samples = samples.into();
+        self
+    }
+
+    /// What samples are called. Default: as in the source.
+    #[must_use]
+    pub fn keys(mut self, keys: Keys) -> PackOptions {
+        self.keys = keys;
+        self
+    }
+
+    /// Shards that are written at once. `None`, the default: the library chooses (twice the number of processors, at
+    /// most 4).
+    #[must_use]
+    pub fn threads(mut self, threads: impl Into<Option<usize>>) -> PackOptions {
+        self.threads = threads.into();
+        self
+    }
+
+    /// Which of the shards to write, for jobs that pack a source together, at once or one after the other. Give all of
+    /// them the same source, folder and options. Default: all shards.
+    #[must_use]
+    pub fn part(mut self, part: Part) -> PackOptions {
+        self.part = part;
+        self
+    }
+
+    /// Whether to replace the shards that another pack has put into the folder. Parts cannot: each would replace the
+    /// shards of the others. Default: false.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> PackOptions {
+        self.overwrite = overwrite;
+        self
     }
 }
 
@@ -85,164 +144,190 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// Samples that could not be had, of which a report has the error.
 const FAILED_NAMED: usize = 100;
 
-/// A dataset that is to become shards of tar archives, as webdataset's `ShardWriter` would write them.
+/// A planned conversion of a dataset into shards of tar archives, as webdataset's `ShardWriter` would write them.
 ///
-/// # What a member is called
-/// Archives (`tar`) keep their keys and fields. Of a folder each file becomes a member under its path: as webdataset
-/// has it, its key is the path up to the first dot of the last component, and what stands behind it is the field ("bin"
-/// where there is no dot). **Files that have one key are one sample**: `n01/7.jpg` and `n01/7.json` are the sample
-/// `n01/7` with two fields, so there may be fewer samples than files. The label of a class folder is the member
-/// `KEY.cls`, in decimal digits, unless the sample has a file of that name. All other formats have no names that
-/// webdataset would take: a sample is called by its number, and each column is a member, `000000017.COLUMN`, its name
-/// in lower case and without slashes, blanks and underscores in front.
+/// # Names of members
+/// Archives (`tar`) keep their keys and fields. Each file of a folder becomes a member under its path. As in
+/// webdataset, its key is the path up to the first dot of the last component, and the field is what follows ("bin" if
+/// there is no dot). **Files with the same key are one sample**: `n01/7.jpg` and `n01/7.json` are the sample `n01/7`
+/// with two fields, so there may be fewer samples than files. The label of a class folder is the member `KEY.cls`, in
+/// decimal digits, unless the sample has a file of that name. Other formats have no names that webdataset would accept:
+/// there a sample is called by its number, and each column is a member, `000000017.COLUMN`, in lower case and without
+/// leading slashes, blanks and underscores.
 ///
-/// # What is in a member
-/// Bytes as they are where a column is a vector of bytes. Numbers of any other type or shape are `.npy` files, and the
-/// field ends in `.npy`, so that nothing is lost of type and shape. NumPy has no bfloat16 and no 8-bit floats: their
-/// bits are integers in a field that ends in `.bf16.npy`, `.f8e4m3.npy` or `.f8e5m2.npy`. A sample that lacks a field
-/// has no member of it.
+/// # Content of members
+/// A column of byte vectors is stored as it is. Numbers of any other type or shape are `.npy` files, and the field ends
+/// in `.npy`, so that type and shape are kept. NumPy has no bfloat16 and no 8-bit floats: their bits are integers in a
+/// field that ends in `.bf16.npy`, `.f8e4m3.npy` or `.f8e5m2.npy`. A sample that lacks a field has no such member.
 ///
-/// # Where it lies
-/// Members of 4096 bytes and more begin at a multiple of 4096 bytes; smaller ones lie across none, and those in front
-/// of a large one lie right before its header. What lies between is a comment in a PAX header, which all readers pass
-/// over. Members are in the order of their fields. Owner, mode and time are the same in each, so that two packs of a
-/// source are the same bytes, whatever the number of threads.
+/// # Alignment
+/// Members of at least 4096 bytes begin at a multiple of 4096 bytes, and smaller ones do not cross such a boundary. The
+/// space between is a comment in a PAX header, which all readers skip. Members are in the order of their fields, and
+/// owner, mode and time are always the same, so two packs of a source have the same bytes, whatever the number of
+/// threads.
 ///
-/// # Which samples are in a shard
-/// A function of the source's index and the options: shards are as long as `shard_bytes` and `shard_samples` allow. A
-/// key comes once in a shard; a source where it comes twice is refused.
+/// # Samples of a shard
+/// Which samples a shard has follows from the source's index and the options alone: shards are as long as `shard_bytes`
+/// and `shard_samples` allow. A source in which a key would come twice in a shard is refused.
 ///
 /// # Whole shards only
-/// A shard is written under a name with a dot in front, synced, and then renamed, and its index is put beside it. A
-/// pack that was ended, by whatever, goes on where it is run again: `pack.json` in the folder says what the shards
-/// there are made of, and those that are there are kept. Several jobs may each write a [`Part`] of the shards, in any
-/// order or at once: the bytes are the same.
+/// A shard is written under a name with a leading dot, synced and then renamed, and its index is written beside it. A
+/// pack that was interrupted continues when it is run again: `pack.json` in the folder says what the shards are made
+/// of, and existing shards are kept. Several jobs may each write a [`Part`] of the shards, in any order or at once: the
+/// bytes are the same.
 ///
-/// ```no_run
+/// ```
 /// use std::ops::ControlFlow;
-/// use std::sync::Arc;
-/// use uringload::dataset::Folder;
-/// use uringload::pack::{Pack, PackOptions};
+/// use uringload::pack::PackOptions;
+/// use uringload::{Loader, dataset};
 ///
-/// let photos = Arc::new(Folder::open(&["/data/photos"])?);
-/// let pack = Pack::new(photos, "/data/shards", PackOptions::default())?;
-/// let report = pack.run(&|_| ControlFlow::Continue(()))?;
-/// println!("{} samples in {} shards", report.samples, report.shards);
+/// # let (source, shards) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+/// # (0..10).for_each(|n| std::fs::write(source.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// let photos = dataset::open(&[source.path()], &dataset::Options::new())?;
+/// let options = PackOptions::default().shard_samples(4);
+/// let pack = Loader::builder(photos).pack(shards.path(), options)?;
+/// let report = pack.run(&|progress| {
+///     println!("{} of {} samples", progress.samples, progress.samples_total);
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!((report.samples, report.shards), (10, 3));
 /// # Ok::<(), uringload::Error>(())
 /// ```
 pub struct Pack {
     dataset: Arc<dyn Dataset>,
     folder: PathBuf,
     options: PackOptions,
+    /// As it was set: what becomes of samples that fail is told from here.
+    asked: Config,
+    /// How the source is read.
     config: Config,
     names: Names,
     plan: Plan,
 }
 
-/// How far a pack has come.
+/// The progress of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PackProgress {
-    /// Samples that are written or left out, those of shards that were there counted.
+    /// Samples written or left out so far, including those of existing shards.
     pub samples: u64,
     /// All samples.
     pub samples_total: u64,
-    /// Bytes of values that were written.
+    /// Bytes of values written so far.
     pub bytes: u64,
     /// Shards that are whole, those that were there counted.
+    #[doc(hidden)]
     pub shards: u64,
     /// All shards.
+    #[doc(hidden)]
     pub shards_total: u64,
 }
 
-/// What came of a pack.
+/// The result of a pack.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct PackReport {
-    /// Samples in all shards of the part, which is the whole unless another was asked for.
+    /// Samples in the shards of this part (all shards, unless a part was set).
     pub samples: u64,
-    /// Samples that the source has and the shards lack, because they could not be had in this run or an earlier one.
+    /// Samples of the source that the shards lack, because they could not be read in this run or an earlier one.
     pub lacking: u64,
-    /// Shards of the part that are in the folder.
+    /// Shards of this part in the folder.
     pub shards: u64,
     /// Those of them that were there.
+    #[doc(hidden)]
     pub shards_kept: u64,
     /// Samples that this run has written.
+    #[doc(hidden)]
     pub samples_written: u64,
     /// Members that this run has written.
+    #[doc(hidden)]
     pub members_written: u64,
     /// Bytes of values that this run has written.
+    #[doc(hidden)]
     pub payload_bytes: u64,
     /// Bytes that this run has written for nothing but the alignment of values.
+    #[doc(hidden)]
     pub padding_bytes: u64,
-    /// Bytes of the archives that this run has written.
+    /// Bytes of the archives that this run wrote.
     pub bytes_written: u64,
-    /// Samples that could not be had in this run.
+    /// Samples that could not be read in this run.
     pub failed: u64,
-    /// The errors of the first of these, a hundred at most.
+    /// The errors of the first of these, at most a hundred.
     pub errors: Vec<Error>,
-    /// Whether it was ended before all shards were written; then the numbers are those of this run.
+    /// Whether the pack was stopped before all shards were written; then the numbers are those of this run.
     pub is_interrupted: bool,
 }
 
-impl Pack {
-    /// Plans the shards of `dataset` in `folder`. Looks at the index alone, and writes nothing.
+impl Builder {
+    /// Plans how the dataset is packed into shards in `folder`. Looks at the index alone, and writes nothing:
+    /// [`Pack::run`] does.
     ///
-    /// The folder must not be one that the dataset is found in, or what is written becomes a part of it; of files that
-    /// the dataset has, that is seen to here.
+    /// How the source is read is as set here: engine, I/O mode, memory (of each thread), `on_error`, `max_failures` (of
+    /// the whole pack), `quarantine` and `timeout`. The order is that of the source; all other settings are ignored.
+    ///
+    /// The folder must not be one that the dataset's files are in, or the shards would become a part of it.
     ///
     /// # Errors
-    /// `InvalidArgument` for options that cannot be, for columns or files of one name, for keys that come twice in a
+    /// `InvalidArgument` for impossible options, for columns or files of one name, for keys that come twice in a
     /// shard, and for a source below `folder`; `Empty` for a dataset without samples.
-    pub fn new(dataset: Arc<dyn Dataset>, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
-        let folder = folder.into();
-        check(&options)?;
+    pub fn pack(self, folder: impl Into<PathBuf>, options: PackOptions) -> Result<Pack> {
+        let (dataset, asked, folder) = (self.dataset, self.config, folder.into());
+        check(&options, &asked)?;
         if dataset.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
         }
         check_apart(&*dataset, &folder)?;
         let names = Names::new(Arc::clone(&dataset), options.keys)?;
         let plan = plan::plan(&*dataset, &names, &options)?;
-        let config = reading(&options.config, &*dataset);
-        Ok(Pack { dataset, folder, options, config, names, plan })
+        let config = reading(&asked, &*dataset);
+        Ok(Pack { dataset, folder, options, asked, config, names, plan })
     }
+}
 
-    /// The samples of the source that each shard has.
+impl Pack {
+    /// The samples of the source in each shard.
     pub fn shards(&self) -> &[Range<u64>] {
         &self.plan.shards
     }
 
     /// The numbers of the shards that are this part's to write: all of them where it is the whole.
+    #[doc(hidden)]
     pub fn own_shards(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.shards().len() as u64).filter(|&shard| self.options.part.has(shard))
     }
 
     /// Samples in all shards: fewer than the source's where several files are one sample.
+    #[doc(hidden)]
     pub fn samples(&self) -> u64 {
         self.plan.samples
     }
 
     /// The part of the shards that is written.
+    #[doc(hidden)]
     pub fn part(&self) -> Part {
         self.options.part
     }
 
     /// The folder that shards go to.
+    #[doc(hidden)]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Where shard number `shard` lies, or will.
+    #[doc(hidden)]
     pub fn path(&self, shard: u64) -> PathBuf {
         self.folder.join(shard_name(&self.options.prefix, shard))
     }
 
-    /// Writes the shards that are not there, on several threads. `tell` is told by each of them, and may ask for an
-    /// end: then what is whole stays.
+    /// Writes the missing shards, on several threads. `tell` is called on each of them with the progress, and may stop
+    /// the pack: complete shards stay.
     ///
     /// # Errors
-    /// `InvalidArgument` for a folder with something else in it, for one with shards of another source or of other
-    /// options unless they are to be overwritten, and for one that another pack writes to; the error of a sample that
-    /// cannot be had, unless `on_error` lets it be left out; `TooManyFailures`; what the system says of what cannot be
-    /// written. Shards that are whole stay.
+    /// `InvalidArgument` for a folder with other files in it, for one with shards of another source or other options
+    /// (unless `overwrite` is set), and for one that another pack is writing to; the error of a sample that cannot be
+    /// read, unless `on_error` skips it; `TooManyFailures`; the system's error for what cannot be written. Complete
+    /// shards stay.
     pub fn run(&self, tell: &(dyn Fn(PackProgress) -> ControlFlow<()> + Sync)) -> Result<PackReport> {
         let _destination = Destination::prepare(self)?;
         let (there, missing): (Vec<u64>, Vec<u64>) = self.own_shards().partition(|&shard| self.path(shard).exists());
@@ -293,10 +378,9 @@ impl Pack {
     }
 
     fn threads(&self) -> usize {
-        match self.options.threads {
-            0 => std::thread::available_parallelism().map_or(1, NonZero::get).saturating_mul(2).min(THREADS_MAX),
-            threads => threads,
-        }
+        self.options.threads.unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(1, NonZero::get).saturating_mul(2).min(THREADS_MAX)
+        })
     }
 
     /// Writes a shard and its index. `None` where an end was asked for.
@@ -311,7 +395,7 @@ impl Pack {
         if let Some(written) = &written {
             job.shards.fetch_add(1, Ordering::Relaxed);
             // An archive of which every sample was left out has nothing to look for.
-            let found = if written.samples == 0 { 0 } else { Tar::open(&[&path], &tar_options())?.len() };
+            let found = if written.samples == 0 { 0 } else { dataset::open(&[&path], &tar_options())?.len() };
             if found != written.samples {
                 let what = format!(
                     "{} samples were written, and {found} are read: this is a bug of uringload",
@@ -326,7 +410,7 @@ impl Pack {
     /// Opens all shards, as a reader will, and counts what they have.
     fn check_all(&self, report: &mut PackReport) -> Result<()> {
         let shards: Vec<PathBuf> = self.own_shards().map(|shard| self.path(shard)).collect();
-        let samples = match Tar::open(&shards, &tar_options()) {
+        let samples = match dataset::open(&shards, &tar_options()) {
             _ if shards.is_empty() => 0,
             Ok(tar) => tar.len(),
             Err(error) if error.kind() == ErrorKind::Empty => 0,
@@ -403,7 +487,7 @@ impl<'a> Job<'a> {
 
     /// A sample that cannot be had: the end, or counted.
     fn add_failed(&self, key: &[u8], id: SampleId, error: Error) -> Result<()> {
-        let config = &self.pack.options.config;
+        let config = &self.pack.asked;
         let key = String::from_utf8_lossy(key).into_owned();
         let named = Error::new(error.kind(), format!("cannot pack sample {} ({key:?})", id.0)).with_source(error);
         if config.on_error == OnError::Raise {
@@ -432,10 +516,10 @@ fn shard_name(prefix: &str, shard: u64) -> String {
     format!("{prefix}-{shard:06}.tar")
 }
 
-fn check(options: &PackOptions) -> Result<()> {
+fn check(options: &PackOptions, config: &Config) -> Result<()> {
     let refused =
         |what: String, remedy: &'static str| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
-    let PackOptions { prefix, align, shard_bytes, shard_samples, config, part, overwrite, .. } = options;
+    let PackOptions { prefix, align, shard_bytes, shard_samples, part, overwrite, .. } = options;
     if *overwrite && !part.is_whole() {
         return refused(format!("part {part} cannot replace the shards of another pack"), "empty the folder first");
     }
@@ -458,7 +542,7 @@ fn check(options: &PackOptions) -> Result<()> {
 fn check_apart(dataset: &dyn Dataset, folder: &Path) -> Result<()> {
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
     for (number, root) in dataset.files().roots().iter().enumerate() {
-        let root_path = root.path.canonicalize().unwrap_or_else(|_| root.path.clone());
+        let root_path = root.canonicalize().unwrap_or_else(|_| root.clone());
         if !root_path.starts_with(&folder) && !folder.starts_with(&root_path) {
             continue;
         }
@@ -504,6 +588,6 @@ fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
 }
 
 /// How shards are opened: samples may lack fields.
-fn tar_options() -> TarOptions {
-    TarOptions::new().missing(Missing::Empty)
+fn tar_options() -> Options {
+    Options::new().format("tar").set("missing", "empty")
 }

@@ -85,7 +85,8 @@ pub struct BatchPlan {
     /// Numbers of the loads that neither this batch nor a later one uses.
     pub evicted: Vec<u64>,
     /// The samples, and the batch's place in the order. If a sample's value is the dataset's
-    /// [`plain_field`](Dataset::plain_field), only the wanted piece is read; otherwise the sample is read whole.
+    /// [`plain_field`](crate::dataset::Index::plain_field), only the wanted piece is read; otherwise the sample is read
+    /// whole.
     pub batch: Selection,
     /// End of each sample's slices: sample i has `slices[ends[i-1]..ends[i]]`.
     pub ends: Vec<u32>,
@@ -351,7 +352,7 @@ impl Planner {
         let (dataset, batch) = (self.order.dataset(), &plan.batch);
         // Bytes per element, if the value can be read in parts.
         let field = self.order.recipe().map(|recipe| recipe.field());
-        let plain = field.filter(|&field| dataset.plain_field() == Some(field));
+        let plain = field.filter(|&field| dataset.index().plain_field == Some(field));
         let element_bytes = plain.map(|field| dataset.schema().fields[field].dtype.size());
         for (index, &id) in batch.ids.iter().enumerate() {
             let first = self.spans.len();

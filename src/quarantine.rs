@@ -1,16 +1,17 @@
-//! The list of samples that failed: written while a loader runs, and read back to leave them out.
+//! The list of samples that could not be read: written while a loader runs ([`Builder::quarantine`](crate::Builder)),
+//! and read back to exclude them.
 //!
 //! The format is JSON Lines. A line has these fields:
 //!
-//! - `dataset`, `id`: fingerprint (hexadecimal) of the dataset that has the sample, and the sample's number there;
-//! - `key`: the dataset's name for it;
-//! - `file`, `offset`, `length`: the part of the sample that failed, in bytes;
-//! - `kind`, `reason`: the name of the error's [`ErrorKind`], and the error in one line;
+//! - `dataset`, `id`: the dataset's fingerprint (hexadecimal), and the sample's number there;
+//! - `key`: what the dataset calls it;
+//! - `file`, `offset`, `length`: the part of the sample that could not be read, in bytes;
+//! - `kind`, `reason`: the error's [`ErrorKind`] by its name here, and the error in one line;
 //! - `error`: the parts of the error: `kind`, `what`, `file`, `offset`, `cause` and `remedy`;
-//! - `epoch`, `position`: where the loader that wrote the line first met it;
-//! - `replaced_by`: number of the sample that replaced it, if any (in the dataset `replaced_by_dataset`, if that is
-//!   another one);
-//! - `key_hex`, `file_hex`: all bytes of a name that is not Unicode, which `key` and `file` cannot hold.
+//! - `epoch`, `position`: where the loader that wrote the line first came across it;
+//! - `replaced_by`: number of the sample that took its place, if one did (in the dataset `replaced_by_dataset`, where
+//!   that is another one);
+//! - `key_hex`, `file_hex`: all bytes of a name that is not Unicode, which `key` and `file` then cannot hold.
 
 use crate::batch::FailedSample;
 use crate::dataset::{Dataset, SampleId, Span};
@@ -27,7 +28,7 @@ const NAMED_DATASETS: usize = 3;
 
 /// A list that is being written. Several processes may write to the same one.
 #[derive(Debug)]
-pub struct Quarantine {
+pub(crate) struct Quarantine {
     file: File,
     path: PathBuf,
     /// Samples written by this instance.

@@ -433,10 +433,10 @@ impl Reactor {
         if end <= self.pool.backed_bytes() {
             return Ok(false);
         }
-        let doing = self.clock.doing();
+        let before = self.clock.doing();
         self.clock.switch(Doing::TakeMemory);
         let range = self.pool.back(end)?;
-        self.clock.switch(doing);
+        self.clock.switch(before);
         let Some(range) = range else { return Ok(false) };
         if let Err(error) = engine.register(self.pool.arena(), range) {
             self.refused = Some(error);
@@ -466,13 +466,18 @@ impl Reactor {
                 longest = longest.min(self.starving(engine.now()));
             }
         }
-        let now = self.clock.switch(match () {
-            () if self.waits_for_stage() => Doing::WaitStage,
-            () if in_flight > 0 => Doing::WaitStorage,
-            () if self.blocked.queue => Doing::WaitConsumer,
-            () if self.blocked.memory => Doing::WaitMemory,
-            () => Doing::WaitStorage,
-        });
+        let waiting = if self.waits_for_stage() {
+            Doing::WaitStage
+        } else if in_flight > 0 {
+            Doing::WaitStorage
+        } else if self.blocked.queue {
+            Doing::WaitConsumer
+        } else if self.blocked.memory {
+            Doing::WaitMemory
+        } else {
+            Doing::WaitStorage
+        };
+        let now = self.clock.switch(waiting);
         self.stats.count.turns.add(1);
         self.stats.set_in_flight(in_flight, now);
         let wait = (!longest.is_zero()).then_some(longest);

@@ -100,10 +100,10 @@ impl Stage {
     pub fn submit(&mut self, work: Work, clock: &mut Clock) {
         self.under_way += 1;
         if self.threads.is_empty() {
-            let doing = clock.doing();
+            let before = clock.doing();
             clock.switch(Doing::Decode);
             self.shared.finish(work);
-            clock.switch(doing);
+            clock.switch(before);
             return;
         }
         self.shared.work.push(work);

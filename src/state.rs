@@ -6,7 +6,9 @@ mod json;
 mod v1;
 
 use crate::dataset::Dataset;
-use crate::sampler::{BatchingId, Cursor, Difference, EpochDigest, Identified, Mixer, OnLine, OrderId, Sampler};
+use crate::sampler::{
+    BatchingId, Cursor, Difference, EpochDigest, Identified, KnownOrder, Mixer, OnLine, OrderId, Sampler,
+};
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
 
@@ -14,44 +16,54 @@ use std::fmt;
 /// changes its meaning, or when a new field must not be ignored. Other fields may be added within a version.
 pub const VERSION: u64 = 2;
 
-/// A loader's position, and everything that must be the same for it to mean the same samples.
+/// A checkpoint: the position of a loader, and what identifies the dataset and the order that the position belongs to.
 ///
-/// It describes the batch that the consumer holds, regardless of read-ahead. Everything except `delivered` is the same
-/// on every rank, so one rank's state serves all of them, and another world size, batch size, engine or number of
-/// threads continues at the same sample. As JSON it takes less than a kilobyte for one dataset, whatever its size.
+/// It is about the last batch that was handed out, whatever was read ahead. One rank's state serves all ranks, and
+/// another world size, batch size, engine or number of threads continues at the same sample; only the digest of what
+/// was delivered belongs to the rank. As JSON it takes less than 1 kB for one dataset, whatever its size.
 ///
-/// ```no_run
-/// # fn main() -> uringload::Result<()> {
-/// use std::sync::Arc;
-/// use uringload::{Loader, State, dataset::Folder};
+/// ```
+/// use uringload::{Loader, State, dataset};
 ///
-/// let dataset = Arc::new(Folder::open(&["/data/train"])?);
-/// let mut loader = Loader::builder(dataset.clone()).shuffle(true).seed(42).build()?;
-/// let batch = loader.next();
-/// loader.state().write("checkpoint.json")?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// # let checkpoint = tempfile::tempdir().unwrap();
+/// # let checkpoint = checkpoint.path().join("checkpoint.json");
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// let builder = Loader::builder(dataset).batch_size(4).shuffle(true).seed(42);
+/// let mut loader = builder.clone().build()?;
+/// let first = loader.next().expect("a first batch")?;
+/// loader.state().write(&checkpoint)?;
 ///
-/// let state = State::read("checkpoint.json")?;
-/// let loader = Loader::builder(dataset).shuffle(true).seed(42).resume(&state).build()?;
-/// # Ok(())
-/// # }
+/// let mut loader = builder.resume(&State::read(&checkpoint)?).build()?;
+/// let second = loader.next().expect("a second batch")?;
+/// assert_eq!(second.cursor, first.next);
+/// # Ok::<(), uringload::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
-    /// The dataset of the position.
+    /// The dataset that the place is in.
+    #[doc(hidden)]
     pub dataset: Identity,
     /// The order.
+    #[doc(hidden)]
     pub order: Saved<OrderId>,
     /// How samples become rows. Matters only within a window of rows.
+    #[doc(hidden)]
     pub batching: Saved<BatchingId>,
-    /// The position.
+    /// The place.
+    #[doc(hidden)]
     pub cursor: Cursor,
-    /// Number of positions in the cursor's epoch.
+    /// Positions in the cursor's epoch.
+    #[doc(hidden)]
     pub length: u64,
-    /// The state of a mixture whose weights were changed.
+    /// Where a mixture stands whose weights were changed.
+    #[doc(hidden)]
     pub mixer: Option<Mixer>,
-    /// What the rank that saved this was given, so that all ranks together can prove that nothing was lost or
-    /// duplicated. It belongs to that rank; everything else is the same on every rank.
+    /// What the rank that saved this was given, so that all ranks can prove that nothing was lost or doubled. Belongs
+    /// to that rank; all else is the same on every rank.
+    #[doc(hidden)]
     pub delivered: Option<Delivered>,
 }
 
@@ -116,7 +128,7 @@ pub struct Delivered {
 }
 
 impl State {
-    /// The position to start from.
+    /// The position in the order.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }
@@ -125,6 +137,7 @@ impl State {
     ///
     /// # Errors
     /// `StateMismatch`, with everything that differs.
+    #[doc(hidden)]
     pub fn check_dataset(&self, dataset: &Identity) -> Result<()> {
         let saved = &self.dataset;
         if saved == dataset {
@@ -160,6 +173,7 @@ impl State {
     ///
     /// # Errors
     /// `StateMismatch`, with both orders and what differs.
+    #[doc(hidden)]
     pub fn check_order(&self, sampler: &dyn Sampler) -> Result<()> {
         let here = sampler.id();
         let another = |differing| mismatch(format!("the state was saved in another order: {differing}"));
@@ -182,8 +196,8 @@ impl State {
             ))
             .with_remedy("use the mixture that it was saved with"));
         }
-        // Epochs may differ in length in a custom order, or in a mixture whose weights change.
-        let may_vary = self.mixer.is_some() || matches!(here, OrderId::Custom { .. });
+        // Epochs of a mixture whose weights change, and of a caller's order, may differ in length.
+        let may_vary = self.mixer.is_some() || matches!(here.0, KnownOrder::Custom { .. });
         if self.length != length && !may_vary {
             return Err(mismatch(format!(
                 "the state was saved in another order: epoch {epoch} has {} positions in the state, {length} here",
@@ -199,6 +213,7 @@ impl State {
     ///
     /// # Errors
     /// `StateMismatch`, with both ways and what differs.
+    #[doc(hidden)]
     pub fn check_batching(&self, here: &BatchingId) -> Result<()> {
         let differing = match &self.batching {
             _ if self.cursor.rows == 0 => return Ok(()),

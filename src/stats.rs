@@ -1,158 +1,36 @@
-//! Where every thread's time went and what came of it: always on, read at any time from any thread without stopping
-//! one.
+//! What a loader measures of itself: counters, latencies, where every thread's time goes, and a verdict on the
+//! bottleneck. Always on, and readable at any time from any thread without stopping one.
 
-mod clock;
-mod histogram;
+pub(crate) mod clock;
+pub(crate) mod counters;
+pub(crate) mod histogram;
 mod verdict;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use clock::{Clock, Doing, Role, ThreadSnapshot};
-pub use histogram::{Distribution, Histogram};
+pub use counters::Counts;
+pub use histogram::Distribution;
 pub use verdict::{Bottleneck, Verdict};
 
+pub(crate) use clock::{Clock, Doing, Role, ThreadSnapshot};
+pub(crate) use histogram::Histogram;
+
 use clock::ThreadTimes;
+use counters::{Counters, Gauge};
 
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `count`. Any thread may; some 5 ns where no other thread does at the same time.
-    pub fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// The number now.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A number that goes up and down, with its greatest value and its mean over time. One thread writes it.
-#[derive(Debug, Default)]
-pub struct Gauge {
-    value: AtomicU64,
-    max: AtomicU64,
-    /// Sum of value x nanoseconds up to `since`.
-    area: AtomicU64,
-    /// Nanoseconds from the epoch of the stats to the last change.
-    since: AtomicU64,
-}
-
-impl Gauge {
-    fn set(&self, value: u64, now: u64) {
-        let area = self.area_at(now);
-        self.area.store(area, Ordering::Relaxed);
-        self.since.store(now, Ordering::Relaxed);
-        self.value.store(value, Ordering::Relaxed);
-        if value > self.max.load(Ordering::Relaxed) {
-            self.max.store(value, Ordering::Relaxed);
-        }
-    }
-
-    fn area_at(&self, now: u64) -> u64 {
-        let held = now.saturating_sub(self.since.load(Ordering::Relaxed));
-        // 2^64 hold a depth of 4096 for 52 days; from then on the mean is of the last 52 days.
-        self.area.load(Ordering::Relaxed).wrapping_add(self.value.load(Ordering::Relaxed).wrapping_mul(held))
-    }
-}
-
-/// Declares the counters once, as atomics in [`Stats`] and as plain numbers in [`Counts`].
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters, while they grow.
-        #[derive(Debug, Default)]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: Counter,)*
-        }
-
-        /// The counters at a moment.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counts {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl Counters {
-            fn snapshot(&self) -> Counts {
-                Counts { $($name: self.$name.get(),)* }
-            }
-        }
-
-        impl Counts {
-            /// Bytes that stand for what the storage gave: those that the consumer got or, where samples are cut from
-            /// units, those that the units are stored in.
-            pub fn bytes_stored(&self) -> u64 {
-                if self.units_decoded > 0 { self.bytes_wanted } else { self.bytes_delivered }
-            }
-
-            /// What was counted since `earlier`.
-            #[must_use]
-            pub fn since(&self, earlier: &Counts) -> Counts {
-                Counts { $($name: self.$name.saturating_sub(earlier.$name),)* }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Bytes that the engine has read, alignment and coalesced gaps included.
-    bytes_read,
-    /// Bytes of these that belong to samples.
-    bytes_wanted,
-    /// Bytes of samples in batches that the consumer has taken.
-    bytes_delivered,
-    /// Reads that the engine has done, well or badly.
-    reads,
-    /// Samples in batches that the consumer has taken.
-    samples,
-    /// Batches that the consumer has taken.
-    batches,
-    /// Batches of these that lay ready when the consumer asked.
-    batches_ready,
-    /// Samples whose error went to the consumer.
-    samples_failed,
-    /// Samples that were left out of their batch because they could not be read.
-    samples_skipped,
-    /// Values that were cut because they were longer than the `max_length` of their column, or than the place in a
-    /// packed row of the sample that they stand in for.
-    samples_truncated,
-    /// Samples that another one stands in for, because they could not be read.
-    samples_replaced,
-    /// Reads that took longer than the timeout.
-    timeouts,
-    /// Reads that gave fewer bytes than asked, before the end of the file.
-    short_reads,
-    /// Reads that were started again after an error or a short read.
-    retries,
-    /// Units that were decoded; a unit counts as often as it was.
-    units_decoded,
-    /// Bytes that they were decoded to.
-    bytes_decoded,
-    /// Bytes that were put on their way to a device, tables included.
-    bytes_copied,
-    /// Copies that they went in.
-    copies,
-    /// Nanoseconds that devices were at copies, as they tell it themselves; of several devices, the sum.
-    copy_nanos,
-    /// Nanoseconds that devices were at making columns, likewise.
-    kernel_nanos,
-    /// Turns of the reactor.
-    turns,
-}
-
-/// What a loader measures of itself. Shared by all its threads; [`snapshot`](Stats::snapshot) reads it at any time.
+/// The live statistics of a loader. [`snapshot`](Stats::snapshot) reads them at any time.
 #[derive(Debug)]
 pub struct Stats {
     epoch: Instant,
     /// The counters.
+    #[doc(hidden)]
     pub count: Counters,
     /// Time from the start of a read to its end, by read.
-    pub read_latency: Histogram,
+    pub(crate) read_latency: Histogram,
     /// Time that the consumer waited for a batch, by batch.
-    pub batch_wait: Histogram,
+    pub(crate) batch_wait: Histogram,
     in_flight: Gauge,
     /// Nanoseconds from `epoch` to the first batch; 0 until then.
     first_batch: AtomicU64,
@@ -167,6 +45,7 @@ impl Default for Stats {
 
 impl Stats {
     /// Everything at zero; time counts from now.
+    #[doc(hidden)]
     pub fn new() -> Stats {
         Stats {
             epoch: Instant::now(),
@@ -180,25 +59,25 @@ impl Stats {
     }
 
     /// A clock for a thread of this role, which begins by charging `doing`.
-    pub fn clock(&self, role: Role, doing: Doing) -> Clock {
+    pub(crate) fn clock(&self, role: Role, doing: Doing) -> Clock {
         let times = Arc::new(ThreadTimes::new(role, self.epoch));
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&times));
         Clock::start(times, doing)
     }
 
     /// The reactor's: how many reads are in flight from `now` on.
-    pub fn set_in_flight(&self, reads: usize, now: Instant) {
+    pub(crate) fn set_in_flight(&self, reads: usize, now: Instant) {
         self.in_flight.set(reads as u64, self.nanos(now));
     }
 
     /// The consumer's: it got a batch `now`. Only the first one counts.
-    pub fn mark_batch(&self, now: Instant) {
+    pub(crate) fn mark_batch(&self, now: Instant) {
         if self.first_batch.load(Ordering::Relaxed) == 0 {
             self.first_batch.store(self.nanos(now).max(1), Ordering::Relaxed);
         }
     }
 
-    /// Everything at this moment.
+    /// The statistics at this moment.
     pub fn snapshot(&self) -> Snapshot {
         let now = Instant::now();
         let first_batch = self.first_batch.load(Ordering::Relaxed);
@@ -208,8 +87,8 @@ impl Stats {
             count: self.count.snapshot(),
             read_latency: self.read_latency.snapshot(),
             batch_wait: self.batch_wait.snapshot(),
-            in_flight_max: self.in_flight.max.load(Ordering::Relaxed),
-            in_flight: self.in_flight.value.load(Ordering::Relaxed),
+            in_flight_max: self.in_flight.max(),
+            in_flight: self.in_flight.value(),
             in_flight_area: self.in_flight.area_at(self.nanos(now)),
             first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
             threads: threads.iter().map(|times| times.snapshot()).collect(),
@@ -221,30 +100,33 @@ impl Stats {
     }
 }
 
-/// A loader's stats at a moment, or between two ([`since`](Snapshot::since)).
+/// The statistics of a loader at a moment, or between two moments ([`since`](Snapshot::since)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Time since the loader was built, or between the two moments.
     pub elapsed: Duration,
     /// The counters.
     pub count: Counts,
-    /// Time from the start of a read to its end.
+    /// How long reads took.
     pub read_latency: Distribution,
-    /// Time that the consumer waited for a batch.
+    /// How long the consumer waited for batches.
     pub batch_wait: Distribution,
     /// Reads in flight at the (later) moment.
+    #[doc(hidden)]
     pub in_flight: u64,
     /// Most reads in flight since the loader was built.
     pub in_flight_max: u64,
     in_flight_area: u64,
-    /// Time from the loader's build to its first batch.
+    /// Time from building the loader to its first batch.
     pub first_batch: Option<Duration>,
     /// What each thread spent its time on, in the order in which they started.
+    #[doc(hidden)]
     pub threads: Vec<ThreadSnapshot>,
 }
 
 impl Snapshot {
-    /// What came to pass since `earlier`, a snapshot of the same loader.
+    /// What happened since `earlier`, a snapshot of the same loader.
     #[must_use]
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let threads = self.threads.iter().enumerate();
@@ -261,45 +143,62 @@ impl Snapshot {
         }
     }
 
-    /// Reads in flight, mean over time.
+    /// Reads in flight: the mean over time.
     pub fn in_flight_mean(&self) -> f64 {
         let nanos = self.elapsed.as_nanos() as f64;
         if nanos > 0.0 { self.in_flight_area as f64 / nanos } else { 0.0 }
     }
 
-    /// Bytes read for each byte of a sample that was wanted; `None` before the first.
+    /// Bytes read per byte that samples needed; `None` before the first.
     pub fn read_amplification(&self) -> Option<f64> {
         let wanted = self.count.bytes_wanted;
         (wanted > 0).then(|| self.count.bytes_read as f64 / wanted as f64)
     }
 
-    /// Bytes of samples that the consumer got in a second.
+    /// Bytes of samples per second that the consumer received.
     pub fn bytes_per_second(&self) -> f64 {
         rate(self.count.bytes_delivered, self.elapsed)
     }
 
     /// Bytes that the storage gave of use in a second: what a raw read is compared with.
+    #[doc(hidden)]
     pub fn stored_bytes_per_second(&self) -> f64 {
         rate(self.count.bytes_stored(), self.elapsed)
     }
 
-    /// Samples that the consumer got in a second.
+    /// Samples per second that the consumer received.
     pub fn samples_per_second(&self) -> f64 {
         rate(self.count.samples, self.elapsed)
     }
 
-    /// Who limits the loader. `raw` is what a raw read of the same files gave, in bytes a second, where that is known.
+    /// What limits the loader. `raw` is the rate of a raw read of the same files in bytes per second, if it is known.
     pub fn verdict(&self, raw: Option<f64>) -> Verdict {
         verdict::judge(self, raw)
     }
 
+    /// What the threads spent their time on: for each kind of thread and each activity its name, and the time of all
+    /// such threads together.
+    ///
+    /// The kinds are "consumer" (your own thread), "reactor" (plans and submits reads), "io" (reads, in the `threads`
+    /// engine), "stage" (decodes) and "device" (feeds GPUs). `docs/idle-gpu.md` explains the activities.
+    pub fn activities(&self) -> Vec<(&'static str, &'static str, Duration)> {
+        let mut activities = Vec::new();
+        for role in Role::ALL {
+            let of_role = |activity| (role.name(), Doing::name(activity), self.time(role, activity));
+            activities.extend(Doing::ALL.map(of_role).into_iter().filter(|(.., time)| !time.is_zero()));
+        }
+        activities
+    }
+
     /// Time that all threads of a role spent on one activity.
+    #[doc(hidden)]
     pub fn time(&self, role: Role, doing: Doing) -> Duration {
         self.threads.iter().filter(|thread| thread.role == role).map(|thread| thread.on(doing)).sum()
     }
 
     /// Share (0 to 1) of the time of all threads of a role that went to one activity; `None` where there is no such
     /// thread.
+    #[doc(hidden)]
     pub fn share(&self, role: Role, doing: Doing) -> Option<f64> {
         let of_role = || self.threads.iter().filter(|thread| thread.role == role);
         let total: Duration = of_role().map(ThreadSnapshot::total).sum();
@@ -315,15 +214,6 @@ fn rate(count: u64, elapsed: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mean_depth_is_weighted_by_time() {
-        let gauge = Gauge::default();
-        gauge.set(10, 100);
-        gauge.set(40, 200);
-        gauge.set(0, 300);
-        assert_eq!((gauge.area_at(1000), gauge.max.load(Ordering::Relaxed)), (10 * 100 + 40 * 100, 40));
-    }
 
     #[test]
     fn a_difference_holds_what_came_between() {

@@ -1,103 +1,98 @@
-//! Checks all that can be checked of a dataset, and tells all that is bad of it: shards and indexes, every sample, and
-//! the sums and hashes of its files.
+//! Checks everything that can be checked of a dataset, and reports everything that is wrong: shards and indexes, every
+//! sample, and the checksums of its files. [`Builder::verify`] runs it.
+
+pub(crate) mod detail;
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::{Batching, Config, OnError, Shuffle};
 use crate::dataset::internal::{Checked, check_all};
 use crate::dataset::{Dataset, SampleId, Span};
-use crate::loader::Loader;
+use crate::loader::{Builder, Loader};
 use crate::{Error, Result};
+use detail::{NotChecked, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::internal::Distinct;
 
-/// Who is told while a dataset is verified.
+/// Receives the findings of [`Builder::verify`].
 pub trait Watch: Sync {
-    /// Something is bad. Called on the thread that verifies.
+    /// Something is wrong. Called on the thread that verifies.
     fn found(&self, finding: &Finding);
 
-    /// How far it has come; called on any thread, each time that some more was done.
+    /// Progress; called on any thread, each time that some more is done.
     fn progress(&self, _progress: Progress) {}
 
-    /// Whether to end here. Asked on any thread, several times a second at least.
+    /// Whether to stop. Called on any thread, at least several times per second.
     fn is_over(&self) -> bool {
         false
     }
 }
 
-/// Something that is bad.
+/// Something that is wrong with the dataset.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Finding {
-    /// What, in which file, at which byte, and what to do about it.
+    /// What is wrong, in which file, at which byte, and what to do about it.
     pub error: Error,
-    /// The samples that fail with this error; `None` for what was not found by reading samples.
+    /// The samples that fail with this error; `None` if it was not found by reading samples.
     pub samples: Option<Samples>,
 }
 
-/// Samples that fail alike.
+impl Finding {
+    /// What was not found by reading samples.
+    #[doc(hidden)]
+    pub fn new(error: Error) -> Finding {
+        Finding { error, samples: None }
+    }
+}
+
+/// Samples that fail with the same error.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Samples {
-    /// The first of them.
+    /// The first of these samples.
     pub first: SampleId,
-    /// What names it to a person.
+    /// Its key.
     pub key: Vec<u8>,
-    /// How many there are, most often one behind the other.
+    /// The number of these samples; most often they are neighbours.
     pub count: u64,
 }
 
-/// What is being done.
+/// Progress: first in samples, then in bytes of files while checksums are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Samples are read.
-    Samples,
-    /// Sums and hashes of files are computed.
-    Checks,
-}
-
-/// How far it has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Progress {
     /// What is being done.
+    #[doc(hidden)]
     pub stage: Stage,
-    /// Samples of [`Stage::Samples`], bytes of files of [`Stage::Checks`] that are done.
+    /// Samples or bytes done so far.
     pub done: u64,
-    /// All of them.
+    /// All samples or bytes.
     pub total: u64,
 }
 
-/// What was done, and what came of it.
+/// The result of [`Builder::verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Summary {
-    /// Samples that are good, as far as their format tells.
+    /// Good samples, as far as their format can tell.
     pub samples: u64,
-    /// Samples that cannot be had.
+    /// Samples that cannot be read.
     pub samples_lost: u64,
-    /// Bytes of the samples that are good.
+    /// Bytes of the good samples.
     pub sample_bytes: u64,
-    /// Sums and hashes that were computed, beside those that formats have for each sample.
+    /// Checksums computed, besides those that formats store for each sample.
     pub checks: u64,
-    /// Bytes that were read for them.
+    /// Bytes read for them.
     pub check_bytes: u64,
-    /// Sums and hashes that the dataset has and nobody here can compute.
+    /// Checksums in the dataset whose algorithm this build does not know.
     pub not_checked: Vec<NotChecked>,
-    /// How often [`Watch::found`] was called.
+    /// The number of findings.
     pub findings: u64,
-    /// Whether all was done: false where [`Watch::is_over`] ended it.
+    /// Whether everything was checked: false if [`Watch::is_over`] ended it.
     pub is_complete: bool,
-}
-
-/// Sums or hashes that could not be checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotChecked {
-    /// What the format calls the algorithm.
-    pub algorithm: String,
-    /// How many there are.
-    pub count: u64,
-    /// The file of the first of them.
-    pub first: PathBuf,
 }
 
 /// Samples of a batch at most.
@@ -105,23 +100,49 @@ const BATCH_SAMPLES: u64 = 1024;
 /// Bytes of a batch, unless a single sample has more.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Verifies a dataset: tells its [`faults`](Dataset::faults), reads every sample once, in the order in which they lie,
-/// and does the [`checks`](Dataset::checks) that its format declares. Of `config` the means of reading count (engine,
-/// memory, timeout); order, batches and what becomes of errors are its own affair.
-///
-/// To verify a dataset whatever shards it lacks, open it so that it takes them (`allow_bad_shards` of MDS and LitData,
-/// `keep_damaged` of tar, TFRecord and lines).
-///
-/// # Errors
-/// As building a loader, and what ends one. What is bad in the dataset is no error but a [`Finding`].
-pub fn verify(dataset: &Arc<dyn Dataset>, config: &Config, watch: &dyn Watch) -> Result<Summary> {
-    let mut run = Run { dataset, watch, summary: Summary::default(), faults: HashSet::new(), open: None };
-    for error in dataset.faults() {
-        run.faults.insert(Distinct(error.clone()));
-        run.found(&Finding { error, samples: None });
+impl Builder {
+    /// Verifies the dataset: reports its [`faults`](Dataset::faults), reads every sample once, in the order in which
+    /// they are stored, and runs the [`checks`](Dataset::checks) that its format declares.
+    ///
+    /// How bytes are read is as set here (engine, I/O mode, memory, timeout, quarantine). The order, the batches and
+    /// what becomes of errors are not: those settings are ignored.
+    ///
+    /// To verify a dataset although shards are missing or damaged, open it with the options that allow it
+    /// (`allow_bad_shards` of MDS and LitData, `keep_damaged` of tar, TFRecord and lines).
+    ///
+    /// ```
+    /// use uringload::verify::{Finding, Watch};
+    /// use uringload::{Loader, dataset};
+    ///
+    /// struct Print;
+    ///
+    /// impl Watch for Print {
+    ///     fn found(&self, finding: &Finding) {
+    ///         eprintln!("{}", finding.error);
+    ///     }
+    /// }
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # std::fs::write(folder.path().join("0.bin"), "one sample").unwrap();
+    /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+    /// let summary = Loader::builder(dataset).verify(&Print)?;
+    /// assert_eq!((summary.samples, summary.findings), (1, 0));
+    /// # Ok::<(), uringload::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build), and whatever ends a loader. Anything wrong with the dataset is not an error but a
+    /// [`Finding`].
+    pub fn verify(&self, watch: &dyn Watch) -> Result<Summary> {
+        let dataset = &self.dataset;
+        let mut run = Run { dataset, watch, summary: Summary::default(), faults: HashSet::new(), open: None };
+        for error in dataset.faults() {
+            run.faults.insert(Distinct(error.clone()));
+            run.found(&Finding { error, samples: None });
+        }
+        run.summary.is_complete = run.samples(&self.config)? && run.checks();
+        Ok(run.summary)
     }
-    run.summary.is_complete = run.samples(config)? && run.checks();
-    Ok(run.summary)
 }
 
 struct Run<'a> {

@@ -14,10 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
-use uringload::config::{Batching, Buckets, Collate, Config, PackMethod, Packing, PadValue, Padding, Shuffle};
-use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records};
-use uringload::loader::Loader;
-use uringload::sampler::{Order, Selection, Sequential};
+use uringload::Loader;
+use uringload::config::{Buckets, Collate, PackMethod, Packing, Padding, Shuffle};
+use uringload::dataset::{self, Dataset, FileTable, Options};
+use uringload::internal::Batching;
+use uringload::internal::Config;
+use uringload::internal::Sequential;
+use uringload::sampler::{Order, Selection};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -133,13 +136,13 @@ fn walks_allocate_nothing() {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     (0..5000).for_each(|number| assert!(files.push(b"x", number * number % 3001).is_some()));
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::from_files(files));
+    let dataset: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
     let sampler = Arc::new(Sequential::new(dataset.len()));
     let packed = |method| {
-        let packing = Packing { method, seq_len: 2048, window: 1000, pad: PadValue::default() };
+        let packing = Packing::new(2048).method(method).window(1000);
         Batching::Packed(packing)
     };
-    let buckets = Buckets { boundaries: vec![500, 1000], batch_sizes: vec![8, 4, 2], window: 1000 };
+    let buckets = Buckets::new(vec![500, 1000], vec![8, 4, 2]).window(1000);
     let methods = [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat].map(packed);
     for batching in methods.into_iter().chain([Batching::Buckets(buckets), Batching::Samples]) {
         for drop_last in [false, true] {
@@ -177,8 +180,8 @@ fn allocations_are_by_batch_and_not_by_read() {
         let root = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         write_file(&root.path().join("records"), 3000 * 4096).expect("a file");
         let records = |record_bytes| -> Arc<dyn Dataset> {
-            let options = RecordOptions::new().record_bytes(record_bytes);
-            Arc::new(Records::open(&[root.path()], &options).expect("records"))
+            let options = Options::new().format("records").set("record_bytes", record_bytes);
+            dataset::open(&[root.path()], &options).expect("records")
         };
         allocates_by_batch(&records(4096), More::BatchSize, Collate::Auto);
         allocates_by_batch(&records(48 << 10), More::ShorterReads, Collate::Auto);
@@ -188,7 +191,8 @@ fn allocations_are_by_batch_and_not_by_read() {
         for number in 0..1500_u64 {
             write_file(&root.path().join(format!("{number:04}")), 1000 + number).expect("a file");
         }
-        let folder: Arc<dyn Dataset> = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+        let folder: Arc<dyn Dataset> =
+            dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
         for collate in [Collate::Auto, Collate::Ragged, Collate::Padded(Padding::default())] {
             allocates_by_batch(&folder, More::BatchSize, collate);
         }

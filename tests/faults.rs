@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::batch::Batch;
 use uringload::config::{EngineChoice, IoChoice, OnError};
-use uringload::dataset::{Dataset, FileId, Folder};
-use uringload::loader::{Builder, Loader};
+use uringload::dataset::{self, Dataset, FileId, Options};
+use uringload::{Builder, Loader};
 use uringload::{Error, ErrorKind};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ fn folder() -> (TempDir, Arc<dyn Dataset>) {
     for number in 0..FILES {
         write_file(&path(root.path(), number), 100_000 + number).expect("a file");
     }
-    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     (root, dataset)
 }
 

@@ -11,15 +11,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use uringload::Loader;
 use uringload::State;
-use uringload::config::Config;
 use uringload::dataset::{
-    DType, Dataset, Field, FileId, FileTable, Index, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span,
-    Value,
+    self, DType, Dataset, Field, FileId, FileTable, Index, Options, Sample, SampleId, Schema, Shape, Span, Value,
 };
-use uringload::loader::Loader;
+use uringload::internal::Config;
+use uringload::internal::Identity;
 use uringload::sampler::{Cursor, Order, Selection, for_dataset};
-use uringload::state::Identity;
 
 /// How much longer than on a quiet machine, and optimised, a time may be.
 const LOOSELY: u32 = 10;
@@ -58,9 +57,9 @@ fn a_hundred_million_records_begin_at_once() {
     const RECORD_BYTES: u64 = 4096;
     let Some(root) = hole(RECORDS * RECORD_BYTES, "a hundred million records") else { return };
     let before = resident_bytes();
-    let options = RecordOptions::new().record_bytes(RECORD_BYTES);
+    let options = Options::new().format("records").set("record_bytes", RECORD_BYTES);
     let begin = Instant::now();
-    let dataset: Arc<dyn Dataset> = Arc::new(Records::open(&[root.path()], &options).expect("records"));
+    let dataset: Arc<dyn Dataset> = dataset::open(&[root.path()], &options).expect("records");
     let opened = begin.elapsed();
     let builder = Loader::builder(Arc::clone(&dataset)).shuffle(true).batch_size(256).memory_limit(MEMORY_LIMIT);
     let begin = Instant::now();

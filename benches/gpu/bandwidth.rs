@@ -9,7 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::{Map, json};
 use std::ops::Range;
-use uringload::sys::cuda::{
+use uringload_sys::cuda::{
     Copies, CudaError, Fill, Image, Images, Piece, PixelType, Row, Span, TokenType, Tokens, Uploaded,
 };
 

@@ -6,7 +6,7 @@ use crate::report::{Report, gb};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use uringload::sys::cuda::Copies;
+use uringload_sys::cuda::Copies;
 
 const BLOCK_BYTES: usize = 32 << 20;
 const BLOCKS: usize = 8;

@@ -9,9 +9,10 @@ use crate::works::warm;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use uringload::Loader;
-use uringload::config::{Config, Device, Shuffle};
-use uringload::sys::cuda::{Event, Timing};
+use uringload::config::{Device, Shuffle};
+use uringload::internal::Config;
 use uringload::transform::{Crop, Images};
+use uringload_sys::cuda::{Event, Timing};
 
 /// Batches whose loading is timed.
 const PROBED: usize = 40;
@@ -22,15 +23,14 @@ pub fn run(gpu: &Gpu, setting: &Setting, limits: &Limits, report: &mut Report) -
     files::works(&setting.folder, setting.is_tiny)?;
     let dataset = files::records(&setting.folder)?;
     warm(&setting.folder.join("records/records.bin"))?;
-    let images = Images {
-        size: Some((192, 192)),
-        crop: Crop::Random,
-        flip: 0.5,
-        mean: vec![0.485, 0.456, 0.406],
-        std: vec![0.229, 0.224, 0.225],
-        dtype: uringload::dataset::DType::BF16,
-        channels_last: false,
-    };
+    let images = Images::default()
+        .size((192, 192))
+        .crop(Crop::Random)
+        .flip(0.5)
+        .mean(vec![0.485, 0.456, 0.406])
+        .std(vec![0.229, 0.224, 0.225])
+        .dtype(uringload::dataset::DType::BF16)
+        .channels_last(false);
     let name = dataset.schema().fields[0].name.clone();
     let loader = || {
         let config = Config { batch_size: 64, epochs: None, shuffle: Shuffle::Full, ..Config::default() };

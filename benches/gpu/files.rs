@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records};
+use uringload::dataset::{self, Dataset, Options};
 
 const RECORD_BYTES: u64 = 150_528;
 const SMALL_MEAN_BYTES: f64 = 110_000.0;
@@ -29,8 +29,8 @@ pub struct Work {
 /// Makes the files below `folder` and opens them.
 pub fn works(folder: &Path, is_tiny: bool) -> Outcome<Vec<Work>> {
     make(folder, is_tiny)?;
-    let small: Arc<dyn Dataset> = Arc::new(Folder::open(&[folder.join("small")])?);
-    let large: Arc<dyn Dataset> = Arc::new(Folder::open(&[folder.join("large")])?);
+    let small: Arc<dyn Dataset> = dataset::open(&[folder.join("small")], &Options::new().format("folder"))?;
+    let large: Arc<dyn Dataset> = dataset::open(&[folder.join("large")], &Options::new().format("folder"))?;
     Ok(vec![
         Work { name: "small", dataset: small, batch_size: 64 },
         Work { name: "records", dataset: records(folder)?, batch_size: 64 },
@@ -41,8 +41,8 @@ pub fn works(folder: &Path, is_tiny: bool) -> Outcome<Vec<Work>> {
 /// The data made of images, one record each.
 pub fn records(folder: &Path) -> Outcome<Arc<dyn Dataset>> {
     let shape = vec![224, 224, 3];
-    let options = RecordOptions::new().record_bytes(RECORD_BYTES).shape(shape);
-    Ok(Arc::new(Records::open(&[folder.join("records/records.bin")], &options)?))
+    let options = Options::new().format("records").set("record_bytes", RECORD_BYTES).set("shape", shape);
+    Ok(dataset::open(&[folder.join("records/records.bin")], &options)?)
 }
 
 /// Writes the files that are missing; all sets of data have about as many bytes.

@@ -6,7 +6,7 @@ use crate::machine::{Gpu, Limits, Outcome, median, part, pinned, random, rate};
 use crate::report::{Report, gb};
 use bytes::Bytes;
 use serde_json::json;
-use uringload::sys::cuda::{Copies, Event, Notice, Span, Timing};
+use uringload_sys::cuda::{Copies, Event, Notice, Span, Timing};
 
 /// Bytes on each side of a copy.
 const SIDE_BYTES: usize = 512 << 20;

@@ -6,8 +6,8 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::sys::cuda::{Context, Copies, DeviceMemory, Driver, Event, Kernels, Pinned, Span, Stream, Timing};
 use uringload_sys::Arena;
+use uringload_sys::cuda::{Context, Copies, DeviceMemory, Driver, Event, Kernels, Pinned, Span, Stream, Timing};
 
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -23,13 +23,13 @@ impl Report {
         let device = json!({
             "name": info.name, "compute": compute, "multiprocessors": info.multiprocessors, "memory_bytes": memory,
             "pci": info.pci, "driver_cuda_version": driver,
-            "numa_node": uringload::sys::system::numa_node_of_pci(&info.pci),
+            "numa_node": uringload_sys::system::numa_node_of_pci(&info.pci),
         });
         numbers.insert("device".into(), device);
         let host = json!({
-            "kernel": uringload::sys::system::kernel_release(),
+            "kernel": uringload_sys::system::kernel_release(),
             "cores": std::thread::available_parallelism().map_or(0, usize::from),
-            "memory_available_bytes": uringload::sys::system::memory_available(),
+            "memory_available_bytes": uringload_sys::system::memory_available(),
         });
         numbers.insert("host".into(), host);
         Report { lines: Vec::new(), numbers, is_mock, h2d_peak: None }

@@ -9,12 +9,15 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::config::{Config, Device, EngineChoice, Gds, IoChoice, Shuffle};
+use uringload::Loader;
+use uringload::config::{Device, EngineChoice, Gds, IoChoice, Shuffle};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
-use uringload::loader::{Delivered, Loader};
+use uringload::internal::Config;
+use uringload::internal::Delivered;
+use uringload::internal::raw;
 use uringload::stats::Counts;
-use uringload::{ErrorKind, raw, sampler, sys};
+use uringload::{ErrorKind, sampler};
 
 const ROUNDS: usize = 5;
 /// The longest and the shortest run of one loader.
@@ -57,7 +60,7 @@ fn drain<T: Delivered>(
 ) -> Outcome<Run> {
     let asked = Instant::now();
     let mut loader = build()?;
-    let (begin, cpu) = (Instant::now(), sys::system::cpu_time());
+    let (begin, cpu) = (Instant::now(), uringload_sys::system::cpu_time());
     let (mut bytes, mut batches, mut first) = (0, 0_u32, None);
     // Waits for each batch while the next one is in flight.
     let mut last: Option<T> = None;
@@ -79,7 +82,7 @@ fn drain<T: Delivered>(
     if let Some(last) = last {
         arrived(last)?;
     }
-    let (took, cpu) = (begin.elapsed(), sys::system::cpu_time() - cpu);
+    let (took, cpu) = (begin.elapsed(), uringload_sys::system::cpu_time() - cpu);
     let Counts { bytes_copied, copy_nanos, .. } = loader.stats().snapshot().count;
     Ok(Run {
         rate: rate(bytes, took),

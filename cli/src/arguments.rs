@@ -15,7 +15,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
-use uringload::config::{Config, EngineChoice, IoChoice, Part, Shuffle};
+use uringload::config::{EngineChoice, IoChoice, Part, Shuffle};
+use uringload::internal::Config;
 
 pub use chosen::Chosen;
 pub use device::Devices;

@@ -18,14 +18,16 @@ use super::compare::{self, Compared};
 use super::data::{Data, Made};
 use super::failure::{Exit, Failure};
 use super::interrupt::{Interrupt, eprintln_quietly};
+use super::output;
 use super::ranks::Ranks;
 use measure::{End, Measured, Run};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
-use uringload::config::Config;
-use uringload::raw::{self, bus::BusRates};
+use uringload::internal::Config;
+use uringload::internal::raw;
+use uringload::internal::raw::bus::BusRates;
 use uringload::{Error, ErrorKind, State};
 
 pub use gpus::Gpus;
@@ -41,12 +43,13 @@ const MADE_DURATION: Duration = Duration::from_secs(3);
 pub fn run(options: &Bench) -> Done {
     let interrupt = Interrupt::install();
     // Kept until the end: dropping it deletes the files.
-    let made = match options.paths.is_empty() {
-        false => None,
-        true => match Made::new(&interrupt)? {
+    let made = if options.paths.is_empty() {
+        match Made::new(&interrupt)? {
             Some(made) => Some(made),
             None => return Ok(Exit::Interrupted),
-        },
+        }
+    } else {
+        None
     };
     let paths = made.as_ref().map_or_else(|| options.paths.clone(), |made| vec![made.path().to_path_buf()]);
     let data = Data::choose(&paths, &options.format.under(&options.failing), &options.chosen)?;
@@ -264,8 +267,7 @@ fn print(options: &Bench, outcome: &Outcome<'_>, report: &report::Report) -> Res
         }
         None => table::of(outcome),
     };
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())?;
+    output::print(&text)?;
     if !matches!(outcome.median().measured.end, End::Complete | End::OutOfTime) {
         eprintln_quietly("uringload: the figures are of what was read before the end came early");
     }

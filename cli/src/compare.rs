@@ -11,12 +11,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use uringload::config::{Config, EngineChoice, IoChoice};
+use uringload::config::{EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, FileId, SampleId, Span};
+use uringload::internal::Config;
 use uringload::sampler::{Cursor, Sampler};
-use uringload::sys::system;
 use uringload::{Error, Result};
 use uringload_sys::file::Mapping;
+use uringload_sys::system;
 
 /// Thread counts to try; the one with the best rate represents the way of reading.
 const THREADS: [usize; 4] = [2, 4, 8, 16];

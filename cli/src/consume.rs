@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
+use uringload::Loader;
 use uringload::batch::Batch;
-use uringload::loader::{Delivered, Loader};
+use uringload::internal::Delivered;
 use uringload::{Error, Result};
 
 /// The outcome of waiting for a batch.

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use uringload::config::GdsSearch;
+use uringload::internal::GdsSearch;
 
 /// Names the user's own configuration, which is then left alone.
 const CONFIGURATION: &str = "CUFILE_ENV_PATH_JSON";
@@ -13,7 +13,7 @@ const PACKAGES_MAX: usize = 16;
 /// Where to search for cuFile. `library` is the only one to load, if given.
 pub fn search(library: Option<PathBuf>) -> GdsSearch {
     let scratch = env::var_os(CONFIGURATION).is_none().then(env::temp_dir);
-    GdsSearch { library, places: places(), scratch, ..GdsSearch::default() }
+    GdsSearch::default().library(library).places(places()).scratch(scratch)
 }
 
 /// The folders of a CUDA toolkit, and those of NVIDIA's Python packages in the active environment and the user's.
@@ -50,6 +50,6 @@ mod tests {
         let wanted = ["python3.11", "python3.13"];
         assert_eq!(found, wanted.map(|name| prefix.path().join("lib").join(name).join("site-packages")));
         assert_eq!(packages(&prefix.path().join("none")), Vec::<PathBuf>::new());
-        assert!(search(None).places.iter().all(|place| place.is_dir()));
+        assert!(places().iter().all(|place| place.is_dir()));
     }
 }

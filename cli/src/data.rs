@@ -2,7 +2,7 @@
 
 use super::arguments::Chosen;
 use super::failure::{Failure, told};
-use super::index::IndexProgress;
+use super::index::IndexBar;
 use super::interrupt::{Interrupt, eprintln_quietly};
 use super::units;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,8 +12,8 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::config::Config;
 use uringload::dataset::{self, Concat, Dataset, Options, View};
+use uringload::internal::Config;
 use uringload::quarantine;
 use uringload::sampler::{Mixed, Sampler, for_dataset};
 use uringload::{Error, ErrorKind};
@@ -46,8 +46,8 @@ impl Data {
         }
         if chosen.weights.len() != paths.len() {
             let (weights, paths) = (chosen.weights.len(), paths.len());
-            let doing = format!("{weights} weights are given for {paths} datasets");
-            let error = Error::new(ErrorKind::InvalidArgument, doing);
+            let what = format!("{weights} weights are given for {paths} datasets");
+            let error = Error::new(ErrorKind::InvalidArgument, what);
             return Err(error.with_remedy("give one number for each DIR").into());
         }
         let parts = paths.iter().map(|path| open(std::slice::from_ref(path), options));
@@ -65,21 +65,21 @@ impl Data {
     }
 }
 
-/// Opens what the user named. Reports deviations from the request on stderr, except when verifying looks for them.
+/// Opens what the user named. Reports deviations from the request on stderr.
 pub fn open(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Failure> {
-    let (bar, progress) = IndexProgress::new();
-    let opened = dataset::open(paths, &options.clone().progress(progress));
-    drop(bar);
-    let opened = opened?;
-    if !options.common().verifying {
-        let index = opened.index();
-        index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
-        index
-            .damage
-            .iter()
-            .for_each(|error| eprintln_quietly(&format!("uringload: left out from there on: {}", told(error))));
+    let opened = open_quietly(paths, options)?;
+    let index = opened.index();
+    index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
+    for error in &index.damage {
+        eprintln_quietly(&format!("uringload: left out from there on: {}", told(error)));
     }
     Ok(opened)
+}
+
+/// Opens what the user named and says nothing but how far it has come.
+pub fn open_quietly(paths: &[PathBuf], options: &Options) -> Result<Arc<dyn Dataset>, Error> {
+    let bar = IndexBar::new();
+    dataset::open(paths, &options.clone().progress(bar.progress()))
 }
 
 /// A dataset in a temporary folder, deleted on drop (and by the second Ctrl-C).
@@ -173,6 +173,6 @@ fn normal(random: &mut impl Rng) -> f64 {
     (0..12).map(|_| f64::from(random.next_u32()) / f64::from(u32::MAX)).sum::<f64>() - 6.0
 }
 
-fn failed(doing: &'static str, source: io::Error, path: &Path) -> Failure {
-    Failure::Loader(Error::io(doing, source).with_path(path).with_remedy("name a folder of samples, or set TMPDIR"))
+fn failed(what: &'static str, source: io::Error, path: &Path) -> Failure {
+    Failure::Loader(Error::io(what, source).with_path(path).with_remedy("name a folder of samples, or set TMPDIR"))
 }

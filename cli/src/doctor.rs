@@ -8,17 +8,19 @@ use super::arguments::Doctor;
 use super::data;
 use super::facts;
 use super::failure::{Exit, Failure};
+use super::output;
 use super::units;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use uringload::Loader;
 use uringload::config::{Cause, Fallback, Route};
 use uringload::dataset::{Dataset, Options};
-use uringload::gds::{self, Facts, Link, LinkState, Place};
-use uringload::loader::Loader;
+use uringload::internal::gds;
+use uringload::internal::gds::{Facts, Link, LinkState, Place};
 use uringload_sys::{ring, system};
 
 /// Checks everything and prints a line or an object for each finding.
@@ -41,9 +43,7 @@ pub fn run(options: &Doctor) -> Done {
     }
     let degraded = findings.iter().any(|finding| finding.state == State::Degraded);
     let text = if options.json { as_json(&findings, route.as_ref(), degraded) } else { as_text(&findings, degraded) };
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
+    output::print(&text)?;
     Ok(if degraded { Exit::Degraded } else { Exit::Done })
 }
 

@@ -4,18 +4,18 @@ use super::Done;
 use super::arguments::Index;
 use super::failure::{Exit, told};
 use super::interrupt::eprintln_quietly;
+use super::output::{self, Table};
 use super::units;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::{Duration, Instant};
-use uringload::dataset::{self, Dataset, IndexReport, Options, Progress};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Dataset, IndexProgress, IndexReport, Options};
 use uringload::{Error, ErrorKind};
 
 /// Builds missing indexes and lists the result.
 pub fn run(asked: &Index) -> Done {
     let start = Instant::now();
-    let (bar, progress) = IndexProgress::new();
+    let bar = IndexBar::new();
     // Report everything that is broken, not only the first problem; the content of records does not matter to an index.
     let mut options = Options::new()
         .prefer("keep_damaged", true)
@@ -24,7 +24,7 @@ pub fn run(asked: &Index) -> Done {
         .rebuild(asked.rebuild)
         .part(asked.part.unwrap_or_default())
         .threads(asked.threads.unwrap_or(0))
-        .progress(progress);
+        .progress(bar.progress());
     if let Some(folder) = &asked.index_cache {
         options = options.set("index_cache", folder.as_path());
     }
@@ -34,7 +34,7 @@ pub fn run(asked: &Index) -> Done {
     let format = match &asked.format {
         Some(format) => format,
         // Archives, if the files show no format that has an index.
-        None => dataset::detect(&asked.paths, &options).ok().filter(|it| it.has_sidecars).map_or("tar", |it| it.name),
+        None => detect(&asked.paths, &options).ok().filter(|it| it.has_sidecars).map_or("tar", |it| it.name),
     };
     let built = dataset::open(&asked.paths, &options.format(format));
     drop(bar);
@@ -51,9 +51,7 @@ pub fn run(asked: &Index) -> Done {
         let error = Error::new(ErrorKind::InvalidArgument, format!("the format {} needs no index", index.format));
         return Err(error.with_remedy("tar, tfrecord, jsonl, csv and text do").into());
     };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(as_text(&*dataset, report, start.elapsed()).as_bytes())?;
-    stdout.flush()?;
+    output::print(&as_text(&*dataset, report, start.elapsed()))?;
     index.fallbacks.iter().for_each(|fallback| eprintln_quietly(&format!("uringload: {fallback}")));
     index.damage.iter().for_each(|error| eprintln_quietly(&format!("uringload: no index: {}", told(error))));
     let is_kept = report.written == report.scanned + report.imported;
@@ -62,28 +60,24 @@ pub fn run(asked: &Index) -> Done {
 
 fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> String {
     let (index, count) = (dataset.index(), units::count);
-    let mut out = String::new();
-    let mut row = |name: &str, value: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<14} {value}");
-    };
-    row("samples", format!("{} in {} files", count(dataset.len()), count(dataset.files().len() as u64)));
+    let mut table = Table::new(14);
+    table.row("samples", format!("{} in {} files", count(dataset.len()), count(dataset.files().len() as u64)));
     let (current, scanned) = (count(report.current), count(report.scanned));
     let imported = match report.imported {
         0 => String::new(),
         imported => format!("{} taken over from DALI, ", count(imported)),
     };
-    row("files", format!("{scanned} looked through, {imported}{current} had their index"));
-    row("written", format!("{} indexes", count(report.written)));
+    table.row("files", format!("{scanned} looked through, {imported}{current} had their index"));
+    table.row("written", format!("{} indexes", count(report.written)));
     let all = dataset.files().sizes().iter().fold(0, |sum, &size| u64::saturating_add(sum, size));
     let of = |bytes: u64| units::bytes(bytes as f64);
-    row("read", format!("{} of {} in {}", of(report.bytes_read), of(all), units::time(time)));
+    table.row("read", format!("{} of {} in {}", of(report.bytes_read), of(all), units::time(time)));
     for (path, reason) in &report.refused {
-        row("replaced", format!("{}: {reason}", path.display()));
+        table.row("replaced", format!("{}: {reason}", path.display()));
     }
     // Columns of lines and of raw records say nothing: an index has none.
     for (field, &lacking) in index.schema.fields.iter().zip(&index.lacking) {
-        row(
+        table.row(
             "column",
             match lacking {
                 0 => field.name.clone(),
@@ -93,33 +87,37 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     }
     for skipped in &index.left_out {
         let first = skipped.first.display();
-        row("left out", format!("{} {}, the first {first}", count(skipped.count), skipped.reason.describe()));
+        table.row("left table.text", format!("{} {}, the first {first}", count(skipped.count), skipped.what));
     }
-    out
+    table.text
 }
 
 /// A line on stderr while files are scanned; silent if stderr is not a terminal. It disappears on drop.
-pub struct IndexProgress(ProgressBar);
+pub struct IndexBar(ProgressBar);
 
-impl IndexProgress {
+impl IndexBar {
     /// The line appears with the first report.
-    pub fn new() -> (IndexProgress, Progress) {
+    pub fn new() -> IndexBar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         if let Ok(style) = ProgressStyle::with_template("index {bar:30} {percent:>3} %  {binary_bytes_per_sec}  {msg}")
         {
             bar.set_style(style);
         }
-        let shown = bar.clone();
-        let progress = Progress::new(move |done| {
+        IndexBar(bar)
+    }
+
+    /// Shows what is reported to it.
+    pub fn progress(&self) -> impl Fn(IndexProgress) + Send + Sync + 'static {
+        let shown = self.0.clone();
+        move |done| {
             shown.set_length(done.bytes_total);
             shown.set_position(done.bytes);
             shown.set_message(format!("{} of {} files", done.shards, done.shards_total));
-        });
-        (IndexProgress(bar), progress)
+        }
     }
 }
 
-impl Drop for IndexProgress {
+impl Drop for IndexBar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

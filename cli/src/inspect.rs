@@ -6,10 +6,9 @@ use super::data;
 use super::facts;
 use super::failure::Exit;
 use super::layout::{Chunks, Layout, wanted_bytes};
+use super::output::{self, Table};
 use super::units;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 use uringload::dataset::{Dataset, SampleId, Shape, Span};
 
@@ -20,9 +19,7 @@ pub fn run(options: &Inspect) -> Done {
     let dataset = &*dataset;
     let opening = start.elapsed();
     let text = if options.json { format!("{:#}\n", as_json(dataset)) } else { as_text(dataset, opening) };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
+    output::print(&text)?;
     Ok(Exit::Done)
 }
 
@@ -58,54 +55,53 @@ impl Sizes {
 fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
     let (index, sizes) = (dataset.index(), Sizes::of(dataset));
     let of = |bytes: u64| units::bytes(bytes as f64);
-    let mut out = String::new();
-    let mut row = |name: &str, value: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<14} {value}");
-    };
-    row("format", dataset.format().into());
-    row("samples", format!("{} in {} files", units::count(dataset.len()), units::count(dataset.files().len() as u64)));
-    row("bytes", format!("{} ({})", of(dataset.bytes()), units::count(dataset.bytes())));
+    let mut table = Table::new(14);
+    table.row("format", dataset.format().into());
+    table.row(
+        "samples",
+        format!("{} in {} files", units::count(dataset.len()), units::count(dataset.files().len() as u64)),
+    );
+    table.row("bytes", format!("{} ({})", of(dataset.bytes()), units::count(dataset.bytes())));
     let Sizes { least, median, p99, most } = sizes;
-    row("sample size", format!("least {}, median {}, p99 {}, most {}", of(least), of(median), of(p99), of(most)));
+    table.row("sample size", format!("least {}, median {}, p99 {}, most {}", of(least), of(median), of(p99), of(most)));
     for (number, field) in index.schema.fields.iter().enumerate() {
         let stored = index.encodings.get(number).map_or_else(String::new, |stored| format!(" ({})", stored.words));
         let lacking = match index.lacking.get(number).copied().unwrap_or(0) {
             0 => String::new(),
             lacking => format!(", lacking in {} samples", units::count(lacking)),
         };
-        row("column", format!("{}: {} {}{stored}{lacking}", field.name, field.dtype, shape(&field.shape)));
+        table.row("column", format!("{}: {} {}{stored}{lacking}", field.name, field.dtype, shape(&field.shape)));
     }
     if let Some((least, most)) = shard_sizes(dataset) {
         let shards = units::count(dataset.shards().len() as u64);
-        row("shards", format!("{shards} of {} to {} samples", units::count(least), units::count(most)));
+        table.row("shards", format!("{shards} of {} to {} samples", units::count(least), units::count(most)));
     }
     if let Some(Chunks { count, stored, decoded, largest_stored, largest_decoded }) = Chunks::of(dataset) {
         let (count, stored, decoded) = (units::count(count.into()), of(stored), of(decoded));
-        row("units", format!("{count}, each decoded as a whole: {stored} stored, {decoded} decoded"));
-        row("largest unit", format!("{} stored, {} decoded", of(largest_stored), of(largest_decoded)));
+        table.row("units", format!("{count}, each decoded as a whole: {stored} stored, {decoded} decoded"));
+        table.row("largest unit", format!("{} stored, {} decoded", of(largest_stored), of(largest_decoded)));
     }
     let layout = Layout::of(dataset);
-    row("layout", layout.to_string());
+    table.row("layout", layout.to_string());
     if !index.classes.is_empty() {
-        row("classes", units::count(index.classes.len() as u64));
+        table.row("classes", units::count(index.classes.len() as u64));
     }
     for root in dataset.files().roots() {
-        row("root", root.path.display().to_string());
+        table.row("root", root.display().to_string());
     }
     for skipped in &index.left_out {
         let first = skipped.first.display();
-        row("left out", format!("{} {}, the first {first}", units::count(skipped.count), skipped.reason.describe()));
+        table.row("left table.text", format!("{} {}, the first {first}", units::count(skipped.count), skipped.what));
     }
     if index.dropped_elements > 0 {
-        row("in no window", format!("{} tokens", units::count(index.dropped_elements)));
+        table.row("in no window", format!("{} tokens", units::count(index.dropped_elements)));
     }
     if let Some(place) = facts::place(dataset) {
-        row("filesystem", place.to_string());
+        table.row("filesystem", place.to_string());
     }
-    row("fingerprint", format!("{:016x}", dataset.fingerprint()));
-    row("opened in", units::time(opening));
-    out
+    table.row("fingerprint", format!("{:016x}", dataset.fingerprint()));
+    table.row("opened in", units::time(opening));
+    table.text
 }
 
 fn as_json(dataset: &dyn Dataset) -> Value {
@@ -131,7 +127,7 @@ fn as_json(dataset: &dyn Dataset) -> Value {
     });
     let skipped = |skipped: &uringload::dataset::Skipped| {
         json!({
-            "reason": skipped.reason.describe(),
+            "reason": skipped.what,
             "count": skipped.count,
             "first": skipped.first.to_string_lossy(),
         })
@@ -150,7 +146,7 @@ fn as_json(dataset: &dyn Dataset) -> Value {
         "read_alignment": layout.read_alignment,
         "read_amplification": layout.amplification,
         "classes": index.classes.len(),
-        "roots": dataset.files().roots().iter().map(|root| root.path.to_string_lossy()).collect::<Vec<_>>(),
+        "roots": dataset.files().roots().iter().map(|root| root.to_string_lossy()).collect::<Vec<_>>(),
         "left_out": index.left_out.iter().map(skipped).collect::<Vec<_>>(),
         "dropped_tokens": index.dropped_elements,
         "fingerprint": format!("{:016x}", dataset.fingerprint()),

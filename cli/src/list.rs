@@ -14,10 +14,11 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use std::io::{BufWriter, Write};
 use uringload::Error;
+use uringload::Loader;
 use uringload::batch::{Batch, Data as Column, FailedSample};
-use uringload::config::{Config, OnError};
+use uringload::config::OnError;
 use uringload::dataset::SampleId;
-use uringload::loader::Loader;
+use uringload::internal::Config;
 
 /// Lists every sample of one epoch, in the loader's order.
 pub fn run(options: &List) -> Done {

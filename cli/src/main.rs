@@ -16,6 +16,7 @@ mod inspect;
 mod interrupt;
 mod layout;
 mod list;
+mod output;
 mod pack;
 mod pages;
 mod ranks;

@@ -5,18 +5,17 @@ use super::arguments::{OnErrorName, Pack as Options};
 use super::data;
 use super::failure::{Exit, Failure};
 use super::interrupt::{Interrupt, eprintln_quietly};
+use super::output::{self, Table};
 use super::units;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::dataset::Dataset;
 use uringload::pack::{Pack, PackProgress, PackReport};
-use uringload::{Error, ErrorKind};
+use uringload::{Error, ErrorKind, Loader};
 
 /// Packs what is missing.
 pub fn run(options: &Options) -> Done {
@@ -27,9 +26,10 @@ pub fn run(options: &Options) -> Done {
     let dataset = data::open(&options.paths, &options.format.under(&options.failing).prefer("missing", "empty"))?;
     for skipped in &dataset.index().left_out {
         let (count, first) = (units::count(skipped.count), skipped.first.display());
-        eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.reason.describe()));
+        eprintln_quietly(&format!("uringload: left out: {count} {}, the first {first}", skipped.what));
     }
-    let pack = Pack::new(Arc::clone(&dataset), &options.folder, options.options())?;
+    let pack =
+        Loader::builder(Arc::clone(&dataset)).config(options.config()).pack(&options.folder, options.options())?;
     let progress = Progress::new(start);
     let report = pack.run(&|done| {
         progress.tell(done);
@@ -41,13 +41,12 @@ pub fn run(options: &Options) -> Done {
         report.errors.iter().for_each(|error| eprintln_quietly(&format!("uringload: left out: {}", error.headline())));
     }
     let time = start.elapsed();
-    let text = match options.json {
-        true => format!("{:#}\n", as_json(&*dataset, &pack, &report, time)),
-        false => as_text(&*dataset, &pack, &report, time),
+    let text = if options.json {
+        format!("{:#}\n", as_json(&*dataset, &pack, &report, time))
+    } else {
+        as_text(&*dataset, &pack, &report, time)
     };
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
+    output::print(&text)?;
     Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
@@ -78,39 +77,35 @@ fn overhead(report: &PackReport, bytes: u64) -> f64 {
 fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Duration) -> String {
     let count = units::count;
     let of = |bytes: u64| units::bytes(bytes as f64);
-    let mut out = String::new();
-    let mut row = |name: &str, value: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<14} {value}");
-    };
-    row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
+    let mut table = Table::new(14);
+    table.row("source", format!("{}, {} samples", dataset.format(), count(dataset.len())));
     let planned = pack.own_shards().count() as u64;
     let kept = match report.shards_kept {
         0 => String::new(),
         kept => format!(", {} of which were there", count(kept)),
     };
-    row("shards", format!("{} of {} in {}{kept}", count(report.shards), count(planned), pack.folder().display()));
+    table.row("shards", format!("{} of {} in {}{kept}", count(report.shards), count(planned), pack.folder().display()));
     if !pack.part().is_whole() {
-        row("part", format!("{} of {} shards in all", pack.part(), count(pack.shards().len() as u64)));
+        table.row("part", format!("{} of {} shards in all", pack.part(), count(pack.shards().len() as u64)));
     }
     let less = match dataset.len() - pack.samples() {
         0 => String::new(),
         less => format!(", fewer by {} that share a key with another", count(less)),
     };
     if report.is_interrupted {
-        row("interrupted", "run it again to go on".into());
+        table.row("interrupted", "run it again to go on".into());
     } else {
-        row("samples", format!("{}{less}", count(report.samples)));
+        table.row("samples", format!("{}{less}", count(report.samples)));
     }
     if report.lacking > 0 {
-        row("lacking", format!("{} samples that could not be had", count(report.lacking)));
+        table.row("lacking", format!("{} samples that could not be had", count(report.lacking)));
     }
     let rate = units::bytes(report.bytes_written as f64 / time.as_secs_f64().max(1e-9));
     let (written, time) = (of(report.bytes_written), units::time(time));
-    row("written", format!("{written} in {time}, {rate}/s, {} members", count(report.members_written)));
+    table.row("written", format!("{written} in {time}, {rate}/s, {} members", count(report.members_written)));
     let other = report.bytes_written.saturating_sub(report.payload_bytes + report.padding_bytes);
     let percent = |bytes| 100.0 * overhead(report, bytes);
-    row(
+    table.row(
         "overhead",
         format!(
             "{:.2} % padding ({}), {:.2} % headers and ends ({})",
@@ -121,10 +116,10 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
         ),
     );
     if report.failed > 0 {
-        row("left out", format!("{} samples", count(report.failed)));
-        report.errors.iter().take(ERRORS_SHOWN).for_each(|error| row("", error.headline().to_string()));
+        table.row("left table.text", format!("{} samples", count(report.failed)));
+        report.errors.iter().take(ERRORS_SHOWN).for_each(|error| table.row("", error.headline().to_string()));
     }
-    out
+    table.text
 }
 
 /// Most errors in the table; the report has more, and a quarantine file has all.

@@ -3,9 +3,9 @@
 use super::Done;
 use super::arguments::Arguments;
 use super::failure::{Exit, Failure};
+use super::output;
 use clap::CommandFactory;
 use clap_complete::Shell;
-use std::io::Write;
 use std::path::Path;
 use uringload::Error;
 
@@ -13,7 +13,7 @@ use uringload::Error;
 pub fn completions(shell: Shell) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "uringload", &mut script);
-    print(&script)
+    print(script)
 }
 
 /// Prints the man page, or writes all of them into a folder, which is made if it is missing.
@@ -21,7 +21,7 @@ pub fn man(out: Option<&Path>) -> Done {
     let Some(out) = out else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
-        return print(&page);
+        return print(page);
     };
     std::fs::create_dir_all(out)
         .and_then(|()| clap_mangen::generate_to(Arguments::command(), out))
@@ -29,9 +29,7 @@ pub fn man(out: Option<&Path>) -> Done {
     Ok(Exit::Done)
 }
 
-fn print(text: &[u8]) -> Done {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text)?;
-    stdout.flush()?;
+fn print(text: Vec<u8>) -> Done {
+    output::print(&String::from_utf8_lossy(&text))?;
     Ok(Exit::Done)
 }

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::interrupt::eprintln_quietly;
 use std::env;
 use std::ffi::OsString;
-use uringload::config::Config;
+use uringload::internal::Config;
 use uringload::{Error, ErrorKind};
 
 /// The variables for rank and world size, in order of precedence: torchrun's, SLURM's (`srun`) and Open MPI's.

@@ -5,13 +5,14 @@ use super::arguments::{Checkpoint, Seek, SeekTo, Show, StateCommand};
 use super::data;
 use super::failure::{Exit, Failure};
 use super::interrupt::eprintln_quietly;
+use super::output::{self, Table};
 use super::units::{bytes, count};
-use std::fmt::Write as _;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::path::Path;
-use uringload::loader::Builder;
-use uringload::sampler::{BatchingId, Cursor};
-use uringload::state::{Identity, Saved};
+use uringload::Builder;
+use uringload::internal::BatchingId;
+use uringload::internal::{Identity, Saved};
+use uringload::sampler::Cursor;
 use uringload::{Error, ErrorKind, State};
 
 /// Runs a command on a state.
@@ -67,36 +68,33 @@ fn show(options: &Show) -> Done {
 }
 
 fn table(state: &State) -> String {
-    let mut out = String::new();
-    let mut row = |name: &str, value: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<13} {value}");
-    };
+    let mut table = Table::new(13);
     let Cursor { epoch, position, rows } = state.cursor();
     let share = 100.0 * position as f64 / state.length as f64;
-    row("place", format!("epoch {epoch}, position {} of {} ({share:.1} %)", count(position), count(state.length)));
-    row("order", state.order.to_string());
+    table
+        .row("place", format!("epoch {epoch}, position {} of {} ({share:.1} %)", count(position), count(state.length)));
+    table.row("order", state.order.to_string());
     if state.batching != Saved::Id(BatchingId::Samples) {
         let within = if rows > 0 { format!(", {} rows into a window", count(rows)) } else { String::new() };
-        row("rows", format!("{}{within}", state.batching));
+        table.row("rows", format!("{}{within}", state.batching));
     }
     let Identity { format, fingerprint, samples, files, bytes: size } = &state.dataset;
     let of = format!("{} of {} samples in {} files", format.escape_debug(), count(*samples), count(*files));
-    row("dataset", format!("{of}, {}, fingerprint {fingerprint:016x}", bytes(*size as f64)));
+    table.row("dataset", format!("{of}, {}, fingerprint {fingerprint:016x}", bytes(*size as f64)));
     if let Some(mixer) = &state.mixer {
         let (slots, given) = (&mixer.slots, &mixer.given);
         let since = format!("since position {} of epoch {}", count(mixer.since), mixer.epoch);
-        row("mixture", format!("in the ratio {slots:?} {since}, when {given:?} samples had been given"));
+        table.row("mixture", format!("in the ratio {slots:?} {since}, when {given:?} samples had been given"));
     }
     if let Some(delivered) = &state.delivered {
         let digest = &delivered.digest;
         let since = format!("epoch {}, since position {}", digest.epoch, count(digest.since));
-        row("delivered", format!("to rank {} of {}: {since}", delivered.rank, delivered.world_size));
+        table.row("delivered", format!("to rank {} of {}: {since}", delivered.rank, delivered.world_size));
         for (name, digest) in [("samples", digest.delivered), ("lost", digest.lost)] {
-            row("", format!("{:<12} {name}, sum {:016x}", count(digest.samples), digest.sum));
+            table.row("", format!("{:<12} {name}, sum {:016x}", count(digest.samples), digest.sum));
         }
     }
-    out
+    table.text
 }
 
 fn seek(options: &Seek) -> Done {
@@ -169,8 +167,6 @@ fn refused(what: String, remedy: &'static str) -> Failure {
 }
 
 fn print(text: &str) -> Done {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
+    output::print(text)?;
     Ok(Exit::Done)
 }

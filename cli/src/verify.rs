@@ -7,14 +7,17 @@ use super::Done;
 use super::arguments::Verify;
 use super::failure::Exit;
 use super::interrupt::Interrupt;
+use super::output;
 use super::units;
 use console::Console;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Instant;
-use uringload::config::Config;
+use uringload::Loader;
 use uringload::dataset::Dataset;
-use uringload::verify::{Finding, Summary, Watch, verify};
+use uringload::internal::Config;
+use uringload::verify::{Finding, Summary, Watch};
 
 /// Opens as much of the dataset as possible, and verifies it.
 pub fn run(options: &Verify) -> Done {
@@ -22,25 +25,29 @@ pub fn run(options: &Verify) -> Done {
     let interrupt = Interrupt::install();
     let console = Console::new(&interrupt, options.max_findings, options.json);
     let (data, errors) = open::all_that_can_be(&options.paths, &options.format.for_verify(), &interrupt)?;
-    let mut summary = Summary { findings: errors.len() as u64, ..Summary::default() };
-    errors.into_iter().for_each(|error| console.found(&Finding { error, samples: None }));
+    let mut summary = Summary::default();
+    summary.findings = errors.len() as u64;
+    errors.into_iter().for_each(|error| console.found(&Finding::new(error)));
     if let Some(data) = &data {
         let before = summary.findings;
         let mut config = Config { timeout: options.timeout, ..Config::default() };
         options.means.apply(&mut config);
-        summary = verify(data, &config, &console)?;
+        summary = Loader::builder(Arc::clone(data)).config(config).verify(&console)?;
         summary.findings += before;
     }
     let findings = console.finish()?;
-    let text = match options.json {
-        true => format!("{:#}\n", as_json(data.as_deref(), &summary, findings)),
-        false => as_text(data.as_deref(), &summary, start),
+    let text = if options.json {
+        format!("{:#}\n", as_json(data.as_deref(), &summary, findings))
+    } else {
+        as_text(data.as_deref(), &summary, start)
     };
-    console::print(&text)?;
-    Ok(match () {
-        () if interrupt.is_set() => Exit::Interrupted,
-        () if summary.findings > 0 => Exit::Degraded,
-        () => Exit::Done,
+    output::print(&text)?;
+    Ok(if interrupt.is_set() {
+        Exit::Interrupted
+    } else if summary.findings > 0 {
+        Exit::Degraded
+    } else {
+        Exit::Done
     })
 }
 
@@ -66,7 +73,7 @@ fn as_text(data: Option<&dyn Dataset>, summary: &Summary, start: Instant) -> Str
     let cut = if summary.is_complete { "" } else { "; it was not looked at to the end" };
     let _ = writeln!(out, "; {} findings in {}{cut}", count(summary.findings), units::time(start.elapsed()));
     for skipped in data.map_or(&[][..], |data| &data.index().left_out) {
-        let (reason, first) = (skipped.reason.describe(), skipped.first.display());
+        let (reason, first) = (skipped.what, skipped.first.display());
         let _ = writeln!(out, "left out: {} {reason}, the first {first}", count(skipped.count));
     }
     out
@@ -78,7 +85,7 @@ fn as_json(data: Option<&dyn Dataset>, summary: &Summary, findings: Vec<Value>) 
     });
     let left_out = data.map_or(&[][..], |data| &data.index().left_out).iter().map(|skipped| {
         json!({
-            "what": skipped.reason.describe(), "count": skipped.count, "first": skipped.first.to_string_lossy(),
+            "what": skipped.what, "count": skipped.count, "first": skipped.first.to_string_lossy(),
         })
     });
     json!({

@@ -5,14 +5,14 @@ use super::Done;
 use super::arguments::{VerifyOrder, ordered};
 use super::data::Data;
 use super::failure::{Exit, Failure};
+use super::output::{self, Table};
 use super::units::{count, time};
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::config::Config;
 use uringload::dataset::{Dataset, SampleId};
-use uringload::sampler::{Cursor, Digest, Order, Sampler, Selection, Walk, epoch_digest};
+use uringload::internal::Config;
+use uringload::internal::Walk;
+use uringload::sampler::{Cursor, Digest, Order, Sampler, Selection, epoch_digest};
 use uringload::{Error, ErrorKind};
 
 /// Most ranks to replay: each walks the order on its own.
@@ -41,9 +41,7 @@ pub fn run(options: &VerifyOrder) -> Done {
         second: world(options.vs, options.vs_batch_size.unwrap_or(order.batch_size)),
     };
     let proof = play.prove()?;
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(table(&play, &proof, start.elapsed()).as_bytes())?;
-    stdout.flush()?;
+    output::print(&table(&play, &proof, start.elapsed()))?;
     Ok(Exit::Done)
 }
 
@@ -153,9 +151,10 @@ impl Play {
                 )));
             }
             end += 1;
-            match self.repeats && seen.has(&step)? {
-                true => again += 1,
-                false => seen.first_time(&step)?,
+            if self.repeats && seen.has(&step)? {
+                again += 1
+            } else {
+                seen.first_time(&step)?
             }
             digests[step.rank as usize].add(step.position, step.id, 0);
             for follower in &mut *followers {
@@ -386,14 +385,10 @@ impl Iterator for Turns {
 }
 
 fn table(play: &Play, proof: &Proof, elapsed: Duration) -> String {
-    let mut out = String::new();
-    let mut row = |name: &str, value: String| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<13} {value}");
-    };
+    let mut table = Table::new(13);
     let len = play.sampler.len_of(play.epoch);
     let order = play.sampler.describe();
-    row("order", format!("{}, epoch {}, {} samples", order.escape_debug(), play.epoch, count(len)));
+    table.row("order", format!("{}, epoch {}, {} samples", order.escape_debug(), play.epoch, count(len)));
     for (world, passed) in [(play.first, proof.first), (play.second, proof.second)] {
         let batches = if world.drop_last {
             len / (world.ranks * world.batch_size)
@@ -406,31 +401,34 @@ fn table(play: &Play, proof: &Proof, elapsed: Duration) -> String {
             (0, padding) => line += &format!("; {padding} samples come once more as padding"),
             (left_out, _) => line += &format!("; {} samples at the end are dropped, as asked", count(left_out)),
         }
-        row(&format!("{} ranks", world.ranks), line);
+        table.row(&format!("{} ranks", world.ranks), line);
     }
     let (first, second) = (play.first.ranks, play.second.ranks);
     let Passed { digest, again, .. } = proof.first;
     let once = count(digest.samples - again);
     match (again, play.dataset.len().saturating_sub(digest.samples - again)) {
-        (0, 0) => row("samples", format!("{once} come exactly once")),
-        (0, absent) => row("samples", format!("{once} come exactly once, {} not in this epoch", count(absent))),
+        (0, 0) => table.row("samples", format!("{once} come exactly once")),
+        (0, absent) => table.row("samples", format!("{once} come exactly once, {} not in this epoch", count(absent))),
         (again, absent) => {
             let line = format!("{once} come, and {} times one comes once more, as the mixture asks", count(again));
-            row("samples", if absent == 0 { line } else { format!("{line}; {} not in this epoch", count(absent)) });
+            table.row(
+                "samples",
+                if absent == 0 { line } else { format!("{line}; {} not in this epoch", count(absent)) },
+            );
         }
     }
-    row("global order", format!("the same for {first} and for {second} ranks"));
+    table.row("global order", format!("the same for {first} and for {second} ranks"));
     match proof.stop {
         Some(Cursor { position, .. }) => {
             let stop =
                 format!("{first} ranks stopped at position {}, {second} ranks went on: the same", count(position));
-            row("resumed", stop + " order");
+            table.row("resumed", stop + " order");
         }
-        None => row("resumed", "not played: there are fewer than two batches".into()),
+        None => table.row("resumed", "not played: there are fewer than two batches".into()),
     }
-    row("digest", format!("{:016x}: those of all ranks add up to the epoch's", proof.first.digest.sum));
-    row("checked in", time(elapsed));
-    out
+    table.row("digest", format!("{:016x}: those of all ranks add up to the epoch's", proof.first.digest.sum));
+    table.row("checked in", time(elapsed));
+    table.text
 }
 
 fn broken(what: String) -> Failure {
@@ -446,7 +444,7 @@ fn refused(what: String) -> Failure {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use uringload::dataset::{FileTable, RecordOptions, Records};
+    use uringload::dataset::{self, FileTable, Options};
     use uringload::sampler::OrderId;
 
     const LEN: u64 = 1000;
@@ -455,8 +453,8 @@ mod tests {
         let mut files = FileTable::new();
         files.push_root("/anywhere");
         files.push(b"records", LEN).unwrap();
-        let options = RecordOptions::new().record_bytes(1);
-        let dataset = Arc::new(Records::from_files(files, &options).unwrap());
+        let options = Options::new().format("records").set("record_bytes", 1);
+        let dataset = dataset::internal::of_files(files, &options).unwrap();
         Play { dataset, sampler, repeats: false, epoch: 2, first, second }
     }
 
@@ -499,7 +497,7 @@ mod tests {
 
     #[test]
     fn every_shape_of_world_is_proved() {
-        let order: Arc<dyn Sampler> = Arc::new(uringload::sampler::Shuffled::new(LEN, 5));
+        let order: Arc<dyn Sampler> = Arc::new(uringload::internal::Shuffled::new(LEN, 5));
         for (ranks, batch) in [(1, 1), (2, 7), (3, 1000), (8, 64), (7, 3), (1000, 2), (999, 1)] {
             for drop_last in [false, true] {
                 let first = World { drop_last, ..world(ranks, batch) };
@@ -515,7 +513,7 @@ mod tests {
 
     /// The error for ranks that have these positions in turn, next to others that have them all.
     fn said_of_turns(change: impl Fn(&mut Vec<Step>), of_follower: bool) -> String {
-        let sampler = Arc::new(uringload::sampler::Sequential::new(20));
+        let sampler = Arc::new(uringload::internal::Sequential::new(20));
         let play = Play {
             dataset: play(sampler.clone(), world(2, 5), world(3, 5)).dataset,
             ..play(sampler, world(2, 5), world(3, 5))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Element type of a column. All are little endian.
+/// Element type of a column, little endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DType {
@@ -23,24 +23,24 @@ pub enum DType {
     U64,
     /// Signed 64-bit integers.
     I64,
-    /// IEEE 754 half precision, carried as 2 bytes.
+    /// IEEE 754 half precision, passed on as 2 bytes.
     F16,
-    /// The upper half of a single-precision number, carried as 2 bytes.
+    /// bfloat16, the upper half of single precision, passed on as 2 bytes.
     BF16,
     /// IEEE 754 single precision.
     F32,
     /// IEEE 754 double precision.
     F64,
-    /// 8-bit float with 4 bits of exponent (OCP "E4M3", `float8_e4m3fn`), carried as a byte.
+    /// 8-bit float with 4 bits of exponent (OCP "E4M3", `float8_e4m3fn`), passed on as a byte.
     F8E4M3,
-    /// 8-bit float with 5 bits of exponent (OCP "E5M2", `float8_e5m2`), carried as a byte.
+    /// 8-bit float with 5 bits of exponent (OCP "E5M2", `float8_e5m2`), passed on as a byte.
     F8E5M2,
     /// A byte that is 0 or 1.
     Bool,
 }
 
 impl DType {
-    /// All of them.
+    /// All element types.
     pub const ALL: [DType; 15] = [
         DType::U8,
         DType::I8,
@@ -59,7 +59,7 @@ impl DType {
         DType::Bool,
     ];
 
-    /// Bytes of an element.
+    /// The size of an element, in bytes.
     pub const fn size(self) -> u64 {
         match self {
             DType::U8 | DType::I8 | DType::F8E4M3 | DType::F8E5M2 | DType::Bool => 1,
@@ -122,7 +122,7 @@ impl DType {
         }
     }
 
-    /// The type of that [`name`](DType::name).
+    /// The type with this [`name`](DType::name).
     pub fn named(name: &str) -> Option<DType> {
         DType::ALL.into_iter().find(|dtype| dtype.name() == name)
     }

@@ -17,48 +17,48 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// An argument or a combination of arguments that cannot work.
     InvalidArgument,
-    /// A file or folder does not exist (any more).
+    /// A file or folder does not exist, or no longer does.
     NotFound,
-    /// The system refuses to let this process read a file or folder.
+    /// The process has no permission to read a file or folder.
     PermissionDenied,
-    /// There is no sample where samples were expected.
+    /// There are no samples where some were expected.
     Empty,
-    /// A path leads to something other than the file or folder that is wanted.
+    /// A path is not the kind of file or folder that it should be.
     WrongFileType,
     /// A file is shorter than its index says, or its last record is incomplete.
     Truncated,
-    /// A file's content breaks its format.
+    /// A file's content violates its format.
     Corrupt,
     /// One batch cannot fit in the memory limit.
     MemoryLimit,
-    /// The consumer holds so many batches that no memory is left to read the next one into.
+    /// The consumer holds so many batches that no memory is left for the next one.
     Starved,
-    /// An engine or mode that was asked for by name is not available here.
+    /// An engine, mode or device that was chosen by name is not available here.
     Unavailable,
-    /// A read, or a step after it, took longer than the timeout allows.
+    /// A read, or a later step, took longer than the timeout allows.
     Timeout,
     /// More samples failed than `max_failures` allows.
     TooManyFailures,
     /// A saved state does not belong to this dataset or this order.
     StateMismatch,
-    /// The system failed to read: what the disk or the file system reported.
+    /// The disk or the file system reported an error.
     Io,
     /// A GPU or its driver failed.
     Device,
-    /// A thread of the loader ended unexpectedly: a bug of this library.
+    /// A bug of this library, such as a thread that ended unexpectedly.
     Internal,
 }
 
 /// An error of this library.
 ///
-/// `Display` is `PATH:OFFSET: what: cause`, without the parts that are not known, and a line `help: remedy` for each
-/// remedy. No part can add a line or steer a terminal: such characters are escaped. [`headline`](Error::headline) is
-/// the first line alone.
+/// `Display` is `PATH:OFFSET: what: cause`, without the parts that are not known, then a line `help: remedy` for each
+/// remedy. Control characters are escaped, so no part can add a line or control a terminal.
+/// [`headline`](Error::headline) is the first line alone.
 ///
 /// The text includes the cause, so `std::error::Error::source` returns none: a reporter that walks the chain would
 /// print it twice. Programs get it from [`cause`](Error::cause).
 ///
-/// An error whose cause is another [`Error`] takes the path, the offset and the remedy that it lacks from there.
+/// An error whose cause is another [`Error`] takes the path, the offset and the remedy that it lacks from that cause.
 ///
 /// Cheap to clone: a failed read may be the error of several samples.
 #[derive(Clone, thiserror::Error)]
@@ -78,13 +78,13 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind`: `what` went wrong, as a statement that needs no file name ("the header is cut short").
+    /// An error of `kind`. `what` is a statement without a file name, such as "the header is cut short".
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Error {
         let what = what.into();
         Error(Arc::new(Inner { kind, what, path: None, offset: None, remedy: None, source: None, beside: false }))
     }
 
-    /// An error of the system, whose kind follows from the cause.
+    /// An error of the system. Its kind follows from `source`.
     pub fn io(what: impl Into<Cow<'static, str>>, source: std::io::Error) -> Error {
         let kind = match source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,

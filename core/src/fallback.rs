@@ -1,4 +1,5 @@
-//! One step down the engine ladder: what was wanted, what was got, why, and what a user can do about it.
+//! A step down from the best way of doing something: what was wanted, what is used instead, why, and what to do about
+//! it.
 
 mod gds;
 
@@ -7,25 +8,27 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
-/// A step down that was taken, and how to avoid it. `Display` is one line that a user can act on.
+pub use gds::GdsCause;
+
+/// A step down that was taken, and how to avoid it. `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
-    /// Which known cause, for programs.
+    /// The cause, for programs.
     pub cause: Cause,
     /// What was wanted, such as "io_uring".
     pub wanted: Cow<'static, str>,
-    /// What was got instead, such as "pread threads".
+    /// What is used instead, such as "pread threads".
     pub got: Cow<'static, str>,
     /// Why, in words.
     pub reason: Cow<'static, str>,
-    /// What the system said, where it said something.
+    /// The system's error number, if there is one.
     pub errno: Option<i32>,
     /// What the user can do about it.
     pub remedy: Cow<'static, str>,
 }
 
 impl Fallback {
-    /// The step down for a known cause, worded from the cause and the errno.
+    /// A step down whose words follow from the cause and the error.
     pub fn new(cause: Cause, got: impl Into<Cow<'static, str>>, error: Option<&io::Error>) -> Fallback {
         let errno = error.and_then(io::Error::raw_os_error);
         let (reason, remedy) = cause.words(errno);
@@ -39,10 +42,10 @@ impl Fallback {
         }
     }
 
-    /// Whether something is worse than it could be: reading from the page cache what lies in it is a choice and no
-    /// defect, and GPUDirect Storage is an extra that few machines have.
+    /// Whether something is worse than it could be. Reading files from the page cache is a choice and not a defect, and
+    /// GPUDirect Storage is an extra that few machines have.
     pub fn is_degraded(&self) -> bool {
-        self.cause != Cause::PageCache && gds::words(self.cause).is_none()
+        !matches!(self.cause, Cause::PageCache | Cause::Gds(_))
     }
 
     /// The same step down with a remedy that says more than the cause does.
@@ -80,7 +83,7 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// What went otherwise than wished.
+/// Why a step down was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -88,7 +91,7 @@ pub enum Cause {
     RingSetup,
     /// The files lie on FUSE, where io_uring can read wrong bytes.
     RingOnFuse,
-    /// The kernel has io_uring, but not all flags of the ring that we want.
+    /// The kernel has io_uring, but not all the ring flags that we want.
     RingFlags,
     /// `IORING_REGISTER_BUFFERS` failed.
     BufferRegistration,
@@ -96,7 +99,7 @@ pub enum Cause {
     FileTable,
     /// `open(2)` with `O_DIRECT` failed.
     DirectOpen,
-    /// The filesystem names no alignment for `O_DIRECT` (statx `STATX_DIOALIGN` absent or 0).
+    /// The filesystem reports no alignment for `O_DIRECT` (statx `STATX_DIOALIGN` absent or 0).
     DirectAlignment,
     /// The limit of open files is below what the route needs.
     Descriptors,
@@ -104,54 +107,21 @@ pub enum Cause {
     HugePages,
     /// The files lie in the page cache, which is faster than the disk.
     PageCache,
-    /// The folder of a dataset's shards takes no indexes.
+    /// Indexes cannot be written to the folder of a dataset's shards.
     IndexPlace,
     /// An index that another program wrote does not fit its shard.
     ForeignIndex,
-    /// There is no GPU that could be used.
+    /// There is no usable GPU.
     Device,
     /// The memory that samples are read into could not be pinned for the GPU.
     Pinning,
-    /// The GPU has not the memory that was wanted.
+    /// The GPU does not have as much free memory as was wanted.
     DeviceMemory,
-    /// The driver cannot write down which copies are done.
+    /// The driver cannot signal finished copies by flags in memory.
     CopyFlags,
-    /// GPUDirect Storage: this is the Windows Subsystem for Linux.
-    GdsWsl,
-    /// GPUDirect Storage: `/proc/modules` cannot be read.
-    GdsModules,
-    /// GPUDirect Storage: neither nvidia-fs nor PCI P2PDMA is in place.
-    GdsPath,
-    /// GPUDirect Storage: udev's data are missing.
-    GdsUdev,
-    /// GPUDirect Storage: standard input was closed, and `/dev/null` stands in for it.
-    GdsStandardInput,
-    /// GPUDirect Storage: its configuration could not be put in place.
-    GdsConfiguration,
-    /// GPUDirect Storage: no usable libcufile.
-    GdsLibrary,
-    /// GPUDirect Storage: no CUDA context could be made current.
-    GdsContext,
-    /// GPUDirect Storage: cuFile's driver could not be opened.
-    GdsDriver,
-    /// GPUDirect Storage: cuFile's driver did not open in time.
-    GdsTimeout,
-    /// GPUDirect Storage: cuFile would copy through the host.
-    GdsCompat,
-    /// GPUDirect Storage: what is asked for needs the bytes on the host, or another way to read.
-    GdsWork,
-    /// GPUDirect Storage: the files lie in the page cache, or have no `O_DIRECT`.
-    GdsFiles,
-    /// GPUDirect Storage: the GPU's memory does not suffice, or not all of it can be registered.
-    GdsMemory,
-    /// GPUDirect Storage: the bytes of a read that was tried are not those of the file.
-    GdsProof,
-    /// GPUDirect Storage: a trial showed the pinned path to be no worse.
-    GdsSlower,
-    /// GPUDirect Storage: cuFile does not take a file.
-    GdsFile,
-    /// GPUDirect Storage: cuFile failed to read.
-    GdsRead,
+    /// GPUDirect Storage is not available, or not for everything. The inner value may change in any release:
+    /// [`Fallback::reason`] says in words what prevents it.
+    Gds(GdsCause),
 }
 
 // errno values of Linux on every architecture that Rust's std knows them for; named here because this layer calls
@@ -180,24 +150,7 @@ impl Cause {
             Cause::Pinning => "pinned memory",
             Cause::DeviceMemory => "more of the GPU's memory",
             Cause::CopyFlags => "copies told by flags",
-            Cause::GdsStandardInput => "an open standard input",
-            Cause::GdsWsl
-            | Cause::GdsModules
-            | Cause::GdsPath
-            | Cause::GdsUdev
-            | Cause::GdsConfiguration
-            | Cause::GdsLibrary
-            | Cause::GdsContext
-            | Cause::GdsDriver
-            | Cause::GdsTimeout
-            | Cause::GdsCompat
-            | Cause::GdsWork
-            | Cause::GdsFiles
-            | Cause::GdsProof
-            | Cause::GdsSlower => "GPUDirect Storage",
-            Cause::GdsMemory => "all of the GPU's memory for GPUDirect Storage",
-            Cause::GdsFile => "GPUDirect Storage for every file",
-            Cause::GdsRead => "GPUDirect Storage for every read",
+            Cause::Gds(cause) => cause.wanted(),
         }
     }
 
@@ -258,8 +211,7 @@ impl Cause {
                 "harmless; a driver for CUDA 12.0 or later spends less CPU a copy",
             ),
             (Cause::ForeignIndex, _) => ("an index does not fit its shard", "harmless; delete it or write it again"),
-            // A test sees that none is left without words.
-            _ => gds::words(self).unwrap_or_default(),
+            (Cause::Gds(cause), _) => cause.words(),
         }
     }
 }
@@ -302,24 +254,24 @@ mod tests {
         Cause::PageCache,
         Cause::IndexPlace,
         Cause::ForeignIndex,
-        Cause::GdsWsl,
-        Cause::GdsModules,
-        Cause::GdsPath,
-        Cause::GdsUdev,
-        Cause::GdsStandardInput,
-        Cause::GdsConfiguration,
-        Cause::GdsLibrary,
-        Cause::GdsContext,
-        Cause::GdsDriver,
-        Cause::GdsTimeout,
-        Cause::GdsCompat,
-        Cause::GdsWork,
-        Cause::GdsFiles,
-        Cause::GdsMemory,
-        Cause::GdsProof,
-        Cause::GdsSlower,
-        Cause::GdsFile,
-        Cause::GdsRead,
+        Cause::Gds(GdsCause::Wsl),
+        Cause::Gds(GdsCause::Modules),
+        Cause::Gds(GdsCause::Path),
+        Cause::Gds(GdsCause::Udev),
+        Cause::Gds(GdsCause::StandardInput),
+        Cause::Gds(GdsCause::Configuration),
+        Cause::Gds(GdsCause::Library),
+        Cause::Gds(GdsCause::Context),
+        Cause::Gds(GdsCause::Driver),
+        Cause::Gds(GdsCause::Timeout),
+        Cause::Gds(GdsCause::Compat),
+        Cause::Gds(GdsCause::Work),
+        Cause::Gds(GdsCause::Files),
+        Cause::Gds(GdsCause::Memory),
+        Cause::Gds(GdsCause::Proof),
+        Cause::Gds(GdsCause::Slower),
+        Cause::Gds(GdsCause::File),
+        Cause::Gds(GdsCause::Read),
     ];
 
     #[test]

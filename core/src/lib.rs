@@ -1,4 +1,4 @@
-//! The words that all crates of uringload share: errors, steps down, element types, shares of work.
+//! The types that all crates of uringload share: errors, fallbacks, element types, parts of a job.
 #![forbid(unsafe_code)]
 
 mod dtype;
@@ -11,10 +11,11 @@ mod size;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::error::Distinct;
+    pub use crate::fallback::GdsCause;
+    pub use crate::size::{parse_bytes, split_unit};
 }
 
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Cause, Fallback};
 pub use part::Part;
-pub use size::{parse_bytes, split_unit};

@@ -1,10 +1,10 @@
-//! A share of the work of several equal jobs.
+//! The part of one job, where several equal jobs share the work.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One of `count` jobs that do something together: of pieces that are counted from 0, those whose number modulo `count`
-/// is `index`. Written `index/count`, as in `2/8`.
+/// The part of one of `count` equal jobs: the pieces whose number, from 0, modulo `count` is `index`. Written
+/// `index/count`, as in `2/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     index: u64,
@@ -15,17 +15,17 @@ impl Part {
     /// Everything, by one job.
     pub const WHOLE: Part = Part { index: 0, count: 1 };
 
-    /// Job `index` of `count`, from 0; `None` where there is no such job.
+    /// Job `index` of `count`, from 0; `None` if there is no such job.
     pub fn new(index: u64, count: u64) -> Option<Part> {
         (index < count).then_some(Part { index, count })
     }
 
-    /// Whether the job does all.
+    /// Whether this is the whole.
     pub fn is_whole(self) -> bool {
         self.count == 1
     }
 
-    /// Whether the job does piece number `piece`.
+    /// Whether the part includes piece number `piece`.
     pub fn has(self, piece: u64) -> bool {
         piece % self.count == self.index
     }

@@ -5,8 +5,8 @@ mod units;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, example, has_extension, head, map_files};
-use crate::options::{FormatOptions, Names, OptionKind, OptionType, OptionValue, options};
-use crate::paths::{FoundFiles, header_thread_count, index, index_list, thread_count};
+use crate::options::{FormatOptions, options, words};
+use crate::paths::{FoundFiles, find, header_thread_count};
 use crate::registry::{Format, Shows};
 use crate::{Check, DType, Dataset, FileId, Index, Sample, SampleId, Schema, Span, Units, Value};
 use crate::{npy, npz, safetensors, zip};
@@ -27,7 +27,6 @@ const FILES_AT_ONCE: u32 = 1 << 16;
 
 /// What arrays lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum ArrayFormat {
     /// `.npy`: one array a file, as `numpy.save` writes it.
     Npy,
@@ -79,7 +78,6 @@ const DATA: &str = "data";
 
 /// What is a sample of [`Arrays`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ArraySamples {
     /// A file: a column for each array in it. All files have the same arrays.
     #[default]
@@ -90,27 +88,16 @@ pub enum ArraySamples {
     Arrays,
 }
 
-impl OptionType for ArraySamples {
-    const KIND: OptionKind = OptionKind::OneOf(&["files", "rows", "arrays"]);
-
-    fn of(value: &OptionValue) -> Option<ArraySamples> {
-        match String::of(value)?.as_str() {
-            "files" => Some(ArraySamples::Files),
-            "rows" => Some(ArraySamples::Rows),
-            "arrays" => Some(ArraySamples::Arrays),
-            _ => None,
-        }
-    }
-}
+words!(ArraySamples { "files" => Files, "rows" => Rows, "arrays" => Arrays, });
 
 options! {
-    /// How [`Arrays`] are opened.
+    /// Options of npy, npz and safetensors.
     pub struct ArrayOptions {
         /// Take the rows of arrays as samples, instead of files (npy, npz) or tensors (safetensors).
         rows: bool,
         /// The arrays, tensors or datasets that are wanted, by name, a column each; not given: all, and of HDF5's
         /// datasets those with as many rows as most of them.
-        tensors["tensor"]: Names,
+        tensors["tensor"]: Vec<String>,
         /// What is a sample, where the format's own choice is not wanted.
         samples: Option<ArraySamples>,
     }
@@ -142,9 +129,9 @@ macro_rules! entry {
                 let typed: ArrayOptions = options.typed()?;
                 match Arrays::open($format, paths, &typed) {
                     // Tensors of several types are no samples, and sound all the same: files can be read as a whole.
-                    Err(error) if typed.common.verifying && error.kind() == ErrorKind::InvalidArgument => {
-                        Ok(Arc::new(Arrays::open($format, paths, &typed.samples(ArraySamples::Files))?))
-                    }
+                    Err(error) if typed.common.verifying && error.kind() == ErrorKind::InvalidArgument => Ok(Arc::new(
+                        Arrays::open($format, paths, &ArrayOptions { samples: Some(ArraySamples::Files), ..typed })?,
+                    )),
                     opened => Ok(Arc::new(opened?)),
                 }
             },
@@ -158,31 +145,11 @@ pub(crate) const SAFETENSORS: Format = entry!(ArrayFormat::Safetensors, "Files o
 
 /// Arrays of numbers in `.npy`, `.npz` or `.safetensors` files.
 ///
-/// # Which files
-/// The same paths, patterns and order as [`Folder`](super::Folder). Files with another extension are left out and
-/// counted in [`Index::left_out`], unless some file was named by itself: then all are taken.
+/// Opening reads the header of every file, by several threads, and checks all that the reference readers check.
+/// Checksums of stored zip members are compared by `verify` alone, those of deflated members when they are inflated.
 ///
-/// # What is checked, and when
-/// Opening reads the header of every file, by several threads, and checks all that the reference readers check: magic,
-/// version, lengths, types, shapes, and that arrays and file are equally long. Nothing is allocated by what a header
-/// claims. Objects (pickle), structures, encrypted members and those compressed otherwise than by deflate, Fortran
-/// order and big endian numbers are refused, each with what to do about it. Check sums of stored zip members are
-/// looked at by `uringload::verify` alone, those of deflated ones when they are inflated.
-///
-/// # Deflated arrays
-/// No part of a deflated member of a `.npz` can be read by itself: the member is a unit (see [`Units`]), read and
-/// inflated as a whole, so that each that is in use takes memory for its array. Rows of it are slices of that. Orders
-/// that stay with a file for a while inflate it once for many rows; any other order does it again and again. What is to
-/// be read by rows in any order is better written by `numpy.savez`.
-///
-/// # Shapes
-/// A column whose values all have one shape has this shape. Where shapes differ, the column is
-/// [`Ragged`](super::Shape::Ragged): its values are the elements in row-major order, and
-/// [`shape_of`](Arrays::shape_of) tells the shape of each.
-///
-/// # Memory
-/// Beside the table of files, 12 bytes a file and column where files or rows are samples (and 8 more a file for rows);
-/// 12 bytes and the name for each array where arrays are. 40 bytes more for each deflated array.
+/// Memory beside the table of files: 12 bytes a file and column where files or rows are samples (8 more a file for
+/// rows); 12 bytes and the name for each array where arrays are samples; 40 bytes more for each deflated array.
 #[derive(Debug)]
 pub struct Arrays {
     index: Index,
@@ -195,41 +162,14 @@ pub struct Arrays {
 }
 
 impl Arrays {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open); for the first file whose content is bad `Corrupt`, `Truncated`, or
-    /// `Unavailable` where it is sound and cannot be delivered; `InvalidArgument` where the arrays do not fit together
-    /// as samples or a name is not there; `Empty` where there is no sample.
-    pub fn open<P: AsRef<Path>>(format: ArrayFormat, paths: &[P], options: &ArrayOptions) -> Result<Arrays> {
-        let mut index = index(paths, thread_count(options.common.threads))?;
-        if !index.has_single_files {
-            index = only_with_extension(index, format)?;
-        }
-        Arrays::from_index(format, index, options)
-    }
-
-    /// Opens the files `names`, which are relative to `root`, in their order.
-    ///
-    /// # Errors
-    /// As [`Arrays::open`], and for the first name that is not there or no regular file.
-    pub fn from_list<P: AsRef<Path> + Sync>(
-        format: ArrayFormat,
-        root: impl AsRef<Path>,
-        names: &[P],
-        options: &ArrayOptions,
-    ) -> Result<Arrays> {
-        let index = index_list(root.as_ref(), names, thread_count(options.common.threads))?;
-        Arrays::from_index(format, index, options)
-    }
-
-    fn from_index(format: ArrayFormat, index: FoundFiles, options: &ArrayOptions) -> Result<Arrays> {
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(format: ArrayFormat, paths: &[PathBuf], options: &ArrayOptions) -> Result<Arrays> {
+        let FoundFiles { files, skips, .. } = find(paths, &[format.name()], options.common.threads)?;
         let samples = options.samples_of(format);
         let mut names = HashSet::new();
         if let Some(twice) = options.tensors.iter().find(|name| !names.insert(*name)) {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("array {twice:?} is named twice")));
         }
-        let FoundFiles { files, skips, .. } = index;
         let threads = header_thread_count(options.common.threads);
         let mut table = Table::new(samples);
         let end = files.len() as u32;
@@ -243,12 +183,13 @@ impl Arrays {
             }
         }
         if table.len() == 0 {
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = files.place();
             return Err(Error::new(ErrorKind::Empty, format!("no .{} file has a sample", format.name()))
                 .with_path(place)
-                .with_remedy(match options.tensors.is_empty() {
-                    true => "check the shapes of the arrays".into(),
-                    false => format!("check the shapes of the arrays and the names {:?}", options.tensors),
+                .with_remedy(if options.tensors.is_empty() {
+                    "check the shapes of the arrays".into()
+                } else {
+                    format!("check the shapes of the arrays and the names {:?}", options.tensors)
                 }));
         }
         table.finish();
@@ -261,38 +202,16 @@ impl Arrays {
         // What lies in the file as it is, is a slice of it.
         index.parse_reads_bytes = table.has_units();
         index.plain_field = (index.schema.fields.len() == 1 && !table.has_units()).then_some(0);
-        let (fingerprint, names) = (OnceLock::new(), options.tensors.0.clone());
+        let (fingerprint, names) = (OnceLock::new(), options.tensors.clone());
         Ok(Arrays { index, format, samples, table, fingerprint, names })
     }
 
-    /// What is a sample.
-    pub fn samples(&self) -> ArraySamples {
-        self.samples
-    }
-
-    /// The shape of a sample's value of field number `field`, also where the column is ragged.
-    pub fn shape_of(&self, id: SampleId, field: usize) -> &[u64] {
-        self.table.shape_of(id.0, field)
-    }
-
     /// The file that a sample lies in, and its number there, from 0.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
+    fn locate(&self, id: SampleId) -> (FileId, u64) {
         let (file, number) = self.table.locate(id.0);
         // Fits: the table has no more files than the file table.
         (FileId(file as u32), number)
     }
-}
-
-/// Leaves out the files whose names do not end as those of the format do.
-fn only_with_extension(index: FoundFiles, format: ArrayFormat) -> Result<FoundFiles> {
-    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
-    let index = index.retain(|name| has_extension(name, format.name()), |_| true);
-    if index.files.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, format!("the folder has no .{} file", format.name()))
-            .with_path(place)
-            .with_remedy(format!("left out: {}", index.skips.describe())));
-    }
-    Ok(index)
 }
 
 impl Dataset for Arrays {
@@ -332,6 +251,10 @@ impl Dataset for Arrays {
             out.values.push(Value::Bytes(value));
         }
         Ok(())
+    }
+
+    fn shape(&self, id: SampleId, field: usize) -> Option<&[u64]> {
+        Some(self.table.shape_of(id.0, field))
     }
 
     fn units(&self) -> Option<&dyn Units> {

@@ -16,13 +16,13 @@ use crate::sizes;
 use crate::{Dataset, FileId, Index, Sample, SampleId, Shape, Span, Value};
 use bytes::Bytes;
 use fields::{Descriptor, Descriptors, Kind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::Table;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// Options for opening [`Beton`].
+    /// Options of beton.
     pub struct BetonOptions {}
 }
 
@@ -37,27 +37,6 @@ pub(crate) const FORMAT: Format = Format {
 
 /// A dataset written by FFCV's `DatasetWriter`.
 ///
-/// # Inputs
-/// Files, folders that hold nothing else, and patterns. Several files are read one after the other, in the order of
-/// [`Folder`](super::Folder), and must have the same fields. For a shuffle of shards, each file is a shard.
-///
-/// # Columns
-/// Those of the dataset, in its order:
-///
-/// | field | column |
-/// |---|---|
-/// | `IntField`, `FloatField` | an `I64`, an `F64`; from the index |
-/// | `NDArrayField`, `TorchTensorField` | a tensor of their type and shape |
-/// | `BytesField` | bytes of any number |
-/// | `JSONField` | UTF-8, without the NUL that ends it in the file |
-/// | `RGBImageField` | bytes: a JPEG, or pixels of 3 bytes row by row; see below |
-///
-/// If all images of a field are raw and of one size, the column is a tensor of height, width and 3. Otherwise there are
-/// three more columns beside it, `NAME.height`, `NAME.width` and `NAME.mode` (0: a JPEG, 1: raw), from the index.
-///
-/// User-defined fields are refused, since only their Python class knows what they hold.
-///
-/// # Memory
 /// The file's table of samples stays in memory: 8 bytes for a number or an array, 13 for an image, 16 for bytes.
 /// Numbers and arrays are aligned to 8, and so is a record that has any. Plus 4 for each image if some are JPEGs.
 #[derive(Debug)]
@@ -72,13 +51,8 @@ pub struct Beton {
 }
 
 impl Beton {
-    /// Opens files.
-    ///
-    /// # Errors
-    /// Those of [`Folder::open`](super::Folder::open); `Truncated` or `Corrupt` for a file whose header, table of
-    /// samples or table of allocations breaks the format or points outside its pages; `Unavailable` for other versions,
-    /// user-defined fields and unsupported types.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &BetonOptions) -> Result<Beton> {
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(paths: &[PathBuf], options: &BetonOptions) -> Result<Beton> {
         let threads = thread_count(options.common.threads);
         let files = index(paths, threads)?.files;
         let numbers: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
@@ -106,7 +80,7 @@ impl Beton {
             tables.push(table);
         }
         let Some(fields) = common.filter(|_| end > 0) else {
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = files.place();
             return Err(Error::new(ErrorKind::Empty, "no file has a sample").with_path(place));
         };
         let uniform = fields.all.iter().map(|field| uniform_size(field, &tables)).collect::<Vec<_>>();

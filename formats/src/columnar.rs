@@ -1,27 +1,26 @@
-//! What formats that store columns in groups of rows share: their options, the table of groups, and how a row becomes
+//! What Parquet and Arrow share: their options, the table of row groups, how a group is decoded, and how a row becomes
 //! a sample.
 
 pub(super) mod layout;
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::has_extension;
-use crate::options::{Names, OptionKind, OptionType, OptionValue, Options, options};
-use crate::paths::{FoundFiles, index, thread_count};
+use crate::headers::{Source, map_files};
+use crate::options::{Options, options, words};
+pub(super) use crate::paths::find;
+use crate::paths::{FoundFiles, thread_count};
 use crate::{
     DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
 };
 use bytes::Bytes;
-use layout::State;
+use layout::{ColumnWriter, State, Writer};
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What becomes of a value that is null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Nulls {
     /// It is an error of its sample, which names column and row.
     #[default]
@@ -31,34 +30,24 @@ pub enum Nulls {
     Empty,
 }
 
-impl OptionType for Nulls {
-    const KIND: OptionKind = OptionKind::OneOf(&["refuse", "empty"]);
-
-    fn of(value: &OptionValue) -> Option<Nulls> {
-        match String::of(value)?.as_str() {
-            "refuse" => Some(Nulls::Refuse),
-            "empty" => Some(Nulls::Empty),
-            _ => None,
-        }
-    }
-}
+words!(Nulls { "refuse" => Refuse, "empty" => Empty, });
 
 options! {
-    /// How [`Parquet`](super::Parquet) and [`ArrowIpc`](super::ArrowIpc) are opened.
+    /// Options of parquet and arrow.
     pub struct ColumnarOptions {
         /// The columns or fields that are wanted, in this order; nothing else is read. Fields of structs have dots in
         /// their names: image.bytes, and image stands for all that it has. Fields of lines may have a type behind a
         /// colon: id:i64. Not given: all columns; those of csv as text; the line itself of jsonl.
-        columns: Names,
+        columns: Vec<String>,
         /// What becomes of values that are null: an error of their sample, or, where values may have any length, empty.
         nulls: Nulls,
     }
 }
 
-/// The typed options of a format; a column of it has the type that its file says.
+/// Returns the typed options of a format. Files say what type a column has.
 ///
 /// # Errors
-/// `InvalidArgument` for a column that is named with a type.
+/// `InvalidArgument` if a column is named with a type.
 pub(super) fn typed(options: &Options) -> Result<ColumnarOptions> {
     let typed: ColumnarOptions = options.typed()?;
     let has_type = |column: &&String| column.rsplit_once(':').is_some_and(|(_, dtype)| DType::named(dtype).is_some());
@@ -71,15 +60,15 @@ pub(super) fn typed(options: &Options) -> Result<ColumnarOptions> {
     }
 }
 
-/// What a column holds, as a file tells.
+/// What a file says of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) dtype: DType,
     pub(super) shape: Shape,
     pub(super) is_nullable: bool,
-    /// Whether it is text in UTF-8.
+    /// Whether it is UTF-8 text.
     pub(super) is_text: bool,
-    /// The type in the words of the format, for people.
+    /// The type, in the format's own words.
     pub(super) described: String,
 }
 
@@ -89,25 +78,19 @@ impl Kind {
     }
 
     pub(super) fn bytes(described: impl Into<String>) -> Kind {
-        Kind { dtype: DType::U8, shape: Shape::Ragged, is_nullable: false, is_text: false, described: described.into() }
+        Kind { shape: Shape::Ragged, ..Kind::scalar(DType::U8, described) }
     }
 
-    /// Bytes of any number that are text.
+    /// Text of any length.
     pub(super) fn text(described: impl Into<String>) -> Kind {
         Kind { is_text: true, ..Kind::bytes(described) }
     }
 
     pub(super) fn fixed_bytes(bytes: u64, described: impl Into<String>) -> Kind {
-        Kind {
-            dtype: DType::U8,
-            shape: Shape::Fixed(vec![bytes]),
-            is_nullable: false,
-            is_text: false,
-            described: described.into(),
-        }
+        Kind { shape: Shape::Fixed(vec![bytes]), ..Kind::scalar(DType::U8, described) }
     }
 
-    /// Bytes of a value, where all have as many.
+    /// Bytes of a value, if all have the same length.
     pub(super) fn width(&self) -> Option<u64> {
         match &self.shape {
             Shape::Fixed(shape) => Some(shape.iter().product::<u64>() * self.dtype.size()),
@@ -130,9 +113,9 @@ pub(super) struct Group {
     /// Number in its file, from 0.
     pub(super) number: u32,
     pub(super) rows: u64,
-    /// Bytes that are read of it.
+    /// How many bytes are read of it.
     pub(super) stored: u64,
-    /// Bytes that it is decoded to at most.
+    /// The most bytes that it decodes to.
     pub(super) decoded: u64,
 }
 
@@ -144,39 +127,99 @@ pub(super) struct Table {
     columns: Vec<Column>,
     nulls: Nulls,
     groups: Vec<Group>,
-    /// What the format calls a group.
+    /// The format's word for a group.
     group_name: &'static str,
     fingerprint: OnceLock<u64>,
 }
 
-/// What differs between the formats: how a group is stored, and how it is decoded.
-pub(super) trait Groups: Send + Sync + 'static {
-    /// Appends the spans that a group is stored in.
-    fn stored(&self, unit: UnitId, file: FileId, out: &mut Vec<Span>);
+/// A range of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
 
-    /// Decodes a group into `out`, as [`layout`] has it; returns its bytes.
-    fn decode(&self, table: &Table, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize>;
+/// A column of a group. Formats differ in how it is stored and decoded. `L` says where the values of a column come
+/// from.
+pub(super) trait Part<L>: Send + Sync + 'static {
+    fn places(&self) -> &[Place];
+
+    /// Decodes the column; `stored` are the bytes of its places.
+    fn decode(&self, leaf: &L, stored: &[Bytes], group: &Group, writer: ColumnWriter<'_>) -> Result<()>;
+}
+
+/// What a file holds.
+#[derive(Debug)]
+pub(super) struct Listing<L, P> {
+    pub(super) columns: Vec<Column>,
+    /// One for each column.
+    pub(super) leaves: Vec<L>,
+    /// The groups that have rows.
+    pub(super) groups: Vec<Group>,
+    /// A part for each column of each group.
+    pub(super) parts: Vec<P>,
+    /// How each column is stored, in words; empty if no group has rows.
+    pub(super) stored: Vec<String>,
+}
+
+impl<L, P> Listing<L, P> {
+    pub(super) fn new(columns: Vec<Column>, leaves: Vec<L>) -> Listing<L, P> {
+        Listing { columns, leaves, groups: Vec::new(), parts: Vec::new(), stored: Vec::new() }
+    }
 }
 
 /// Tables in groups of rows: every row is a sample that is cut from its group.
 #[derive(Debug)]
-pub struct Columnar<G> {
+pub struct Columnar<L, P> {
     table: Table,
-    groups: G,
+    /// For each file, because a struct around a column may be nullable in one file and not in another.
+    leaves: Vec<Vec<L>>,
+    parts: Vec<P>,
 }
 
-impl<G> Columnar<G> {
-    pub(super) fn new(table: Table, groups: G) -> Columnar<G> {
-        Columnar { table, groups }
+impl<L: Send, P: Send> Columnar<L, P> {
+    /// Opens files. `read` lists what one of them holds; `names` are the format's, and its word for a group.
+    pub(super) fn of(
+        found: FoundFiles,
+        names: [&'static str; 2],
+        options: &ColumnarOptions,
+        read: impl Fn(&Source, FileId) -> Result<Listing<L, P>> + Sync,
+    ) -> Result<Columnar<L, P>> {
+        let files = 0..found.files.len() as u32;
+        let listings = map_files(files, thread_count(options.common.threads), |file| {
+            read(&Source::open(&found.files, file)?, file)
+        })?;
+        let mut all = Listing::new(Vec::new(), Vec::new());
+        for (number, mut listing) in (0..).zip(listings) {
+            if number == 0 {
+                all.columns = listing.columns;
+            } else {
+                check_same(&listing.columns, &all.columns)
+                    .map_err(|error| error.with_path(found.files.path(FileId(number))))?;
+            }
+            if all.stored.is_empty() {
+                all.stored = listing.stored;
+            }
+            all.groups.append(&mut listing.groups);
+            all.parts.append(&mut listing.parts);
+            all.leaves.push(listing.leaves);
+        }
+        let table = Table::new(names, found, all.columns, all.stored, all.groups, options.nulls)?;
+        Ok(Columnar { table, leaves: all.leaves, parts: all.parts })
+    }
+
+    fn parts(&self, unit: UnitId) -> &[P] {
+        let columns = self.table.columns.len();
+        &self.parts[unit.0 as usize * columns..][..columns]
     }
 }
 
-impl<G: Groups> Dataset for Columnar<G> {
+impl<L: Send + Sync + 'static, P: Part<L>> Dataset for Columnar<L, P> {
     fn index(&self) -> &Index {
         &self.table.index
     }
 
-    /// None: rows are cut from groups.
+    /// Appends nothing: rows are cut from groups.
     fn spans(&self, _id: SampleId, _out: &mut Vec<Span>) {}
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
@@ -200,9 +243,9 @@ impl<G: Groups> Dataset for Columnar<G> {
     }
 }
 
-impl<G: Groups> Units for Columnar<G> {
+impl<L: Send + Sync + 'static, P: Part<L>> Units for Columnar<L, P> {
     fn count(&self) -> u32 {
-        // `Table::new` has compared it.
+        // `Table::new` has checked that it fits.
         self.table.groups.len() as u32
     }
 
@@ -211,7 +254,9 @@ impl<G: Groups> Units for Columnar<G> {
     }
 
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
-        self.groups.stored(unit, self.table.group(unit).file, out);
+        let file = self.table.group(unit).file;
+        let places = self.parts(unit).iter().flat_map(|part| part.places());
+        out.extend(places.map(|place| Span { file, offset: place.offset, len: place.len }));
     }
 
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
@@ -227,32 +272,30 @@ impl<G: Groups> Units for Columnar<G> {
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-        self.groups.decode(&self.table, unit, stored, out)
+        let group = self.table.group(unit);
+        let columns = self.table.columns.iter().zip(&self.leaves[group.file.0 as usize]).zip(self.parts(unit));
+        let mut writer = Writer::new(out, group.rows, columns.len())?;
+        let mut left = stored;
+        for ((column, leaf), part) in columns {
+            let places = part.places();
+            let Some((stored, rest)) = left.split_at_checked(places.len()) else {
+                return Err(Error::new(ErrorKind::Internal, "a unit was decoded without what is stored of it"));
+            };
+            left = rest;
+            let width = column.kind.width().map(|width| width as usize);
+            let writer = writer.column(column.kind.is_nullable, width);
+            writer.and_then(|writer| part.decode(leaf, stored, group, writer)).map_err(|error| {
+                self.table.placed(error, group, &column.name, places.first().map_or(0, |place| place.offset))
+            })?;
+        }
+        Ok(writer.finish())
     }
 }
 
-/// Finds files. Those with other extensions are left out, unless a file was named by itself.
-pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: usize) -> Result<FoundFiles> {
-    let index = index(paths, thread_count(threads))?;
-    if index.has_single_files {
-        return Ok(index);
-    }
-    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
-    let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
-    let index = index.retain(fits, |_| true);
-    if index.files.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, format!("the folder has no .{} file", extensions[0]))
-            .with_path(place)
-            .with_remedy(format!("left out: {}", index.skips.describe())));
-    }
-    Ok(index)
-}
-
-/// The numbers of the columns that are wanted, of those that a file has. Names with an error cannot be had: they are
-/// refused only where they are wanted.
+/// Returns the numbers of the wanted columns. A name with an error cannot be read, which matters only if it is wanted.
 ///
 /// # Errors
-/// `InvalidArgument` for a name that is not there or wanted twice; the error of a column that is wanted.
+/// `InvalidArgument` for a name that does not exist or is given twice; the error of a wanted column.
 pub(super) fn choose(names: &[(String, Result<()>)], wanted: &[String]) -> Result<Vec<usize>> {
     let mut chosen: Vec<usize> = Vec::new();
     let mut take = |number: usize| {
@@ -279,13 +322,10 @@ pub(super) fn choose(names: &[(String, Result<()>)], wanted: &[String]) -> Resul
         }
         found.try_for_each(&mut take)?;
     }
-    match chosen.is_empty() {
-        true => Err(Error::new(ErrorKind::Empty, "the file has no column")),
-        false => Ok(chosen),
-    }
+    if chosen.is_empty() { Err(Error::new(ErrorKind::Empty, "the file has no column")) } else { Ok(chosen) }
 }
 
-/// Names that a message tells.
+/// The most names that a message lists.
 const NAMES_TOLD: usize = 12;
 
 fn others_of(names: &[(String, Result<()>)]) -> String {
@@ -295,8 +335,8 @@ fn others_of(names: &[(String, Result<()>)]) -> String {
     format!("choose from the columns {}{more}", told.join(", "))
 }
 
-/// Refuses a file whose columns are not those of the first.
-pub(super) fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
+/// Refuses a file whose columns differ from those of the first.
+fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
     for (column, first) in columns.iter().zip(first) {
         if column != first {
             let null = |column: &Column| if column.kind.is_nullable { ", may be null" } else { "" };
@@ -309,19 +349,17 @@ pub(super) fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
             return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
         }
     }
-    match columns.len() == first.len() {
-        true => Ok(()),
-        false => {
-            let what = format!("the file has {} columns, and the first file has {}", columns.len(), first.len());
-            Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS))
-        }
+    if columns.len() != first.len() {
+        let what = format!("the file has {} columns, and the first file has {}", columns.len(), first.len());
+        return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
     }
+    Ok(())
 }
 
 const SAME_COLUMNS: &str = "choose columns that all files have, or open others as a dataset of their own";
 
-/// Does what a crate does with bytes that anybody may have written. Their authors mean to return errors and have
-/// missed some before: a panic must not end the thread that opens or decodes.
+/// Runs a decoder of another crate on bytes that anybody may have written. Such decoders mean to return errors, and
+/// have missed some before: a panic must not end the thread that opens or decodes.
 pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = told(&*panic);
@@ -335,21 +373,20 @@ fn told(panic: &(dyn Any + Send)) -> String {
         (None, Some(said)) => said.as_str(),
         (None, None) => "it did not say why",
     };
-    // A message is one line.
+    // A message is a single line.
     said.replace('\n', " ")
 }
 
 impl Table {
     /// # Errors
-    /// `Empty` where there is no row; `Corrupt` for more rows or groups than can be numbered.
-    pub(super) fn new(
-        format: &'static str,
+    /// `Empty` if there are no rows; `Corrupt` for more rows or groups than can be numbered.
+    fn new(
+        [format, group_name]: [&'static str; 2],
         found: FoundFiles,
         columns: Vec<Column>,
         stored: Vec<String>,
         groups: Vec<Group>,
         nulls: Nulls,
-        group_name: &'static str,
     ) -> Result<Table> {
         let FoundFiles { files, skips, .. } = found;
         let mut ends = Vec::with_capacity(groups.len());
@@ -361,10 +398,11 @@ impl Table {
             ends.push(end);
         }
         if groups.is_empty() || u32::try_from(groups.len()).is_err() {
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path).to_path_buf();
-            let (kind, what) = match groups.is_empty() {
-                true => (ErrorKind::Empty, "the files have no row"),
-                false => (ErrorKind::Corrupt, "the files have more than 2^32 groups of rows"),
+            let place = files.place().to_path_buf();
+            let (kind, what) = if groups.is_empty() {
+                (ErrorKind::Empty, "the files have no row")
+            } else {
+                (ErrorKind::Corrupt, "the files have more than 2^32 groups of rows")
             };
             return Err(Error::new(kind, what).with_path(place));
         }
@@ -374,7 +412,7 @@ impl Table {
         };
         let schema = Schema { fields: columns.iter().map(field).collect() };
         let mut index = Index::new(format, files, schema, end);
-        // As they are stored: what is read of all groups.
+        // The stored bytes that are read of all groups.
         index.bytes = groups.iter().map(|group| group.stored).fold(0, u64::saturating_add);
         index.shards = ends;
         index.left_out = skips.into_vec();
@@ -388,23 +426,19 @@ impl Table {
         Ok(Table { index, columns, nulls, groups, group_name, fingerprint })
     }
 
-    pub(super) fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    pub(super) fn group(&self, unit: UnitId) -> &Group {
+    fn group(&self, unit: UnitId) -> &Group {
         &self.groups[unit.0 as usize]
     }
 
-    /// The group of a row, and the row's number there.
-    pub(super) fn locate(&self, id: SampleId) -> (UnitId, u64) {
+    /// Returns the group of a row, and the row's number in it.
+    fn locate(&self, id: SampleId) -> (UnitId, u64) {
         let (group, number) = crate::locate(&self.index.shards, id.0);
-        // `new` has compared the number of groups.
+        // `new` has checked the number of groups.
         (UnitId(group as u32), number)
     }
 
-    /// The name of the file and the number of the row in it: "train.parquet#17".
-    pub(super) fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+    /// Appends the file's name and the row's number in it: "train.parquet#17".
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let (unit, row) = self.locate(id);
         let file = self.group(unit).file;
         let start_of = |group: usize| if group == 0 { 0 } else { self.index.shards[group - 1] };
@@ -415,8 +449,8 @@ impl Table {
         write!(out, "#{row}").expect("a Vec takes everything");
     }
 
-    /// Makes a sample of a row of a decoded group.
-    pub(super) fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
+    /// Makes a sample from a row of a decoded group.
+    fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let (unit, row) = self.locate(id);
         for (number, column) in self.columns.iter().enumerate() {
             let found = raw.first().and_then(|bytes| layout::value(bytes, number, row, column.kind.width()));
@@ -466,10 +500,9 @@ impl Table {
         })
     }
 
-    /// Says where an error of decoding arose.
-    pub(super) fn placed(&self, error: Error, unit: UnitId, column: usize, offset: u64) -> Error {
-        let Group { file, number, .. } = *self.group(unit);
-        let name = &self.columns[column].name;
+    /// Adds to an error of decoding where it happened.
+    fn placed(&self, error: Error, group: &Group, name: &str, offset: u64) -> Error {
+        let Group { file, number, .. } = *group;
         let what = format!("cannot decode column {name:?} of {} {number}", self.group_name);
         let has_remedy = error.remedy().is_some();
         let placed = Error::new(error.kind(), what).with_path(self.index.files.path(file)).with_offset(offset);

@@ -1,5 +1,5 @@
-//! Parquet and Arrow where they were not built in: known by name, so that a file of a table is not taken for a sample
-//! of a folder, and refused with what to do.
+//! Stands in for Parquet and Arrow if they are not built in. They are known by name, so that a table is not taken for a
+//! sample in a folder, and refused with a remedy.
 
 use crate::Dataset;
 use crate::options::Options;

@@ -5,7 +5,6 @@ use zstd::zstd_safe::{DCtx, get_error_name, zstd_sys::ZSTD_ErrorCode};
 
 /// A compression of whole files, or of chunks of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Compression {
     /// RFC 1952; several consecutive members are one stream.
     Gzip,
@@ -81,9 +80,12 @@ const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 fn decode_zstd(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     let mut decoder = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
     // Error codes are negative numbers of the C library, as unsigned ones.
-    decoder.decompress(out, stored).map_err(|code| match code.wrapping_neg() == TOO_SMALL {
-        true => too_long(out),
-        false => io::Error::new(io::ErrorKind::InvalidData, get_error_name(code)),
+    decoder.decompress(out, stored).map_err(|code| {
+        if code.wrapping_neg() == TOO_SMALL {
+            too_long(out)
+        } else {
+            io::Error::new(io::ErrorKind::InvalidData, get_error_name(code))
+        }
     })
 }
 
@@ -91,7 +93,7 @@ fn decode_zstd(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
 const TOO_SMALL: usize = ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize;
 
 /// Reads a stream to its end, which must not lie past that of `out`.
-fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
+pub(super) fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < out.len() {
         match stream.read(&mut out[filled..]) {

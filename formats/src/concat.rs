@@ -12,17 +12,30 @@ use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Datasets one behind the other: what a mixture is made of.
+/// Several datasets end to end: what a mixture is made of.
 ///
-/// All must have columns of the same names and element types, in the same order. Where shapes differ the column is
-/// ragged, except that a scalar of integers and a vector are too different to be one column.
+/// ```
+/// use uringload_formats::{Concat, Dataset, Options, SampleId, open};
 ///
-/// Values are what each dataset says: label 0 of one folder and label 0 of another are two classes. Where they are to
-/// be one, open the folders together (a [`Folder`](super::Folder) merges the classes of its roots by name) and mix
-/// [`View`](super::View)s of it.
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("web.txt"), "a\nb\nc\n")?;
+/// std::fs::write(folder.path().join("books.txt"), "d\n")?;
+/// let text = |name| open(&[folder.path().join(name)], &Options::new().format("text"));
+/// let both = Concat::new(vec![text("web.txt")?, text("books.txt")?])?;
+/// assert_eq!(both.len(), 4);
+/// assert_eq!(both.locate(SampleId(3)), (1, SampleId(0)));
+/// # Ok(())
+/// # }
+/// ```
 ///
-/// The table of files is a copy of all of theirs, file after file; everything else is theirs. Which dataset has a
-/// sample is a binary search.
+/// All datasets must have columns of the same names and element types, in the same order. A column whose shapes differ
+/// is ragged; but a scalar of integers and a vector cannot be one column.
+///
+/// Values are those of each dataset: label 0 of one folder and label 0 of another are two classes. To merge them, open
+/// the folders together, which merges classes by name, and mix [`View`](super::View)s of the result.
+///
+/// A `Concat` copies the tables of files. It finds the dataset of a sample by binary search.
 pub struct Concat {
     parts: Vec<Arc<dyn Dataset>>,
     /// Samples up to and with each part.
@@ -36,11 +49,11 @@ pub struct Concat {
 }
 
 impl Concat {
-    /// The datasets, in this order.
+    /// Puts the datasets end to end, in this order.
     ///
     /// # Errors
-    /// `Empty` if there is no sample in all of them; `InvalidArgument` where their columns do not fit, or they have
-    /// more than 2^32 files or 2^64 samples together.
+    /// `Empty` if they have no sample; `InvalidArgument` if their columns differ, or if they have more than 2^32 files
+    /// or 2^64 samples together.
     pub fn new(parts: Vec<Arc<dyn Dataset>>) -> Result<Concat> {
         let schema = merged(&parts)?;
         let mut files = FileTable::new();
@@ -48,8 +61,8 @@ impl Concat {
         let (mut ends, mut first_files) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
         let mut end = 0_u64;
         for part in &parts {
-            let root = || part.files().roots().first().map_or_else(Default::default, |root| root.path.clone());
-            first_files.push(files.append(part.files()).ok_or_else(|| super::too_many_files(&root()))?);
+            let root = || part.files().place();
+            first_files.push(files.append(part.files()).ok_or_else(|| super::too_many_files(root()))?);
             end = end.checked_add(part.len()).ok_or_else(|| {
                 Error::new(ErrorKind::InvalidArgument, "the datasets have more than 2^64 samples").with_path(root())
             })?;
@@ -66,10 +79,10 @@ impl Concat {
         index.bytes = sizes::sum(parts.iter().map(|part| part.bytes()));
         index.shards = shards(&parts);
         index.plain_field =
-            first.plain_field.filter(|_| parts.iter().all(|part| part.plain_field() == first.plain_field));
+            first.plain_field.filter(|_| parts.iter().all(|part| part.index().plain_field == first.plain_field));
         // A column of numbers, which one dataset may know from its index, is read to tell.
         index.parse_reads_bytes = index.plain_field.is_none_or(|plain| is_index(&index.schema.fields[plain]))
-            || parts.iter().any(|part| part.parse_reads_bytes());
+            || parts.iter().any(|part| part.index().parse_reads_bytes);
         index.owns_values = parts.iter().all(|part| part.index().owns_values);
         // What all say of a column is true of it.
         if parts.iter().all(|part| part.index().encodings == first.encodings) {
@@ -92,7 +105,7 @@ impl Concat {
         &self.ends
     }
 
-    /// Which dataset has the sample (an index into [`parts`](Concat::parts)), and its number there.
+    /// Which dataset has the sample (an index into [`parts`](Concat::parts)), and the sample's number there.
     pub fn locate(&self, id: SampleId) -> (usize, SampleId) {
         let (part, number) = super::locate(&self.ends, id.0);
         (part, SampleId(number))
@@ -258,6 +271,11 @@ impl Dataset for Concat {
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         let (dataset, id) = self.inner(id);
         dataset.length(id, field)
+    }
+
+    fn shape(&self, id: SampleId, field: usize) -> Option<&[u64]> {
+        let (dataset, id) = self.inner(id);
+        dataset.shape(id, field)
     }
 
     fn has_field(&self, id: SampleId, field: usize) -> bool {

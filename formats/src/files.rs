@@ -5,20 +5,13 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// One of the places a dataset lies in: paths of its files are relative to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root {
-    /// The folder. Files below it are opened relative to it.
-    pub path: PathBuf,
-}
-
 /// The files of a dataset.
 ///
-/// Names lie end to end in segments, in no order; what finds the files hands its segments over, so that names are never
-/// copied into one large buffer, and a million of them do not take their memory twice while a dataset is opened.
+/// Takes 16 bytes a file beside its name. Names lie end to end in segments; whoever finds files hands segments over, so
+/// that names are never copied into one large buffer.
 #[derive(Clone, Debug, Default)]
 pub struct FileTable {
-    roots: Vec<Root>,
+    roots: Vec<PathBuf>,
     /// First file of each root.
     root_starts: Vec<u32>,
     segments: Vec<Vec<u8>>,
@@ -42,9 +35,9 @@ impl FileTable {
         FileTable::default()
     }
 
-    /// Starts a new root: files pushed from now on lie below `path`.
+    /// Starts a new root: files that are pushed from now on lie below `path`.
     pub fn push_root(&mut self, path: impl Into<PathBuf>) {
-        self.roots.push(Root { path: path.into() });
+        self.roots.push(path.into());
         self.root_starts.push(self.sizes.len() as u32);
     }
 
@@ -111,13 +104,14 @@ impl FileTable {
         Some(base)
     }
 
-    /// Makes room for `files` more files and not for more.
-    pub fn reserve_exact(&mut self, files: usize) {
+    /// Makes room for exactly `files` more files.
+    pub(super) fn reserve_exact(&mut self, files: usize) {
         self.names.reserve_exact(files);
         self.sizes.reserve_exact(files);
     }
 
-    /// Gives back what was reserved and is not needed.
+    /// Returns reserved memory that is not needed.
+    #[doc(hidden)]
     pub fn shrink_to_fit(&mut self) {
         self.segments.iter_mut().for_each(Vec::shrink_to_fit);
         self.segments.shrink_to_fit();
@@ -135,9 +129,14 @@ impl FileTable {
         self.sizes.is_empty()
     }
 
-    /// The roots.
-    pub fn roots(&self) -> &[Root] {
+    /// The folders that the files lie below.
+    pub fn roots(&self) -> &[PathBuf] {
         &self.roots
+    }
+
+    /// The first root: where messages say that a dataset lies.
+    pub(super) fn place(&self) -> &Path {
+        self.roots.first().map_or(Path::new("."), |root| root)
     }
 
     /// Which root the file lies below (an index into `roots`).
@@ -145,8 +144,8 @@ impl FileTable {
         self.root_starts.partition_point(|&start| start <= file.0) - 1
     }
 
-    /// The files below a root (an index into `roots`), by number.
-    pub fn files_of(&self, root: usize) -> std::ops::Range<u32> {
+    /// The numbers of the files below a root (an index into `roots`).
+    pub fn files_of(&self, root: usize) -> Range<u32> {
         let end = self.root_starts.get(root + 1).copied().unwrap_or(self.sizes.len() as u32);
         self.root_starts[root]..end
     }
@@ -170,10 +169,11 @@ impl FileTable {
     /// The whole path, for messages.
     pub fn path(&self, file: FileId) -> PathBuf {
         let name = Path::new(std::ffi::OsStr::from_bytes(self.name(file)));
-        self.roots[self.root_of(file)].path.join(name)
+        self.roots[self.root_of(file)].join(name)
     }
 
     /// Heap bytes that the table takes, names included.
+    #[doc(hidden)]
     pub fn heap_bytes(&self) -> usize {
         let segments: usize = self.segments.iter().map(Vec::capacity).sum();
         segments

@@ -3,17 +3,17 @@
 use crate::classes::Classes;
 use crate::fingerprint::Fingerprint;
 use crate::options::{FormatOptions, options};
-use crate::paths::{FoundFiles, index, index_list, thread_count};
+use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How a [`Folder`] is opened.
+    /// Options of folders.
     pub struct FolderOptions {
         /// Whether the folders that files lie in are their classes: true, and a file that lies in none is an error;
         /// false; or not given: they are, if every file lies in a subfolder of its root, and none was named by itself.
@@ -29,30 +29,13 @@ pub(crate) const FORMAT: Format = Format {
     options: FolderOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|_, _| true),
-    open: |paths, options| Ok(Arc::new(Folder::open_with(paths, &options.typed()?)?)),
+    open: |paths, options| Ok(Arc::new(Folder::open(paths, &options.typed()?)?)),
 };
 
-/// Folders whose every file is one sample.
+/// Folders whose every file is a sample, in the order of the bytes of its path.
 ///
-/// # What is a sample
-/// Every regular file below the roots, at any depth, in the order of the bytes of its path relative to its root; roots
-/// come in the order in which they are given. Links to files and to folders are followed. Files without a byte are
-/// samples of length 0. Names may have any bytes that the file system takes.
-///
-/// Left out, and counted in [`Index::left_out`]: names that begin with a dot, links whose target does not
-/// exist, links that lead back to a folder they lie in, FIFOs, sockets and devices. A folder that cannot be listed is
-/// an error, because nobody could say what is missing.
-///
-/// # What may be given
-/// Folders, files, and patterns with `*`, `?`, `[a-z]`, `**`, `{a,b}` and `{000..146}`, on any number of devices. A
-/// path that exists is never a pattern. A pattern stands for what it matches, as if a shell had expanded it: folders
-/// are roots, and files are samples in the order of their bytes whose root is the part of the pattern before the first
-/// wildcard. A file that is named by itself is a sample in the place where it is named.
-///
-/// # Labels
-/// If every file lies in a subfolder of its root, as torchvision's `ImageFolder` has it, the first component of its
-/// path is its class. Classes of all roots are merged by name and sorted by bytes; a label is the index of the class.
-/// A subfolder without a file is no class.
+/// What is left out is counted in [`Index::left_out`]. A folder that cannot be listed is an error, because nobody could
+/// say what is missing.
 #[derive(Debug)]
 pub struct Folder {
     index: Index,
@@ -61,53 +44,12 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens folders, files and patterns with the default options.
-    ///
-    /// # Errors
-    /// `NotFound` for a path that does not exist and a pattern that matches nothing, `PermissionDenied` for a folder
-    /// that cannot be listed, `WrongFileType` for a path to a FIFO, socket or device, `Empty` if there is no sample,
-    /// `InvalidArgument` for a bad pattern.
-    pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<Folder> {
-        Folder::open_with(paths, &FolderOptions::default())
-    }
-
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`]; and `InvalidArgument` where labels are required and a file has none, and for a file whose
-    /// size is no whole number of elements.
-    pub fn open_with<P: AsRef<Path>>(paths: &[P], options: &FolderOptions) -> Result<Folder> {
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(paths: &[PathBuf], options: &FolderOptions) -> Result<Folder> {
         Folder::from_index(index(paths, thread_count(options.common.threads))?, options)
     }
 
-    /// Opens the files `names`, which are relative to `root`, in their order; names may repeat.
-    ///
-    /// # Errors
-    /// `NotFound` or another error of the system for the first name that is not there, `WrongFileType` for what is no
-    /// regular file, `Empty` for an empty list, `InvalidArgument` as for [`Folder::open_with`].
-    pub fn from_list<P: AsRef<Path> + Sync>(
-        root: impl AsRef<Path>,
-        names: &[P],
-        options: &FolderOptions,
-    ) -> Result<Folder> {
-        let index = index_list(root.as_ref(), names, thread_count(options.common.threads))?;
-        Folder::from_index(index, options)
-    }
-
-    /// Of files of bytes that are already known, without labels: for tests and for callers with an index of their own.
-    pub fn from_files(files: FileTable) -> Folder {
-        Folder::new(files, None, DType::U8, Vec::new())
-    }
-
-    /// Of files that are already known, as `options` say; labels are found in their names.
-    ///
-    /// # Errors
-    /// `InvalidArgument` as for [`Folder::open_with`].
-    pub fn from_files_with(files: FileTable, options: &FolderOptions) -> Result<Folder> {
-        Folder::from_index(FoundFiles { files, ..FoundFiles::default() }, options)
-    }
-
-    fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {
+    pub(crate) fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {
         let (labels, dtype) = (options.labels, options.dtype);
         if let Some(odd) = index.files.sizes().iter().position(|size| size % dtype.size() != 0) {
             let file = FileId(odd as u32);

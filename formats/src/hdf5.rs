@@ -19,8 +19,8 @@ mod tree;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{example, has_extension, map_files};
-use crate::options::{FormatOptions, Names, options};
-use crate::paths::{FoundFiles, index, thread_count};
+use crate::options::{FormatOptions, options};
+use crate::paths::{FoundFiles, find, thread_count};
 use crate::registry::{Format, Shows};
 use crate::skipped::SkipReason;
 use crate::units::{UnitId, Units};
@@ -38,11 +38,11 @@ use uringload_core::{Error, ErrorKind, Result};
 const EXTENSIONS: [&str; 7] = ["h5", "hdf5", "hdf", "he5", "nc", "nc4", "mat"];
 
 options! {
-    /// Options for opening [`Hdf5`].
+    /// Options of hdf5.
     pub struct Hdf5Options {
         /// Arrays, tensors or datasets that become columns, by name and in this order; not given: all. Of HDF5's
         /// datasets, all that have as many rows as most of them; of two such numbers, the larger.
-        tensors["tensor"]: Names,
+        tensors["tensor"]: Vec<String>,
     }
 }
 
@@ -55,36 +55,14 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(Hdf5::open(paths, &options.typed()?)?)),
 };
 
-/// Rows of the datasets of HDF5 files, as written by h5py, netCDF-4 and MATLAB 7.3 (which reverses the dimensions).
+/// Rows of the datasets of HDF5 files.
 ///
-/// # What is a sample
-/// A row: `dataset[i]` of each dataset. Each dataset is a column of the same name. All datasets of a file have the same
-/// number of rows. Several files are read one after the other, in the order of [`Folder`](super::Folder), and must have
-/// datasets of the same names, types and row shapes. In a folder, files named `.h5`, `.hdf5`, `.hdf`, `.he5`, `.nc`,
-/// `.nc4` and `.mat` are used.
-///
-/// # How it is read
-/// Contiguous and compact datasets, and unfiltered chunks of whole rows, are read row by row in place. All others are
-/// read in [`units`](crate::Units): the chunks that hold the same rows, decoded to these rows. A shuffle of shards
-/// keeps the rows of a unit together.
-///
-/// # What is supported
-/// Superblocks 0 to 3, both forms of object headers, groups of all three forms and all six chunk indexes; integers,
-/// floating-point numbers, booleans and enumerations of 1 to 8 bytes, and arrays of them; the filters gzip (deflate),
-/// shuffle, fletcher32 (verified), lzf, lz4, zstd and bzip2. Chunks that were never written have the fill value.
-///
-/// Everything else is refused by name: big-endian numbers, strings, compounds, references and variable-length elements;
-/// other filters; external files and virtual datasets; datasets that were never written at all; files that are marked
-/// as being written.
-///
-/// # What is checked, and when
 /// Opening reads all structures that lead to the datasets, and verifies their checksums (only the later format has
 /// them). No span points outside its file, and no allocation trusts a size that a header claims.
 ///
-/// # Memory
-/// 24 bytes for each chunk that is decoded, 8 for each that is not. The chunk indexes are read at every start and not
-/// cached. For a hundred thousand chunks that takes 0.04 to 0.1 s from the page cache, and up to 0.6 s from a disk
-/// where the nodes of an index of the earliest form lie between the chunks.
+/// Memory: 24 bytes for each chunk that is decoded, 8 for each that is not. The chunk indexes are read at every start
+/// and not cached. For a hundred thousand chunks that takes 0.04 to 0.1 s from the page cache, and up to 0.6 s from a
+/// disk where the nodes of an index of the earliest form lie between the chunks.
 #[derive(Debug)]
 pub struct Hdf5 {
     /// The shards are the rows of one unit (of the tallest, if columns differ), or a file if it has no units.
@@ -110,25 +88,16 @@ struct Owner {
 }
 
 impl Hdf5 {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// Those of [`Folder::open`](super::Folder::open); for the first bad file `Corrupt`, `Truncated`, or `Unavailable`
-    /// if it is sound but not supported; `InvalidArgument` if datasets are missing or do not fit together; `Empty` if
-    /// there are no rows.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &Hdf5Options) -> Result<Hdf5> {
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(paths: &[PathBuf], options: &Hdf5Options) -> Result<Hdf5> {
         let threads = thread_count(options.common.threads);
-        let mut index = index(paths, threads)?;
-        if !index.has_single_files {
-            index = only_named_so(index)?;
-        }
-        let FoundFiles { files, mut skips, .. } = index;
+        let FoundFiles { files, mut skips, .. } = find(paths, &EXTENSIONS, threads)?;
         let mut names: Vec<String> = options.tensors.iter().map(|name| name.trim_matches('/').to_owned()).collect();
         let mut known = HashSet::new();
         if let Some(twice) = names.iter().find(|name| !known.insert(*name)) {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("dataset {twice:?} is named twice")));
         }
-        let place = files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
+        let place = files.place().to_path_buf();
         let mut opened = Vec::with_capacity(files.len());
         if names.is_empty() {
             let (first, left_out) = open::open_all(&files, FileId(0))?;
@@ -249,17 +218,6 @@ fn elements(shape: &Shape) -> u64 {
 
 fn is_named_so(name: &[u8]) -> bool {
     EXTENSIONS.iter().any(|extension| has_extension(name, extension))
-}
-
-/// Drops files that are not named like HDF5 files.
-fn only_named_so(index: FoundFiles) -> Result<FoundFiles> {
-    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
-    let index = index.retain(is_named_so, |_| true);
-    if index.files.is_empty() {
-        let error = Error::new(ErrorKind::Empty, "the folder has no file with a name of HDF5").with_path(place);
-        return Err(error.with_remedy(format!("name the files; left out: {}", index.skips.describe())));
-    }
-    Ok(index)
 }
 
 /// One dataset of one file.

@@ -238,7 +238,8 @@ impl Dataset for Idx {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, detect};
+    use crate::Options;
+    use crate::registry::detect;
 
     /// An IDX file: its magic, its dimensions and its numbers.
     fn write(path: &Path, dtype: u8, shape: &[u32], numbers: &[u8]) {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     fn error(folder: &Path) -> Error {
-        crate::open(&[folder], &Options::new().format("idx")).err().expect("it is refused")
+        crate::open(&[folder], &Options::new().format("idx")).expect_err("it is refused")
     }
 
     #[test]
@@ -272,9 +273,9 @@ mod tests {
         }
         assert_eq!(detect(&[folder.path()], &Options::new()).unwrap().name, "idx");
         let both = crate::open(&[folder.path()], &Options::new()).unwrap();
-        assert_eq!((both.len(), both.shards(), both.bytes()), (5, &[2, 5][..], 30));
+        assert_eq!((both.len(), &both.index().shards[..], both.index().bytes), (5, &[2, 5][..], 30));
         assert_eq!(both.schema().fields[0].shape, Shape::Fixed(vec![2, 3]));
-        assert_eq!(both.plain_field(), Some(0), "a part of an image can be read alone");
+        assert_eq!(both.index().plain_field, Some(0), "a part of an image can be read alone");
         let second = Bytes::from_static(&[106, 107, 108, 109, 110, 111]);
         assert_eq!(sample(&*both, 3), [Value::Bytes(second.clone()), Value::I64(8)]);
 
@@ -293,7 +294,7 @@ mod tests {
         let dataset = crate::open(&[folder.path()], &Options::new()).unwrap();
         let wanted: Vec<u8> = [0.25_f32, 1e9].iter().flat_map(|number| number.to_le_bytes()).collect();
         assert_eq!(sample(&*dataset, 1), [Value::Bytes(wanted.into())]);
-        assert_eq!((dataset.schema().fields[0].dtype, dataset.plain_field()), (DType::F32, None));
+        assert_eq!((dataset.schema().fields[0].dtype, dataset.index().plain_field), (DType::F32, None));
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! What every dataset knows of itself, whatever its format: plain data, made once when it is opened.
 
-use crate::{FileTable, IndexReport, Schema, Skipped};
+use crate::{FileId, FileTable, IndexReport, SampleId, Schema, Skipped};
 use std::ffi::OsString;
 use std::sync::Arc;
 use uringload_core::{Error, Fallback};
 
 /// What every dataset knows of itself.
 ///
-/// A format fills it in when it opens its files: [`Index::new`], and then the fields that are not what they are by
-/// default.
+/// A format makes it when it opens its files, with [`Index::new`], and then sets the fields whose defaults do not fit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Index {
@@ -20,10 +19,10 @@ pub struct Index {
     pub schema: Schema,
     /// Number of samples.
     pub samples: u64,
-    /// Bytes of all samples. Of samples that are cut from units, as far as the index tells.
+    /// Bytes of all samples. For samples that are cut from units, as far as the index knows.
     pub bytes: u64,
     /// Where each shard ends, in samples, ascending; the last ends at `samples`. A shuffle of shards permutes these.
-    /// Empty where samples are not stored in shards.
+    /// Empty if samples are not stored in shards.
     pub shards: Vec<u64>,
     /// The field whose value is exactly the sample's spans, end to end, while all other fields come from the index. A
     /// part of such a sample can be read without the rest: `parse` then gets that part and makes it the value.
@@ -34,21 +33,21 @@ pub struct Index {
     /// Whether each value is a slice of what was read for its batch, or memory of its own: then whoever holds the batch
     /// may write to it. False where values of several batches may share memory.
     pub owns_values: bool,
-    /// How each column is stored, in the order of the schema; empty where there is nothing to say.
+    /// How each column is stored, in the order of the schema, or empty.
     pub encodings: Vec<Encoding>,
-    /// Names of the classes, where there are labels: a label is a position in this list.
+    /// Names of the classes, if there are labels: a label is a position in this list.
     pub classes: Vec<OsString>,
-    /// Number of samples that lack each field, in the order of the schema; empty where none lacks any.
+    /// How many samples lack each field, in the order of the schema. Empty if none lacks any.
     pub lacking: Vec<u64>,
-    /// Elements that are in no sample, because they come behind the last whole one of their file or document.
+    /// Elements that are in no sample, because they come after the last whole sample of their file or document.
     pub dropped_elements: u64,
     /// What was left out, by reason.
     pub left_out: Vec<Skipped>,
-    /// What went otherwise than asked for: indexes that could not be written beside their files, or not be trusted.
+    /// What did not go as asked: indexes that could not be written beside their files, or not be trusted.
     pub fallbacks: Vec<Fallback>,
-    /// Why files cannot be read to their end, where damaged files were to be kept.
+    /// Why files cannot be read to their end, if damaged files were kept.
     pub damage: Vec<Error>,
-    /// Where the indexes of the files came from, for formats whose files are looked through once.
+    /// Where the indexes of the files came from, for formats whose files are scanned once.
     pub report: Option<IndexReport>,
 }
 
@@ -56,9 +55,9 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Encoding {
-    /// In the words of the format, for people: "int", "jpeg; zstd shards, decoded as a whole".
+    /// For people, in the words of the format: "int", "jpeg; zstd shards, decoded as a whole".
     pub words: String,
-    /// What the bytes are, for programs.
+    /// For programs: what the bytes are.
     pub role: Role,
 }
 
@@ -66,11 +65,11 @@ pub struct Encoding {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
-    /// Numbers, or bytes that the format says nothing about.
+    /// Numbers, or bytes of an unknown kind.
     Raw,
     /// Text in UTF-8.
     Text,
-    /// Encoded as this: "jpeg", "png", "pil", "npy".
+    /// Encoded in this way: "jpeg", "png", "pil", "npy".
     Encoded(String),
 }
 
@@ -98,10 +97,17 @@ impl Index {
             report: None,
         }
     }
+
+    /// The file that a sample lies in, where every file is a shard, and its number there.
+    pub(crate) fn locate(&self, id: SampleId) -> (FileId, u64) {
+        let (file, number) = crate::locate(&self.shards, id.0);
+        // Fits: a table has fewer than 2^32 files.
+        (FileId(file as u32), number)
+    }
 }
 
 impl Encoding {
-    /// Numbers, or bytes that the format says nothing about.
+    /// Numbers, or bytes of an unknown kind.
     pub fn raw(words: impl Into<String>) -> Encoding {
         Encoding { words: words.into(), role: Role::Raw }
     }
@@ -111,13 +117,13 @@ impl Encoding {
         Encoding { words: words.into(), role: Role::Text }
     }
 
-    /// Something encoded as `name`.
+    /// Bytes that are encoded as `name`.
     pub fn encoded(words: impl Into<String>, name: impl Into<String>) -> Encoding {
         Encoding { words: words.into(), role: Role::Encoded(name.into()) }
     }
 
-    /// What a file extension says: text for those of text (webdataset's too: `cls`, `transcript`), encoded for those of
-    /// images, arrays and the like, raw for what is not known.
+    /// What a file extension says: text (also webdataset's `cls` and `transcript`), encoded for images, arrays and the
+    /// like, raw for unknown extensions.
     pub fn of_extension(extension: &str) -> Encoding {
         // A field of a tar may have several: `seg.png`.
         let last = extension.rsplit('.').next().unwrap_or(extension);

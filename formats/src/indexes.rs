@@ -1,11 +1,12 @@
 //! The indexes of a dataset's files: those beside the files, those that other programs wrote, and those made by
 //! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
 
+use crate::options::Common;
 use crate::parallel::try_in_parallel;
 use crate::sidecar::{Builder, EXTENSION, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::{SkipReason, Skips};
 use crate::window::Plain;
-use crate::{Common, FileId, FileTable, Index};
+use crate::{FileId, FileTable, Index};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -19,14 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
 use uringload_sys::file::{Identity, OpenFlags, advise_random};
 
-/// How far scanning the shards has come.
+/// The progress of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexProgress {
-    /// Shards that are done.
+    /// Finished shards.
     pub shards: u64,
     /// All shards.
     pub shards_total: u64,
-    /// Bytes of the shards that are done, including bytes that were not read.
+    /// Bytes of the finished shards, including bytes that did not have to be read.
     pub bytes: u64,
     /// Bytes of all shards.
     pub bytes_total: u64,
@@ -37,7 +38,7 @@ pub struct IndexProgress {
 pub struct IndexReport {
     /// Shards that already had an index.
     pub current: u64,
-    /// Shards whose index was converted from another program's (DALI's).
+    /// Shards whose index was converted from DALI's.
     pub imported: u64,
     /// Shards that were scanned.
     pub scanned: u64,
@@ -45,7 +46,7 @@ pub struct IndexReport {
     pub written: u64,
     /// Bytes of shards that were read to scan them.
     pub bytes_read: u64,
-    /// Existing indexes that were not used, each with the reason.
+    /// Existing indexes that were not used, and why.
     pub refused: Vec<(PathBuf, String)>,
 }
 
@@ -409,7 +410,7 @@ impl Notes {
     /// The error for files without a sample: their damage if there is any, else `what`.
     pub(super) fn nothing(self, files: &FileTable, what: &'static str) -> Error {
         self.damage.into_iter().next().unwrap_or_else(|| {
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = files.place();
             let error = Error::new(ErrorKind::Empty, what).with_path(place);
             let left_out = self.skips.describe();
             if left_out.is_empty() { error } else { error.with_remedy(format!("left out: {left_out}")) }

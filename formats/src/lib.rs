@@ -1,5 +1,35 @@
-//! Where samples lie: a dataset is an index (sample -> spans) plus a parser of the bytes that were read. It never reads
-//! samples itself.
+//! Finds the samples of a dataset: which there are, where each one lies, and how it is parsed.
+//!
+//! [`open`] turns paths into a [`Dataset`], in any of 17 formats. A dataset is an [`Index`], which names the byte
+//! ranges of every sample, and a parser for the bytes once somebody has read them. This crate never reads samples
+//! itself; the crate `uringload` does.
+//!
+//! ```
+//! use uringload_formats::{Dataset, Options, SampleId, open};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! std::fs::write(folder.path().join("frames.bin"), [7; 48])?;
+//!
+//! let options = Options::new().format("records").set("record_bytes", 16).set("header_bytes", 16);
+//! let dataset = open(&[folder.path()], &options)?;
+//! assert_eq!(dataset.len(), 2);
+//! let mut spans = Vec::new();
+//! for id in 0..dataset.len() {
+//!     spans.clear();
+//!     dataset.spans(SampleId(id), &mut spans);
+//!     for span in &spans {
+//!         let path = dataset.files().path(span.file);
+//!         println!("sample {id}: {} bytes at {} of {}", span.len, span.offset, path.display());
+//!     }
+//! }
+//! # assert_eq!((spans[0].offset, spans[0].len), (32, 16));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Concat`] puts datasets end to end; [`View`] takes some of a dataset's samples. A format of your own implements
+//! [`Dataset`]. What each format takes for a sample is in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
 mod arrays;
@@ -55,51 +85,36 @@ use uringload_core::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::ffi::OsStr;
 use std::io::Write;
-pub use uringload_core::DType;
 
-pub use arrays::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
-#[cfg(feature = "parquet")]
-pub use arrow::ArrowIpc;
-pub use beton::{Beton, BetonOptions};
 pub use checks::Check;
-#[cfg(feature = "parquet")]
-pub use columnar::{ColumnarOptions, Nulls};
-pub use compression::Compression;
 pub use concat::Concat;
-pub use files::{FileTable, Root};
-pub use folder::{Folder, FolderOptions};
-pub use hdf5::{Hdf5, Hdf5Options};
+pub use files::FileTable;
 pub use index::{Encoding, Index, Role};
 pub use indexes::{IndexProgress, IndexReport};
-pub use lines::{Delimiter, LineFormat, LineOptions, Lines, TypedNames};
-pub use litdata::{LitData, LitDataOptions};
-pub use mds::{Mds, MdsOptions};
-pub use options::{Common, Given, Names, OptionKind, OptionSpec, OptionValue, Options, Progress};
-#[cfg(feature = "parquet")]
-pub use parquet::Parquet;
-pub use records::{RecordOptions, Records};
-pub use registry::{FORMATS, Format, all_options, detect, formats_with, open};
-pub use skipped::{SkipReason, Skipped};
-pub use tar::{Missing, Tar, TarOptions};
-pub use tfrecord::{Shapes, TfRecord, TfRecordOptions};
-pub use tokens::{TokenOptions, Tokens};
+pub use options::{OptionValue, Options};
+pub use registry::open;
+pub use skipped::Skipped;
 pub use units::{UnitId, Units};
+pub use uringload_core::DType;
 pub use view::View;
 
 /// What the other crates of uringload use, and nobody else should: it may change in any release.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::checks::{Checked, check_all};
+    pub use crate::mds::array_shape;
+    pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;
+    pub use crate::registry::{FORMATS, Format, all_options, detect, formats_with, of_files};
     pub use crate::sidecar::{COLUMNS_MAX, KEY_BYTES_MAX};
     pub use crate::tar::{MANIFEST_NAME, split_name};
 }
 
-/// Number of a sample in its dataset, from 0.
+/// The number of a sample in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SampleId(pub u64);
 
-/// Number of a file in its dataset's [`FileTable`], from 0.
+/// The number of a file in its dataset's [`FileTable`], from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
@@ -108,29 +123,29 @@ pub struct FileId(pub u32);
 pub struct Span {
     /// The file.
     pub file: FileId,
-    /// First byte.
+    /// The first byte.
     pub offset: u64,
     /// Length in bytes; may be 0.
     pub len: u64,
 }
 
-/// How large the values of a column are.
+/// The shape of a column's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Every sample has this shape (empty: a scalar).
+    /// Every value has this shape. An empty shape is a scalar.
     Fixed(Vec<u64>),
-    /// A vector whose length differs from sample to sample.
+    /// Values are vectors of different lengths.
     Ragged,
 }
 
-/// One column of a dataset's samples.
+/// One column of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Name, as the user sees it.
+    /// The column's name.
     pub name: String,
-    /// Element type.
+    /// The type of its elements.
     pub dtype: DType,
-    /// Shape of one sample's value.
+    /// The shape of one sample's value.
     pub shape: Shape,
 }
 
@@ -144,40 +159,76 @@ pub struct Schema {
 /// One sample's value of one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// The elements of a column of any type, a zero-copy slice of what was read.
+    /// The elements, in little endian: a slice of what was read, without a copy.
     Bytes(Bytes),
-    /// The value of a scalar `I64` column that the index tells.
+    /// The value of a scalar `I64` column that the index knows.
     I64(i64),
 }
 
-/// One parsed sample: a value for each field of the schema, in order. Reused from sample to sample.
+/// One parsed sample. Parsers fill it again and again.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// One value for each field of the schema.
     pub values: Vec<Value>,
 }
 
-/// A dataset: an [`Index`] of where its samples lie, and how they are made from the bytes that were read.
+/// A dataset: an [`Index`] of where its samples lie, and the parser that makes them of the bytes that were read.
 ///
-/// A format of one's own implements [`index`](Dataset::index), [`spans`](Dataset::spans) and
-/// [`parse`](Dataset::parse), and refines the other methods where its index knows better. The first nine methods behind
-/// these three only read the index.
+/// [`open`] returns one as `Arc<dyn Dataset>`. A format of your own implements [`index`](Dataset::index),
+/// [`spans`](Dataset::spans) and [`parse`](Dataset::parse), and overrides other methods where its index knows better:
 ///
-/// Methods are called from the thread that reads, so they must neither block nor do I/O.
+/// ```
+/// use bytes::Bytes;
+/// use uringload_formats::*;
+///
+/// /// A file whose every byte is a sample.
+/// struct EveryByte(Index);
+///
+/// impl EveryByte {
+///     fn of(folder: &str, name: &str, size: u64) -> EveryByte {
+///         let mut files = FileTable::new();
+///         files.push_root(folder);
+///         files.push(name.as_bytes(), size).expect("room for one file");
+///         let field = Field { name: "byte".into(), dtype: DType::U8, shape: Shape::Fixed(vec![]) };
+///         EveryByte(Index::new("bytes", files, Schema { fields: vec![field] }, size))
+///     }
+/// }
+///
+/// impl Dataset for EveryByte {
+///     fn index(&self) -> &Index {
+///         &self.0
+///     }
+///
+///     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
+///         out.push(Span { file: FileId(0), offset: id.0, len: 1 });
+///     }
+///
+///     fn parse(&self, _id: SampleId, raw: &[Bytes], out: &mut Sample) -> uringload_core::Result<()> {
+///         out.values.push(Value::Bytes(raw[0].clone()));
+///         Ok(())
+///     }
+/// }
+///
+/// let dataset = EveryByte::of("/data", "noise.bin", 1000);
+/// assert_eq!((dataset.len(), dataset.largest(3)), (1000, 3));
+/// ```
+///
+/// The reading thread calls these methods, so they must neither block nor do I/O. Exceptions are named.
 pub trait Dataset: Send + Sync + 'static {
     /// What every dataset knows of itself.
     fn index(&self) -> &Index;
 
-    /// Appends the spans that sample `id`, which is below [`len`](Dataset::len), consists of, in the order in which
-    /// `parse` wants them. A pure look-up.
+    /// Appends the spans of sample `id` in the order in which `parse` wants them. `id` is less than
+    /// [`len`](Dataset::len).
     fn spans(&self, id: SampleId, out: &mut Vec<Span>);
 
-    /// Makes the sample from what was read: `raw` holds one slice for each span, each exactly as long as its span, and
-    /// then one for each of its units (see [`Units::of`]), which is the whole unit as it was decoded. `out.values` is
-    /// empty on entry and has one value for each field on success.
+    /// Makes the sample of the bytes that were read.
+    ///
+    /// `raw` holds one slice for each span, exactly as long as the span, and then one for each unit of the sample (see
+    /// [`Units::of`]), which is the whole decoded unit. `out.values` is empty, and gets one value for each field.
     ///
     /// # Errors
-    /// `Corrupt` where the bytes break the format; it becomes the error of this one sample.
+    /// `Corrupt` where the bytes break the format. It becomes the error of this one sample.
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()>;
 
     /// The files that spans refer to.
@@ -195,7 +246,7 @@ pub trait Dataset: Send + Sync + 'static {
         self.index().samples
     }
 
-    /// Whether there is no sample. Constructors refuse empty datasets, so this is false for those of this crate.
+    /// Whether there is no sample. [`open`] refuses empty datasets.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -205,7 +256,7 @@ pub trait Dataset: Send + Sync + 'static {
         &self.index().schema
     }
 
-    /// Bytes of all samples; of those that are cut from units, as far as the index tells.
+    /// Bytes of all samples. For samples that are cut from units, as far as the index knows.
     fn bytes(&self) -> u64 {
         self.index().bytes
     }
@@ -215,44 +266,33 @@ pub trait Dataset: Send + Sync + 'static {
         &self.index().shards
     }
 
-    /// The field whose value is the sample's spans: see [`Index::plain_field`].
-    fn plain_field(&self) -> Option<usize> {
-        self.index().plain_field
-    }
-
-    /// Whether [`parse`](Dataset::parse) looks at the bytes of samples: see [`Index::parse_reads_bytes`].
-    fn parse_reads_bytes(&self) -> bool {
-        self.index().parse_reads_bytes
-    }
-
-    /// The units that samples are cut from, where samples cannot be read one by one. `None` where all can.
+    /// The units that samples are cut from, or `None` where every sample can be read by itself.
     fn units(&self) -> Option<&dyn Units> {
         None
     }
 
-    /// Appends the sample's key: bytes that name it to a person. The file's name and the sample's number in it, where
-    /// each file is a shard; else the sample's number.
+    /// Appends the sample's key: bytes that name it to a person. By default the file's name and the sample's number in
+    /// it, if each file is a shard; otherwise the sample's number.
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
         let index = self.index();
         if index.shards.len() == index.files.len() {
-            let (file, number) = locate(&index.shards, id.0);
-            // Fits: a table has fewer than 2^32 files.
-            out.extend_from_slice(index.files.name(FileId(file as u32)));
+            let (file, number) = index.locate(id);
+            out.extend_from_slice(index.files.name(file));
             write!(out, "#{number}").expect("a Vec takes everything");
         } else {
             write!(out, "{}", id.0).expect("a Vec takes everything");
         }
     }
 
-    /// An upper bound of the summed span bytes of any `count` samples: what the memory limit is checked against. What
-    /// is cut from units is not in it. Without an answer of the format's own, it takes a look at every sample.
+    /// An upper bound of the bytes that the spans of any `count` samples have together, without units. The memory limit
+    /// is checked against it. By default every sample is looked at.
     fn largest(&self, count: u64) -> u64 {
         sizes::sum_of_largest(sizes::bytes_of(|id, out| self.spans(id, out), 0..self.len()), count)
     }
 
-    /// A hash of everything that the order and the content of samples hang on, not of the bytes. Without an answer of
-    /// the format's own: FNV-1a over the format's name, the columns' names and types, the names and sizes of all files,
-    /// and the number of samples.
+    /// A hash of everything that decides the order and the content of samples, but not of their bytes. By default:
+    /// FNV-1a over the format's name, the names and types of the columns, the names and sizes of all files, and the
+    /// number of samples.
     fn fingerprint(&self) -> u64 {
         let index = self.index();
         let mut fingerprint = fingerprint::Fingerprint::new(index.format);
@@ -265,13 +305,13 @@ pub trait Dataset: Send + Sync + 'static {
         fingerprint.finish()
     }
 
-    /// Elements that the value of field number `field` of a sample has, as the index tells: what packing, buckets and
-    /// padding go by before anything is read. `None` where only reading tells: of a field, for all samples or for none.
+    /// The number of elements in a sample's value of field number `field`, or `None` where only reading tells: for all
+    /// samples of a field or for none. Packing, buckets and padding need it before anything is read.
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         let column = &self.schema().fields[field];
         match &column.shape {
             Shape::Fixed(shape) => Some(shape.iter().product()),
-            Shape::Ragged if self.plain_field() == Some(field) => {
+            Shape::Ragged if self.index().plain_field == Some(field) => {
                 let bytes = sizes::sum(sizes::bytes_of(|id, out| self.spans(id, out), id.0..id.0 + 1));
                 Some(bytes / column.dtype.size())
             }
@@ -279,55 +319,73 @@ pub trait Dataset: Send + Sync + 'static {
         }
     }
 
-    /// Bytes of a value of field `field` for each byte that it is stored in, at most: more than 1 where numbers are
-    /// made of text, or of fewer bytes than their type has.
+    /// The shape of a sample's value of field number `field`, even if the column is ragged. `None` where the index
+    /// knows no more than the [`length`](Dataset::length).
+    fn shape(&self, _id: SampleId, field: usize) -> Option<&[u64]> {
+        match &self.schema().fields[field].shape {
+            Shape::Fixed(shape) => Some(shape),
+            Shape::Ragged => None,
+        }
+    }
+
+    /// How many bytes one stored byte of field number `field` can become: more than 1 where numbers are parsed from
+    /// text, or stored in fewer bytes than their type has.
     fn widening(&self, _field: usize) -> u64 {
         1
     }
 
-    /// Whether a sample has a value of field number `field`. Where it has none, and `parse` does not fail for it,
-    /// `parse` gives an empty one.
+    /// Whether a sample has a value of field number `field`. If it has none, `parse` fails or gives an empty value.
     fn has_field(&self, _id: SampleId, _field: usize) -> bool {
         true
     }
 
-    /// The sample's label and the name of its class, where there are classes. The label is the position of the class in
-    /// [`Index::classes`] of the dataset that has the sample.
+    /// The sample's label and the name of its class, if there are classes. The label is the position of the class in
+    /// the [`Index::classes`] of the dataset that owns the sample.
     fn label(&self, _id: SampleId) -> Option<(i64, &OsStr)> {
         None
     }
 
-    /// Appends the sums and hashes that the format keeps of bytes of a file, beside what [`parse`](Dataset::parse) and
-    /// [`decode`](Units::decode) check of each sample. What cannot be computed is appended too, so that whoever asks
-    /// can tell of it.
+    /// Appends the checksums that the format stores for the bytes of a file, apart from those that
+    /// [`parse`](Dataset::parse) and [`decode`](Units::decode) check. Unknown algorithms are appended as well, so that
+    /// the caller can report them.
     ///
-    /// Unlike the others it may read the file's headers, and is called from any thread but the one that reads.
+    /// This may read the file's headers. It is never called from the reading thread.
     ///
     /// # Errors
-    /// As opening the dataset, where the headers are not what they were.
+    /// As [`open`], if the headers have changed.
     fn checks(&self, _file: FileId, _out: &mut Vec<Check>) -> Result<()> {
         Ok(())
     }
 
-    /// What is wrong with the dataset apart from its samples, each with its file: shards that cannot be read, indexes
-    /// that do not belong to their shards. A format that trusted an index when it was opened scans the files again, so
-    /// this may take as long as opening without an index. It is never called from the thread that reads.
+    /// What is wrong with the dataset apart from its samples: shards that cannot be read, indexes that do not belong to
+    /// their shards. A format that trusted an index when it was opened scans the files again, so this may take as long
+    /// as opening without an index. It is never called from the reading thread.
     fn faults(&self) -> Vec<Error> {
         self.index().damage.clone()
     }
 
-    /// Which sample of which dataset this really is, where this dataset is a view of others.
+    /// Which sample of which dataset this really is, if this dataset is made of others.
     fn origin(&self, id: SampleId) -> Origin {
         Origin { fingerprint: self.fingerprint(), id }
     }
 }
 
-/// A sample, wherever it may be named: what a list of bad samples holds.
+impl std::fmt::Debug for dyn Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let index = self.index();
+        f.debug_struct("Dataset")
+            .field("format", &index.format)
+            .field("samples", &index.samples)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A sample and its dataset, as a list of bad samples stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// Of the dataset that has the sample.
+    /// The [`fingerprint`](Dataset::fingerprint) of the dataset that owns the sample.
     pub fingerprint: u64,
-    /// The sample there.
+    /// The sample's number there.
     pub id: SampleId,
 }
 
@@ -339,7 +397,7 @@ fn locate(ends: &[u64], id: u64) -> (usize, u64) {
     (part, id - start)
 }
 
-/// Samples in a shard, where a dataset has no shards of its own and is to be shuffled by shards.
+/// The number of samples in a shard when a dataset without shards is shuffled by shards.
 pub const SHARD_SAMPLES: u64 = 4096;
 
 /// A [`FileTable`] is full.

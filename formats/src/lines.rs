@@ -9,17 +9,16 @@ mod values;
 
 use crate::fingerprint::Fingerprint;
 use crate::indexes::{Found, Indexing, Notes, Pass, Wanted, ends, index_all};
-use crate::options::{FormatOptions, Given, Names, OptionKind, OptionSpec, OptionType, OptionValue, Options, options};
+use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionValue, Options, options};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::sidecar::{Builder, Member, Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::SkipReason;
-use crate::{DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
+use crate::{DType, Dataset, Encoding, Field, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;
-use names::EXTENSIONS;
 use scan::{Rule, scan};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +27,6 @@ use values::{Column, NUMBERS, Scratch, Wrong};
 
 /// What a line is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum LineFormat {
     /// Bytes.
     #[default]
@@ -50,18 +48,8 @@ impl LineFormat {
     }
 }
 
-impl OptionType for LineFormat {
-    const KIND: OptionKind = OptionKind::OneOf(&["text", "jsonl", "csv"]);
-
-    fn of(value: &OptionValue) -> Option<LineFormat> {
-        let OptionValue::Text(text) = value else { return None };
-        EXTENSIONS.iter().map(|&(format, _)| format).find(|format| format.name() == text)
-    }
-}
-
 /// What stands between the fields of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Delimiter {
     Comma = b',' as isize,
     Tab = b'\t' as isize,
@@ -73,8 +61,7 @@ impl OptionType for Delimiter {
     const KIND: OptionKind = OptionKind::OneOf(&[",", "tab", ";", "|"]);
 
     fn of(value: &OptionValue) -> Option<Delimiter> {
-        let OptionValue::Text(text) = value else { return None };
-        match &**text {
+        match &*String::of(value)? {
             "," => Some(Delimiter::Comma),
             // Shells make a tab hard to write.
             "tab" | "\t" | "\\t" => Some(Delimiter::Tab),
@@ -109,27 +96,13 @@ impl OptionType for TypedNames {
     const KIND: OptionKind = OptionKind::Texts;
 
     fn of(value: &OptionValue) -> Option<TypedNames> {
-        Names::of(value).map(|names| TypedNames::of_texts(&names))
-    }
-}
-
-impl Given<TypedNames> for &[&str] {
-    fn given(self) -> TypedNames {
-        TypedNames::of_texts(self)
-    }
-}
-
-impl<const N: usize> Given<TypedNames> for [&str; N] {
-    fn given(self) -> TypedNames {
-        TypedNames::of_texts(&self)
+        Vec::<String>::of(value).map(|names| TypedNames::of_texts(&names))
     }
 }
 
 options! {
-    /// How [`Lines`] are opened. Text has no columns to choose; only CSV has a delimiter and a header.
+    /// Options of lines. Text has no columns to choose; only CSV has a delimiter and a header.
     pub struct LineOptions {
-        /// What a line is: "text", "jsonl" or "csv".
-        format: LineFormat,
         /// Folder for the indexes of files whose own folder is not writable.
         index_cache: Option<PathBuf>,
         /// Read the whole samples of files that are cut short or broken, instead of failing.
@@ -144,38 +117,27 @@ options! {
     }
 }
 
-pub(crate) const JSONL: Format = Format {
-    name: "jsonl",
-    help: "Lines of JSON, each a sample.",
-    options: specs(3),
-    has_sidecars: true,
-    shows: Shows::Path(|path, options| shows(LineFormat::Jsonl, path, options)),
-    open: |paths, options| {
-        Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Jsonl))?))
-    },
-};
+/// The entry of one of these formats.
+macro_rules! entry {
+    ($format:expr, $options:literal, $help:literal) => {
+        Format {
+            name: $format.name(),
+            help: $help,
+            options: specs($options),
+            has_sidecars: true,
+            shows: Shows::Path(|path, options| shows($format, path, options)),
+            open: |paths, options| Ok(Arc::new(Lines::open($format, paths, &options.typed()?)?)),
+        }
+    };
+}
 
-pub(crate) const CSV: Format = Format {
-    name: "csv",
-    help: "Rows of comma separated values, each a sample.",
-    options: specs(5),
-    has_sidecars: true,
-    shows: Shows::Path(|path, options| shows(LineFormat::Csv, path, options)),
-    open: |paths, options| Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Csv))?)),
-};
+pub(crate) const JSONL: Format = entry!(LineFormat::Jsonl, 3, "Lines of JSON, each a sample.");
+pub(crate) const CSV: Format = entry!(LineFormat::Csv, 5, "Rows of comma separated values, each a sample.");
+pub(crate) const TEXT: Format = entry!(LineFormat::Text, 2, "Lines of text, each a sample.");
 
-pub(crate) const TEXT: Format = Format {
-    name: "text",
-    help: "Lines of text, each a sample.",
-    options: specs(2),
-    has_sidecars: true,
-    shows: Shows::Path(|path, options| shows(LineFormat::Text, path, options)),
-    open: |paths, options| Ok(Arc::new(Lines::open(paths, &options.typed::<LineOptions>()?.format(LineFormat::Text))?)),
-};
-
-/// The first `count` options behind the format: text takes two, jsonl another, csv all.
+/// The first `count` options: text takes two, jsonl another, csv all.
 const fn specs(count: usize) -> &'static [OptionSpec] {
-    LineOptions::SPECS.split_at(1).1.split_at(count).0
+    LineOptions::SPECS.split_at(count).0
 }
 
 /// With a type of elements, files hold numbers, whatever their names.
@@ -184,48 +146,6 @@ fn shows(format: LineFormat, path: &Path, options: &Options) -> bool {
 }
 
 /// Files of lines, each line a sample.
-///
-/// # What is a line
-/// Everything up to `\n` or `\r\n`, which are not part of it, and what follows the last of these. In a table, line ends
-/// within quotes do not end a row. The byte order mark of UTF-8 at the beginning of a file is left out. A line has at
-/// most 1 GiB. Lines without a byte are samples of text, but not rows of a table; lines of blanks alone are not JSON.
-/// [`Index::left_out`] counts them. Nothing else is interpreted: bytes may be in any encoding.
-///
-/// # Which files
-/// The same paths, patterns and order as [`Folder`](super::Folder). Files are chosen by their names (`.jsonl` and
-/// `.ndjson`, `.csv` and `.tsv`, `.txt`), and others are counted, unless some file was named by itself: then all are
-/// read. Files that are compressed as a whole are refused.
-///
-/// # Columns
-/// Text has one column "text" of bytes, and JSON Lines one column "json": the line as it is. If fields of JSON are
-/// named, the first line that can be read decides what each column is:
-///
-/// | field | column |
-/// |---|---|
-/// | string | bytes: its text, without escapes |
-/// | number | an `I64`; a `U64` or `F64` if it is not one |
-/// | array of numbers | any number of these |
-/// | `true`, `false` | a `Bool` |
-/// | object, `null`, any other array | bytes: its JSON |
-///
-/// A type beside the name holds for numbers and for the elements of arrays. As `U8`, a string is its text, and
-/// everything else its JSON. Names are those of top-level fields; if a name occurs twice, the last counts. `NaN` is not
-/// JSON.
-///
-/// Every field of a table is a column of bytes, without its quotes, unless it has a type: then it is read as a number,
-/// with or without blanks around it, or as a truth value (`true`, `True`, `TRUE`, `1` and so on). The first row of each
-/// file has the names of the columns, and must be the same in all files.
-///
-/// A line without what its columns need is an error of its sample, with file, byte and field.
-///
-/// # Memory
-/// Values are slices of what was read. Values that are not in the file as they are delivered (numbers, text with
-/// escapes or doubled quotes) take memory beside the loader's limit, in proportion to the lines that are held.
-///
-/// # The index
-/// Opening scans each file once, in parallel, and writes the result to `FILE.uidx` beside it, at most 16 bytes a line.
-/// The index is used as long as the file's name, size and change time stay the same. [`Index::fallbacks`] tells what
-/// could not be done this way.
 #[derive(Debug)]
 pub struct Lines {
     /// Every file is a shard.
@@ -247,18 +167,12 @@ enum Content {
 }
 
 impl Lines {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open) for what cannot be found; `Corrupt` for a file with a quote that is
-    /// never closed or a line of more than 1 GiB, with file and offset, and if none of the first lines can be read to
-    /// learn the columns; `Unavailable` for compressed files; `InvalidArgument` for columns that are not there, types
-    /// that no column can have, and tables of different columns; `Empty` if there is no line.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &LineOptions) -> Result<Lines> {
-        check(options)?;
-        let (common, format) = (&options.common, options.format);
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(format: LineFormat, paths: &[PathBuf], options: &LineOptions) -> Result<Lines> {
+        check(&options.columns.0)?;
+        let common = &options.common;
         let threads = thread_count(common.threads);
-        let index = names::only_lines(index(paths, threads)?, options)?;
+        let index = names::only_lines(index(paths, threads)?, format)?;
         let delimiter = match options.delimiter {
             Some(delimiter) => delimiter,
             None if format == LineFormat::Csv => names::delimiter_of(&index.files)?,
@@ -297,15 +211,9 @@ impl Lines {
         Ok(Lines { index, indexes, content, fingerprint, scratch })
     }
 
-    /// The file that a line lies in, and the number of the sample there, from 0.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = crate::locate(&self.index.shards, id.0);
-        (FileId(file as u32), number)
-    }
-
     /// Where a line lies; `None` where the index is damaged.
     fn span(&self, id: SampleId) -> Option<Span> {
-        let (file, number) = self.locate(id);
+        let (file, number) = self.index.locate(id);
         let (offset, len) = line(&self.indexes[file.0 as usize], number + self.content.header_rows())?;
         Some(Span { file, offset, len })
     }
@@ -325,13 +233,9 @@ fn line(index: &Sidecar, number: u64) -> Option<(u64, u64)> {
     found.filter(|_| is_whole)
 }
 
-/// Refuses options that contradict each other.
-fn check(options: &LineOptions) -> Result<()> {
+/// Refuses columns that contradict each other.
+fn check(columns: &[(String, Option<DType>)]) -> Result<()> {
     let refuse = |what: String, remedy| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
-    let columns = &options.columns.0;
-    if options.format == LineFormat::Text && !columns.is_empty() {
-        return refuse("lines of text have no columns to choose".into(), "use the format jsonl or csv");
-    }
     for (number, (name, dtype)) in columns.iter().enumerate() {
         if columns[..number].iter().any(|(other, _)| other == name) {
             return refuse(format!("column {name:?} is named twice"), "name it once");
@@ -462,12 +366,12 @@ impl Dataset for Lines {
 
     /// One, which is empty if its place in the index is damaged: `parse` reports it.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        out.push(self.span(id).unwrap_or(Span { file: self.locate(id).0, offset: 0, len: 0 }));
+        out.push(self.span(id).unwrap_or(Span { file: self.index.locate(id).0, offset: 0, len: 0 }));
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let (Some(span), Some(bytes)) = (self.span(id), raw.first()) else {
-            let file = self.locate(id).0;
+            let file = self.index.locate(id).0;
             return Err(self.indexes[file.0 as usize].damage(&self.files().path(file)));
         };
         if let Content::Whole = self.content {

@@ -8,16 +8,16 @@ mod leaves;
 
 use crate::options::{FormatOptions, options};
 use crate::registry::{Format, Shows};
-use crate::shards::{Layout, Listed, OfShards, OpenFile, Sharded, Table, Whole, find_indexes, has_index};
+use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexes, has_index};
 use crate::skipped::Skips;
 use index::{Inside, Level};
 use leaves::Leaves;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How [`LitData`] is opened.
+    /// Options of litdata.
     pub struct LitDataOptions {
         /// Tokens of a sample, for datasets of tokens; not given: every document is a sample.
         block_size: Option<u64>,
@@ -32,96 +32,32 @@ pub(crate) const FORMAT: Format = Format {
     options: LitDataOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
-    open: |paths, options| Ok(Arc::new(LitData::open(paths, &options.typed()?)?)),
+    open: |paths, options| Ok(Arc::new(open(paths, &options.typed()?)?)),
 };
 
 /// A dataset that litdata's `optimize` wrote.
 ///
-/// # What may be given
-/// Folders with an `index.json`, such files themselves, and patterns of both. Several are read one behind the other and
-/// have the same leaves. Chunks come in the order of the index; every chunk counts for a shuffle of shards.
-///
-/// # Columns
-/// One for each leaf of an item. Its name is the way to it, joined by dots: keys of dictionaries, and numbers in lists
-/// and tuples; an item that is a leaf itself is called "data".
-///
-/// | leaf | column |
-/// |---|---|
-/// | `int`, `float`, `bool` | an `I64`, an `F64`, a `Bool` |
-/// | `no_header_tensor:K`, `no_header_numpy:K` | a vector of any length of that type |
-/// | `tensor`, `numpy` | elements in row-major order, of any number |
-/// | `json` | bytes as litdata packs nested values |
-/// | `jpeg_array` | bytes: `u32` n, n times `u32` size, the files |
-/// | `pil` | bytes: `u32` width, height and length of the mode, the mode ("RGB"), the pixels |
-/// | `str`, `text`, `bytes`, `file`, `image`, `jpeg`, `video`, `audio`, ... | bytes: UTF-8, or the file |
-///
-/// Type and number of dimensions of `tensor` and `numpy` are those of the first item; one that differs is an error of
-/// its sample. An array of two or more dimensions has a column `NAME.shape` with the lengths as the format stores them:
-/// of `numpy` as `U32`, of `tensor` as 4 bytes each, the highest first.
-///
-/// `pickle` and `graph`, which may hold a pickle, are refused: to read a pickle is to run a program.
-///
-/// # Tokens
-/// A dataset that was written with `TokensLoader` has one column, "tokens". With a block size, a sample is so many
-/// tokens, across the borders of documents but not of chunks, as litdata cuts them. Tokens at the end of a chunk that
-/// fill no block are left out; [`Index::left_out`](crate::Index::left_out) counts these chunks.
-///
-/// # Compressed chunks
-/// `zstd`, with any level. What is compressed at a time (`compression_level`) is a unit (see [`Units`](crate::Units)),
-/// which is read and decoded as a whole; of samples, a whole chunk is:
-///
-/// | level | unit | its decoded size |
-/// |---|---|---|
-/// | `chunk`, or none | a chunk | exactly `chunk_bytes` of the index |
-/// | `batch` | a frame of some hundred items | exactly what the chunk's directory says |
-/// | `sample` | a chunk | at most `chunk_bytes` of the index's config, and the last item |
-///
-/// Neither the index nor a head tells how long an item is that was compressed by itself. litdata keeps to the bound of
-/// the table when it writes; the samples of a chunk that does not fail with an error that says what to change. Where
-/// chunks were filled by number of items, opening the dataset reads 18 bytes of every item.
-///
-/// Where the raw file of a `chunk` lies beside the compressed one, or instead of it, it is read item by item; a dataset
-/// may have chunks of all kinds. A state fits the same chunks of level `chunk` with compression and without.
-///
-/// # What cannot be read
-/// Encrypted chunks, and chunks whose rows are stored as Arrow only.
-#[derive(Debug)]
-pub struct LitData(Sharded<Leaves>);
-
-impl LitData {
-    /// Opens datasets.
-    ///
-    /// # Errors
-    /// `NotFound` for an index or a chunk that is not there; `Truncated` or `Corrupt` for a chunk whose size or head is
-    /// not what the index says; `Corrupt` for an index that breaks the format; `Unavailable` for leaves and chunks that
-    /// cannot be read, with what to do; `InvalidArgument` for a block size where there are no tokens; `Empty` if there
-    /// is no sample. With `allow_bad_shards`, missing and broken chunks are errors of their samples instead.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &LitDataOptions) -> Result<LitData> {
-        if options.block_size == Some(0) {
-            let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
-            return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));
-        }
-        let (mut listings, mut insides, mut leaves, mut skips) = (Vec::new(), Vec::new(), None, Skips::default());
-        for path in find_indexes(paths)? {
-            let (listing, inside) = index::read(&path, options.block_size, &mut leaves, &mut skips)?;
-            listings.push(listing);
-            insides.push(inside);
-        }
-        let read = |leaves: &Leaves, file: &OpenFile<'_>, listed: &Listed, listing: usize| {
-            read_chunk(file, listed, insides[listing], leaves)
-        };
-        let mut sharded = Sharded::open(listings, leaves, options.common.threads, options.allow_bad_shards, read)?;
-        sharded.index_mut().left_out = skips.into_vec();
-        Ok(LitData(sharded))
+/// The first item tells type and number of dimensions of `tensor` and `numpy`. Neither the index nor a chunk's head
+/// tells how long an item is that was compressed by itself; litdata keeps to at most `chunk_bytes` of the index's
+/// config and the last item when it writes. Where chunks were filled by number of items, opening reads 18 bytes of
+/// every item.
+fn open(paths: &[PathBuf], options: &LitDataOptions) -> Result<Sharded<Leaves>> {
+    if options.block_size == Some(0) {
+        let error = Error::new(ErrorKind::InvalidArgument, "a block must have at least one token");
+        return Err(error.with_remedy("give block_size the number of tokens of a sample, or leave it out"));
     }
-}
-
-impl OfShards for LitData {
-    type Layout = Leaves;
-
-    fn sharded(&self) -> &Sharded<Leaves> {
-        &self.0
+    let (mut listings, mut insides, mut leaves, mut skips) = (Vec::new(), Vec::new(), None, Skips::default());
+    for path in find_indexes(paths)? {
+        let (listing, inside) = index::read(&path, options.block_size, &mut leaves, &mut skips)?;
+        listings.push(listing);
+        insides.push(inside);
     }
+    let read = |leaves: &Leaves, file: &OpenFile<'_>, listed: &Listed, listing: usize| {
+        read_chunk(file, listed, insides[listing], leaves)
+    };
+    let mut sharded = Sharded::open(listings, leaves, options.common.threads, options.allow_bad_shards, read)?;
+    sharded.index_mut().left_out = skips.into_vec();
+    Ok(sharded)
 }
 
 /// What chunks end with that have rows as Arrow: the length of those, and this.
@@ -160,8 +96,8 @@ fn check_blocks(file: &OpenFile<'_>, samples: u64, block_size: u64, count: u64, 
     if count == samples {
         return Ok(());
     }
-    let doing = format!("there are {count} blocks of {block_size} tokens, and the index says {samples}");
-    Err(file.corrupt(doing, offset))
+    let what = format!("there are {count} blocks of {block_size} tokens, and the index says {samples}");
+    Err(file.corrupt(what, offset))
 }
 
 /// Rows as Arrow may stand behind the items, which are read; but not in their stead.

@@ -1,39 +1,40 @@
 //! NumPy's `.npy`, versions 1.0, 2.0 and 3.0: from the header to the place, type and shape of the array.
 //!
-//! Source: numpy `lib/_format_impl.py`. The header is the text of a Python dictionary. What is read here is the part
-//! of that language that `numpy.save` writes for plain types, and nothing is evaluated.
+//! Source: numpy `lib/_format_impl.py`. The header is a Python dictionary of three keys, written by `repr`. It is read
+//! token by token, each key with its own kind of value; nothing is evaluated.
 
 use crate::DType;
 use crate::arrays::{Array, DIMENSIONS_MAX, array_bytes};
 use crate::headers::{Source, u16_at, u32_at};
+use std::num::IntErrorKind;
 use std::ops::Range;
 use uringload_core::{Error, Result};
 
-/// What every file begins with.
+/// The first bytes of every file.
 pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Longest text of a header, in bytes: the limit of `numpy.load`.
+/// The longest text of a header, in bytes: the limit of `numpy.load`.
 const TEXT_BYTES_MAX: usize = 10_000;
 /// Magic, version and the longer form of the length.
 const PREFIX_BYTES: usize = 12;
-/// What is read at first: all that comes before the elements of nearly every array, because the header of a short shape
-/// is filled up to a multiple of 64 bytes. Of ten thousand files, a second read of each costs a tenth of opening them.
+/// How much is read at first. The header of nearly every array fits, because that of a short shape is padded to a
+/// multiple of 64 bytes. With ten thousand files, a second read of each would be a tenth of the time to open them.
 const HEAD_BYTES: usize = 128;
 
-/// What an array fills: a file, or a member of an archive.
+/// What holds an array: a file, or a member of an archive.
 pub(super) trait Holder {
-    /// Bytes that there are.
+    /// Its length in bytes.
     fn len(&self) -> u64;
 
-    /// The `len` bytes from `at` on, which are there. Each call asks for bytes behind those of the one before.
+    /// Reads the `len` bytes at `at`, which exist. Each call reads behind the one before.
     fn bytes(&mut self, at: u64, len: usize) -> Result<Vec<u8>>;
 
     /// The content breaks the format at `at`.
     fn corrupt(&self, at: u64, what: String) -> Error;
 
-    /// The content is sound and nothing that can be delivered.
+    /// The content is sound, but cannot be delivered.
     fn unavailable(&self, at: u64, what: String) -> Error;
 
-    /// The array is longer than what it should fill.
+    /// The array is longer than what holds it.
     fn ends_early(&self) -> Error;
 }
 
@@ -61,17 +62,14 @@ impl Holder for Part<'_> {
     }
 
     fn ends_early(&self) -> Error {
-        match self.place.end == self.source.size() {
-            true => self.source.truncated("the .npy array"),
-            false => {
-                let what = "the array is longer than the archive's member that holds it";
-                self.source.corrupt(self.place.end, what)
-            }
+        if self.place.end == self.source.size() {
+            return self.source.truncated("the .npy array");
         }
+        self.source.corrupt(self.place.end, "the array is longer than the archive's member that holds it")
     }
 }
 
-/// Reads the header of the array that fills `place` of a file, and checks that it fills it to the byte.
+/// Reads the header of the array at `place` of a file, and checks that the array fills it exactly.
 ///
 /// # Errors
 /// As [`read_from`].
@@ -81,12 +79,12 @@ pub(super) fn read(source: &Source, place: Range<u64>) -> Result<Array> {
     Ok(Array { offset: start + array.offset, ..array })
 }
 
-/// Reads the header of the array in `holder`, and checks that it fills it to the byte; the offset is one in `holder`.
+/// Reads the header of the array in `holder`, and checks that the array fills it exactly. The offset is relative to
+/// `holder`.
 ///
 /// # Errors
-/// `Truncated` where the file, or what of it is the array's, ends before the array does; `Corrupt` where it breaks the
-/// format; `Unavailable` for arrays of objects (pickle), of structures, of types without a [`DType`], in Fortran order
-/// and of big endian numbers.
+/// `Truncated` if the holder ends before the array does; `Corrupt` if it breaks the format; `Unavailable` for arrays of
+/// objects (pickle), of structures, of types without a [`DType`], in Fortran order, and of big endian numbers.
 pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
     let room = usize::try_from(holder.len()).unwrap_or(usize::MAX);
     let mut head = holder.bytes(0, HEAD_BYTES.min(room))?;
@@ -139,14 +137,23 @@ struct Header {
     shape: Vec<u64>,
 }
 
-/// Why a header is no use.
+/// Why a header cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 struct Flaw {
     /// Where in the text.
     at: usize,
     what: String,
-    /// For headers that are sound and describe what cannot be delivered.
+    /// Set if the header is sound, but describes what cannot be delivered.
     remedy: Option<&'static str>,
+}
+
+/// The header breaks the format at `at`.
+fn flaw<T>(at: usize, what: impl Into<String>) -> Result<T, Flaw> {
+    Err(Flaw { at, what: what.into(), remedy: None })
+}
+
+fn refusal<T>(at: usize, what: impl Into<String>, remedy: &'static str) -> Result<T, Flaw> {
+    Err(Flaw { at, what: what.into(), remedy: Some(remedy) })
 }
 
 impl Flaw {
@@ -161,205 +168,166 @@ impl Flaw {
 
 impl Header {
     fn parse(text: &[u8]) -> Result<Header, Flaw> {
-        let mut text = Text { text, at: 0 };
-        let (mut descr, mut is_fortran, mut shape) = (None, None, None);
-        text.expect(b'{')?;
-        while !text.take(b'}') {
-            let at = text.skip_blanks();
+        let mut text = Tokens { text, at: text.len() - text.trim_ascii_start().len() };
+        let (mut dtype, mut is_fortran, mut shape) = (None, None, None);
+        text.items(b"{", b"}", |text| {
+            let key_at = text.at;
             let key = text.string()?;
-            text.expect(b':')?;
-            text.skip_blanks();
+            text.expect(b":")?;
+            let at = text.at;
             let is_second = match key {
-                b"descr" => descr.replace((text.at, text.descr()?)).is_some(),
-                b"fortran_order" => is_fortran.replace((text.at, text.boolean()?)).is_some(),
+                b"descr" => dtype.replace(text.dtype()?).is_some(),
+                b"fortran_order" => is_fortran.replace((at, text.boolean()?)).is_some(),
                 b"shape" => shape.replace(text.shape()?).is_some(),
-                _ => return Err(text.flaw(at, "has a key other than descr, fortran_order and shape")),
+                _ => return flaw(key_at, "has a key other than descr, fortran_order and shape"),
             };
-            if is_second {
-                return Err(text.flaw(at, "has a key twice"));
-            }
-            if !text.take(b',') {
-                text.expect(b'}')?;
-                break;
-            }
+            if is_second { flaw(key_at, "has a key twice") } else { Ok(()) }
+        })?;
+        if text.at < text.text.len() {
+            return flaw(text.at, "goes on behind its dictionary");
         }
-        let end = text.skip_blanks();
-        if end < text.text.len() {
-            return Err(text.flaw(end, "goes on behind its dictionary"));
-        }
-        let (Some((descr_at, descr)), Some((order_at, is_fortran)), Some(shape)) = (descr, is_fortran, shape) else {
-            return Err(text.flaw(0, "lacks descr, fortran_order or shape"));
+        let (Some(dtype), Some((order_at, is_fortran)), Some(shape)) = (dtype, is_fortran, shape) else {
+            return flaw(0, "lacks descr, fortran_order or shape");
         };
-        let dtype = dtype_of(descr).map_err(|flaw| Flaw { at: descr_at + flaw.at, ..flaw })?;
-        // With one dimension that counts, or no element, both orders are the same.
+        // Both orders are the same if no more than one dimension is longer than 1, or if there are no elements.
         if is_fortran && shape.iter().filter(|&&len| len > 1).count() > 1 && !shape.contains(&0) {
-            return Err(Flaw {
-                at: order_at,
-                what: "lies in Fortran order".into(),
-                remedy: Some("save it again by numpy.save(path, numpy.ascontiguousarray(array))"),
-            });
+            let remedy = "save it again by numpy.save(path, numpy.ascontiguousarray(array))";
+            return refusal(order_at, "lies in Fortran order", remedy);
         }
         Ok(Header { dtype, shape })
     }
 }
 
-/// The type that a `descr` names.
-fn dtype_of(descr: &[u8]) -> Result<DType, Flaw> {
-    let name = String::from_utf8_lossy(descr).into_owned();
-    let refusal = |what: String, remedy| Err(Flaw { at: 0, what, remedy: Some(remedy) });
-    let (is_big, kind) = match descr {
-        [b'>', kind @ ..] => (true, kind),
-        [b'<' | b'|' | b'=', kind @ ..] => (false, kind),
-        kind => (false, kind),
-    };
-    let dtype = match kind {
-        b"b1" | b"?" => DType::Bool,
-        b"i1" => DType::I8,
-        b"i2" => DType::I16,
-        b"i4" => DType::I32,
-        b"i8" => DType::I64,
-        b"u1" => DType::U8,
-        b"u2" => DType::U16,
-        b"u4" => DType::U32,
-        b"u8" => DType::U64,
-        b"f2" => DType::F16,
-        b"f4" => DType::F32,
-        b"f8" => DType::F64,
-        [b'O', ..] => {
-            return refusal(
-                "holds Python objects (pickle, which can run any program)".into(),
-                "pickle is never read; save arrays of numbers",
-            );
-        }
-        [b'V', ..] => {
-            return refusal(
-                format!("has elements of raw bytes ({name:?})"),
-                "save it with a plain type, such as array.view(numpy.uint16) of bfloat16",
-            );
-        }
-        [b'c' | b'S' | b'a' | b'U' | b'M' | b'm' | b'f' | b'i' | b'u', ..] => {
-            return refusal(
-                format!("has elements of type {name:?}, which no column can hold"),
-                "save it with a plain type of at most 8 bytes, such as array.astype(numpy.float32)",
-            );
-        }
-        _ => return Err(Flaw { at: 0, what: format!("names the unknown type {name:?}"), remedy: None }),
-    };
-    if is_big && dtype.size() > 1 {
-        let remedy = "save it again with array.astype(array.dtype.newbyteorder('<'))";
-        return refusal(format!("holds big endian numbers ({name:?})"), remedy);
-    }
-    Ok(dtype)
-}
-
-/// Python source that is read from left to right.
-struct Text<'a> {
+/// Python source, token by token.
+struct Tokens<'a> {
     text: &'a [u8],
+    /// Where the next token begins.
     at: usize,
 }
 
-impl<'a> Text<'a> {
-    fn flaw(&self, at: usize, what: impl Into<String>) -> Flaw {
-        Flaw { at, what: what.into(), remedy: None }
+impl<'a> Tokens<'a> {
+    /// Returns the next token: a string with its quotes, a word, or any other byte. It is empty at the end.
+    fn peek(&self) -> &'a [u8] {
+        let rest = &self.text[self.at..];
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let len = match rest.first() {
+            Some(quote @ (b'\'' | b'"')) => rest[1..].iter().position(|byte| byte == quote).map_or(1, |len| len + 2),
+            Some(byte) if is_word(byte) => rest.iter().take_while(|byte| is_word(byte)).count(),
+            first => usize::from(first.is_some()),
+        };
+        &rest[..len]
     }
 
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
+    fn next(&mut self) -> &'a [u8] {
+        let token = self.peek();
+        self.at += token.len();
+        self.at = self.text.len() - self.text[self.at..].trim_ascii_start().len();
+        token
     }
 
-    /// Where the next thing is.
-    fn skip_blanks(&mut self) -> usize {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
+    fn take(&mut self, token: &[u8]) -> bool {
+        let is_there = self.peek() == token;
+        if is_there {
+            self.next();
         }
-        self.at
-    }
-
-    fn take(&mut self, byte: u8) -> bool {
-        self.skip_blanks();
-        let is_there = self.peek() == Some(byte);
-        self.at += usize::from(is_there);
         is_there
     }
 
-    fn expect(&mut self, byte: u8) -> Result<(), Flaw> {
-        if self.take(byte) {
-            return Ok(());
+    fn expect(&mut self, token: &[u8]) -> Result<(), Flaw> {
+        if self.take(token) { Ok(()) } else { flaw(self.at, format!("lacks a {:?}", char::from(token[0]))) }
+    }
+
+    /// Reads items with commas between them. Returns whether a comma follows the last.
+    fn items(
+        &mut self,
+        open: &[u8],
+        close: &[u8],
+        mut item: impl FnMut(&mut Self) -> Result<(), Flaw>,
+    ) -> Result<bool, Flaw> {
+        self.expect(open)?;
+        while !self.take(close) {
+            item(self)?;
+            if !self.take(b",") {
+                self.expect(close)?;
+                return Ok(false);
+            }
         }
-        Err(self.flaw(self.at, format!("lacks a {:?}", char::from(byte))))
+        Ok(true)
     }
 
     fn string(&mut self) -> Result<&'a [u8], Flaw> {
-        let Some(quote @ (b'\'' | b'"')) = self.peek() else {
-            return Err(self.flaw(self.at, "lacks a string"));
-        };
-        let text: &'a [u8] = &self.text[self.at + 1..];
-        let len = text.iter().position(|&byte| byte == quote || byte == b'\\');
-        match len {
-            Some(len) if text[len] == quote => {
-                self.at += len + 2;
-                Ok(&text[..len])
-            }
-            _ => Err(self.flaw(self.at, "has a string without an end, or with a backslash")),
-        }
-    }
-
-    fn descr(&mut self) -> Result<&'a [u8], Flaw> {
         match self.peek() {
-            Some(b'[' | b'(') => Err(Flaw {
-                at: self.at,
-                what: "has structures as elements".into(),
-                remedy: Some("save each field as an array of its own"),
-            }),
-            _ => self.string(),
+            [b'\'' | b'"', string @ .., b'\'' | b'"'] if !string.contains(&b'\\') => {
+                self.next();
+                Ok(string)
+            }
+            [b'\'' | b'"', ..] => flaw(self.at, "has a string without an end, or with a backslash"),
+            _ => flaw(self.at, "lacks a string"),
         }
     }
 
     fn boolean(&mut self) -> Result<bool, Flaw> {
-        for (word, value) in [(&b"True"[..], true), (b"False", false)] {
-            if self.text[self.at..].starts_with(word) {
-                self.at += word.len();
-                return Ok(value);
-            }
+        let at = self.at;
+        match self.next() {
+            b"True" => Ok(true),
+            b"False" => Ok(false),
+            _ => flaw(at, "lacks True or False"),
         }
-        Err(self.flaw(self.at, "lacks True or False"))
     }
 
     fn shape(&mut self) -> Result<Vec<u64>, Flaw> {
-        self.expect(b'(')?;
         let mut shape = Vec::new();
-        while !self.take(b')') {
+        let has_comma = self.items(b"(", b")", |text| {
+            let (at, token) = (text.at, String::from_utf8_lossy(text.next()));
             if shape.len() == DIMENSIONS_MAX {
-                return Err(self.flaw(self.at, format!("has a shape of more than {DIMENSIONS_MAX} dimensions")));
+                return flaw(at, format!("has a shape of more than {DIMENSIONS_MAX} dimensions"));
             }
-            shape.push(self.number()?);
-            let has_comma = self.take(b',');
-            if !has_comma {
-                self.expect(b')')?;
-                // In Python (3) is a number and (3,) is a tuple.
-                if shape.len() == 1 {
-                    return Err(self.flaw(self.at, "has a shape that is not a tuple"));
+            // Python 2 wrote long integers as 3L.
+            match token.strip_suffix('L').unwrap_or(&token).parse::<u64>() {
+                Ok(len) => shape.push(len),
+                Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
+                    return flaw(at, "has a length of more than 2^64");
                 }
-                break;
+                Err(_) => return flaw(at, "has a length that is not a whole number"),
             }
-        }
-        Ok(shape)
+            Ok(())
+        })?;
+        // In Python (3) is a number and (3,) is a tuple.
+        if shape.len() == 1 && !has_comma { flaw(self.at, "has a shape that is not a tuple") } else { Ok(shape) }
     }
 
-    fn number(&mut self) -> Result<u64, Flaw> {
-        let start = self.skip_blanks();
-        let mut number: u64 = 0;
-        while let Some(digit @ b'0'..=b'9') = self.peek() {
-            let next = number.checked_mul(10).and_then(|number| number.checked_add(u64::from(digit - b'0')));
-            number = next.ok_or_else(|| self.flaw(start, "has a length of more than 2^64"))?;
-            self.at += 1;
+    /// Reads the value of `descr`.
+    fn dtype(&mut self) -> Result<DType, Flaw> {
+        let at = self.at;
+        if let b"[" | b"(" = self.peek() {
+            return refusal(at, "has structures as elements", "save each field as an array of its own");
         }
-        if self.at == start {
-            return Err(self.flaw(start, "has a length that is not a whole number"));
+        let descr = self.string()?;
+        let name = String::from_utf8_lossy(descr);
+        let kind = descr.strip_prefix(b"<").or(descr.strip_prefix(b">")).or(descr.strip_prefix(b"|"));
+        let kind = kind.or(descr.strip_prefix(b"=")).unwrap_or(descr);
+        // The types that NumPy lacks are saved under the name of another, which comes first.
+        let is_called = |dtype: &DType| dtype.numpy().as_bytes()[1..] == *kind || *dtype == DType::Bool && kind == b"?";
+        match (DType::ALL.into_iter().find(is_called), kind) {
+            (Some(dtype), _) if descr.starts_with(b">") && dtype.size() > 1 => {
+                let remedy = "save it again with array.astype(array.dtype.newbyteorder('<'))";
+                refusal(at, format!("holds big endian numbers ({name:?})"), remedy)
+            }
+            (Some(dtype), _) => Ok(dtype),
+            (None, [b'O', ..]) => {
+                let remedy = "pickle is never read; save arrays of numbers";
+                refusal(at, "holds Python objects (pickle, which can run any program)", remedy)
+            }
+            (None, [b'V', ..]) => {
+                let remedy = "save it with a plain type, such as array.view(numpy.uint16) of bfloat16";
+                refusal(at, format!("has elements of raw bytes ({name:?})"), remedy)
+            }
+            (None, [b'c' | b'S' | b'a' | b'U' | b'M' | b'm' | b'f' | b'i' | b'u', ..]) => {
+                let remedy = "save it with a plain type of at most 8 bytes, such as array.astype(numpy.float32)";
+                refusal(at, format!("has elements of type {name:?}, which no column can hold"), remedy)
+            }
+            _ => flaw(at, format!("names the unknown type {name:?}")),
         }
-        // Python 2 wrote long integers as 3L.
-        self.at += usize::from(self.peek() == Some(b'L'));
-        Ok(number)
     }
 }
 

@@ -1,11 +1,12 @@
-//! What may be asked of a format: declared once, as a struct with setters for Rust and as named options for the command
-//! line, Python and C, which derive their arguments from them.
+//! What may be asked of a format. Each option is declared once, as a field of a struct; the command line, Python and C
+//! derive their arguments from the same declaration.
 
 use crate::IndexProgress;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload_core::{DType, Error, ErrorKind, Part, Result, parse_bytes};
+use uringload_core::internal::parse_bytes;
+use uringload_core::{DType, Error, ErrorKind, Part, Result};
 
 /// One option of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,32 +46,53 @@ pub enum OptionKind {
     Path,
 }
 
+/// The value of an option, made from a `bool`, a whole number, a text, a path, or an array or `Vec` of these.
+///
+/// Text is always accepted where it can be parsed: `"4KiB"` as a number, `"a,b"` as a list, `"true"` as a flag.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OptionValue(Given);
+
 /// What was given for an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OptionValue {
-    /// Yes or no.
+enum Given {
     Flag(bool),
-    /// A whole number.
     Number(u64),
-    /// Whole numbers.
     Numbers(Vec<u64>),
-    /// A text: that of a number, "true" or "false", or texts separated by commas will do where these are wanted.
     Text(String),
-    /// Texts.
     Texts(Vec<String>),
-    /// A path.
     Path(PathBuf),
 }
 
-/// What is asked of a dataset's files: the format, its options by name, and what every format understands.
+/// What [`open`](crate::open) is asked for: a format, its options by name, and what all formats share.
 ///
 /// ```
 /// use uringload_formats::Options;
 ///
-/// let options = Options::new().format("tar").set("fields", ["jpg", "cls"]).set("missing", "empty").threads(8);
-/// assert!(options.is_set("fields"));
+/// let photos = Options::new().format("tar").set("fields", ["jpg", "cls"]).set("missing", "empty").threads(8);
+/// let frames = Options::new().format("records").set("record_bytes", 3 * 64 * 64).set("shape", [3, 64, 64]);
 /// ```
+///
+/// The names are those of the command line, with underscores. `open` checks names and values.
+///
+/// Options by format, for those that have any:
+///
+/// - `records`: `record_bytes`, `header_bytes`, `drop_tail`, `dtype`, `shape`
+/// - `jsonl`: `index_cache`, `keep_damaged`, `columns`
+/// - `csv`: `index_cache`, `keep_damaged`, `columns`, `delimiter`, `header`
+/// - `text`: `index_cache`, `keep_damaged`
+/// - `mds`: `allow_bad_shards`, `verify_hashes`
+/// - `litdata`: `block_size`, `allow_bad_shards`
+/// - `npy`: `rows`, `tensors`, `samples`
+/// - `npz`: `rows`, `tensors`, `samples`
+/// - `safetensors`: `rows`, `tensors`, `samples`
+/// - `hdf5`: `tensors`
+/// - `tokens`: `window_tokens`, `stride`, `token_dtype`, `header_bytes`, `documents`, `whole_windows`
+/// - `parquet`: `columns`, `nulls`
+/// - `arrow`: `columns`, `nulls`
+/// - `tar`: `fields`, `missing`, `index_cache`, `keep_damaged`
+/// - `tfrecord`: `fields`, `missing`, `index_cache`, `keep_damaged`, `whole_records`, `examples`, `fixed`,
+///   `verify_crc`
+/// - `folder`: `labels`, `dtype`
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     format: Option<String>,
@@ -79,23 +101,21 @@ pub struct Options {
     common: Common,
 }
 
-/// What every format understands. The formats that keep no indexes beside their files have no use for the last four.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Common {
-    /// Threads that look at files; 0 chooses by the machine.
-    pub threads: usize,
-    /// Whether indexes are written as `SHARD.uidx` beside their shards; those that lie there are used all the same.
-    pub sidecars: bool,
-    /// Whether files are looked through even where an index lies beside them.
-    pub rebuild: bool,
-    /// Which of the shards, in their order: for jobs that make indexes together. The dataset has no others.
-    pub part: Part,
-    /// Whether the dataset is opened to be checked, not to be trained on: nothing is written, and files that are sound
-    /// but make no samples together are opened one by one.
-    pub verifying: bool,
-    /// Told how far looking through the files has come.
-    pub progress: Progress,
+/// What every format understands. Formats that keep no indexes beside their files ignore all but `threads`.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    /// Threads that look at files; 0 lets the library choose.
+    pub(crate) threads: usize,
+    /// Whether new indexes are written as `SHARD.uidx` beside their shards. Existing ones are used either way.
+    pub(crate) sidecars: bool,
+    /// Whether to scan files that already have an index.
+    pub(crate) rebuild: bool,
+    /// Which of the shards to open.
+    pub(crate) part: Part,
+    /// Whether the dataset is opened to be checked: nothing is written, and files that are sound but do not fit
+    /// together as samples are opened one by one.
+    pub(crate) verifying: bool,
+    pub(crate) progress: Progress,
 }
 
 impl Default for Common {
@@ -105,16 +125,11 @@ impl Default for Common {
     }
 }
 
-/// Who is told how far looking through files has come, from several threads.
-#[derive(Clone, Default)]
-pub struct Progress(Option<Arc<dyn Fn(IndexProgress) + Send + Sync>>);
+/// Who is told how far a scan has come, from several threads.
+#[derive(Clone)]
+pub(crate) struct Progress(Option<Arc<dyn Fn(IndexProgress) + Send + Sync>>);
 
 impl Progress {
-    /// `told` is called from several threads.
-    pub fn new(told: impl Fn(IndexProgress) + Send + Sync + 'static) -> Progress {
-        Progress(Some(Arc::new(told)))
-    }
-
     pub(crate) fn tell(&self, progress: IndexProgress) {
         if let Some(told) = &self.0 {
             told(progress);
@@ -128,31 +143,20 @@ impl fmt::Debug for Progress {
     }
 }
 
-impl PartialEq for Progress {
-    fn eq(&self, other: &Progress) -> bool {
-        match (&self.0, &other.0) {
-            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
-            (one, two) => one.is_none() && two.is_none(),
-        }
-    }
-}
-
-impl Eq for Progress {}
-
 impl Options {
-    /// The format that the files show, with its defaults.
+    /// Detects the format and uses its defaults.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// The format, by its name, instead of the one that the files show.
+    /// Names the format instead of detecting it: "tar", "records", "csv" and so on.
     #[must_use]
     pub fn format(mut self, name: impl Into<String>) -> Options {
         self.format = Some(name.into());
         self
     }
 
-    /// Gives an option of the format by its name. The last value of a name counts.
+    /// Sets an option of the format by its name. The last value of a name wins.
     #[must_use]
     pub fn set(mut self, name: impl Into<String>, value: impl Into<OptionValue>) -> Options {
         let name = name.into();
@@ -161,42 +165,44 @@ impl Options {
         self
     }
 
-    /// As [`set`](Options::set), where the format has such an option and it is not given: a default of the caller's.
+    /// Sets a default of the caller's: it counts if the format has such an option and [`set`](Options::set) does not
+    /// name it.
     #[must_use]
     pub fn prefer(mut self, name: impl Into<String>, value: impl Into<OptionValue>) -> Options {
         self.preferred.push((name.into(), value.into()));
         self
     }
 
-    /// Threads that look at files; 0 chooses by the machine.
+    /// Number of threads that open and scan files; 0 lets the library choose.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Options {
         self.common.threads = threads;
         self
     }
 
-    /// Whether indexes are written beside their shards.
+    /// Whether indexes of scanned files (tar, TFRecord, lines) are written beside them as `FILE.uidx`. True by default.
     #[must_use]
     pub fn sidecars(mut self, sidecars: bool) -> Options {
         self.common.sidecars = sidecars;
         self
     }
 
-    /// Whether files are looked through even where an index lies beside them.
+    /// Whether to scan files that already have an index. False by default.
     #[must_use]
     pub fn rebuild(mut self, rebuild: bool) -> Options {
         self.common.rebuild = rebuild;
         self
     }
 
-    /// Which of the shards, for jobs that make indexes together.
+    /// Opens only this part of the shards, for jobs that build indexes together.
     #[must_use]
     pub fn part(mut self, part: Part) -> Options {
         self.common.part = part;
         self
     }
 
-    /// Whether the dataset is opened to be checked: see [`Common::verifying`].
+    /// Opens the dataset to check it, not to read it: no index is written, and files that are sound but do not fit
+    /// together as samples are opened as they are.
     #[must_use]
     pub fn verifying(mut self, verifying: bool) -> Options {
         self.common.verifying = verifying;
@@ -204,25 +210,23 @@ impl Options {
         self
     }
 
-    /// Who is told how far looking through the files has come.
+    /// Calls `told` with the progress of a scan, from several threads.
     #[must_use]
-    pub fn progress(mut self, progress: Progress) -> Options {
-        self.common.progress = progress;
+    pub fn progress(mut self, told: impl Fn(IndexProgress) + Send + Sync + 'static) -> Options {
+        self.common.progress = Progress(Some(Arc::new(told)));
         self
     }
 
-    /// The format that was named.
-    pub fn format_name(&self) -> Option<&str> {
+    pub(crate) fn format_name(&self) -> Option<&str> {
         self.format.as_deref()
     }
 
-    /// Whether an option was given, by the name that it is declared under.
-    pub fn is_set(&self, name: &str) -> bool {
+    /// Whether an option was set, by the name that it is declared under.
+    pub(crate) fn is_set(&self, name: &str) -> bool {
         self.values.iter().any(|(known, _)| known == name)
     }
 
-    /// What every format understands.
-    pub fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &Common {
         &self.common
     }
 
@@ -274,75 +278,45 @@ pub(crate) trait OptionType: Sized {
     fn of(value: &OptionValue) -> Option<Self>;
 }
 
-impl OptionType for bool {
-    const KIND: OptionKind = OptionKind::Flag;
+macro_rules! option_types {
+    ($($type:ty, $kind:ident: { $($given:pat => $value:expr,)+ })+) => {
+        $(impl OptionType for $type {
+            const KIND: OptionKind = OptionKind::$kind;
 
-    fn of(value: &OptionValue) -> Option<bool> {
-        match value {
-            OptionValue::Flag(flag) => Some(*flag),
-            OptionValue::Text(text) => text.parse().ok(),
-            _ => None,
-        }
-    }
+            fn of(value: &OptionValue) -> Option<$type> {
+                match &value.0 {
+                    $($given => $value,)+
+                    _ => None,
+                }
+            }
+        })+
+    };
 }
 
-impl OptionType for u64 {
-    const KIND: OptionKind = OptionKind::Number;
-
-    fn of(value: &OptionValue) -> Option<u64> {
-        match value {
-            OptionValue::Number(number) => Some(*number),
-            OptionValue::Text(text) => parse_bytes(text).ok(),
-            _ => None,
-        }
+option_types! {
+    bool, Flag: {
+        Given::Flag(flag) => Some(*flag),
+        Given::Text(text) => text.parse().ok(),
     }
-}
-
-impl OptionType for Vec<u64> {
-    const KIND: OptionKind = OptionKind::Numbers;
-
-    fn of(value: &OptionValue) -> Option<Vec<u64>> {
-        match value {
-            OptionValue::Number(number) => Some(vec![*number]),
-            OptionValue::Numbers(numbers) => Some(numbers.clone()),
-            OptionValue::Text(text) => text.split(',').map(|number| number.trim().parse().ok()).collect(),
-            _ => None,
-        }
+    u64, Number: {
+        Given::Number(number) => Some(*number),
+        Given::Text(text) => parse_bytes(text).ok(),
     }
-}
-
-impl OptionType for String {
-    const KIND: OptionKind = OptionKind::Text;
-
-    fn of(value: &OptionValue) -> Option<String> {
-        match value {
-            OptionValue::Text(text) => Some(text.clone()),
-            _ => None,
-        }
+    Vec<u64>, Numbers: {
+        Given::Number(number) => Some(vec![*number]),
+        Given::Numbers(numbers) => Some(numbers.clone()),
+        Given::Text(text) => text.split(',').map(|number| number.trim().parse().ok()).collect(),
     }
-}
-
-impl OptionType for Vec<String> {
-    const KIND: OptionKind = OptionKind::Texts;
-
-    fn of(value: &OptionValue) -> Option<Vec<String>> {
-        match value {
-            OptionValue::Texts(texts) => Some(texts.clone()),
-            OptionValue::Text(text) => Some(text.split(',').map(str::to_owned).collect()),
-            _ => None,
-        }
+    String, Text: {
+        Given::Text(text) => Some(text.clone()),
     }
-}
-
-impl OptionType for PathBuf {
-    const KIND: OptionKind = OptionKind::Path;
-
-    fn of(value: &OptionValue) -> Option<PathBuf> {
-        match value {
-            OptionValue::Path(path) => Some(path.clone()),
-            OptionValue::Text(text) => Some(text.into()),
-            _ => None,
-        }
+    Vec<String>, Texts: {
+        Given::Texts(texts) => Some(texts.clone()),
+        Given::Text(text) => Some(text.split(',').map(str::to_owned).collect()),
+    }
+    PathBuf, Path: {
+        Given::Path(path) => Some(path.clone()),
+        Given::Text(text) => Some(text.into()),
     }
 }
 
@@ -354,10 +328,7 @@ impl OptionType for DType {
     const KIND: OptionKind = OptionKind::OneOf(DTYPES);
 
     fn of(value: &OptionValue) -> Option<DType> {
-        match value {
-            OptionValue::Text(text) => DType::named(text),
-            _ => None,
-        }
+        DType::named(&String::of(value)?)
     }
 }
 
@@ -389,141 +360,84 @@ impl fmt::Display for OptionKind {
     }
 }
 
-impl fmt::Display for OptionValue {
+impl fmt::Debug for OptionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OptionValue::Flag(flag) => write!(f, "{flag}"),
-            OptionValue::Number(number) => write!(f, "{number}"),
-            OptionValue::Numbers(numbers) => write!(f, "{numbers:?}"),
-            OptionValue::Text(text) => write!(f, "{text:?}"),
-            OptionValue::Texts(texts) => write!(f, "{texts:?}"),
-            OptionValue::Path(path) => write!(f, "{path:?}"),
+        match &self.0 {
+            Given::Flag(flag) => flag.fmt(f),
+            Given::Number(number) => number.fmt(f),
+            Given::Numbers(numbers) => numbers.fmt(f),
+            Given::Text(text) => text.fmt(f),
+            Given::Texts(texts) => texts.fmt(f),
+            Given::Path(path) => path.fmt(f),
         }
     }
 }
 
 /// The error of a value that an option cannot take.
 pub(crate) fn not_taken(name: &str, kind: OptionKind, value: &OptionValue) -> Error {
-    let error = Error::new(ErrorKind::InvalidArgument, format!("{name} cannot be {value}"));
+    let error = Error::new(ErrorKind::InvalidArgument, format!("{name} cannot be {value:?}"));
     error.with_remedy(format!("give {kind}"))
 }
 
 macro_rules! into_value {
-    ($($from:ty => $value:ident($convert:expr);)*) => {
+    ($($from:ty => $value:expr;)+) => {
         $(impl From<$from> for OptionValue {
             fn from(given: $from) -> OptionValue {
-                let convert: fn($from) -> _ = $convert;
-                OptionValue::$value(convert(given))
+                let value: fn($from) -> Given = $value;
+                OptionValue(value(given))
             }
-        })*
+        })+
     };
 }
 
 into_value! {
-    bool => Flag(|flag| flag);
-    u64 => Number(|number| number);
-    Vec<u64> => Numbers(|numbers| numbers);
-    &str => Text(str::to_owned);
-    String => Text(|text| text);
-    Vec<String> => Texts(|texts| texts);
-    PathBuf => Path(|path| path);
-    &Path => Path(Path::to_path_buf);
-    DType => Text(|dtype| dtype.name().to_owned());
+    bool => Given::Flag;
+    u64 => Given::Number;
+    u32 => |number| Given::Number(number.into());
+    // Fits: no machine has longer pointers.
+    usize => |number| Given::Number(number as u64);
+    // What a literal is. No option takes a negative number: it is refused as the text that it is.
+    i32 => |number| u64::try_from(number).map_or_else(|_| Given::Text(number.to_string()), Given::Number);
+    Vec<u64> => Given::Numbers;
+    &[u64] => |numbers| Given::Numbers(numbers.to_vec());
+    String => Given::Text;
+    &str => |text| Given::Text(text.to_owned());
+    DType => |dtype| Given::Text(dtype.name().to_owned());
+    Vec<String> => Given::Texts;
+    &[&str] => |texts| Given::Texts(texts.iter().map(|&text| text.to_owned()).collect());
+    PathBuf => Given::Path;
+    &Path => |path| Given::Path(path.to_owned());
+}
+
+impl<const N: usize> From<[u64; N]> for OptionValue {
+    fn from(given: [u64; N]) -> OptionValue {
+        given.as_slice().into()
+    }
 }
 
 impl<const N: usize> From<[&str; N]> for OptionValue {
-    fn from(texts: [&str; N]) -> OptionValue {
-        OptionValue::Texts(texts.map(str::to_owned).into())
+    fn from(given: [&str; N]) -> OptionValue {
+        given.as_slice().into()
     }
 }
 
-/// Names, in order: what setters of lists take, so that `["jpg", "cls"]` will do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names(pub Vec<String>);
-
-impl std::ops::Deref for Names {
-    type Target = [String];
-
-    fn deref(&self) -> &[String] {
-        &self.0
-    }
-}
-
-impl OptionType for Names {
-    const KIND: OptionKind = OptionKind::Texts;
-
-    fn of(value: &OptionValue) -> Option<Names> {
-        Vec::of(value).map(Names)
-    }
-}
-
-/// What the setter of an option of type `T` takes: a `T`, for an optional one what is in it, and whatever makes names.
-pub trait Given<T> {
-    /// As the option has it.
-    fn given(self) -> T;
-}
-
-impl<T> Given<T> for T {
-    fn given(self) -> T {
-        self
-    }
-}
-
-impl<T> Given<Option<T>> for T {
-    fn given(self) -> Option<T> {
-        Some(self)
-    }
-}
-
-impl<const N: usize> Given<Vec<u64>> for [u64; N] {
-    fn given(self) -> Vec<u64> {
-        self.into()
-    }
-}
-
-impl Given<Option<PathBuf>> for &Path {
-    fn given(self) -> Option<PathBuf> {
-        Some(self.to_path_buf())
-    }
-}
-
-impl Given<Names> for Vec<String> {
-    fn given(self) -> Names {
-        Names(self)
-    }
-}
-
-impl Given<Names> for &[&str] {
-    fn given(self) -> Names {
-        Names(self.iter().map(|&name| name.to_owned()).collect())
-    }
-}
-
-impl<const N: usize> Given<Names> for [&str; N] {
-    fn given(self) -> Names {
-        self.as_slice().given()
-    }
-}
-
-/// Declares the options of a format: a struct with setters, and the same options by name. The documentation of a field
-/// is the option's help, so it is plain text.
+/// Declares the options of a format: a struct, and the same options by name. The documentation of a field is the
+/// option's help, so it is plain text.
 ///
 /// A field is `name: Type`, with `= value` where its default is not the type's own, and with `[alias]` behind its name
-/// where it is or was called otherwise.
+/// where it has or had another name.
 macro_rules! options {
     (
         $(#[doc = $about:literal])*
-        pub struct $name:ident {
+        $vis:vis struct $name:ident {
             $( $(#[doc = $help:literal])+ $field:ident $([$($alias:literal),+])?: $type:ty $(= $default:tt)?, )*
         }
     ) => {
         $(#[doc = $about])*
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct $name {
-            $( $(#[doc = $help])+ pub $field: $type, )*
-            /// What every format understands.
-            pub common: $crate::options::Common,
+        #[derive(Clone, Debug)]
+        $vis struct $name {
+            $( $(#[doc = $help])+ pub(crate) $field: $type, )*
+            pub(crate) common: $crate::options::Common,
         }
 
         impl Default for $name {
@@ -532,29 +446,6 @@ macro_rules! options {
                     $( $field: $crate::options::default_of!($($default)?), )*
                     common: $crate::options::Common::default(),
                 }
-            }
-        }
-
-        impl $name {
-            /// The defaults.
-            pub fn new() -> $name {
-                $name::default()
-            }
-
-            $(
-                $(#[doc = $help])+
-                #[must_use]
-                pub fn $field(mut self, $field: impl $crate::options::Given<$type>) -> $name {
-                    self.$field = $field.given();
-                    self
-                }
-            )*
-
-            /// What every format understands: threads, indexes, progress.
-            #[must_use]
-            pub fn common(mut self, set: impl FnOnce(&mut $crate::options::Common)) -> $name {
-                set(&mut self.common);
-                self
             }
         }
 
@@ -585,6 +476,22 @@ macro_rules! options {
     };
 }
 
+/// Declares the words that an option takes, each for a value of its type.
+macro_rules! words {
+    ($type:ident { $($word:literal => $value:ident,)+ }) => {
+        impl $crate::options::OptionType for $type {
+            const KIND: $crate::options::OptionKind = $crate::options::OptionKind::OneOf(&[$($word),+]);
+
+            fn of(value: &$crate::options::OptionValue) -> Option<$type> {
+                match &*String::of(value)? {
+                    $($word => Some($type::$value),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
 macro_rules! default_of {
     () => {
         Default::default()
@@ -604,7 +511,7 @@ macro_rules! kind_of {
     };
 }
 
-pub(crate) use {default_of, kind_of, options};
+pub(crate) use {default_of, kind_of, options, words};
 
 #[cfg(test)]
 mod tests {
@@ -619,7 +526,7 @@ mod tests {
             /// Whether sums are compared.
             verify: bool = true,
             /// Columns.
-            columns: Names,
+            columns: Vec<String>,
             /// Type.
             dtype: Option<DType>,
         }
@@ -635,12 +542,30 @@ mod tests {
         assert!(DTYPES.iter().eq(DType::ALL.map(DType::name).iter()), "every type has its name among the options'");
 
         let named = Options::new().set("frame-size", "4KiB").set("columns", "a,b").set("verify", false).threads(3);
-        let named = named.with_declared_names(MadeOptions::SPECS).typed::<MadeOptions>().unwrap();
-        let typed = MadeOptions::new().dtype(None).frame_bytes(4096).columns(["a", "b"]).verify(false);
-        assert_eq!(named, typed.common(|common| common.threads = 3));
+        let made: MadeOptions = named.with_declared_names(MadeOptions::SPECS).typed().unwrap();
+        assert_eq!((made.frame_bytes, made.verify, made.dtype, made.common.threads), (4096, false, None, 3));
+        assert_eq!(made.columns, ["a", "b"]);
 
-        let error = Options::new().set("dtype", "u7").typed::<MadeOptions>().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.remedy().unwrap().contains("bf16"), "{error}");
+        let refused = |name, value: OptionValue| {
+            let error = Options::new().set(name, value).typed::<MadeOptions>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            (error.to_string(), error.remedy().unwrap().to_owned())
+        };
+        assert!(refused("dtype", "u7".into()).1.contains("bf16"));
+        let (what, remedy) = refused("frame_bytes", (-1).into());
+        assert!(what.contains("frame_bytes cannot be \"-1\"") && remedy.contains("a whole number"), "{what}");
+    }
+
+    /// The list of options that users of Rust read is complete.
+    #[test]
+    fn all_options_are_documented() {
+        let here: Vec<&str> =
+            include_str!("options.rs").lines().map(|line| line.trim_start_matches("///").trim()).collect();
+        let here = here.join(" ");
+        for format in crate::registry::FORMATS.iter().filter(|format| !format.options.is_empty()) {
+            let names: Vec<String> = format.options.iter().map(|spec| format!("`{}`", spec.name)).collect();
+            let wanted = format!("- `{}`: {}", format.name, names.join(", "));
+            assert!(here.contains(&format!("{wanted} -")) || here.contains(&format!("{wanted} #[")), "{wanted}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Turns the user's input (folders, files, patterns, lists) into a table of files with their sizes.
 
+use crate::headers::has_extension;
 use crate::patterns::{Place, expand};
 use crate::skipped::{SkipReason, Skips};
 use crate::walk::{Measured, measure_paths, walk};
@@ -68,16 +69,22 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Found
     index.finish(first.as_ref())
 }
 
-/// Finds the files `names`, relative to `root`, in the given order.
-pub(super) fn index_list<P: AsRef<Path> + Sync>(root: &Path, names: &[P], threads: usize) -> Result<FoundFiles> {
-    let mut index = FoundFiles::default();
-    index.files.push_root(root);
-    index.files.reserve_exact(names.len());
-    for (name, measured) in names.iter().zip(measure_paths(root, names, threads)) {
-        let size = regular_size(&root.join(name), measured)?;
-        index.push(root, name.as_ref(), size)?;
+/// Finds the files that `paths` stand for and that have one of these extensions, the first of which is the usual one.
+/// Others are counted as of another format. Where a file was named by itself, all files are taken.
+pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: usize) -> Result<FoundFiles> {
+    let found = index(paths, thread_count(threads))?;
+    if found.has_single_files {
+        return Ok(found);
     }
-    index.finish(root)
+    let place = found.files.place().to_path_buf();
+    let fits = |name: &[u8]| extensions.iter().any(|extension| has_extension(name, extension));
+    let found = found.retain(fits, |_| true);
+    if found.files.is_empty() {
+        let error = Error::new(ErrorKind::Empty, format!("the folder has no .{} file", extensions[0]));
+        let left_out = found.skips.describe();
+        return Err(error.with_path(place).with_remedy(format!("name the files themselves; left out: {left_out}")));
+    }
+    Ok(found)
 }
 
 impl FoundFiles {
@@ -103,7 +110,7 @@ impl FoundFiles {
         let keep = |files: &FileTable, file| is_shard(files.name(file)) || named.contains(&*files.path(file));
         let index = self.sort_out(SkipReason::NoShard, keep, |name| !is_companion(name));
         if index.files.is_empty() {
-            let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = index.files.place();
             let error = Error::new(ErrorKind::Empty, nothing).with_path(place);
             return Err(error.with_remedy("name the files themselves, or choose another format"));
         }
@@ -121,7 +128,7 @@ impl FoundFiles {
         let all = self.files.len();
         let index = self.sort_out(SkipReason::NoShard, |_, file| part.has(file.0.into()), |_| false);
         if index.files.is_empty() {
-            let place = index.files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = index.files.place();
             let error = Error::new(ErrorKind::Empty, format!("part {part} has none of the {all} files"));
             return Err(error.with_path(place).with_remedy("run as many jobs as there are files, or fewer"));
         }
@@ -137,7 +144,7 @@ impl FoundFiles {
         let FoundFiles { files: all, mut skips, has_single_files } = self;
         let mut files = FileTable::new();
         for (root, place) in all.roots().iter().enumerate() {
-            files.push_root(&place.path);
+            files.push_root(place);
             for file in all.files_of(root).map(FileId) {
                 let name = all.name(file);
                 if keep(&all, file) {

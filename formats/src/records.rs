@@ -2,17 +2,17 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::options::{FormatOptions, options};
-use crate::paths::{FoundFiles, index, index_list, thread_count};
+use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::skipped::{SkipReason, Skips};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How [`Records`] are opened.
+    /// Options of records.
     pub struct RecordOptions {
         /// Bytes of a record, at least 1.
         record_bytes["record_size"]: u64,
@@ -43,10 +43,7 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-/// Files of records of one size, one behind the other; every record is a sample.
-///
-/// Files come in the order in which [`Folder`](super::Folder) has them: the same paths, patterns and rules of what is
-/// left out. A file may have no record. Which file a record lies in is a binary search over the files.
+/// Files of records of one size, end to end. Which file a record lies in is a binary search over the files.
 #[derive(Debug)]
 pub struct Records {
     /// Every file is a shard.
@@ -59,39 +56,13 @@ pub struct Records {
 }
 
 impl Records {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for records of 0 bytes, and for a shape and type
-    /// that do not make a record; `Truncated` for a file that is shorter than its header, or whose last record is
-    /// incomplete, unless the tail is to be dropped.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &RecordOptions) -> Result<Records> {
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(paths: &[PathBuf], options: &RecordOptions) -> Result<Records> {
         shape_of(options)?;
         Records::from_index(index(paths, thread_count(options.common.threads))?, options)
     }
 
-    /// Opens the files `names`, which are relative to `root`, in their order.
-    ///
-    /// # Errors
-    /// As [`Records::open`], and for the first name that is not there or no regular file.
-    pub fn from_list<P: AsRef<Path> + Sync>(
-        root: impl AsRef<Path>,
-        names: &[P],
-        options: &RecordOptions,
-    ) -> Result<Records> {
-        shape_of(options)?;
-        Records::from_index(index_list(root.as_ref(), names, thread_count(options.common.threads))?, options)
-    }
-
-    /// Of files that are already known: for tests and for callers with an index of their own.
-    ///
-    /// # Errors
-    /// As [`Records::open`].
-    pub fn from_files(files: FileTable, options: &RecordOptions) -> Result<Records> {
-        Records::from_index(FoundFiles { files, ..FoundFiles::default() }, options)
-    }
-
-    fn from_index(index: FoundFiles, options: &RecordOptions) -> Result<Records> {
+    pub(crate) fn from_index(index: FoundFiles, options: &RecordOptions) -> Result<Records> {
         let shape = shape_of(options)?;
         let FoundFiles { files, mut skips, .. } = index;
         let mut ends = Vec::with_capacity(files.len());
@@ -106,7 +77,7 @@ impl Records {
         }
         if end == 0 {
             let what = format!("no file has a record of {} bytes", options.record_bytes);
-            let place = files.roots().first().map_or(Path::new("."), |root| &root.path);
+            let place = files.place();
             return Err(Error::new(ErrorKind::Empty, what).with_path(place));
         }
         let field = Field { name: "data".into(), dtype: options.dtype, shape: Shape::Fixed(shape.clone()) };
@@ -124,12 +95,6 @@ impl Records {
             shape,
             fingerprint: OnceLock::new(),
         })
-    }
-
-    /// The file that a record lies in, and its number there, from 0.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = crate::locate(&self.index.shards, id.0);
-        (FileId(file as u32), number)
     }
 }
 
@@ -187,7 +152,7 @@ impl Dataset for Records {
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        let (file, record) = self.locate(id);
+        let (file, record) = self.index.locate(id);
         // Fits: the record ends at or before the file's end.
         let offset = self.header_bytes + record * self.record_bytes;
         out.push(Span { file, offset, len: self.record_bytes });

@@ -1,8 +1,11 @@
 //! The one door: from paths to a dataset. Every format is one entry here; the command line, Python and C open what they
 //! are given through it and derive their arguments from it.
 
+use crate::folder::Folder;
 use crate::options::{OptionSpec, Options};
+use crate::paths::FoundFiles;
 use crate::paths::{index, thread_count};
+use crate::records::Records;
 use crate::{Dataset, FileTable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +18,6 @@ use crate::{arrow::FORMAT as ARROW, parquet::FORMAT as PARQUET};
 
 /// A format: how its files show it, what may be asked of it, and how it is opened.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub struct Format {
     /// Short name: "tar".
     pub name: &'static str,
@@ -65,15 +67,52 @@ pub const FORMATS: &[Format] = &[
 
 /// Opens folders, files and patterns as one dataset, in the format that they show or that `options` name.
 ///
+/// ```
+/// use uringload_formats::{Dataset, Options, open};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let folder = tempfile::tempdir()?;
+/// for name in ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"] {
+///     std::fs::create_dir_all(folder.path().join(name).parent().unwrap())?;
+///     std::fs::write(folder.path().join(name), name)?;
+/// }
+/// let photos = open(&[folder.path()], &Options::new())?;
+/// assert_eq!((photos.format(), photos.len()), ("folder", 3));
+/// assert_eq!(photos.index().classes, ["cat", "dog"]);
+///
+/// let error = open(&[folder.path()], &Options::new().set("feilds", ["jpg"])).unwrap_err();
+/// assert!(error.to_string().contains("no format has an option \"feilds\""));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
-/// `InvalidArgument` for a format or an option that there is not, an option that the format has no use for, and a value
-/// that it cannot take; else what the format says.
+/// - `InvalidArgument` for an unknown format or option, an option that the format does not have, a value that an option
+///   does not take, a bad pattern, and columns that are not there or do not fit together.
+/// - `NotFound`, `PermissionDenied`, `WrongFileType`: a path that does not exist, a pattern without a match, a folder
+///   that cannot be listed, a FIFO, socket or device.
+/// - `Empty` if there is no sample.
+/// - `Corrupt` and `Truncated`, with file and offset, for files that break their format.
+/// - `Unavailable` for what is sound but cannot be read, such as an unsupported compression.
 pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Dataset>> {
     let options = options.clone().with_declared_names(&all_options());
     let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
     let format = detect_declared(&paths, &options)?;
     check(format, &options)?;
     (format.open)(&paths, &options)
+}
+
+/// A dataset of files that are known already, without a look at them: as "records" or "folder", whichever `options`
+/// name.
+///
+/// # Errors
+/// As [`open`].
+pub fn of_files(files: FileTable, options: &Options) -> Result<Arc<dyn Dataset>> {
+    let found = FoundFiles { files, ..FoundFiles::default() };
+    Ok(match options.format_name() {
+        Some("records") => Arc::new(Records::from_index(found, &options.typed()?)?),
+        _ => Arc::new(Folder::from_index(found, &options.typed()?)?),
+    })
 }
 
 /// The format that `options` name, or that all paths show.

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
 
-pub(super) use dataset::{Layout, OfShards, Sharded, Wrong, checks_of, encoding_of};
+pub(super) use dataset::{Layout, Sharded, Wrong, checks_of, encoding_of};
 pub(super) use file::{OFFSETS_AT, OpenFile};
 pub(super) use zipped::{Frame, Frames, Whole, Zipped};
 
@@ -72,8 +72,6 @@ struct Shards {
     tables: Vec<Table>,
     /// Total units up to and including each shard; empty if there are none.
     unit_ends: Vec<u32>,
-    /// Stored and decoded bytes of the largest unit.
-    largest_unit: (u64, u64),
     /// Name and size of the decoded content, for files that are decoded as a whole.
     raw: BTreeMap<FileId, (String, u64)>,
     /// Whether the length of every sample is known before anything is decoded, except in bad shards.
@@ -118,7 +116,6 @@ impl Shards {
             index: Index::new(format, files, Schema { fields: Vec::new() }, 0),
             tables: Vec::with_capacity(all.len()),
             unit_ends: Vec::new(),
-            largest_unit: (0, 0),
             raw: BTreeMap::new(),
             lengths_known: true,
         };
@@ -160,10 +157,6 @@ impl Shards {
     /// Counts the units of the next shard.
     fn push_units(&mut self, table: &Table, file: FileId) -> Result<()> {
         let count = table.units();
-        for unit in 0..count {
-            let (stored, decoded) = (self.stored_of(table, file, unit).len, table.decoded(unit));
-            self.largest_unit = (self.largest_unit.0.max(stored), self.largest_unit.1.max(decoded));
-        }
         let before = self.unit_ends.last().copied().unwrap_or(0);
         let end = u32::try_from(count).ok().and_then(|count| before.checked_add(count));
         self.unit_ends.push(end.ok_or_else(|| {
@@ -365,9 +358,10 @@ fn index_of(path: PathBuf) -> Result<PathBuf> {
         .collect();
     parts.sort_unstable();
     parts.truncate(PARTS_NAMED);
-    Err(match parts.is_empty() {
-        true => error.with_remedy("name the folder that has it"),
-        false => error.with_remedy(format!("name the folders that have one: {}", parts.join(", "))),
+    Err(if parts.is_empty() {
+        error.with_remedy("name the folder that has it")
+    } else {
+        error.with_remedy(format!("name the folders that have one: {}", parts.join(", ")))
     })
 }
 

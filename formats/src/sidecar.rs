@@ -26,7 +26,7 @@ mod build;
 mod layout;
 mod place;
 
-use crate::Compression;
+use crate::compression::Compression;
 use layout::{Head, KEYS_PER_GROUP};
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 /// Why names were left out of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
 pub enum SkipReason {
     /// The name begins with a dot.
     Hidden,
@@ -43,122 +42,100 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// What was left out, in words: "hidden names", "dangling links".
-    pub fn describe(self) -> &'static str {
+    /// The number that stands for it in files, never given to another; and what was left out, in words.
+    const fn facts(self) -> (u8, &'static str) {
         match self {
-            SkipReason::Hidden => "hidden names",
-            SkipReason::DanglingLink => "dangling links",
-            SkipReason::LinkLoop => "links in a loop",
-            SkipReason::Special => "FIFOs, sockets or devices",
-            SkipReason::Vanished => "names that vanished",
-            SkipReason::IncompleteRecord => "incomplete last records",
-            SkipReason::OtherFormat => "files of other formats",
-            SkipReason::IncompleteWindow => "incomplete last windows",
-            SkipReason::NoShard => "files that are no shards",
-            SkipReason::NoRegularMember => "members that are no regular files",
-            SkipReason::NoField => "members without a field in their name",
-            SkipReason::Metadata => "members of metadata",
-            SkipReason::TrailingBytes => "bytes behind the end of an archive",
-            SkipReason::MissingEnd => "ends of archives that are not there (cut short?)",
-            SkipReason::DamagedShard => "rests of damaged shards",
-            SkipReason::EmptyLine => "empty lines",
-            SkipReason::OtherDataset => "datasets with another number of rows",
+            SkipReason::Hidden => (1, "hidden names"),
+            SkipReason::DanglingLink => (2, "dangling links"),
+            SkipReason::LinkLoop => (3, "links in a loop"),
+            SkipReason::Special => (4, "FIFOs, sockets or devices"),
+            SkipReason::Vanished => (5, "names that vanished"),
+            SkipReason::IncompleteRecord => (6, "incomplete last records"),
+            SkipReason::OtherFormat => (14, "files of other formats"),
+            SkipReason::IncompleteWindow => (15, "incomplete last windows"),
+            SkipReason::NoShard => (7, "files that are no shards"),
+            SkipReason::NoRegularMember => (8, "members that are no regular files"),
+            SkipReason::NoField => (9, "members without a field in their name"),
+            SkipReason::Metadata => (10, "members of metadata"),
+            SkipReason::TrailingBytes => (11, "bytes behind the end of an archive"),
+            SkipReason::MissingEnd => (12, "ends of archives that are not there (cut short?)"),
+            SkipReason::DamagedShard => (13, "rests of damaged shards"),
+            SkipReason::EmptyLine => (20, "empty lines"),
+            SkipReason::OtherDataset => (32, "datasets with another number of rows"),
         }
+    }
+
+    pub(super) fn describe(self) -> &'static str {
+        self.facts().1
     }
 
     /// The code for it in files; codes are never reused.
     pub(super) fn code(self) -> u8 {
-        match self {
-            SkipReason::Hidden => 1,
-            SkipReason::DanglingLink => 2,
-            SkipReason::LinkLoop => 3,
-            SkipReason::Special => 4,
-            SkipReason::Vanished => 5,
-            SkipReason::IncompleteRecord => 6,
-            SkipReason::NoShard => 7,
-            SkipReason::NoRegularMember => 8,
-            SkipReason::NoField => 9,
-            SkipReason::Metadata => 10,
-            SkipReason::TrailingBytes => 11,
-            SkipReason::MissingEnd => 12,
-            SkipReason::DamagedShard => 13,
-            SkipReason::OtherFormat => 14,
-            SkipReason::IncompleteWindow => 15,
-            SkipReason::EmptyLine => 20,
-            SkipReason::OtherDataset => 32,
-        }
+        self.facts().0
     }
 
     /// The reason with this [`code`](SkipReason::code), if it is one that occurs within a shard.
     pub(super) fn of_code(code: u8) -> Option<SkipReason> {
-        let in_shards = [
-            SkipReason::NoRegularMember,
-            SkipReason::NoField,
-            SkipReason::Metadata,
-            SkipReason::TrailingBytes,
-            SkipReason::MissingEnd,
-            SkipReason::EmptyLine,
-        ];
+        use SkipReason::{EmptyLine, Metadata, MissingEnd, NoField, NoRegularMember, TrailingBytes};
+        let in_shards = [NoRegularMember, NoField, Metadata, TrailingBytes, MissingEnd, EmptyLine];
         in_shards.into_iter().find(|reason| reason.code() == code)
     }
 }
 
-/// Names that were left out of an index for one reason.
+/// What was left out of a dataset's index for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The reason.
-    pub reason: SkipReason,
-    /// Number of names.
+    /// What was left out, in words: "hidden names", "dangling links".
+    pub what: &'static str,
+    /// How many.
     pub count: u64,
-    /// The first of them, by bytes.
+    /// The first of them.
     pub first: PathBuf,
 }
 
-/// A count for each reason, in the order of [`SkipReason`].
+/// A count and the first name, by bytes, for each reason, in the order of [`SkipReason`].
 #[derive(Debug, Default)]
-pub(super) struct Skips(Vec<Skipped>);
+pub(super) struct Skips(Vec<(SkipReason, u64, PathBuf)>);
 
 impl Skips {
     /// Counts `path`.
     pub(super) fn add(&mut self, reason: SkipReason, path: &Path) {
-        self.merge(reason, 1, path);
-    }
-
-    /// Counts `count` things at once; `path` is the first of them.
-    pub(super) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
-        self.merge(reason, count, path);
+        self.add_many(reason, 1, path);
     }
 
     /// Adds the counts of another thread.
     pub(super) fn append(&mut self, other: Skips) {
-        for skipped in other.0 {
-            self.merge(skipped.reason, skipped.count, &skipped.first);
+        for (reason, count, first) in other.0 {
+            self.add_many(reason, count, &first);
         }
     }
 
     /// The counts.
     pub(super) fn into_vec(self) -> Vec<Skipped> {
-        self.0
+        let skipped = |(reason, count, first): (SkipReason, _, _)| Skipped { what: reason.describe(), count, first };
+        self.0.into_iter().map(skipped).collect()
     }
 
     /// "3 hidden names, 1 dangling links", or an empty string: for messages.
     pub(super) fn describe(&self) -> String {
-        let parts: Vec<String> = self.0.iter().map(|s| format!("{} {}", s.count, s.reason.describe())).collect();
+        let parts: Vec<String> =
+            self.0.iter().map(|(reason, count, _)| format!("{count} {}", reason.describe())).collect();
         parts.join(", ")
     }
 
-    fn merge(&mut self, reason: SkipReason, count: u64, path: &Path) {
-        match self.0.binary_search_by_key(&reason, |skipped| skipped.reason) {
+    /// Counts `count` things at once, `path` being the first of them.
+    pub(super) fn add_many(&mut self, reason: SkipReason, count: u64, path: &Path) {
+        match self.0.binary_search_by_key(&reason, |skipped| skipped.0) {
             Ok(index) => {
-                let skipped = &mut self.0[index];
-                skipped.count += count;
+                let (_, sum, first) = &mut self.0[index];
+                *sum += count;
                 // The smallest name, not the first one seen, so that the report does not depend on threads. Compared as
                 // bytes, to avoid a `PathBuf` for every hidden name.
-                if path.as_os_str() < skipped.first.as_os_str() {
-                    skipped.first = path.to_path_buf();
+                if path.as_os_str() < first.as_os_str() {
+                    *first = path.to_path_buf();
                 }
             }
-            Err(index) => self.0.insert(index, Skipped { reason, count, first: path.to_path_buf() }),
+            Err(index) => self.0.insert(index, (reason, count, path.to_path_buf())),
         }
     }
 }

@@ -11,7 +11,7 @@ mod units;
 
 use crate::fingerprint::Fingerprint;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
-use crate::options::{FormatOptions, Names, OptionKind, OptionType, OptionValue, options};
+use crate::options::{FormatOptions, options, words};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::sidecar::{Places, Sidecar};
@@ -27,7 +27,6 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use units::Packed;
 use uringload_core::{Error, ErrorKind, Result};
 
 pub use keys::split as split_name;
@@ -42,23 +41,13 @@ pub enum Missing {
     Empty,
 }
 
-impl OptionType for Missing {
-    const KIND: OptionKind = OptionKind::OneOf(&["error", "empty"]);
-
-    fn of(value: &OptionValue) -> Option<Missing> {
-        match value {
-            OptionValue::Text(text) if text == "error" => Some(Missing::Error),
-            OptionValue::Text(text) if text == "empty" => Some(Missing::Empty),
-            _ => None,
-        }
-    }
-}
+words!(Missing { "error" => Error, "empty" => Empty, });
 
 options! {
-    /// How a [`Tar`] is opened.
+    /// Options of tar.
     pub struct TarOptions {
         /// Fields of a sample to read, in this order; all by default.
-        fields: Names,
+        fields: Vec<String>,
         /// What happens to a sample that lacks a field: "error" or "empty".
         missing: Missing,
         /// Folder for the indexes of files whose own folder is not writable.
@@ -78,38 +67,7 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(Tar::open(paths, &options.typed()?)?)),
 };
 
-/// Shards of samples in tar archives, as webdataset has them.
-///
-/// # What is a sample
-/// Neighbouring regular members whose names are equal up to the first dot of the last component: that part is the key,
-/// and the rest behind the dot, in lower case, is the field. `n01/0001.jpg` and `n01/0001.cls` are the sample
-/// `n01/0001` with the fields `jpg` and `cls`. A field that occurs twice in a sample is an error. The same key
-/// elsewhere is another sample. Each field is a column of bytes.
-///
-/// Left out, and counted in [`Index::left_out`]: members that are not regular files, names without a dot or with a
-/// leading one, and names that begin with `__anything__`, as in webdataset. (webdataset takes `a/.b.jpg` for a sample
-/// `a/`; here it is left out, as in DALI.)
-///
-/// # Which archives
-/// POSIX ustar and PAX, GNU and old ones; sizes of 8 GiB and more; several archives in one file, one after the other,
-/// of which webdataset reads only the first; archives without an end marker, which are counted. Members with holes are
-/// `Unavailable`.
-///
-/// # Compressed archives
-/// gzip (with several members), zstd (with several frames and windows up to 128 MiB) and bzip2, detected by their first
-/// bytes and not by their names; others are `Unavailable`. Plain and compressed archives may lie side by side. No
-/// sample of a compressed archive can be read alone: the archive is a unit (see [`Units`](super::Units)) that is read
-/// and decoded as a whole, so each one in use takes memory for everything it decodes to. Orders that stay within shards
-/// for a while read it once for many samples; any other order reads it again and again. For random order, use plain
-/// archives, as `uringload pack` writes them.
-///
-/// Indexing a compressed archive decodes all of it. If that fails, none of its samples can be read, even with
-/// [`keep_damaged`](TarOptions::keep_damaged). Offsets in errors are offsets in the decoded archive.
-///
-/// # The index
-/// Opening scans the headers of each shard once, in parallel, and writes the result to `SHARD.uidx` beside it. The
-/// index is used as long as the shard's name, size and change time stay the same. DALI's `SHARD.idx` is converted if it
-/// fits its archive. [`Index::fallbacks`] tells what could not be done this way.
+/// Shards of samples in tar archives, as webdataset has them. A compressed archive is a unit.
 #[derive(Debug)]
 pub struct Tar {
     /// Every archive is a shard.
@@ -119,7 +77,8 @@ pub struct Tar {
     /// Of the samples that are read by their spans.
     span_samples: u64,
     span_bytes: u64,
-    packed: Packed,
+    /// The file of each unit.
+    packed: Vec<FileId>,
     fingerprint: u64,
     places: Places,
 }
@@ -134,16 +93,8 @@ struct Shard {
 }
 
 impl Tar {
-    /// Opens folders, files and patterns. In folders and patterns, files are shards if their names end in `.tar`,
-    /// `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`, `.tar.bz2` or `.tbz2` (or in the endings of xz and lz4, which are
-    /// refused); a file that is named by itself is one whatever its name.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open) for what cannot be found. `Corrupt` and `Truncated` for a broken
-    /// archive, with file, offset and member; `Unavailable` for an archive with an unsupported compression or with
-    /// holes;
-    /// `InvalidArgument` for fields that no sample has; `Empty` if there is no sample.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &TarOptions) -> Result<Tar> {
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(paths: &[PathBuf], options: &TarOptions) -> Result<Tar> {
         let common = &options.common;
         let index = index(paths, thread_count(common.threads))?;
         let nothing = "no file has a name that ends in .tar";
@@ -169,7 +120,7 @@ impl Tar {
         names.iter().for_each(|name| fingerprint.bytes(name.as_bytes()));
         fingerprint.files(&files);
         let (mut shards, mut bytes, mut lacking) = (Vec::new(), 0_u64, vec![0; names.len()]);
-        let (mut span_samples, mut span_bytes, mut packed) = (0_u64, 0_u64, Packed::default());
+        let (mut span_samples, mut span_bytes, mut packed) = (0_u64, 0_u64, Vec::new());
         for (file, Indexed { sidecar, .. }) in indexed.into_iter().enumerate() {
             fingerprint.number(sidecar.content());
             let place = |name: &str| names.iter().position(|wanted| wanted == name);
@@ -184,8 +135,11 @@ impl Tar {
             bytes = bytes.saturating_add(shard_bytes);
             // Fits: a table has fewer than 2^32 files.
             let file = FileId(file as u32);
-            let unit = packed.add(&sidecar, file, files.size(file));
-            if unit.is_none() {
+            // Fits: there are no more units than files.
+            let unit = sidecar.decoded().filter(|_| sidecar.len() > 0).map(|_| UnitId(packed.len() as u32));
+            if unit.is_some() {
+                packed.push(file);
+            } else {
                 span_samples += sidecar.len();
                 span_bytes = span_bytes.saturating_add(shard_bytes);
             }
@@ -207,16 +161,10 @@ impl Tar {
         Ok(Tar { index, shards, missing, span_samples, span_bytes, packed, fingerprint, places })
     }
 
-    /// The shard that a sample lies in, and its number there, from 0.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = crate::locate(&self.index.shards, id.0);
-        (FileId(file as u32), number)
-    }
-
     /// Calls `each` with field, offset and length of what the sample has of the wanted fields; false where the index is
     /// damaged.
     fn each_field(&self, id: SampleId, mut each: impl FnMut(usize, u64, u64)) -> bool {
-        let (file, number) = self.locate(id);
+        let (file, number) = self.index.locate(id);
         let shard = &self.shards[file.0 as usize];
         shard.sidecar.sample(number, |column, offset, len| {
             if let Some(field) = shard.fields[column] {
@@ -238,7 +186,7 @@ impl Tar {
         self.key(id, &mut key);
         let what = format!("sample {:?} has no field {:?}", String::from_utf8_lossy(&key), lacks.join(", "));
         let error = Error::new(ErrorKind::Corrupt, what)
-            .with_path(self.files().path(self.locate(id).0))
+            .with_path(self.files().path(self.index.locate(id).0))
             .with_remedy("choose fields that all samples have, or take missing fields as empty");
         place.map_or(error.clone(), |place| error.with_offset(place))
     }
@@ -254,7 +202,7 @@ impl Dataset for Tar {
     /// place in the index is damaged: `parse` reports it.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let start = out.len();
-        let file = self.locate(id).0;
+        let file = self.index.locate(id).0;
         if self.shards[file.0 as usize].unit.is_some() {
             return;
         }
@@ -277,19 +225,18 @@ impl Dataset for Tar {
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let fields = self.schema().fields.len();
         out.values.resize(fields, Value::Bytes(Bytes::new()));
-        let file = self.locate(id).0;
+        let file = self.index.locate(id).0;
         let is_packed = self.shards[file.0 as usize].unit.is_some();
         let (mut run, mut spans, mut found, mut short) = (Run::default(), 0, 0, false);
         let is_whole = self.each_field(id, |field, offset, len| {
             found += 1;
-            let (read, at) = match is_packed {
+            let (read, at) = if is_packed {
                 // All of the unit is there.
-                true => (raw.first(), offset),
-                false => {
-                    let Some(at) = run.add(offset, len) else { return };
-                    spans += usize::from(at == 0);
-                    (raw.get(spans - 1), at)
-                }
+                (raw.first(), offset)
+            } else {
+                let Some(at) = run.add(offset, len) else { return };
+                spans += usize::from(at == 0);
+                (raw.get(spans - 1), at)
             };
             let value = match read {
                 // Of a single field a part may have been read: the value is what was read.
@@ -312,7 +259,7 @@ impl Dataset for Tar {
 
     /// webdataset's `__key__`.
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        let (file, number) = self.locate(id);
+        let (file, number) = self.index.locate(id);
         if !self.shards[file.0 as usize].sidecar.key(number, out) {
             out.extend_from_slice(self.files().name(file));
             write!(out, "#{number}").expect("a Vec takes everything");

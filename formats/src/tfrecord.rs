@@ -14,7 +14,7 @@ use crate::compression::Compression;
 use crate::fingerprint::Fingerprint;
 use crate::headers::decoded;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
-use crate::options::{FormatOptions, Given, Names, OptionKind, OptionType, OptionValue, options};
+use crate::options::{FormatOptions, OptionKind, OptionType, OptionValue, options};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::sidecar::{Places, Sidecar};
@@ -34,10 +34,10 @@ use units::Unit;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How a [`TfRecord`] is opened.
+    /// Options of tfrecord.
     pub struct TfRecordOptions {
         /// Fields of a sample to read, in this order; all by default.
-        fields: Names,
+        fields: Vec<String>,
         /// What happens to a sample that lacks a field: "error" or "empty".
         missing: Missing,
         /// Folder for the indexes of files whose own folder is not writable.
@@ -82,52 +82,11 @@ impl OptionType for Shapes {
     }
 }
 
-impl<const N: usize> Given<Shapes> for [(&str, &[u64]); N] {
-    fn given(self) -> Shapes {
-        Shapes(self.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into())
-    }
-}
-
-/// Files of records, as TensorFlow writes them.
+/// Files of records, as TensorFlow writes them. A compressed file is a unit.
 ///
-/// # What may be given
-/// Folders, files and patterns. In folders and patterns, files are taken if their names end in `.tfrecord`,
-/// `.tfrecords` or `.tfrec`, with `-00000-of-00010`, `.gz` or `.zlib` behind it or not, or in `-00000-of-00010` alone;
-/// a file that is named by itself is taken whatever its name. The first bytes of a file tell how it is compressed.
-/// Every file is a shard.
-///
-/// # Columns
-/// Of examples, one for each feature that the first records (16, or those of 1 MiB) of the first file with any have:
-///
-/// | feature | column |
-/// |---|---|
-/// | `bytes_list` of one value | bytes; no copy |
-/// | `float_list` | `F32`, of any number or of a shape; no copy, unless a writer left it in several pieces |
-/// | `int64_list` | `I64`, of any number or of a shape; decoded to 8 bytes each, in memory of the sample's own |
-///
-/// A list of several byte strings is refused by its name, since a column holds one value a sample: choose the other
-/// features by [`fields`](TfRecordOptions::fields), or take the records as bytes. So is a `SequenceExample`. A later
-/// record with a feature of another kind is an error of its sample. [`missing`](TfRecordOptions::missing) decides what
-/// happens to a record that lacks a feature or has it as an empty `bytes_list`; a feature with a shape is never empty.
-/// Other empty lists are values. Features that the first records lack are left out. If a feature occurs twice, the last
-/// counts, as everywhere in protobuf.
-///
-/// # The index
-/// Opening scans the headers of each file once, in parallel, and writes the result to `FILE.uidx` beside it: it reads
-/// 12 bytes of each record if records are long, and everything if they are short. The index is used as long as the
-/// file's name, size and change time stay the same. DALI's index, `FILE.idx`, is converted if it fits.
-/// [`Index::fallbacks`] tells what could not be done this way.
-///
-/// # Compressed files
-/// No part of a file that is compressed with GZIP or ZLIB can be read alone: the file is a unit, is decoded as a whole,
-/// and takes memory for everything it decodes to. Indexing decodes it once, too. Offsets in errors are offsets in what
-/// it decodes to, and the errors say so.
-///
-/// # Damage
-/// A cut file ends between two records, which looks like a shorter file, or within a record: then it is `Truncated`,
-/// unless [`keep_damaged`](TfRecordOptions::keep_damaged) keeps the records in front of the damage. A wrong checksum of
-/// a length is `Corrupt` in the same way, because nothing behind it can be found; a wrong checksum of a record is an
-/// error of that sample alone.
+/// A file that is cut between two records looks like a shorter file; one that is cut within a record is `Truncated`. A
+/// wrong checksum of a length is `Corrupt` in the same way, because nothing behind it can be found; a wrong checksum of
+/// a record is an error of that sample alone.
 #[derive(Debug)]
 pub struct TfRecord {
     /// Every file is a shard.
@@ -151,14 +110,8 @@ struct Shard {
 type Place = (FileId, u64, u64);
 
 impl TfRecord {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open) for what cannot be found. `Corrupt` and `Truncated` for a broken file,
-    /// with file, offset and record; `Corrupt` for records that are not examples if those are required; `Unavailable`
-    /// for features that cannot be columns; `InvalidArgument` for features that are not there; `Empty` if there is no
-    /// record.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &TfRecordOptions) -> Result<TfRecord> {
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(paths: &[PathBuf], options: &TfRecordOptions) -> Result<TfRecord> {
         let common = &options.common;
         let index = index(paths, thread_count(common.threads))?;
         let nothing = "no file has a name as TFRecord files have (.tfrecord, -00000-of-00010) in";
@@ -212,19 +165,13 @@ impl TfRecord {
         Ok(TfRecord { index, shards, units, columns, verify_crc, fingerprint })
     }
 
-    /// The file that a sample lies in, and its number there, from 0.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
-        let (file, number) = crate::locate(&self.index.shards, id.0);
-        (FileId(file as u32), number)
-    }
-
     fn shard(&self, file: FileId) -> &Shard {
         &self.shards[file.0 as usize]
     }
 
     /// Where a record lies; `None` where the index is damaged.
     fn place(&self, id: SampleId) -> Option<Place> {
-        let (file, number) = self.locate(id);
+        let (file, number) = self.index.locate(id);
         let sidecar = &self.shard(file).sidecar;
         let mut place = None;
         let is_whole = sidecar.sample(number, |_, offset, len| place = Some((file, offset, len)));
@@ -242,7 +189,7 @@ impl TfRecord {
 
     /// The error of a record, at a byte of its payload.
     fn corrupt(&self, id: SampleId, (file, offset, _): Place, what: impl std::fmt::Display, at: u64) -> Error {
-        let (place, number) = (offset + at, self.locate(id).1);
+        let (place, number) = (offset + at, self.index.locate(id).1);
         let what = format!("record {number}: {what}");
         let what = if self.shard(file).unit.is_some() { decoded(what) } else { what.into() };
         Error::new(ErrorKind::Corrupt, what).with_path(self.files().path(file)).with_offset(place)
@@ -257,7 +204,7 @@ impl Dataset for TfRecord {
     /// The payload with its checksum, or without where that is not compared. A record whose place in the index is
     /// damaged has an empty span: `parse` reports it.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        let file = self.locate(id).0;
+        let file = self.index.locate(id).0;
         if self.shard(file).unit.is_none() {
             let (offset, len) = self.place(id).map_or((0, 0), |(_, offset, len)| (offset, len + self.footer_bytes()));
             out.push(Span { file, offset, len });
@@ -267,7 +214,7 @@ impl Dataset for TfRecord {
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
         let place = self.place(id);
         let Some((place, raw)) = place.zip(raw.first()) else {
-            let file = self.locate(id).0;
+            let file = self.index.locate(id).0;
             return Err(self.shard(file).sidecar.damage(&self.files().path(file)));
         };
         let (file, offset, len) = place;
@@ -281,10 +228,11 @@ impl Dataset for TfRecord {
             // Fits: it lies in memory.
             Some(_) => raw.slice(offset as usize..(offset + wanted) as usize),
         };
-        let record = match self.verify_crc {
+        let record = if self.verify_crc {
+            checked(&framed).map_err(|what| self.corrupt(id, place, what, len))?
+        } else {
             // Of a record of bytes alone a part may have been read.
-            false => framed,
-            true => checked(&framed).map_err(|what| self.corrupt(id, place, what, len))?,
+            framed
         };
         match &self.columns {
             None => out.values.push(Value::Bytes(record)),

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
-    /// How [`Tokens`] are opened.
+    /// Options of tokens.
     pub struct TokenOptions {
         /// Tokens of a sample: the sequence length and one more.
         window_tokens: u64,
@@ -58,15 +58,9 @@ fn detect(path: &Path) -> bool {
     bin.is_some_and(|bin| head(&bin.with_extension("idx")) == megatron::MAGIC)
 }
 
-/// Windows of tokens, all of one length: a sample is the tokens from `start` to `start + window_tokens` of a file or
-/// document, and the next sample starts `stride` tokens later. Windows may overlap.
+/// Windows of tokens, all of one length. Where a window lies is arithmetic and a binary search.
 ///
-/// Where a window lies is arithmetic and a binary search. Memory: 16 bytes for each file, or with
-/// [`documents`](TokenOptions::documents) for each document that is long enough for a window; none for a sample.
-///
-/// # Paths
-/// Folders, files and patterns as for [`Folder`](super::Folder). Of Megatron-LM's pairs either file may be named, or
-/// what both names begin with; in folders and patterns, the files whose names end in ".bin" are taken.
+/// Memory: 16 bytes for each file, or with `documents` for each document that is long enough for a window.
 #[derive(Debug)]
 pub struct Tokens {
     /// Every file is a shard.
@@ -81,14 +75,8 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Opens folders, files and patterns.
-    ///
-    /// # Errors
-    /// As [`Folder::open`](super::Folder::open); `InvalidArgument` for windows or strides of 0 tokens and types that
-    /// are no integers; `NotFound` for a `.bin` without its `.idx`; `Corrupt` or `Truncated` for an index that breaks
-    /// its format or does not fit its `.bin`, and for a file that is no whole number of tokens; `Truncated` for tokens
-    /// behind the last window where windows must be whole; `Empty` where there is no window.
-    pub fn open<P: AsRef<Path>>(paths: &[P], options: &TokenOptions) -> Result<Tokens> {
+    /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
+    fn open(paths: &[PathBuf], options: &TokenOptions) -> Result<Tokens> {
         let (window_tokens, stride) = check(options)?;
         let threads = thread_count(options.common.threads);
         let found = match options.token_dtype {
@@ -111,9 +99,9 @@ impl Tokens {
             tokens.add(FileId(file as u32), windows, &mut skips)?;
         }
         if tokens.is_empty() {
-            let place = tokens.files().roots().first().map_or(Path::new("."), |root| &root.path);
-            let doing = format!("no file or document has {window_tokens} tokens, the length of a window");
-            return Err(Error::new(ErrorKind::Empty, doing).with_path(place).with_remedy("choose shorter windows"));
+            let place = tokens.files().place();
+            let what = format!("no file or document has {window_tokens} tokens, the length of a window");
+            return Err(Error::new(ErrorKind::Empty, what).with_path(place).with_remedy("choose shorter windows"));
         }
         tokens.starts.shrink_to_fit();
         tokens.ends.shrink_to_fit();
@@ -127,8 +115,8 @@ impl Tokens {
     /// Adds the windows of the next file.
     fn add(&mut self, file: FileId, windows: Windows, skips: &mut Skips) -> Result<()> {
         if windows.dtype != self.dtype {
-            let doing = format!("the tokens are {}, and {} in the files before this one", windows.dtype, self.dtype);
-            let error = Error::new(ErrorKind::InvalidArgument, doing).with_path(self.files().path(file));
+            let what = format!("the tokens are {}, and {} in the files before this one", windows.dtype, self.dtype);
+            let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files().path(file));
             return Err(error.with_remedy("open files with different types as different datasets"));
         }
         let before = self.ends.last().copied().unwrap_or(0);
@@ -150,13 +138,11 @@ impl Tokens {
     }
 
     /// Where a window begins: the file, and its first byte there.
-    pub fn locate(&self, id: SampleId) -> (FileId, u64) {
+    fn locate(&self, id: SampleId) -> (FileId, u64) {
         // Files without a window end where they begin, so that the search passes over them.
-        let file = self.index.shards.partition_point(|&end| end <= id.0);
-        let stretch = self.ends.partition_point(|&end| end <= id.0);
-        let before = if stretch == 0 { 0 } else { self.ends[stretch - 1] };
+        let (stretch, number) = crate::locate(&self.ends, id.0);
         // Fits: the window ends at or before the file's end.
-        (FileId(file as u32), self.starts[stretch] + (id.0 - before) * self.stride * self.dtype.size())
+        (self.index.locate(id).0, self.starts[stretch] + number * self.stride * self.dtype.size())
     }
 
     fn window_bytes(&self) -> u64 {
@@ -305,7 +291,7 @@ fn bins<P: AsRef<Path>>(paths: &[P]) -> Vec<PathBuf> {
 
 /// Leaves out the files whose names do not end in ".bin"; those that are their indices are not counted.
 fn only_bins(index: FoundFiles) -> Result<FoundFiles> {
-    let place = index.files.roots().first().map_or(PathBuf::from("."), |root| root.path.clone());
+    let place = index.files.place().to_path_buf();
     let index = index.retain(|name| name.ends_with(b".bin"), |name| !name.ends_with(b".idx"));
     if index.files.is_empty() {
         let error = Error::new(ErrorKind::Empty, "the folder has no .bin file").with_path(place);

@@ -1,43 +1,53 @@
 //! Chunks of samples that are stored in a form from which a single sample cannot be read.
 
-use crate::{SampleId, Span};
+use crate::{SampleId, Span, sizes};
 use bytes::Bytes;
 use uringload_core::Result;
 
-/// Number of a unit in its dataset, from 0.
+/// The number of a unit in its dataset, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnitId(pub u32);
 
 /// The units of a dataset: chunks that are compressed as a whole, or stored column by column. Each is read and decoded
-/// as a whole, into memory where it stays while it is needed. Samples are slices of it.
+/// as a whole and stays in memory while it is needed; samples are slices of it.
 ///
-/// All methods except [`decode`](Units::decode) are called on the reactor's thread and must neither block nor do I/O.
-/// `decode` runs on any thread, for several units at once.
+/// The reading thread calls all methods but [`decode`](Units::decode), so they must neither block nor do I/O. `decode`
+/// runs on several threads at once.
 pub trait Units: Send + Sync {
-    /// Number of units, at least 1.
+    /// The number of units, at least 1.
     fn count(&self) -> u32;
 
     /// Appends the units that a sample is cut from, in the order in which [`Dataset::parse`](super::Dataset::parse)
-    /// expects them; none for a sample that is read by its spans.
+    /// wants them. None for a sample that is read by its spans.
     fn of(&self, id: SampleId, out: &mut Vec<UnitId>);
 
-    /// Appends the spans in which the unit is stored, in the order in which `decode` expects them. A pure look-up.
+    /// Appends the spans that the unit is stored in, in the order in which `decode` wants them.
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>);
 
-    /// Maximum decoded bytes of the unit: the memory that it is given. At least 1.
+    /// The most bytes that the unit can decode to, at least 1. It is given so much memory.
     fn decoded_bytes(&self, unit: UnitId) -> u64;
 
-    /// The largest value of [`decoded_bytes`](Units::decoded_bytes) for any unit.
-    fn largest_decoded(&self) -> u64;
+    /// The largest [`decoded_bytes`](Units::decoded_bytes) of all units. By default asks every unit.
+    fn largest_decoded(&self) -> u64 {
+        (0..self.count()).map(|unit| self.decoded_bytes(UnitId(unit))).max().unwrap_or(1)
+    }
 
-    /// The most bytes that the spans of any unit have in total.
-    fn largest_stored(&self) -> u64;
+    /// The most bytes that a unit is stored in. By default asks every unit.
+    fn largest_stored(&self) -> u64 {
+        let mut spans = Vec::new();
+        let stored = |unit| {
+            spans.clear();
+            self.stored(UnitId(unit), &mut spans);
+            sizes::sum(spans.iter().map(|span| span.len))
+        };
+        (0..self.count()).map(stored).max().unwrap_or(0)
+    }
 
-    /// Decodes a unit. `stored` holds one slice for each span, each exactly as long as its span. `out` has the length
-    /// of [`decoded_bytes`](Units::decoded_bytes), with arbitrary content. Returns how many bytes of it are the unit.
+    /// Decodes a unit into `out` and returns its length. `stored` holds one slice for each span, exactly as long as the
+    /// span; `out` has the length of [`decoded_bytes`](Units::decoded_bytes) and any content.
     ///
     /// # Errors
-    /// `Corrupt` if the stored bytes break the format, or decode to more than they should; it becomes the error of
+    /// `Corrupt` where the stored bytes break the format or decode to more than they should. It becomes the error of
     /// every sample that is cut from the unit.
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize>;
 }

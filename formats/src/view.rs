@@ -9,11 +9,25 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Some samples of a dataset, or all of them several times over, as if it had so many more.
+/// Some samples of a dataset, or all of them several times.
 ///
-/// Its shards are those of the dataset, without the samples that are left out; a list that does not ascend has none.
-/// Where a dataset is repeated, samples of one round are told from those of another by their numbers, not by their keys
-/// or origins, and a full shuffle mixes rounds with one another.
+/// ```
+/// use uringload_formats::{Dataset, Options, View, open};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("ten.bin"), [0; 10])?;
+/// let ten = open(&[folder.path()], &Options::new().format("records").set("record_bytes", 1))?;
+/// let (train, test) = (View::range(ten.clone(), 0..8)?, View::range(ten.clone(), 8..10)?);
+/// assert_eq!((train.len(), test.len()), (8, 2));
+/// assert_eq!(View::without(ten.clone(), vec![3, 5])?.len(), 8);
+/// assert_eq!(View::repeat(ten, 3)?.len(), 30);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A view keeps the shards of its dataset, without the samples that are left out; a list that does not ascend has no
+/// shards. Repeated samples differ by their numbers, not by their keys or origins, and a full shuffle mixes the rounds.
 pub struct View {
     dataset: Arc<dyn Dataset>,
     chosen: Chosen,
@@ -39,7 +53,7 @@ enum Chosen {
 const REPEATED_SHARDS_MAX: u64 = 1 << 20;
 
 impl View {
-    /// The samples `ids`, in this order; one may come several times. 8 bytes a sample.
+    /// The samples `ids`, in this order. A sample may come several times. Takes 8 bytes a sample.
     ///
     /// # Errors
     /// `InvalidArgument` for a sample that the dataset does not have; `Empty` for an empty list.
@@ -48,10 +62,10 @@ impl View {
         View::new(dataset, Chosen::List(ids))
     }
 
-    /// The samples of a range. No memory but 8 bytes for each shard in it.
+    /// The samples of a range. Takes 8 bytes for each shard in it.
     ///
     /// # Errors
-    /// `InvalidArgument` for a range that ends behind the dataset; `Empty` for one without a sample.
+    /// `InvalidArgument` for a range that ends beyond the dataset; `Empty` for an empty range.
     pub fn range(dataset: Arc<dyn Dataset>, range: Range<u64>) -> Result<View> {
         if range.end > dataset.len() && !range.is_empty() {
             return Err(outside(&*dataset, range.end - 1));
@@ -59,8 +73,8 @@ impl View {
         View::new(dataset, Chosen::Range(range))
     }
 
-    /// All samples but `excluded`, in the order of the dataset. What is excluded may be named in any order, and
-    /// several times. 8 bytes for each sample that is left out.
+    /// All samples except `excluded`, in the order of the dataset. `excluded` may be in any order and hold duplicates.
+    /// Takes 8 bytes for each excluded sample.
     ///
     /// # Errors
     /// `InvalidArgument` for a sample that the dataset does not have; `Empty` where none is left.
@@ -74,10 +88,10 @@ impl View {
         View::new(dataset, Chosen::Without(excluded))
     }
 
-    /// `times` rounds of the dataset, so that an epoch of the view is some epochs of it.
+    /// The dataset `times` times over.
     ///
     /// # Errors
-    /// `Empty` for no rounds; `InvalidArgument` where there are 2^64 samples or more.
+    /// `Empty` if `times` is 0; `InvalidArgument` for 2^64 samples or more.
     pub fn repeat(dataset: Arc<dyn Dataset>, times: u64) -> Result<View> {
         if times == 0 {
             let error = Error::new(ErrorKind::Empty, "a dataset repeated 0 times, or without samples, has no samples");
@@ -85,8 +99,8 @@ impl View {
         }
         let len = dataset.len();
         if len.checked_mul(times).is_none() {
-            let doing = format!("{len} samples repeated {times} times are more than 2^64");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("repeat the dataset less often"));
+            let what = format!("{len} samples repeated {times} times are more than 2^64");
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("repeat the dataset less often"));
         }
         View::new(dataset, Chosen::Times(times))
     }
@@ -176,8 +190,8 @@ fn check(dataset: &dyn Dataset, ids: &[u64]) -> Result<()> {
 }
 
 fn outside(dataset: &dyn Dataset, id: u64) -> Error {
-    let doing = format!("sample {id} is named, and the dataset has {} samples", dataset.len());
-    Error::new(ErrorKind::InvalidArgument, doing)
+    let what = format!("sample {id} is named, and the dataset has {} samples", dataset.len());
+    Error::new(ErrorKind::InvalidArgument, what)
         .with_remedy("samples count from 0; check that the list belongs to this dataset")
 }
 
@@ -263,6 +277,10 @@ impl Dataset for View {
 
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
         self.dataset.length(self.inner_id(id), field)
+    }
+
+    fn shape(&self, id: SampleId, field: usize) -> Option<&[u64]> {
+        self.dataset.shape(self.inner_id(id), field)
     }
 
     fn widening(&self, field: usize) -> u64 {

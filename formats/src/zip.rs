@@ -3,7 +3,7 @@
 //! Source: PKWARE, APPNOTE.TXT 6.3.10, sections 4.3 to 4.5. Archives of one disk, with the 64-bit forms. Of deflated
 //! members the beginning is inflated here, as far as it is asked for.
 
-use crate::Compression;
+use crate::compression::Compression;
 use crate::headers::{Source, u16_at, u32_at, u64_at};
 use crate::{Check, FileId, Span};
 use std::borrow::Cow;
@@ -227,9 +227,10 @@ fn directory(source: &Source) -> Result<Directory> {
     let Some(at) = (0..=tail_bytes.saturating_sub(END_BYTES)).rev().find(is_end) else {
         let is_archive =
             [HEADER_SIGNATURE, END_SIGNATURE].contains(&&source.bytes(0, 4.min(size as usize), "the archive")?[..]);
-        return Err(match is_archive {
-            true => source.truncated("the zip archive, before its directory, or goes on behind it"),
-            false => source.corrupt(0, "this is no zip archive"),
+        return Err(if is_archive {
+            source.truncated("the zip archive, before its directory, or goes on behind it")
+        } else {
+            source.corrupt(0, "this is no zip archive")
         });
     };
     let end = &tail[at..];

@@ -4,7 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use uringload::dataset::{Beton, BetonOptions, Options, detect};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, two, walk};
 
 /// The smallest page size.
@@ -21,5 +22,5 @@ fuzz_target!(|data: &[u8]| {
         file.write_all_at(allocations, 2 * PAGE).expect("there is room");
     }
     let _ = detect(&[&path], &Options::new());
-    walk(Beton::open(&[path], &BetonOptions::new().common(|common| common.threads = 1)));
+    walk(dataset::open(&[path], &Options::new().format("beton").threads(1)));
 });

@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Tar, TarOptions};
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, walk};
 
 const ARCHIVE: &[u8] = include_bytes!("../corpus/tar/two.tar");
 
 fuzz_target!(|data: &[u8]| {
     let folder = files(&[("a.tar", ARCHIVE), ("a.idx", data)]);
-    let options = TarOptions::new().common(|common| common.threads = 1);
-    walk(Tar::open(&[folder.join("a.tar")], &options));
+    let options = Options::new().format("tar").threads(1);
+    walk(dataset::open(&[folder.join("a.tar")], &options));
 });

@@ -2,13 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Hdf5, Hdf5Options, Options, detect};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, walk};
 
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.h5", data)]).join("a.h5");
     let _ = detect(&[&path], &Options::new());
-    let options = Hdf5Options::new().common(|common| common.threads = 1);
-    walk(Hdf5::open(&[&path], &options));
-    walk(Hdf5::open(&[&path], &options.tensors(["x"])));
+    let options = Options::new().format("hdf5").threads(1);
+    walk(dataset::open(&[&path], &options));
+    walk(dataset::open(&[&path], &options.set("tensors", ["x"])));
 });

@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{LitData, LitDataOptions, Options, detect};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, two, walk, with_lengths};
 
 fuzz_target!(|data: &[u8]| {
@@ -11,7 +12,10 @@ fuzz_target!(|data: &[u8]| {
     let folder = files(&[("index.json", &index), ("chunk-0-0.bin", chunk)]);
     let _ = detect(&[folder], &Options::new());
     for (block_size, allowed) in [(None, false), (Some(4), true)] {
-        let options = LitDataOptions::new().block_size(block_size).allow_bad_shards(allowed);
-        walk(LitData::open(&[folder], &options.common(|common| common.threads = 1)));
+        let mut options = Options::new().format("litdata").set("allow_bad_shards", allowed).threads(1);
+        if let Some(size) = block_size {
+            options = options.set("block_size", size);
+        }
+        walk(dataset::open(&[folder], &options));
     }
 });

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{LitData, LitDataOptions};
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{compressed, files, two, walk, with_lengths};
 
 fuzz_target!(|data: &[u8]| {
@@ -14,7 +14,10 @@ fuzz_target!(|data: &[u8]| {
     let name = if is_whole { "chunk-0-0.zstd.bin" } else { "chunk-0-0.bin" };
     let folder = files(&[("index.json", &index), (name, &zip)]);
     for (block_size, allowed) in [(None, false), (Some(4), true)] {
-        let options = LitDataOptions::new().block_size(block_size).allow_bad_shards(allowed);
-        walk(LitData::open(&[folder], &options.common(|common| common.threads = 1)));
+        let mut options = Options::new().format("litdata").set("allow_bad_shards", allowed).threads(1);
+        if let Some(size) = block_size {
+            options = options.set("block_size", size);
+        }
+        walk(dataset::open(&[folder], &options));
     }
 });

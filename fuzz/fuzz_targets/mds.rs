@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Mds, MdsOptions, Options, detect};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, two, walk, with_lengths};
 
 fuzz_target!(|data: &[u8]| {
@@ -11,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let folder = files(&[("index.json", &index), ("shard.00000.mds", shard)]);
     let _ = detect(&[folder], &Options::new());
     for allowed in [false, true] {
-        let options = MdsOptions::new().allow_bad_shards(allowed).common(|common| common.threads = 1);
-        walk(Mds::open(&[folder], &options));
+        let options = Options::new().format("mds").set("allow_bad_shards", allowed).threads(1);
+        walk(dataset::open(&[folder], &options));
     }
 });

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Mds, MdsOptions};
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{compressed, files, two, walk, with_lengths};
 
 fuzz_target!(|data: &[u8]| {
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     all.push(("index.json", &index));
     let folder = files(&all);
     for allowed in [false, true] {
-        let options = MdsOptions::new().allow_bad_shards(allowed).common(|common| common.threads = 1);
-        walk(Mds::open(&[folder], &options));
+        let options = Options::new().format("mds").set("allow_bad_shards", allowed).threads(1);
+        walk(dataset::open(&[folder], &options));
     }
 });

@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{TokenOptions, Tokens};
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, two, walk};
 
 fuzz_target!(|data: &[u8]| {
     let (index, tokens) = two(data);
     let folder = files(&[("a.idx", index), ("a.bin", tokens)]);
     for documents in [false, true] {
-        let options = TokenOptions::new().documents(documents).window_tokens(3).common(|common| common.threads = 1);
-        walk(Tokens::open(&[folder.join("a.bin")], &options));
+        let options = Options::new().format("tokens").set("documents", documents).set("window_tokens", 3).threads(1);
+        walk(dataset::open(&[folder.join("a.bin")], &options));
     }
 });

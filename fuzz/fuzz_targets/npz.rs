@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{ArrayFormat, ArrayOptions, ArraySamples, Arrays};
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, walk};
 
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.npz", data)]).join("a.npz");
-    for samples in [ArraySamples::Files, ArraySamples::Arrays, ArraySamples::Rows] {
-        let options = ArrayOptions::new().samples(samples).common(|common| common.threads = 1);
-        walk(Arrays::open(ArrayFormat::Npz, &[&path], &options));
+    for samples in ["files", "arrays", "rows"] {
+        let options = Options::new().format("npz").set("samples", samples).threads(1);
+        walk(dataset::open(&[&path], &options));
     }
 });

@@ -4,7 +4,7 @@
 use libfuzzer_sys::{Corpus, fuzz_target};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use uringload::dataset::Folder;
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, walk};
 
 /// Longer patterns find nothing new.
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
         return Corpus::Reject;
     }
     let folder = files(&[("a", b"1"), ("b0", b"2"), ("b1", b"3"), ("ab", b"4"), ("[", b"5"), ("{a,b}", b"6")]);
-    walk(Folder::open(&[folder.join(OsStr::from_bytes(data))]));
+    walk(dataset::open(&[folder.join(OsStr::from_bytes(data))], &Options::new().format("folder")));
     Corpus::Keep
 });
 

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::fs;
-use uringload::dataset::{Common, LineOptions, Lines, Missing, Tar, TarOptions, TfRecord, TfRecordOptions};
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{adopt, files, gzip, walk};
 
 const ARCHIVE: &[u8] = include_bytes!("../corpus/tar/two.tar");
@@ -28,16 +28,10 @@ fuzz_target!(|data: &[u8]| {
     let mut sidecar = data.to_vec();
     adopt(&mut sidecar, &path);
     fs::write(folder.join(format!("{name}.uidx")), &sidecar).expect("a file");
-    let quiet = |common: &mut Common| (common.sidecars, common.threads) = (false, 1);
-    match which % 4 {
-        0 | 1 => {
-            let options = TarOptions::new().missing(Missing::Empty).common(quiet);
-            walk(Tar::open(&[path], &options));
-        }
-        2 => {
-            let options = TfRecordOptions::new().whole_records(true).common(quiet);
-            walk(TfRecord::open(&[path], &options));
-        }
-        _ => walk(Lines::open(&[path], &LineOptions::new().common(quiet))),
-    }
+    let options = Options::new().sidecars(false).threads(1);
+    walk(match which % 4 {
+        0 | 1 => dataset::open(&[path], &options.format("tar").set("missing", "empty")),
+        2 => dataset::open(&[path], &options.format("tfrecord").set("whole_records", true)),
+        _ => dataset::open(&[path], &options.format("text")),
+    });
 });

@@ -2,16 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{Missing, Tar, TarOptions};
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, walk};
 
 fuzz_target!(|data: &[u8]| {
     let path = files(&[("a.tar", data)]).join("a.tar");
-    for (keep, missing) in [(false, Missing::Error), (true, Missing::Empty)] {
-        let options = TarOptions::new()
-            .keep_damaged(keep)
-            .missing(missing)
-            .common(|common| (common.sidecars, common.threads) = (false, 1));
-        walk(Tar::open(&[&path], &options));
+    for (keep, missing) in [(false, "error"), (true, "empty")] {
+        let options =
+            Options::new().format("tar").set("keep_damaged", keep).set("missing", missing).sidecars(false).threads(1);
+        walk(dataset::open(&[&path], &options));
     }
 });

@@ -2,14 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringload::dataset::{TfRecord, TfRecordOptions};
+use uringload::dataset::{self, Options};
 use uringload_fuzz::{files, walk};
 
 const RECORDS: &[u8] = include_bytes!("../../tests/data/tfrecord/bytes/raw.tfrecord");
 
 fuzz_target!(|data: &[u8]| {
     let folder = files(&[("a.tfrecord", RECORDS), ("a.idx", data)]);
-    let options =
-        TfRecordOptions::new().whole_records(true).common(|common| (common.sidecars, common.threads) = (false, 1));
-    walk(TfRecord::open(&[folder.join("a.tfrecord")], &options));
+    let options = Options::new().format("tfrecord").set("whole_records", true).sidecars(false).threads(1);
+    walk(dataset::open(&[folder.join("a.tfrecord")], &options));
 });

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use uringload::dataset::{Dataset, Sample, SampleId, Span, UnitId};
 use uringload::{Error, ErrorKind};
 
@@ -150,9 +150,9 @@ pub fn check(error: &Error) {
 }
 
 /// Asks the index everything, and parses the bytes it points to.
-pub fn walk(opened: Result<impl Dataset, Error>) {
+pub fn walk(opened: Result<Arc<dyn Dataset>, Error>) {
     match opened {
-        Ok(dataset) => walk_dataset(&dataset),
+        Ok(dataset) => walk_dataset(&*dataset),
         Err(error) => check(&error),
     }
 }

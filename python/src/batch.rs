@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use uringload::batch::{Batch, Column, Data, Packed};
 use uringload::dataset::DType;
 use uringload::device::{DeviceBatch, DeviceColumn, DeviceForm, PinnedMemory};
-use uringload::sys::cuda::StreamRef;
+use uringload_sys::cuda::StreamRef;
 
 /// What the values of a column with one slice per sample become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

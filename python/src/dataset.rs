@@ -8,8 +8,8 @@ use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
 use std::sync::Arc;
 use uringload::Error;
-use uringload::config::Config;
 use uringload::dataset::{self, Concat, Role, SampleId, Shape, View};
+use uringload::internal::Config;
 use uringload::sampler::{Mixed, Sampler, Stopping, for_dataset};
 
 /// Name, type, shape, encoding and role of a column.
@@ -133,7 +133,7 @@ impl Dataset {
     #[getter]
     fn skipped(&self) -> Vec<(&'static str, u64, PathBuf)> {
         let left_out = self.dataset.index().left_out.iter();
-        left_out.map(|it| (it.reason.describe(), it.count, it.first.clone())).collect()
+        left_out.map(|it| (it.what, it.count, it.first.clone())).collect()
     }
 
     /// How the result of opening the files deviates from the request.

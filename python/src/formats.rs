@@ -4,7 +4,8 @@ use crate::errors::raised;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use uringload::dataset::{self, OptionKind, OptionValue, Options};
+use uringload::dataset::internal::{OptionKind, OptionSpec, all_options, formats_with};
+use uringload::dataset::{self, OptionValue, Options};
 
 /// The value given for an option, by its Python type.
 #[derive(FromPyObject)]
@@ -49,7 +50,7 @@ type Declared = (&'static str, &'static str, Vec<&'static str>, &'static str, Ve
 /// Every option of every format: its name, its kind, the words it accepts, its purpose, and the formats that have it.
 #[pyfunction]
 pub(crate) fn format_options() -> Vec<Declared> {
-    let option = |spec: dataset::OptionSpec| {
+    let option = |spec: OptionSpec| {
         let (kind, known) = match spec.kind {
             OptionKind::Flag | OptionKind::FlagOn | OptionKind::Choose => ("flag", &[][..]),
             OptionKind::Number if spec.name.ends_with("_bytes") => ("size", &[][..]),
@@ -60,9 +61,9 @@ pub(crate) fn format_options() -> Vec<Declared> {
             OptionKind::OneOf(known) => ("text", known),
             _ => ("text", &[][..]),
         };
-        (spec.name, kind, known.to_vec(), spec.help.trim(), dataset::formats_with(spec.name))
+        (spec.name, kind, known.to_vec(), spec.help.trim(), formats_with(spec.name))
     };
-    dataset::all_options().into_iter().map(option).collect()
+    all_options().into_iter().map(option).collect()
 }
 
 /// Opens paths as one dataset.

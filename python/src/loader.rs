@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use uringload::config::Route;
 use uringload::dataset::DType;
 use uringload::device::PinnedMemory;
-use uringload::loader::{Builder, DeviceLoader};
-use uringload::sampler::{Cursor, Strided};
+use uringload::internal::Strided;
+use uringload::sampler::Cursor;
 use uringload::stats::Stats;
+use uringload::{Builder, DeviceLoader};
 use uringload::{Error, State};
 
 /// The column of keys, if requested; a dataset that has a column of this name is then refused.
@@ -278,7 +279,7 @@ pub(crate) fn batches(
 ) -> PyResult<Option<u64>> {
     let count = || -> Result<Option<u64>, Error> {
         let config = options.config(&*dataset.dataset, &[])?;
-        if config.batching != uringload::config::Batching::Samples {
+        if config.batching != uringload::internal::Batching::Samples {
             return Ok(None);
         }
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;

@@ -6,11 +6,14 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
 use uringload::config::{
-    Batching, Buckets, Collate, Config, Device, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing,
-    PadValue, Padding, SHARD_SAMPLES, Shuffle,
+    Buckets, Collate, Device, EngineChoice, IoChoice, MaxFailures, OnError, PackMethod, Packing, PadValue, Padding,
+    Shuffle,
 };
 use uringload::dataset::{DType, Dataset, Shape};
-use uringload::transform::{Crop, Images, Tokens, Transform};
+use uringload::internal::Batching;
+use uringload::internal::Transform;
+use uringload::internal::{Config, SHARD_SAMPLES};
+use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Error, Result};
 
 /// The form of columns: "auto", "views", "dense", "ragged" or "padded".
@@ -222,10 +225,10 @@ impl Options {
                 _ => return Err(unknown("packing", method, "first_fit, best_fit, concat")),
             };
             let pad = PadValue::Int(*value);
-            return Ok(Batching::Packed(Packing { method, seq_len: *seq_len, window: *window, pad }));
+            return Ok(Batching::Packed(Packing::new(*seq_len).method(method).window(*window).pad(pad)));
         }
         Ok(self.buckets.clone().map_or(Batching::Samples, |Bucketed { boundaries, batch_sizes, window }| {
-            Batching::Buckets(Buckets { boundaries, batch_sizes, window })
+            Batching::Buckets(Buckets::new(boundaries, batch_sizes).window(window))
         }))
     }
 }
@@ -233,26 +236,26 @@ impl Options {
 impl Transformed {
     fn transform(&self) -> Result<Transform> {
         Ok(match self {
-            Transformed::Images(wishes) => Images {
-                size: wishes.size,
-                crop: match wishes.crop.as_str() {
+            Transformed::Images(wishes) => Images::default()
+                .size(wishes.size)
+                .crop(match wishes.crop.as_str() {
                     "none" => Crop::None,
                     "center" => Crop::Center,
                     "random" => Crop::Random,
                     "resized" => Crop::RandomResized { scale: wishes.scale, ratio: wishes.ratio },
                     other => return Err(unknown("crop", other, "none, center, random, resized")),
-                },
-                flip: wishes.flip,
-                mean: wishes.mean.clone(),
-                std: wishes.std.clone(),
-                dtype: DType::named(&wishes.dtype)
-                    .ok_or_else(|| unknown("dtype", &wishes.dtype, "f32, f16, bf16, u8"))?,
-                channels_last: wishes.channels_last,
-            }
-            .into(),
+                })
+                .flip(wishes.flip)
+                .mean(wishes.mean.clone())
+                .std(wishes.std.clone())
+                .dtype(
+                    DType::named(&wishes.dtype).ok_or_else(|| unknown("dtype", &wishes.dtype, "f32, f16, bf16, u8"))?,
+                )
+                .channels_last(wishes.channels_last)
+                .into(),
             Transformed::Tokens(wishes) => {
                 let TokenWishes { labels, pad_id, ignore_index, seq_len } = *wishes;
-                Tokens { labels, pad_id, ignore_index, seq_len }.into()
+                Tokens::default().labels(labels).pad_id(pad_id).ignore_index(ignore_index).seq_len(seq_len).into()
             }
         })
     }
@@ -265,11 +268,12 @@ impl Form {
             "views" => Collate::Views,
             "dense" => Collate::Dense,
             "ragged" => Collate::Ragged,
-            "padded" => Collate::Padded(Padding {
-                value: PadValue::Int(self.value),
-                max_length: self.max_length,
-                multiple_of: self.multiple_of,
-            }),
+            "padded" => Collate::Padded(
+                Padding::default()
+                    .value(PadValue::Int(self.value))
+                    .max_length(self.max_length)
+                    .multiple_of(self.multiple_of),
+            ),
             other => return Err(unknown("collate", other, "auto, views, dense, ragged, padded")),
         })
     }

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use uringload::dataset::SampleId;
+use uringload::internal::KnownOrder;
 use uringload::sampler::{Cursor, OrderId, Sampler};
 
 /// What determines the order, as a Python dictionary.
@@ -30,8 +31,10 @@ pub(crate) enum Identity {
 impl From<Identity> for OrderId {
     fn from(identity: Identity) -> OrderId {
         match identity {
-            Identity::Distributed { ranks, seed, version } => OrderId::TorchDistributed { ranks, seed, version },
-            Identity::Custom { name, digest, version } => OrderId::Custom { name, digest, version },
+            Identity::Distributed { ranks, seed, version } => {
+                KnownOrder::TorchDistributed { ranks, seed, version }.into()
+            }
+            Identity::Custom { name, digest, version } => KnownOrder::Custom { name, digest, version }.into(),
         }
     }
 }

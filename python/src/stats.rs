@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::time::Duration;
 use uringload::config::Route;
-use uringload::stats::{Distribution, Doing, Snapshot};
+use uringload::internal::Doing;
+use uringload::stats::{Distribution, Snapshot};
 
 /// Counters, rates, times and threads.
 pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<Bound<'py, PyDict>> {

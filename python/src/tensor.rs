@@ -9,8 +9,8 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
 use std::ptr;
 use uringload::dataset::DType;
 use uringload::device::DeviceColumn;
-use uringload::sys::cuda::StreamRef;
-use uringload::sys::dlpack::Memory;
+use uringload_sys::cuda::StreamRef;
+use uringload_sys::dlpack::Memory;
 
 /// A tensor on the host or on a GPU: contiguous, row-major, and writable, because nobody else has its memory.
 ///
@@ -233,7 +233,11 @@ impl Tensor {
         };
         let place = match &self.place {
             Place::Host(bytes) => Place::Host(bytes.clone()),
-            Place::Device(column) => Place::Device(DeviceColumn { dtype, ..column.clone() }),
+            Place::Device(column) => {
+                let mut column = column.clone();
+                column.dtype = dtype;
+                Place::Device(column)
+            }
         };
         Tensor { place, dtype, shape: self.shape.clone() }
     }

@@ -1,22 +1,24 @@
-//! Sequences packed into rows, and what a model needs to tell them apart.
+//! Sequences packed into rows, and what a model needs to keep them apart.
 
 use bytes::Bytes;
 
 /// Pieces of samples, end to end in rows of one length: a tensor of shape `[rows, seq_len]`.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Packed {
-    /// Number of rows. A row whose samples all failed is still there, but empty.
+    /// Number of rows. A row whose samples could not be read is present, and empty.
     pub rows: u64,
     /// Elements per row.
     pub seq_len: u64,
-    /// The elements, `rows * seq_len * size(dtype)` bytes. Each row has its pieces, then padding.
+    /// The elements, `rows * seq_len * size(dtype)` bytes: in each row its pieces, then padding.
     pub values: Bytes,
-    /// Location of each sample's piece, in batch order, one per sample. Rows ascend.
+    /// Where the piece of each sample lies, in the order of the batch; rows ascend.
     pub segments: Vec<Segment>,
 }
 
 /// One piece of a sample in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Segment {
     /// The row.
     pub row: u64,
@@ -29,7 +31,7 @@ pub struct Segment {
 }
 
 impl Packed {
-    /// The piece of its row that each element belongs to, from 1; 0 is padding. `rows * seq_len` numbers, row-major.
+    /// Which piece of its row each element belongs to, from 1; 0 for padding. `rows * seq_len` numbers, row-major.
     pub fn segment_ids(&self) -> Vec<i32> {
         let mut ids = vec![0; self.elements()];
         let (mut row, mut id) = (0, 0);
@@ -41,9 +43,9 @@ impl Packed {
         ids
     }
 
-    /// The position of each element in its piece, from 0; padding has 0. `rows * seq_len` numbers, row-major.
+    /// The position of each element in its piece, from 0; 0 for padding. `rows * seq_len` numbers, row-major.
     ///
-    /// A piece is what is in the row: if a sequence was split, its second piece begins at 0 again.
+    /// Where a sequence was cut, its second piece begins at 0 again.
     pub fn positions(&self) -> Vec<i32> {
         let mut positions = vec![0; self.elements()];
         for segment in &self.segments {
@@ -52,11 +54,11 @@ impl Packed {
         positions
     }
 
-    /// Start of each piece when all rows are taken as one, followed by `rows * seq_len`. This is the `cu_seqlens` of
-    /// FlashAttention's variable-length functions, with `values` as a tensor of `[rows * seq_len]`.
+    /// Where each piece begins if all rows are laid end to end, followed by `rows * seq_len`: the `cu_seqlens` that
+    /// FlashAttention's variable-length functions take, for `values` as a tensor of `[rows * seq_len]`.
     ///
     /// The padding at the end of a row counts as a piece of its own, so that every element is in exactly one piece and
-    /// none attends to padding from another.
+    /// no sequence attends to padding.
     pub fn cu_seqlens(&self) -> Vec<i32> {
         let mut ends = Vec::with_capacity(self.segments.len() + self.rows as usize + 1);
         ends.push(0);

@@ -108,9 +108,10 @@ fn run(case: &Case) -> Outcome {
             let start = places[column][index];
             block.slice(start..start + (lengths(index)[column] * size) as usize)
         };
-        values.extend(match planned.good {
-            true => [Value::Bytes(bytes(0)), Value::Bytes(bytes(1)), Value::I64(index as i64)],
-            false => [Value::I64(0), Value::I64(0), Value::I64(0)],
+        values.extend(if planned.good {
+            [Value::Bytes(bytes(0)), Value::Bytes(bytes(1)), Value::I64(index as i64)]
+        } else {
+            [Value::I64(0), Value::I64(0), Value::I64(0)]
         });
     }
     let good: Vec<u32> = (0..case.samples.len() as u32).filter(|&index| case.samples[index as usize].good).collect();

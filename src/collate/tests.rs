@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::{PackMethod, PadValue};
-use crate::dataset::{DType, FileTable, Folder, Index, Sample, Schema};
+use crate::dataset::{self, DType, Dataset, FileTable, Index, Options, Sample, Schema};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ fn memory_is_the_sum_of_the_columns() {
     for size in [100, 0, 36, 1000] {
         files.push(b"x", size).unwrap();
     }
-    let folder: Arc<dyn Dataset> = Arc::new(Folder::from_files(files));
+    let folder: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
     let bytes = |collate, ids: &[u64], gap| {
         let collation = Collation::new(&Config { collate, ..Config::default() }, &*folder).unwrap();
         let ids: Vec<SampleId> = ids.iter().copied().map(SampleId).collect();

@@ -6,26 +6,43 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Where the batches of a loader end up.
+///
+/// ```
+/// use uringload::config::{Device, Gds};
+/// use uringload::{Loader, dataset};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # std::fs::write(folder.path().join("0.bin"), "a sample").unwrap();
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// // The first GPU where there is one; "cuda:1" or `Device::cuda(1)` insists on the second.
+/// let device = Device::auto().memory_limit(1 << 30).gds(Gds::Off);
+/// for batch in Loader::builder(dataset).device(device).build()? {
+///     let batch = batch?;
+///     batch.wait()?; // or `wait_on(stream)`, so that the stream waits and the host does not
+///     println!("{} bytes on {:?}", batch.columns[0].memory.len(), batch.device());
+/// }
+/// # Ok::<(), uringload::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    kind: DeviceKind,
-    library: Option<PathBuf>,
-    memory_limit: Option<u64>,
-    gds: Gds,
-    search: GdsSearch,
+    pub(crate) kind: DeviceKind,
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) memory_limit: Option<u64>,
+    pub(crate) gds: Gds,
+    pub(crate) search: GdsSearch,
 }
 
 /// Whether files are read straight into the GPU's memory (GPUDirect Storage).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gds {
-    /// Where it can be had and a short trial on the files themselves shows it faster than reading into pinned memory
-    /// and copying, or as fast for less of the processor.
+    /// If it is available, and a short trial on the files shows that it is faster than reading into pinned memory and
+    /// copying, or equally fast with less CPU.
     #[default]
     Auto,
-    /// It is had, or the build fails with the reason.
+    /// Always; `build` fails with the reason if it is not available.
     On,
-    /// It is not looked for.
+    /// Never.
     Off,
 }
 
@@ -36,16 +53,16 @@ pub const GDS_OPEN_BOUND: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GdsSearch {
     /// The library to load, and no other.
-    pub library: Option<PathBuf>,
+    pub(crate) library: Option<PathBuf>,
     /// Where to look where the loader finds none: libraries, or folders of them.
-    pub places: Vec<PathBuf>,
+    pub(crate) places: Vec<PathBuf>,
     /// An existing folder for temporary files, in which cuFile's configuration is made; `None` where the user has
     /// configured it (`CUFILE_ENV_PATH_JSON` is set).
-    pub scratch: Option<PathBuf>,
+    pub(crate) scratch: Option<PathBuf>,
     /// How long opening it may take: [`GDS_OPEN_BOUND`].
-    pub bound: Duration,
+    pub(crate) bound: Duration,
     /// Where the system's own files are (`/proc`, `/sys`, `/run`): "/", but for tests.
-    pub root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 /// The library that the loader finds, configured in `/tmp`.
@@ -53,6 +70,45 @@ impl Default for GdsSearch {
     fn default() -> GdsSearch {
         let (scratch, root) = (Some(PathBuf::from("/tmp")), PathBuf::from("/"));
         GdsSearch { library: None, places: Vec::new(), scratch, bound: GDS_OPEN_BOUND, root }
+    }
+}
+
+impl GdsSearch {
+    /// Loads this library and no other.
+    #[must_use]
+    pub fn library(mut self, path: impl Into<Option<PathBuf>>) -> GdsSearch {
+        self.library = path.into();
+        self
+    }
+
+    /// Libraries, or folders of them, to look through where the loader finds none itself.
+    #[must_use]
+    pub fn places(mut self, paths: impl IntoIterator<Item = PathBuf>) -> GdsSearch {
+        self.places = paths.into_iter().collect();
+        self
+    }
+
+    /// An existing folder for temporary files, in which cuFile's configuration is written. `None` where the user has
+    /// configured cuFile (`CUFILE_ENV_PATH_JSON` is set). Default: `/tmp`.
+    #[must_use]
+    pub fn scratch(mut self, folder: impl Into<Option<PathBuf>>) -> GdsSearch {
+        self.scratch = folder.into();
+        self
+    }
+
+    /// How long opening cuFile may take. Default: 5 seconds.
+    #[must_use]
+    pub fn bound(mut self, time: Duration) -> GdsSearch {
+        self.bound = time;
+        self
+    }
+
+    /// Where the system's own files are, for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn root(mut self, folder: impl Into<PathBuf>) -> GdsSearch {
+        self.root = folder.into();
+        self
     }
 }
 
@@ -69,12 +125,12 @@ pub enum DeviceKind {
 }
 
 impl Device {
-    /// The first GPU where there is one, the host otherwise: then the route says why.
+    /// The first GPU if there is one, the host otherwise: then the route says why.
     pub fn auto() -> Device {
         Device::of(DeviceKind::Auto)
     }
 
-    /// The host: no driver is looked for.
+    /// The host. No driver is loaded.
     pub fn host() -> Device {
         Device::of(DeviceKind::Host)
     }
@@ -90,12 +146,13 @@ impl Device {
 
     /// Loads the CUDA driver from this file instead of `libcuda.so.1` from where the system finds it.
     #[must_use]
+    #[doc(hidden)]
     pub fn library(mut self, path: impl Into<PathBuf>) -> Device {
         self.library = Some(path.into());
         self
     }
 
-    /// Bytes of the GPU's memory for samples at most; without it enough for some batches of the largest size.
+    /// The most memory of the GPU to use for batches, in bytes. Default: enough for three batches of the largest size.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Device {
         self.memory_limit = Some(bytes);
@@ -109,7 +166,15 @@ impl Device {
         self
     }
 
-    /// Where cuFile is looked for. A caller who has set `CUFILE_ENV_PATH_JSON` says so here, by no `scratch`.
+    /// Loads cuFile from this library and no other. Default: the one of the system, or of the CUDA toolkit.
+    #[must_use]
+    pub fn cufile(mut self, library: impl Into<PathBuf>) -> Device {
+        self.search.library = Some(library.into());
+        self
+    }
+
+    /// Where cuFile is looked for.
+    #[doc(hidden)]
     #[must_use]
     pub fn gds_search(mut self, search: GdsSearch) -> Device {
         self.search = search;
@@ -117,28 +182,15 @@ impl Device {
     }
 
     /// Which device.
+    #[doc(hidden)]
     pub fn kind(&self) -> DeviceKind {
         self.kind
     }
 
     /// The driver to load, where it was named.
-    pub fn library_path(&self) -> Option<&Path> {
+    #[doc(hidden)]
+    pub fn driver(&self) -> Option<&Path> {
         self.library.as_deref()
-    }
-
-    /// Bytes of the GPU's memory at most, where that was said.
-    pub fn memory_bytes(&self) -> Option<u64> {
-        self.memory_limit
-    }
-
-    /// Whether files are read straight into its memory.
-    pub fn gds_choice(&self) -> Gds {
-        self.gds
-    }
-
-    /// Where cuFile is looked for.
-    pub fn gds_places(&self) -> &GdsSearch {
-        &self.search
     }
 }
 
@@ -193,29 +245,35 @@ impl fmt::Display for Device {
     }
 }
 
-/// What is known of the GPU that batches go to.
+/// A GPU that batches go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceRoute {
     /// Its number.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Where it is on the PCI bus, as sysfs writes it.
+    /// Its PCI address, as in sysfs.
+    #[doc(hidden)]
     pub pci: String,
     /// The node of memory that it is next to; `None` where the machine has one.
+    #[doc(hidden)]
     pub numa_node: Option<u32>,
-    /// Whether the memory that samples are read into is pinned, so that the copy engine reads it itself.
+    /// Whether the memory that samples are read into is pinned, so that the copy engine reads it by itself.
     pub pinned: bool,
     /// Whether the GPU itself writes down which copies are done, so that no driver is asked.
+    #[doc(hidden)]
     pub flags: bool,
     /// Bytes of its memory that hold batches.
     pub memory_bytes: u64,
     /// How files are read straight into its memory; `None` where they come by way of the host.
+    #[doc(hidden)]
     pub gds: Option<GdsRoute>,
 }
 
 /// How files are read straight into a GPU's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GdsRoute {
     /// The way that the kernel has, "nvidia-fs" or "P2PDMA".
     pub way: String,
@@ -231,6 +289,7 @@ pub struct GdsRoute {
 
 /// What a short trial of one way from the files to the GPU showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GdsTrial {
     /// Bytes that came to lie on the GPU.
     pub bytes: u64,

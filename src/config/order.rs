@@ -1,27 +1,26 @@
 //! Which order samples come in, and what one row of a batch is.
 
-/// How the order of an epoch derives from that of the dataset.
+/// How each epoch orders the samples of the dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shuffle {
     /// The order of the dataset.
     #[default]
     Off,
-    /// [`Full`](Shuffle::Full) where samples can be read one by one. Where they are cut from units that are decoded as
-    /// a whole, [`Shards`](Shuffle::Shards) of which [`MIXED_SHARDS`] are permuted as one: else nearly every sample
-    /// would cost the decoding of a unit.
+    /// [`Full`](Shuffle::Full) if samples can be read one by one. If they are cut from units that are decoded as a
+    /// whole, [`Shards`](Shuffle::Shards) with 4 shards mixed: a full shuffle would decode a unit for nearly every
+    /// sample.
     Auto,
-    /// Any sample may come anywhere: a permutation of the whole dataset. No memory, whatever the number of samples.
+    /// A permutation of the whole dataset: any sample may come anywhere. Takes no memory, whatever the number of
+    /// samples.
     Full,
-    /// The dataset is cut into windows of so many neighbouring samples, and each window is permuted by itself: a sample
-    /// stays within a window of its place. Where windows begin is random in each epoch. No memory; reads of one batch
-    /// stay close together on the disk.
+    /// The dataset is cut into windows of this many neighbouring samples, and each window is permuted by itself. Where
+    /// windows begin is random in each epoch. Takes no memory; the reads of a batch stay close together on the disk.
     Window(u64),
-    /// Shards come in random order, and the samples of each `mixed` shards that come together are permuted as one.
-    /// 24 bytes of memory a shard. A dataset without shards is cut into shards of
-    /// [`SHARD_SAMPLES`](super::SHARD_SAMPLES), without memory.
+    /// Shards come in random order, and each group of `mixed` consecutive shards is permuted as one. Takes 24 bytes of
+    /// memory per shard. A dataset without shards is cut into shards of 4096 samples, which take no memory.
     Shards {
-        /// Shards whose samples are permuted as one, at least 1.
+        /// Shards that are permuted as one, at least 1.
         mixed: u64,
     },
 }
@@ -48,43 +47,100 @@ pub enum Batching {
     Packed(Packing),
 }
 
-/// Batches of samples of about one length (the names are those of `tf.data`'s `bucket_by_sequence_length`).
+impl From<Buckets> for Batching {
+    fn from(buckets: Buckets) -> Batching {
+        Batching::Buckets(buckets)
+    }
+}
+
+impl From<Packing> for Batching {
+    fn from(packing: Packing) -> Batching {
+        Batching::Packed(packing)
+    }
+}
+
+/// Batches of samples of similar length, as `tf.data`'s `bucket_by_sequence_length` makes them.
 ///
-/// Lengths are looked at a window of samples at a time: within it, samples of one bucket are put together in the order
-/// in which they come, what does not fill a batch goes to the next longer bucket, and the batches come in an order
-/// derived from the seed. At most one batch of a window is not full: it is the window's last one, and with `drop_last`
-/// it is left out.
+/// Lengths are looked at one window of samples at a time. Within a window, the samples of each bucket form batches in
+/// the order in which they come, the rest that does not fill a batch goes to the next longer bucket, and the batches
+/// come in an order derived from the seed. At most one batch of a window is not full: the last one, which `drop_last`
+/// leaves out.
 ///
-/// The lengths are those of the first column whose values differ in length. The index must tell them.
+/// The lengths are those of the first column whose values differ in length. The dataset's index must know them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
     /// Ascending lengths, in elements: bucket `i` holds lengths from `boundaries[i - 1]` on and below `boundaries[i]`;
     /// the last one all that are longer.
-    pub boundaries: Vec<u64>,
+    pub(crate) boundaries: Vec<u64>,
     /// Samples in a batch of each bucket: one more than boundaries.
-    pub batch_sizes: Vec<u64>,
+    pub(crate) batch_sizes: Vec<u64>,
     /// Samples, over all ranks, whose lengths are looked at together: from 1 to 2^24.
-    pub window: u64,
+    pub(crate) window: u64,
 }
 
-/// Sequences packed into rows of one length. Lengths are looked at a window of samples at a time; no row crosses the
+impl Buckets {
+    /// Buckets between ascending `boundaries`, in elements: bucket `i` holds lengths from `boundaries[i - 1]` up to but
+    /// not including `boundaries[i]`, and the last bucket holds everything longer. `batch_sizes` has the samples in a
+    /// batch of each bucket: one entry more than `boundaries`.
+    pub fn new(boundaries: impl Into<Vec<u64>>, batch_sizes: impl Into<Vec<u64>>) -> Buckets {
+        Buckets { boundaries: boundaries.into(), batch_sizes: batch_sizes.into(), window: WINDOW_SAMPLES }
+    }
+
+    /// Samples, over all ranks, whose lengths are looked at together: 1 to 2^24. Default: 8192.
+    #[must_use]
+    pub fn window(mut self, samples: u64) -> Buckets {
+        self.window = samples;
+        self
+    }
+}
+
+/// Sequences packed into rows of one length. Lengths are looked at one window of samples at a time; no row crosses the
 /// end of a window.
 ///
-/// The sequences are the values of the first column whose values differ in length (else of the one column that the
-/// samples consist of). The index must tell their lengths. In a row they come in the order of the samples; an empty
-/// one comes with the one before it. The rows of a window come in an order derived from the seed, unless nothing is
-/// shuffled or the method is `Concat`. A row holds at most `max(64, seq_len / 16)` pieces, whatever room it has.
+/// The sequences are the values of the first column whose values differ in length, or else of the only column. The
+/// dataset's index must know their lengths. Within a row they keep the order of the samples; an empty sequence goes
+/// with the one before it. The rows of a window come in an order derived from the seed, unless nothing is shuffled or
+/// the method is `Concat`. A row holds at most `max(64, seq_len / 16)` pieces, whatever room is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
     /// Which row a sequence goes to.
-    pub method: PackMethod,
+    pub(crate) method: PackMethod,
     /// Elements in a row, from 1 to 2^24. A longer sequence is cut into pieces of this length and a rest.
-    pub seq_len: u64,
+    pub(crate) seq_len: u64,
     /// Samples, over all ranks, that are packed together: from 1 to 2^24. Fewer where they would be cut into more than
     /// eight pieces each.
-    pub window: u64,
+    pub(crate) window: u64,
     /// What fills the rest of a row.
-    pub pad: super::PadValue,
+    pub(crate) pad: super::PadValue,
+}
+
+impl Packing {
+    /// Rows of `seq_len` elements, 1 to 2^24. A longer sequence is cut into pieces of this length and a rest.
+    pub fn new(seq_len: u64) -> Packing {
+        Packing { method: PackMethod::BestFit, seq_len, window: WINDOW_SAMPLES, pad: super::PadValue::default() }
+    }
+
+    /// Which row a sequence goes to. Default: [`PackMethod::BestFit`].
+    #[must_use]
+    pub fn method(mut self, method: PackMethod) -> Packing {
+        self.method = method;
+        self
+    }
+
+    /// Samples, over all ranks, that are packed together: 1 to 2^24, but fewer where they would be cut into more than
+    /// eight pieces each. Default: 8192.
+    #[must_use]
+    pub fn window(mut self, samples: u64) -> Packing {
+        self.window = samples;
+        self
+    }
+
+    /// The element that fills the rest of a row. Default: 0.
+    #[must_use]
+    pub fn pad(mut self, value: super::PadValue) -> Packing {
+        self.pad = value;
+        self
+    }
 }
 
 /// Samples that are packed or bucketed together where the caller has no wish: so many that rows are full, so few that
@@ -95,10 +151,10 @@ pub const WINDOW_SAMPLES: u64 = 8192;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PackMethod {
-    /// The first row that has room, in the order in which sequences come.
+    /// The first row with enough room, in the order in which sequences come.
     FirstFit,
-    /// The row that has the least room left, longest sequences first.
+    /// The row with the least room that still suffices, longest sequences first.
     BestFit,
-    /// Sequences end to end, cut wherever a row is full.
+    /// Sequences are laid end to end and cut where a row is full.
     Concat,
 }

@@ -11,16 +11,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uringload_sys::cuda::{Context, CudaError, Event, SharedStream, Span, Timing};
 use uringload_sys::dlpack::{self, ElementType, Tensor};
 
-/// One batch. Its columns are on a device, or on the host if the loader runs without one.
+/// One batch whose columns are on a device, or on the host if the loader runs without a GPU.
 ///
-/// The work that fills the columns may still be in progress when the batch is handed out.
-/// [`wait_on`](DeviceBatch::wait_on) makes a stream wait for it on the device, so that the host never has to. The
-/// memory returns to the loader once the batch and every column cloned out of it are dropped, after the work queued in
-/// such a stream by then is done.
+/// The copies and kernels that fill the columns may still be running when the batch is handed out:
+/// [`wait_on`](DeviceBatch::wait_on) makes a stream wait for them on the device, so that the host need not. The memory
+/// returns to the loader when the batch, and every column cloned out of it, is dropped; it is reused only after the
+/// work that those streams had by then.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeviceBatch {
-    /// The host's part of the batch: its place in the order, its samples, and those that failed. Of its columns it has
-    /// those that stay on the host: views, such as keys.
+    /// The host's part of the batch: its place in the order, its samples, failed samples, and the columns that stay on
+    /// the host (views, such as keys).
     pub host: Batch,
     /// The columns on the device, in the order of the dataset's schema.
     pub columns: Vec<DeviceColumn>,
@@ -29,6 +30,7 @@ pub struct DeviceBatch {
 
 /// One column of a [`DeviceBatch`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeviceColumn {
     /// Name, as in the schema or as given by the transform.
     pub name: String,
@@ -49,28 +51,32 @@ pub enum DeviceForm {
         /// Shape of one sample's value.
         shape: Vec<u64>,
     },
-    /// Values of varying lengths, end to end: a tensor of shape `[offsets[samples]]`.
+    /// Values of any length, end to end: a tensor of shape `[offsets[samples]]`.
     Ragged {
-        /// Start of each value, in elements, followed by the end of the last one; on the host.
+        /// Where each value begins, in elements, and at the end where the last one ends; on the host.
         offsets: Vec<u64>,
     },
     /// A tensor of shape `[samples, length]`.
     Padded {
         /// Elements per row.
         length: u64,
-        /// Number of elements in each row that belong to the sample; on the host.
+        /// Elements of each row that belong to the sample; on the host.
         lengths: Vec<u64>,
     },
-    /// A tensor of shape `[rows, seq_len]`. Its `values` are empty; the rest says where each sample's piece is.
+    /// A tensor of shape `[rows, seq_len]`. `values` is empty here; the rest says where the piece of each sample lies.
     Packed(Packed),
 }
 
 impl DeviceColumn {
-    /// The column as a tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a copy. See
-    /// [`lend`](DeviceColumn::lend).
+    /// The column as a DLPack tensor of [`shape`](DeviceColumn::shape) for PyTorch, JAX, CuPy and others, without a
+    /// copy.
+    ///
+    /// Work put into `stream` from here on sees the values: pass the stream that the consumer names
+    /// (`__dlpack__(stream=)` in Python). The memory is the consumer's until it frees the tensor, and is reused after
+    /// the work that the stream had by then. On the host the stream plays no part, and the consumer may only read.
     ///
     /// # Errors
-    /// Same as [`lend`](DeviceColumn::lend).
+    /// `InvalidArgument` for a stream of another device; `Device` for errors of the driver.
     pub fn to_dlpack(&self, stream: impl Into<SharedStream>) -> Result<Tensor> {
         let memory = self.lend(Some(stream.into()))?;
         let tensor = Tensor::new(memory, element_type(self.dtype), &self.shape());
@@ -84,7 +90,8 @@ impl DeviceColumn {
     /// the tensor. On the host the stream is ignored, and the consumer may only read.
     ///
     /// # Errors
-    /// `InvalidArgument` for a stream of another device; `Device` for driver errors.
+    /// `InvalidArgument` for a stream of another device; `Device` for what the driver says.
+    #[doc(hidden)]
     pub fn lend(&self, stream: Option<SharedStream>) -> Result<dlpack::Memory> {
         match &self.memory.0 {
             Memory::Host(bytes) => Ok(dlpack::Memory::host(bytes.clone())),
@@ -97,7 +104,8 @@ impl DeviceColumn {
         }
     }
 
-    /// Bytes of all values, without padding.
+    /// Bytes of all values; what fills up is not counted.
+    #[doc(hidden)]
     pub fn bytes(&self) -> u64 {
         let size = self.dtype.size();
         match &self.form {
@@ -155,8 +163,7 @@ impl DeviceBytes {
         self.len() == 0
     }
 
-    /// Address of the first byte, on the device (`CUdeviceptr`) or on the host. It belongs to the batch until the last
-    /// clone is dropped.
+    /// Address of the first byte, on the device (`CUdeviceptr`) or on the host. Valid until the last clone is dropped.
     pub fn address(&self) -> u64 {
         match &self.0 {
             Memory::Host(bytes) => bytes.as_ptr().addr() as u64,
@@ -172,7 +179,8 @@ impl DeviceBytes {
         }
     }
 
-    /// The range of device memory, if they are on a device.
+    /// The range of the device's memory, where they lie there.
+    #[doc(hidden)]
     pub fn as_cuda(&self) -> Option<&Span> {
         match &self.0 {
             Memory::Host(_) => None,
@@ -180,15 +188,15 @@ impl DeviceBytes {
         }
     }
 
-    /// The GPU they are on, or `None` if they are on the host.
+    /// The number of the GPU that they are on; `None` on the host.
     pub fn device(&self) -> Option<u32> {
         self.as_cuda().map(|span| span.memory().context().info().index)
     }
 
-    /// Copies the bytes to the host, after waiting until they are ready. For tests and for looking at values.
+    /// Waits for the bytes and copies them to the host. For tests and inspection.
     ///
     /// # Errors
-    /// `Device` for driver errors.
+    /// `Device` for errors of the driver.
     pub fn to_host(&self) -> Result<Bytes> {
         match &self.0 {
             Memory::Host(bytes) => Ok(bytes.clone()),
@@ -221,7 +229,8 @@ impl DeviceBatch {
         self.host.is_empty()
     }
 
-    /// Bytes of all columns, including those on the host, without padding.
+    /// Bytes of all columns, those on the host too; what fills up is not counted.
+    #[doc(hidden)]
     pub fn bytes(&self) -> u64 {
         self.host.bytes() + self.columns.iter().map(DeviceColumn::bytes).sum::<u64>()
     }
@@ -231,22 +240,22 @@ impl DeviceBatch {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// The device's context, or `None` if the columns are on the host.
+    /// The CUDA context of the device; `None` on the host.
     pub fn context(&self) -> Option<&Context> {
         self.lease.as_ref().map(|lease| &lease.context)
     }
 
-    /// The GPU that the columns are on, or `None` if they are on the host.
+    /// The number of the GPU that the columns are on; `None` on the host.
     pub fn device(&self) -> Option<u32> {
         self.context().map(|context| context.info().index)
     }
 
-    /// Makes work put into `stream` from now on wait for the columns, on the device. When the batch is dropped, its
-    /// memory waits for the work in `stream`. Call it before using the columns there, once per stream. On the host it
-    /// does nothing: the columns are ready.
+    /// Makes work put into `stream` from here on wait for the columns, on the device. Their memory is reused only after
+    /// the work that `stream` has when the batch is dropped. Call it once per stream, before using the columns there.
+    /// On the host it does nothing.
     ///
-    /// A stream is either a [`StreamRef`](uringload_sys::cuda::StreamRef), whose creator guarantees that it is valid,
-    /// or an `Arc` of a [`Stream`](uringload_sys::cuda::Stream), which the batch keeps.
+    /// A stream is a [`StreamRef`](uringload_sys::cuda::StreamRef) to another library's stream, or an `Arc` of a
+    /// [`Stream`](uringload_sys::cuda::Stream), which the batch keeps alive.
     ///
     /// # Errors
     /// `InvalidArgument` for a stream of another device; `Device` for driver errors.
@@ -257,10 +266,10 @@ impl DeviceBatch {
         }
     }
 
-    /// Waits on the host until the columns are ready.
+    /// Waits on the host until the columns are filled.
     ///
     /// # Errors
-    /// `Device` for driver errors.
+    /// `Device` for errors of the driver.
     pub fn wait(&self) -> Result<()> {
         match &self.lease {
             Some(lease) => lease.wait(),
@@ -268,10 +277,10 @@ impl DeviceBatch {
         }
     }
 
-    /// Whether the columns are ready.
+    /// Whether the columns are filled.
     ///
     /// # Errors
-    /// `Device` for driver errors.
+    /// `Device` for errors of the driver.
     pub fn is_ready(&self) -> Result<bool> {
         let Some(lease) = &self.lease else { return Ok(true) };
         lease.ready.is_done().map_err(|error| device_error("cannot ask whether a batch is ready", error))
@@ -352,11 +361,14 @@ impl Drop for Lease {
 
 /// Converts a driver error.
 pub(crate) fn device_error(what: &'static str, error: CudaError) -> Error {
-    let remedy = match () {
-        () if error.is_out_of_memory() => "lower the device's memory limit, or free memory there",
-        () if error.is_destroyed_context() => "the device was reset while the loader used it: build the loader again",
-        () if error.is_fatal() => "see nvidia-smi and the kernel's log; nothing works on this device in this process",
-        () => "please report it with the message",
+    let remedy = if error.is_out_of_memory() {
+        "lower the device's memory limit, or free memory there"
+    } else if error.is_destroyed_context() {
+        "the device was reset while the loader used it: build the loader again"
+    } else if error.is_fatal() {
+        "see nvidia-smi and the kernel's log; nothing works on this device in this process"
+    } else {
+        "please report it with the message"
     };
     Error::new(ErrorKind::Device, what).with_source(error).with_remedy(remedy)
 }

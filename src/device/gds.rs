@@ -4,6 +4,7 @@
 use super::lane::Shadow;
 use super::{BatchBytes, Opened, batch::device_error, pin};
 use crate::collate::{Collation, Form};
+use crate::config::GdsCause;
 use crate::config::{Cause, Config, Device, EngineChoice, Fallback, Gds, GdsRoute, GdsTrial, OnError};
 use crate::engine::{self, Engine, PINNED, Read, STRAIGHT_BYTES, Straight};
 use crate::gds::{self, Facts};
@@ -78,8 +79,8 @@ impl Loading {
 /// # Errors
 /// `Unavailable` if it was requested by name.
 pub(crate) fn choose(opened: &mut Opened, devices: &[Device], asked: &Asked<'_>) -> Result<Option<Loading>> {
-    let insists = devices.iter().any(|device| device.gds_choice() == Gds::On);
-    if !insists && devices.iter().all(|device| device.gds_choice() == Gds::Off) {
+    let insists = devices.iter().any(|device| device.gds == Gds::On);
+    if !insists && devices.iter().all(|device| device.gds == Gds::Off) {
         return Ok(None);
     }
     let (Some(context), Some(device)) = (opened.contexts.first().cloned(), devices.first()) else {
@@ -109,10 +110,10 @@ pub(crate) fn choose(opened: &mut Opened, devices: &[Device], asked: &Asked<'_>)
 /// # Errors
 /// `error`, if GDS was requested by name or the error is not `MemoryLimit`.
 pub(crate) fn give_up(opened: &mut Opened, devices: &[Device], error: Error) -> Result<()> {
-    if error.kind() != ErrorKind::MemoryLimit || devices.iter().any(|device| device.gds_choice() == Gds::On) {
+    if error.kind() != ErrorKind::MemoryLimit || devices.iter().any(|device| device.gds == Gds::On) {
         return Err(error);
     }
-    opened.fallbacks.push(Fallback::new(Cause::GdsMemory, PINNED, None).with_reason(error.to_string()));
+    opened.fallbacks.push(Fallback::new(Cause::Gds(GdsCause::Memory), PINNED, None).with_reason(error.to_string()));
     Ok(())
 }
 
@@ -125,7 +126,7 @@ fn attempt(
 ) -> Step<Loading> {
     guard_work(asked)?;
     engine::suits(asked.config, &**asked.order.dataset(), insists)?;
-    let search = device.gds_places().clone();
+    let search = device.search.clone();
     let facts = Facts::read(&search.root);
     gds::guard(&facts)?;
     let layout = Layout { alignment: ALIGNMENT, read_bytes: engine::STRAIGHT_READ_BYTES as u64, coalesce_gap: 0 };
@@ -136,7 +137,7 @@ fn attempt(
     if !insists && longest.is_none_or(|read| read.len < STRAIGHT_BYTES) {
         let len = longest.map_or(0, |read| read.len);
         let reason = format!("reads of this work are of up to {len} bytes; below {STRAIGHT_BYTES} the host is faster");
-        return Err(Box::new(Fallback::new(Cause::GdsSlower, PINNED, None).with_reason(reason)));
+        return Err(Box::new(Fallback::new(Cause::Gds(GdsCause::Slower), PINNED, None).with_reason(reason)));
     }
     let bound = search.bound;
     let current = context.clone();
@@ -169,7 +170,7 @@ fn attempt(
         match prove(&mut loading, asked, read) {
             Ok(()) => break,
             // One bad file is left to its samples to report. Further fallbacks would say the same.
-            Err(step) if matches!(step.cause, Cause::GdsFile | Cause::GdsRead) => {
+            Err(step) if matches!(step.cause, Cause::Gds(GdsCause::File) | Cause::Gds(GdsCause::Read)) => {
                 let first = failed.get_or_insert(step);
                 if index + 1 == candidates.len() {
                     return Err(first.clone());
@@ -190,7 +191,7 @@ fn attempt(
 fn guard_work(asked: &Asked<'_>) -> Step<()> {
     let Asked { config, order, collation, .. } = asked;
     let dataset = order.dataset();
-    if dataset.units().is_some() || dataset.parse_reads_bytes() {
+    if dataset.units().is_some() || dataset.index().parse_reads_bytes {
         let format = dataset.format();
         return Err(work(&format!("samples of this {format} dataset are made of their bytes by the host")));
     }
@@ -210,7 +211,7 @@ fn guard_work(asked: &Asked<'_>) -> Step<()> {
 fn take_memory(context: &Context, device: &Device, asked: &Asked<'_>) -> Step<Span> {
     let least = (asked.batch.read as usize).next_multiple_of(UNIT);
     // The rest of a batch takes about as much again there.
-    let most = device.memory_bytes().map_or(usize::MAX, |bytes| (bytes / 2) as usize / UNIT * UNIT);
+    let most = device.memory_limit.map_or(usize::MAX, |bytes| (bytes / 2) as usize / UNIT * UNIT);
     let mut bytes = asked.pool_bytes.next_multiple_of(UNIT).min(most);
     while bytes >= least {
         match aligned_memory(context, bytes) {
@@ -272,7 +273,7 @@ fn candidates(mut reads: Vec<PlannedRead>) -> Vec<PlannedRead> {
 fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()> {
     let failed = |cause, what: String| Err(Box::new(Fallback::new(cause, PINNED, None).with_reason(what)));
     let stats = Arc::new(Stats::new());
-    let unopened = |error: Error| Box::new(Fallback::new(Cause::GdsWork, PINNED, None).with_error(&error));
+    let unopened = |error: Error| Box::new(Fallback::new(Cause::Gds(GdsCause::Work), PINNED, None).with_error(&error));
     let mut engine = loading.straight.open(asked.config, &stats).map_err(unopened)?.engine;
     // Read to a place after other bytes: part of the proof is that the buffer offset is respected.
     let len = read.len.min(loading.straight.registered_bytes() / 2 / ALIGNMENT * ALIGNMENT) as usize;
@@ -297,26 +298,34 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
     let files = asked.order.dataset().files();
     let got = match done.result {
         Ok(got) => got,
-        Err(error) => return failed(Cause::GdsRead, format!("{}: {error}", files.path(read.file).display())),
+        Err(error) => {
+            return failed(Cause::Gds(GdsCause::Read), format!("{}: {error}", files.path(read.file).display()));
+        }
     };
     if !by_cufile {
-        return failed(Cause::GdsFile, format!("{}: cuFile did not read it", files.path(read.file).display()));
+        return failed(
+            Cause::Gds(GdsCause::File),
+            format!("{}: cuFile did not read it", files.path(read.file).display()),
+        );
     }
     let (mut there, mut here) = (vec![0; got], vec![0; got]);
     let span = loading.straight.memory().slice(start..start + got);
     let copied = span.map(|span| span.read(&mut there));
     if let Some(Err(error)) = copied {
         let error = device_error("a first read cannot be compared", error);
-        return Err(Box::new(Fallback::new(Cause::GdsProof, PINNED, None).with_error(&error)));
+        return Err(Box::new(Fallback::new(Cause::Gds(GdsCause::Proof), PINNED, None).with_error(&error)));
     }
     if got == 0 || !read_here(files.path(read.file).as_path(), read.offset, &mut here) {
-        return failed(Cause::GdsProof, format!("{} could not be read to compare", files.path(read.file).display()));
+        return failed(
+            Cause::Gds(GdsCause::Proof),
+            format!("{} could not be read to compare", files.path(read.file).display()),
+        );
     }
     match there.iter().zip(&here).position(|(there, here)| there != here) {
         None => Ok(()),
         Some(at) => {
             let (file, at) = (files.path(read.file), read.offset + at as u64);
-            failed(Cause::GdsProof, format!("byte {at} of {} is another one on the GPU", file.display()))
+            failed(Cause::Gds(GdsCause::Proof), format!("byte {at} of {} is another one on the GPU", file.display()))
         }
     }
 }
@@ -332,7 +341,7 @@ fn read_here(path: &std::path::Path, offset: u64, into: &mut [u8]) -> bool {
 /// # Errors
 /// If GDS does not win.
 fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<[GdsTrial; 2]> {
-    let failed = |error: Error| Box::new(step(Cause::GdsWork, String::new()).with_error(&error));
+    let failed = |error: Error| Box::new(step(Cause::Gds(GdsCause::Work), String::new()).with_error(&error));
     let stats = Arc::new(Stats::new());
     let opened = loading.straight.open(asked.config, &stats).map_err(failed)?;
     let layout = |bytes: usize| Layout {
@@ -358,7 +367,7 @@ fn compare(loading: &mut Loading, context: &Context, asked: &Asked<'_>) -> Step<
         return Ok([gds, pinned]);
     }
     let reason = format!("a trial of {} ms on the files gave {gds}, pinned {pinned}", TRIAL.as_millis());
-    Err(Box::new(Fallback::new(Cause::GdsSlower, PINNED, None).with_reason(reason)))
+    Err(Box::new(Fallback::new(Cause::Gds(GdsCause::Slower), PINNED, None).with_reason(reason)))
 }
 
 fn is_better(gds: GdsTrial, pinned: GdsTrial) -> bool {
@@ -377,7 +386,7 @@ struct Trial<'a> {
 impl Trial<'_> {
     /// Reads for the duration of a trial, repeating reads if necessary, and waits until all data has arrived.
     fn run(mut self, reads: &[PlannedRead]) -> Step<GdsTrial> {
-        let failed = |error: std::io::Error| Box::new(step(Cause::GdsRead, format!("a trial: {error}")));
+        let failed = |error: std::io::Error| Box::new(step(Cause::Gds(GdsCause::Read), format!("a trial: {error}")));
         let (start, cpu, mut bytes) = (Instant::now(), system::cpu_time(), 0);
         let (mut done, mut under_way, mut next) = (Vec::new(), Vec::new(), 0);
         loop {
@@ -441,15 +450,18 @@ fn step(cause: Cause, reason: String) -> Fallback {
 }
 
 fn work(reason: &str) -> Box<Fallback> {
-    Box::new(step(Cause::GdsWork, reason.to_owned()))
+    Box::new(step(Cause::Gds(GdsCause::Work), reason.to_owned()))
 }
 
 fn memory_step(reason: String) -> Box<Fallback> {
-    Box::new(step(Cause::GdsMemory, reason))
+    Box::new(step(Cause::Gds(GdsCause::Memory), reason))
 }
 
 fn hangs(what: &str) -> Box<Fallback> {
-    Box::new(step(Cause::GdsTimeout, format!("cuFile did not come back from {what}; its thread is left to itself")))
+    Box::new(step(
+        Cause::Gds(GdsCause::Timeout),
+        format!("cuFile did not come back from {what}; its thread is left to itself"),
+    ))
 }
 
 fn unavailable(step: &Fallback) -> Error {

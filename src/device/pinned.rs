@@ -9,8 +9,8 @@ use uringload_sys::cuda::{Context, Event, Pinned, SharedStream, Timing};
 
 /// The pinned memory of a loader whose batches stay on the host. See [`Builder::pin`](crate::loader::Builder::pin).
 ///
-/// A copy queued in a stream reads pinned memory when its turn comes, while the code that queued it moves on. If the
-/// memory is dropped by then, it may already belong to another batch. [`keep`](PinnedMemory::keep) makes memory wait.
+/// A copy that is queued in a stream reads the memory when its turn comes. If the batch was dropped by then, the memory
+/// may belong to another batch: [`keep`](PinnedMemory::keep) prevents this.
 #[derive(Clone, Debug)]
 pub struct PinnedMemory {
     inner: Arc<Inner>,
@@ -69,12 +69,11 @@ impl PinnedMemory {
         Ok(PinnedMemory { inner: Arc::new(Inner { pinned, context, settle, process }) })
     }
 
-    /// Returns the same bytes at the same addresses, but keeps them beyond their drop: once the last of them and of
-    /// their clones is dropped, their memory returns as soon as all work put into `stream` by then is done. Meant for
-    /// values of one batch, which return together.
+    /// The same bytes, whose memory is reused only after the work that `stream` has when the last of them, or of their
+    /// clones, is dropped. For values of one batch, which return together.
     ///
     /// # Errors
-    /// `InvalidArgument` for a stream of another device; `Device` for driver errors.
+    /// `InvalidArgument` for a stream of another device; `Device` for errors of the driver.
     pub fn keep(&self, blocks: Vec<Bytes>, stream: impl Into<SharedStream>) -> Result<Vec<Bytes>> {
         let failed = |error| device_error("cannot keep memory for a stream", error);
         let (stream, context) = (stream.into(), &self.inner.context);

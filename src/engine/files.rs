@@ -26,9 +26,9 @@ impl Files {
     /// # Errors
     /// Names the root that is missing or that this process may not open.
     pub(super) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
-        let open = |root: &crate::dataset::Root| {
-            let folder = file::open_folder(&root.path);
-            folder.map(Arc::new).map_err(|source| Error::io("cannot open the folder", source).with_path(&root.path))
+        let open = |root: &PathBuf| {
+            let folder = file::open_folder(root);
+            folder.map(Arc::new).map_err(|source| Error::io("cannot open the folder", source).with_path(root))
         };
         let roots = dataset.files().roots().iter().map(open).collect::<Result<_>>()?;
         Ok(Files { dataset, roots, direct, blocking, noatime: AtomicBool::new(true) })

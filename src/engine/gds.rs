@@ -8,6 +8,7 @@ use super::files::Files;
 use super::open::Opened;
 use super::threads::{Reader, Threads};
 use super::{ABANDONED_MAX, Read, way};
+use crate::config::GdsCause;
 use crate::config::{Cause, Config, EngineKind, Fallback, IoChoice, Route};
 use crate::dataset::{Dataset, FileId};
 use crate::stats::Stats;
@@ -108,7 +109,8 @@ pub(super) struct Own {
 /// # Errors
 /// Why not.
 pub(crate) fn suits(config: &Config, dataset: &dyn Dataset, insists: bool) -> Result<(), Box<Fallback>> {
-    let fails = |reason: String| Err(Box::new(Fallback::new(Cause::GdsFiles, PINNED, None).with_reason(reason)));
+    let fails =
+        |reason: String| Err(Box::new(Fallback::new(Cause::Gds(GdsCause::Files), PINNED, None).with_reason(reason)));
     if config.io == IoChoice::Buffered {
         return fails("reads through the page cache were asked for".into());
     }
@@ -121,7 +123,7 @@ pub(crate) fn suits(config: &Config, dataset: &dyn Dataset, insists: bool) -> Re
 }
 
 fn files_step(error: &Error) -> Box<Fallback> {
-    Box::new(Fallback::new(Cause::GdsFiles, PINNED, None).with_error(error))
+    Box::new(Fallback::new(Cause::Gds(GdsCause::Files), PINNED, None).with_error(error))
 }
 
 /// What is used instead.
@@ -148,14 +150,17 @@ impl Straight {
         let files = |error: Error| files_step(&error);
         let way = way::choose(&Config { io: IoChoice::Direct, ..config.clone() }, &**dataset).map_err(files)?;
         let files = Files::new(Arc::clone(dataset), way.direct, way.blocking).map_err(files)?;
-        let _current = context.enter().map_err(|error| step(Cause::GdsContext, error.to_string()))?;
+        let _current = context.enter().map_err(|error| step(Cause::Gds(GdsCause::Context), error.to_string()))?;
         let refused = |error: CufileError| {
-            step(Cause::GdsMemory, format!("no memory could be registered: {error}")).with_remedy(error.remedy())
+            step(Cause::Gds(GdsCause::Memory), format!("no memory could be registered: {error}"))
+                .with_remedy(error.remedy())
         };
         let (registered, limit) = register(&cufile, &memory).map_err(refused)?;
         let said = limit.map(|error| {
             let got = format!("{} of {} bytes of it", registered.len(), memory.len());
-            Fallback::new(Cause::GdsMemory, got, None).with_reason(error.to_string()).with_remedy(error.remedy())
+            Fallback::new(Cause::Gds(GdsCause::Memory), got, None)
+                .with_reason(error.to_string())
+                .with_remedy(error.remedy())
         });
         let straight = Straight {
             files,
@@ -253,7 +258,7 @@ impl Straight {
         let handle = match self.cufile.register_file(file) {
             Ok(handle) => Some(handle),
             Err(error) => {
-                self.say(&self.file_was_said, Cause::GdsFile, id, &error.to_string(), error.remedy());
+                self.say(&self.file_was_said, Cause::Gds(GdsCause::File), id, &error.to_string(), error.remedy());
                 None
             }
         };
@@ -298,7 +303,7 @@ impl Straight {
                     _ => (false, "report it with the message"),
                 };
                 known.refused.fetch_or(!passes, Ordering::Relaxed);
-                self.say(&self.read_was_said, Cause::GdsRead, read.file, &error.to_string(), remedy);
+                self.say(&self.read_was_said, Cause::Gds(GdsCause::Read), read.file, &error.to_string(), remedy);
                 Ok(None)
             }
         }

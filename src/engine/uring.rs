@@ -381,7 +381,7 @@ const ECANCELED: i32 = 125;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::{FileTable, Folder};
+    use crate::dataset::{self, FileTable, Options};
     use std::fs::File;
     use std::time::Instant;
     use uringload_sys::ring::RingOptions;
@@ -401,7 +401,8 @@ mod tests {
         let mut files = FileTable::new();
         files.push_root(folder);
         files.push(b"fifo", 4096).unwrap();
-        let files = Files::new(Arc::new(Folder::from_files(files)), false, true).unwrap();
+        let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
+        let files = Files::new(dataset, false, true).unwrap();
         Some(Uring::new(ring, Arc::new(files), 2, 2))
     }
 

@@ -155,7 +155,7 @@ fn resident_share(dataset: &dyn Dataset) -> Option<f64> {
 }
 
 fn open(files: &FileTable, id: FileId, direct: bool) -> io::Result<Opened> {
-    let root = file::open_folder(&files.roots()[files.root_of(id)].path)?;
+    let root = file::open_folder(&files.roots()[files.root_of(id)])?;
     let flags = OpenFlags::default().direct(direct).noatime(true).nonblock(true);
     file::open(root.as_fd(), files.name(id), flags)
 }
@@ -163,7 +163,7 @@ fn open(files: &FileTable, id: FileId, direct: bool) -> io::Result<Opened> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::{FileTable, Folder};
+    use crate::dataset::{self, FileTable, Options};
 
     #[test]
     fn freshly_written_files_are_resident_and_read_through_the_page_cache() {
@@ -174,16 +174,16 @@ mod tests {
             std::fs::write(folder.path().join(name), vec![1; 100_000]).unwrap();
             files.push(name.as_bytes(), 100_000);
         }
-        let dataset = Folder::from_files(files);
-        let Some(share) = resident_share(&dataset) else {
+        let dataset = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
+        let Some(share) = resident_share(&*dataset) else {
             eprintln!("skipped: no cachestat(2) on this kernel");
             return;
         };
         assert!(share > 0.9, "{share}");
-        let way = choose(&Config::default(), &dataset).unwrap();
+        let way = choose(&Config::default(), &*dataset).unwrap();
         assert!(!way.direct);
         assert_eq!(way.fallbacks.len(), 1, "said, not silent");
-        let way = choose(&Config { io: IoChoice::Buffered, ..Config::default() }, &dataset).unwrap();
+        let way = choose(&Config { io: IoChoice::Buffered, ..Config::default() }, &*dataset).unwrap();
         assert!(way.fallbacks.is_empty(), "what was asked for is no step down");
     }
 }

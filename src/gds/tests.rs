@@ -1,6 +1,7 @@
 //! The guards and the chain over made-up systems.
 
 use super::*;
+use crate::config::GdsCause;
 use std::time::Duration;
 use uringload_sys::block::{BlockDevice, BlockKind, QueueLimits};
 
@@ -58,13 +59,13 @@ fn guards_hold_where_there_is_a_way() {
 fn guards_fail_in_their_order() {
     // Each system lacks what the one before it lacks but for the first guard of that.
     let mut facts = Facts { wsl: true, modules: None, udev: false, nvidia_fs: false, p2pdma: None, ..native() };
-    assert_eq!(cause(&facts), Cause::GdsWsl);
+    assert_eq!(cause(&facts), Cause::Gds(GdsCause::Wsl));
     facts.wsl = false;
-    assert_eq!(cause(&facts), Cause::GdsModules);
+    assert_eq!(cause(&facts), Cause::Gds(GdsCause::Modules));
     facts.modules = Some(Vec::new());
-    assert_eq!(cause(&facts), Cause::GdsPath);
+    assert_eq!(cause(&facts), Cause::Gds(GdsCause::Path));
     facts.nvidia_fs = true;
-    assert_eq!(cause(&facts), Cause::GdsUdev);
+    assert_eq!(cause(&facts), Cause::Gds(GdsCause::Udev));
     facts.udev = true;
     assert_eq!(guard(&facts).unwrap(), GdsMode::NvidiaFs);
 }
@@ -73,13 +74,13 @@ fn guards_fail_in_their_order() {
 fn peer_to_peer_needs_the_kernel_and_a_new_open_driver() {
     for version in ["565.46", "550.144.03", "", "x.y"] {
         let driver = Some(NvidiaDriver { version: version.into(), open: true, registry: String::new() });
-        assert_eq!(cause(&Facts { driver, ..peer_to_peer() }), Cause::GdsPath, "{version:?}");
+        assert_eq!(cause(&Facts { driver, ..peer_to_peer() }), Cause::Gds(GdsCause::Path), "{version:?}");
     }
     let driver = Some(NvidiaDriver { version: "580.1".into(), open: false, registry: String::new() });
-    assert_eq!(cause(&Facts { driver, ..peer_to_peer() }), Cause::GdsPath);
-    assert_eq!(cause(&Facts { driver: None, ..peer_to_peer() }), Cause::GdsPath);
+    assert_eq!(cause(&Facts { driver, ..peer_to_peer() }), Cause::Gds(GdsCause::Path));
+    assert_eq!(cause(&Facts { driver: None, ..peer_to_peer() }), Cause::Gds(GdsCause::Path));
     for p2pdma in [None, Some(false)] {
-        assert_eq!(cause(&Facts { p2pdma, ..peer_to_peer() }), Cause::GdsPath);
+        assert_eq!(cause(&Facts { p2pdma, ..peer_to_peer() }), Cause::Gds(GdsCause::Path));
     }
 }
 
@@ -90,7 +91,10 @@ fn a_machine_without_cufile_is_told_at_once_and_is_no_defect() {
     let start = std::time::Instant::now();
     let step = open(&facts, search, || panic!("nothing is started where a guard fails")).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(1));
-    assert_eq!((step.cause, &*step.got, &*step.wanted), (Cause::GdsModules, "the pinned path", "GPUDirect Storage"));
+    assert_eq!(
+        (step.cause, &*step.got, &*step.wanted),
+        (Cause::Gds(GdsCause::Modules), "the pinned path", "GPUDirect Storage")
+    );
     assert!(!step.is_degraded());
 }
 
@@ -98,14 +102,14 @@ fn a_machine_without_cufile_is_told_at_once_and_is_no_defect() {
 fn openings_that_fail_say_why_on_one_line() {
     let driver = OpenError::Driver { error: uringload_sys::cufile::CufileError::from_code(5007), log: None };
     for (error, cause) in [
-        (OpenError::Absent("a:\n b".into()), Cause::GdsLibrary),
-        (OpenError::Incomplete { library: "l".into(), function: "f" }, Cause::GdsLibrary),
-        (OpenError::Configuration(std::io::Error::from_raw_os_error(28)), Cause::GdsConfiguration),
-        (OpenError::Attach("no context".into()), Cause::GdsContext),
-        (driver, Cause::GdsDriver),
-        (OpenError::TimedOut { after: OPEN_BOUND, log: None }, Cause::GdsTimeout),
-        (OpenError::Busy, Cause::GdsTimeout),
-        (OpenError::Thread("none".into()), Cause::GdsDriver),
+        (OpenError::Absent("a:\n b".into()), Cause::Gds(GdsCause::Library)),
+        (OpenError::Incomplete { library: "l".into(), function: "f" }, Cause::Gds(GdsCause::Library)),
+        (OpenError::Configuration(std::io::Error::from_raw_os_error(28)), Cause::Gds(GdsCause::Configuration)),
+        (OpenError::Attach("no context".into()), Cause::Gds(GdsCause::Context)),
+        (driver, Cause::Gds(GdsCause::Driver)),
+        (OpenError::TimedOut { after: OPEN_BOUND, log: None }, Cause::Gds(GdsCause::Timeout)),
+        (OpenError::Busy, Cause::Gds(GdsCause::Timeout)),
+        (OpenError::Thread("none".into()), Cause::Gds(GdsCause::Driver)),
     ] {
         let step = step(&error);
         assert_eq!(step.cause, cause);

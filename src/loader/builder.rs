@@ -18,20 +18,46 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sets up a [`Loader`].
+/// Sets up a [`Loader`]. It can also tell the order alone ([`order`](Builder::order)), convert the dataset
+/// ([`pack`](Builder::pack)) or check it ([`verify`](Builder::verify)).
+///
+/// Every setting has a default: batches of 64 samples, one epoch in the order of the dataset, on the host, with the
+/// engine, the memory and the number of reads in flight that suit the machine.
+///
+/// ```
+/// use std::time::Duration;
+/// use uringload::config::{Collate, OnError, Padding, Shuffle};
+/// use uringload::{Loader, dataset};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # (0..8).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), vec![n; n as usize]).unwrap());
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// let loader = Loader::builder(dataset)
+///     .batch_size(2)
+///     .shuffle(Shuffle::Full)
+///     .seed(7)
+///     .rank(1, 4)
+///     .collate(Collate::Padded(Padding::default().multiple_of(8)))
+///     .on_error(OnError::Skip)
+///     .timeout(Duration::from_secs(30))
+///     .memory_limit(64 << 20)
+///     .build()?;
+/// println!("{}", loader.route());
+/// # Ok::<(), uringload::Error>(())
+/// ```
 #[derive(Clone)]
 #[must_use = "call build"]
 pub struct Builder {
-    dataset: Arc<dyn Dataset>,
+    pub(crate) dataset: Arc<dyn Dataset>,
     sampler: Option<Arc<dyn Sampler>>,
-    config: Config,
+    pub(crate) config: Config,
     resume: Option<Box<State>>,
     on_failed: Option<OnFailed>,
     pin: Option<Device>,
 }
 
 impl Loader {
-    /// A loader of `dataset`, with [`Config::default`] until told otherwise.
+    /// Sets up a loader of `dataset`; every setting of the [`Builder`] has a default.
     pub fn builder(dataset: Arc<dyn Dataset>) -> Builder {
         Builder { dataset, sampler: None, config: Config::default(), resume: None, on_failed: None, pin: None }
     }
@@ -39,182 +65,206 @@ impl Loader {
 
 impl Builder {
     /// Replaces everything that was set so far.
+    #[doc(hidden)]
     pub fn config(mut self, config: Config) -> Builder {
         self.config = config;
         self.resume = None;
         self
     }
 
-    /// Samples in a batch; rows of packed samples, if those are asked for.
+    /// Samples in a batch, or rows if samples are packed. Default: 64.
     pub fn batch_size(mut self, samples: u64) -> Builder {
         self.config.batch_size = samples;
         self
     }
 
-    /// What a row of a batch is: a sample, or samples put together by their lengths.
-    pub fn batching(mut self, batching: Batching) -> Builder {
-        self.config.batching = batching;
+    /// Makes batches of sequences packed into rows ([`Packing`](crate::config::Packing)), or of samples of similar
+    /// length ([`Buckets`](crate::config::Buckets)). Default: a row is a sample.
+    pub fn batching(mut self, rows: impl Into<Batching>) -> Builder {
+        self.config.batching = rows.into();
         self
     }
 
-    /// Epochs until the loader ends; `None`: never.
+    /// The number of epochs; `None`: the loader never ends. Default: 1.
     pub fn epochs(mut self, epochs: impl Into<Option<u64>>) -> Builder {
         self.config.epochs = epochs.into();
         self
     }
 
-    /// Whether, and how, each epoch has a random order of its own: `true` is [`Shuffle::Auto`].
+    /// Whether and how each epoch is shuffled: `true` is [`Shuffle::Auto`]. Default: the order of the dataset.
     pub fn shuffle(mut self, shuffle: impl Into<Shuffle>) -> Builder {
         self.config.shuffle = shuffle.into();
         self
     }
 
-    /// What random orders derive from.
+    /// The seed that all random orders derive from. Default: 0.
     pub fn seed(mut self, seed: u64) -> Builder {
         self.config.seed = seed;
         self
     }
 
-    /// An order of the caller's instead of `shuffle`, which still tells whether the rows of a window come in random
-    /// order.
+    /// Uses an order of your own, or a mixture, instead of `shuffle`. With packing and buckets, `shuffle` still decides
+    /// whether the rows of a window come in random order.
     pub fn sampler(mut self, sampler: Arc<dyn Sampler>) -> Builder {
         self.sampler = Some(sampler);
         self
     }
 
-    /// Which of `world_size` equal consumers this is.
+    /// Which of `world_size` equal consumers this is, from 0. Default: the only one.
     pub fn rank(mut self, rank: u64, world_size: u64) -> Builder {
         self.config.rank = rank;
         self.config.world_size = world_size;
         self
     }
 
-    /// Whether samples that do not fill a batch on every rank are dropped.
+    /// Whether to drop the samples at the end of an epoch that do not fill a batch on every rank. Default: false.
     pub fn drop_last(mut self, drop_last: bool) -> Builder {
         self.config.drop_last = drop_last;
         self
     }
 
-    /// Starts from `cursor` (the `next` of the last batch that was used) instead of the beginning, or of the state to
-    /// resume from. Nothing is known of the dataset and the order that the cursor belongs to, so nothing is checked but
-    /// that there is such a place.
+    /// Starts from `cursor` (the `next` of the last batch that was used) instead of the beginning or the state to
+    /// resume from. A cursor does not say which dataset and order it belongs to, so only its range is checked.
     pub fn start(mut self, cursor: Cursor) -> Builder {
         self.resume = None;
         self.config.start = cursor;
         self
     }
 
-    /// Goes on from where `state` was saved: at the sample behind the last batch that was handed out then.
+    /// Resumes where `state` was saved: after the last batch that had been handed out.
     ///
-    /// The dataset and the order must be those of the state, and within a window of rows also the way in which rows are
-    /// made; `build` checks it. World size, rank, batch size, engine, depth, threads and memory may be others: what is
-    /// left of the epoch is the same, in the same global order. `epochs` counts from the state's epoch on, as it does
-    /// with [`start`](Builder::start), which ignores all these checks when it is given the state's cursor.
+    /// The dataset and the order must be those of the state, and within a window of packed or bucketed rows also the
+    /// packing or buckets; `build` checks this. World size, rank, batch size, engine, number of reads, threads and
+    /// memory may differ: the rest of the epoch is the same, in the same global order. `epochs` counts from the state's
+    /// epoch. To resume without these checks, pass the state's cursor to [`start`](Builder::start).
     ///
-    /// The digest goes on where rank and world size are those of the state; else it begins anew at its place.
+    /// The digest continues if rank and world size are those of the state; otherwise it starts at the state's position.
     pub fn resume(mut self, state: &State) -> Builder {
         self = self.start(state.cursor());
         self.resume = Some(Box::new(state.clone()));
         self
     }
 
-    /// What moves the bytes.
+    /// What reads the bytes. Default: io_uring if the system allows it, threads otherwise.
     pub fn engine(mut self, engine: EngineChoice) -> Builder {
         self.config.engine = engine;
         self
     }
 
-    /// Past the page cache or through it.
+    /// Whether reads bypass the page cache. Default: only if the files are not in it already.
     pub fn io(mut self, io: IoChoice) -> Builder {
         self.config.io = io;
         self
     }
 
-    /// Bytes of memory for samples at most.
+    /// The most memory for samples, in bytes. Default: chosen by the size of a batch.
     pub fn memory_limit(mut self, bytes: u64) -> Builder {
         self.config.memory_limit = Some(bytes);
         self
     }
 
-    /// What becomes of samples that cannot be read.
+    /// What happens to samples that cannot be read. Default: their error takes the place of the batch.
     pub fn on_error(mut self, on_error: OnError) -> Builder {
         self.config.on_error = on_error;
         self
     }
 
-    /// What is told of each sample that cannot be had, under [`OnError::Warn`]: on the thread that takes the batches,
-    /// when the batch that lacks the sample is handed out. So a slow one holds up nothing but its own thread.
+    /// Called for each sample that cannot be read, under [`OnError::Warn`], on the thread that takes the batches, when
+    /// the batch that lacks the sample is handed out. A slow callback delays only that thread.
     pub fn on_failed(mut self, told: impl Fn(&FailedSample) + Send + Sync + 'static) -> Builder {
         self.on_failed = Some(Arc::new(told));
         self
     }
 
-    /// How many samples may fail before the loader ends; `None`: any number.
+    /// How many samples may fail, whatever `on_error` says, before the loader ends with `TooManyFailures`. `None`, the
+    /// default: any number.
     pub fn max_failures(mut self, limit: impl Into<Option<MaxFailures>>) -> Builder {
         self.config.max_failures = limit.into();
         self
     }
 
-    /// A file to which a line is added for each sample that cannot be had.
+    /// A file to which a line of JSON is appended for each sample that cannot be read: see
+    /// [`quarantine`](mod@crate::quarantine). It is created if it does not exist.
     pub fn quarantine(mut self, path: impl Into<PathBuf>) -> Builder {
         self.config.quarantine = Some(path.into());
         self
     }
 
-    /// How long a read may take before it is given up; `None`: as long as it likes.
+    /// How long a read may take before it is cancelled and its samples fail with `Timeout`. A read that does not end
+    /// even then keeps its memory until it does; one that only waits behind such reads may take four times as long.
+    /// `None`, the default: no limit.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Builder {
         self.config.timeout = timeout.into();
         self
     }
 
-    /// How long the consumer may wait for memory that it holds itself.
+    /// How long the loader waits for memory that the consumer holds before it fails with `Starved`. Default: 10
+    /// seconds.
     pub fn starved_after(mut self, wait: Duration) -> Builder {
         self.config.starved_after = wait;
         self
     }
 
-    /// The form of a batch's columns.
+    /// The form of the columns of a batch. Default: [`Collate::Auto`].
     pub fn collate(mut self, collate: Collate) -> Builder {
         self.config.collate = collate;
         self
     }
 
-    /// The form of one column, where it is another; each column once.
+    /// The form of one column, if it differs. Call it at most once per column.
     pub fn collate_column(mut self, name: impl Into<String>, collate: Collate) -> Builder {
         self.config.collate_columns.push((name.into(), collate));
         self
     }
 
-    /// Whether each batch has a column "key" with what names its samples to a person: views of bytes.
+    /// Whether each batch has a column "key" with the samples' names, as views of bytes. Default: false.
     pub fn key_column(mut self, key_column: bool) -> Builder {
         self.config.key_column = key_column;
         self
     }
 
-    /// Whether each batch has a column "index" with the samples' numbers in the dataset: integers.
+    /// Whether each batch has a column "index" with the samples' numbers in the dataset. Default: false.
     pub fn index_column(mut self, index_column: bool) -> Builder {
         self.config.index_column = index_column;
         self
     }
 
-    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
-    /// for each processor, at most 8.
+    /// The number of threads that decode, for formats that compress several samples as one unit; 0: the thread that
+    /// reads decodes as well. `None`, the default: the library chooses (one per processor, at most 8).
     pub fn num_threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
         self.config.num_threads = threads.into();
         self
     }
 
-    /// Reads in flight, fixed.
+    /// The number of threads of [`EngineChoice::Threads`]. `None`, the default: the library chooses.
+    pub fn io_threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
+        self.config.io_threads = threads.into();
+        self
+    }
+
+    /// The length of the longest read, in bytes. `None`, the default: the library chooses by the device.
+    pub fn read_bytes(mut self, bytes: impl Into<Option<usize>>) -> Builder {
+        self.config.read_bytes = bytes.into();
+        self
+    }
+
+    /// Merges two reads whose gap is at most this many bytes into one. Default: 0.
+    pub fn coalesce_gap(mut self, bytes: u64) -> Builder {
+        self.config.coalesce_gap = bytes;
+        self
+    }
+
+    /// Fixes the number of reads in flight. Default: chosen by the device, and adapted as it goes.
     pub fn queue_depth(mut self, reads: usize) -> Builder {
         self.config.queue_depth = Some(reads);
         self
     }
 
-    /// Pins the memory that batches are read into, so that the copy engine of a GPU reads it by itself while the host
-    /// goes on; batches stay on the host. All of the memory limit is taken at once by that. Where `device` is auto and
-    /// there is no GPU, the memory is not pinned, and the route says why.
+    /// Pins the memory that batches are read into, so that a GPU can copy it asynchronously; batches stay on the host.
+    /// This allocates all of the memory limit at once. If `device` is auto and there is no GPU, memory is not pinned,
+    /// and the route says why.
     ///
-    /// A copy that was queued reads the memory later: hold the batch until it is done, or see [`PinnedMemory::keep`].
+    /// A queued copy reads the memory later: hold the batch until the copy is done, or see [`PinnedMemory::keep`].
     ///
     /// [`PinnedMemory::keep`]: crate::device::PinnedMemory::keep
     pub fn pin(mut self, device: Device) -> Builder {
@@ -222,14 +272,16 @@ impl Builder {
         self
     }
 
-    /// Checks everything, opens the engine and starts to read. Returns when the engine is open.
+    /// Checks all settings, opens the engine and starts to read. Returns when the engine is open.
     ///
     /// # Errors
-    /// `InvalidArgument` for a rank, size, shuffle, cursor, limit or timeout that cannot be, and for a form that a
-    /// column cannot have (see [`Collate`]); `Empty`; what the system says of a quarantine file that cannot be
-    /// opened; `MemoryLimit`, with the arithmetic, where one batch cannot fit; `Unavailable` for an engine, mode or GPU
-    /// that was asked for by name and is not to be had; `StateMismatch`, with what differs, for a state to resume from
-    /// that is of another dataset or order.
+    /// - `InvalidArgument` for an impossible rank, size, shuffle, cursor, limit or timeout, and for a form that a
+    ///   column cannot have (see [`Collate`]).
+    /// - `Empty` for a dataset without samples.
+    /// - `MemoryLimit`, with the arithmetic, if one batch cannot fit.
+    /// - `Unavailable` for an engine, mode or GPU that was chosen by name and is not available.
+    /// - `StateMismatch`, with the differences, for a state of another dataset or order.
+    /// - The system's error for a quarantine file that cannot be opened.
     pub fn build(self) -> Result<Loader> {
         let on_failed = self.on_failed.clone();
         let (pin, mut fallbacks) = (self.pin.clone(), Vec::new());
@@ -240,33 +292,31 @@ impl Builder {
         Ok(loader)
     }
 
-    /// Puts the batches on a device. Its columns are dense where they are of one shape and ragged where they are not,
-    /// unless another form is asked for; views stay on the host.
+    /// Puts the batches on a device. Columns are dense if all samples have one shape and ragged otherwise, unless
+    /// `collate` asks for another form; views stay on the host.
     pub fn device(self, device: Device) -> DeviceBuilder {
         self.devices([device])
     }
 
-    /// Puts the batches on devices, in turn: batch k goes to device k modulo their number.
+    /// Puts the batches on several devices in turn: batch k goes to device k modulo their number.
     pub fn devices(self, devices: impl IntoIterator<Item = Device>) -> DeviceBuilder {
         DeviceBuilder { builder: self, devices: devices.into_iter().collect(), transforms: Vec::new() }
+    }
+
+    /// The batches that the loader would deliver, as a value: which samples come when, without reading any of them.
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build), for what concerns the order.
+    pub fn order(self) -> Result<Order> {
+        let Builder { dataset, sampler, config, resume, .. } = self;
+        order(dataset, sampler, &config, resume.as_deref())
     }
 
     /// Checks everything. `form` says where values are put together.
     fn check(self, form: impl FnOnce(Collation) -> Collation) -> Result<Job> {
         let Builder { dataset, sampler, config, resume, on_failed, .. } = self;
         check_errors(&config, &*dataset, on_failed.is_some())?;
-        if dataset.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
-        }
-        let sampler = match sampler {
-            Some(sampler) => sampler,
-            None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
-        };
-        let sampler = match &resume {
-            Some(state) => resumed(state, &*dataset, sampler, &config)?,
-            None => sampler,
-        };
-        let order = Order::new(&config, dataset, sampler)?;
+        let order = order(dataset, sampler, &config, resume.as_deref())?;
         let collation = Arc::new(form(Collation::new(&config, &**order.dataset())?));
         let limits = limits::check(&config, &order, &collation)?;
         let stats = Arc::new(Stats::new());
@@ -289,19 +339,19 @@ pub struct DeviceBuilder {
 }
 
 impl DeviceBuilder {
-    /// What becomes of a column on its way; each column once.
+    /// Transforms a column on its way to the device: [`Images`](crate::transform::Images) or
+    /// [`Tokens`](crate::transform::Tokens). At most one transform per column.
     pub fn transform(mut self, column: impl Into<String>, transform: impl Into<Transform>) -> DeviceBuilder {
         self.transforms.push((column.into(), transform.into()));
         self
     }
 
-    /// Checks everything, opens the devices and the engine, and starts to read.
+    /// Checks all settings, opens the devices and the engine, and starts to read.
     ///
     /// # Errors
-    /// As [`Builder::build`]. `Unavailable` where a GPU was asked for by its number and is not to be had; `MemoryLimit`
-    /// where a batch does not fit there, or [`Gds::On`](crate::config::Gds::On) cannot be had; `InvalidArgument` for a
-    /// transform that a column cannot have; `Device` for what
-    /// the driver says.
+    /// As [`Builder::build`]. Also `Unavailable` if a GPU that was chosen by number, or
+    /// [`Gds::On`](crate::config::Gds::On), is not available; `MemoryLimit` if a batch does not fit into the GPU's
+    /// memory; `InvalidArgument` for a transform that does not fit its column; `Device` for errors of the driver.
     pub fn build(self) -> Result<DeviceLoader> {
         let DeviceBuilder { mut builder, devices, transforms } = self;
         if builder.pin.is_some() {
@@ -381,6 +431,26 @@ fn check_errors(config: &Config, dataset: &dyn Dataset, on_failed: bool) -> Resu
         return refused("on_failed is only called if on_error is warn".into(), "set on_error to warn");
     }
     Ok(())
+}
+
+/// The batches of a rank, in the order that was given or else that of `config`.
+fn order(
+    dataset: Arc<dyn Dataset>,
+    sampler: Option<Arc<dyn Sampler>>,
+    config: &Config,
+    resume: Option<&State>,
+) -> Result<Order> {
+    if dataset.is_empty() {
+        return Err(Error::new(ErrorKind::Empty, "the dataset has no samples"));
+    }
+    let mut sampler = match sampler {
+        Some(sampler) => sampler,
+        None => sampler::for_dataset(&*dataset, config.shuffle, config.seed)?,
+    };
+    if let Some(state) = resume {
+        sampler = resumed(state, &*dataset, sampler, config)?;
+    }
+    Order::new(config, dataset, sampler)
 }
 
 /// The order, going on from `state`, if that belongs to it and to the dataset.

@@ -228,7 +228,7 @@ struct Running {
 /// The addresses that stand for the pool's memory in batches for a device, if nobody looks at the bytes on the host. A
 /// block then returns when its copy is done, rather than when its batch is complete.
 fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<Option<Bytes>> {
-    if dataset.parse_reads_bytes() || dataset.units().is_some() || collation.keeps_views() {
+    if dataset.index().parse_reads_bytes || dataset.units().is_some() || collation.keeps_views() {
         return Ok(None);
     }
     let (_, whole) = Arena::shadow(pool.arena().len())

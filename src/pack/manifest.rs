@@ -135,22 +135,22 @@ impl Destination {
         fs::create_dir_all(place).map_err(|source| failed(place, source))?;
         let folder = File::open(place).map_err(|source| failed(place, source))?;
         // Parts are written at once; whoever writes all of it is alone.
-        let lock = match part.is_whole() {
-            true => FlockOperation::NonBlockingLockExclusive,
-            false => FlockOperation::NonBlockingLockShared,
+        let lock = if part.is_whole() {
+            FlockOperation::NonBlockingLockExclusive
+        } else {
+            FlockOperation::NonBlockingLockShared
         };
         // Where files cannot be locked at all, as on some network filesystems, nothing is known of others.
         if flock(&folder, lock) == Err(rustix::io::Errno::WOULDBLOCK) {
             return Err(busy(place));
         }
         let (path, wanted) = (place.join(MANIFEST_NAME), Manifest::of(pack));
-        let found = match part.is_whole() {
-            true => prepare_alone(pack, &wanted)?,
-            false => {
-                // What is half written of a manifest was written before any shard.
-                remove(&temporary_of_part(&path, part))?;
-                Manifest::read(&path)?
-            }
+        let found = if part.is_whole() {
+            prepare_alone(pack, &wanted)?
+        } else {
+            // What is half written of a manifest was written before any shard.
+            remove(&temporary_of_part(&path, part))?;
+            Manifest::read(&path)?
         };
         match &found {
             None if part.is_whole() => wanted.write(&path)?,

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 /// What samples are called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Keys {
-    /// As their source calls them where it has names for them: files of folders and samples of tar archives. By number
-    /// otherwise.
+    /// By the names of the source, if it has names: files of folders and samples of tar archives. By number otherwise.
     #[default]
     Source,
     /// By their number in the source, from 0, in at least nine digits. Of a file's name the last ending stays, as its
@@ -24,6 +24,7 @@ pub enum Keys {
 
 impl Keys {
     /// The name, as the command line and the manifest have it.
+    #[doc(hidden)]
     pub fn name(self) -> &'static str {
         match self {
             Keys::Source => "source",

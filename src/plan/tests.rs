@@ -6,7 +6,7 @@ mod units;
 
 use super::*;
 use crate::config::{Collate, Config};
-use crate::dataset::{DType, Field, FileTable, Index, RecordOptions, Records, Sample, Schema, Shape, Value};
+use crate::dataset::{self, DType, Dataset, Field, FileTable, Index, Options, Sample, Schema, Shape, Value};
 use crate::sampler::{Cursor, Sampler, Sequential, Shuffled};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -279,8 +279,8 @@ fn sequential_records_are_one_extent() {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     files.push(b"x", 10 + 1000 * 100).unwrap();
-    let options = RecordOptions::new().record_bytes(100).header_bytes(10);
-    let records: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).unwrap());
+    let options = Options::new().format("records").set("record_bytes", 100).set("header_bytes", 10);
+    let records: Arc<dyn Dataset> = dataset::internal::of_files(files, &options).unwrap();
     for alignment in [1, 512] {
         let layout = layout(alignment, 0);
         let mut planner = planner(Arc::clone(&records), 250, layout, Collate::Dense);

@@ -96,7 +96,7 @@ impl Parsed {
             return Some(mismatch(id));
         }
         let (field, piece) = piece?;
-        let is_plain = dataset.plain_field() == Some(field);
+        let is_plain = dataset.index().plain_field == Some(field);
         if cut_out(&mut self.sample.values[field], schema, field, piece, is_plain) {
             return None;
         }

@@ -8,7 +8,7 @@ use super::*;
 use crate::batch::{Column, Data, FailedSample};
 use crate::collate::Collation;
 use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
-use crate::dataset::{DType, FileId, FileTable, Folder, FolderOptions, RecordOptions, Records, SampleId, Shape};
+use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
 use crate::engine::sim::{Faults, Sim, byte_at};
 use crate::queue::{Missing, Receiver, bounded};
@@ -156,11 +156,12 @@ impl World {
             files.push(format!("f{index}").as_bytes(), size).unwrap();
         }
         let dataset: Arc<dyn crate::dataset::Dataset> = if is_records {
-            let options = RecordOptions::new().record_bytes(record_bytes).header_bytes(header_bytes);
-            Arc::new(Records::from_files(files, &options).unwrap())
+            let options =
+                Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", header_bytes);
+            dataset::internal::of_files(files, &options).unwrap()
         } else {
-            let options = FolderOptions::new().labels(false).dtype(dtype).common(|common| common.threads = 1);
-            Arc::new(Folder::from_files_with(files, &options).unwrap())
+            let options = Options::new().format("folder").set("labels", false).set("dtype", dtype).threads(1);
+            dataset::internal::of_files(files, &options).unwrap()
         };
         let len = dataset.len();
         let world_size = 1 + pick(3);
@@ -265,7 +266,8 @@ impl World {
         let failures = Failures::new(self.max_failures, None, self.order.clone());
         let stats = Arc::new(Stats::new());
         let (tell_early, mut early) = bounded(3, Arc::new(Bell::new()));
-        let echoes = !self.dataset.parse_reads_bytes() && !self.collation.keeps_views() && !self.seed.is_multiple_of(2);
+        let echoes =
+            !self.dataset.index().parse_reads_bytes && !self.collation.keeps_views() && !self.seed.is_multiple_of(2);
         let echoes = echoes.then(|| Bytes::from_owner(Arena::shadow(pool.arena().len()).unwrap().1));
         let early_told = self.collation.is_deferred().then(|| Early::new(tell_early, echoes));
         let reactor = Reactor::new(planner, pool, sender, bell, Arc::clone(&stats), self.rules, failures);

@@ -1,4 +1,4 @@
-//! A sum over what was delivered, so that nobody need believe that nothing was lost or doubled.
+//! A sum over what was delivered, which proves that nothing was lost or duplicated.
 
 use super::{Cursor, Sampler};
 use crate::dataset::SampleId;
@@ -6,12 +6,13 @@ use std::ops::{AddAssign, Range, Sub};
 
 /// Which samples came at which positions of one epoch: their number, and the sum modulo 2^64 of a hash of each.
 ///
-/// The order of adding does not matter, so digests of batches add up to that of a rank, and those of all ranks to that
-/// of the epoch. It tells a lost, doubled or misplaced sample from none (two different sets agree by chance once in
-/// 2^64), and is no protection against somebody who wants to fool it.
+/// Digests add up: those of batches to that of a rank, and those of all ranks to that of the epoch. A digest reveals a
+/// lost, duplicated or misplaced sample (two different sets agree by chance once in 2^64). It does not protect against
+/// an attacker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Digest {
-    /// Number of samples; pieces of a sample that was cut count each.
+    /// Number of samples; each piece of a sample that was cut counts.
     pub samples: u64,
     /// Sum of the hashes.
     pub sum: u64,
@@ -20,6 +21,7 @@ pub struct Digest {
 impl Digest {
     /// Adds the sample at a position: `start` is 0, or the element at which this piece of it begins.
     #[inline]
+    #[doc(hidden)]
     pub fn add(&mut self, position: u64, id: SampleId, start: u64) {
         self.samples += 1;
         self.sum = self.sum.wrapping_add(hash(hash(hash(position) ^ id.0) ^ start));
@@ -41,30 +43,31 @@ impl Sub for Digest {
     }
 }
 
-/// What one rank was given of one epoch, from a position on.
+/// What one rank received of one epoch, from a position on.
 ///
-/// The digests of all ranks that have the same `since` add up: `delivered` and `lost` of all of them together are what
-/// [`epoch_digest`] says of the positions from `since` on, up to where all of them stand.
+/// The digests of all ranks with the same `since` add up: `delivered` and `lost` of all of them together equal
+/// [`epoch_digest`] of the positions from `since` up to where the ranks are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EpochDigest {
     /// The epoch.
     pub epoch: u64,
-    /// Position of that epoch from which on samples count, over all ranks: what comes before was delivered by others.
+    /// The position in the epoch, over all ranks, from which samples count.
     pub since: u64,
-    /// Samples that the consumer got, without padding.
+    /// Samples that the consumer received, without padding.
     pub delivered: Digest,
-    /// Samples that could not be had: those that were left out, and those of batches in whose place an error came and
-    /// that the consumer went on behind.
+    /// Samples that could not be read: those that were left out, and those of batches whose place an error took.
     pub lost: Digest,
 }
 
 impl EpochDigest {
     /// Of nothing, from `cursor` on.
+    #[doc(hidden)]
     pub fn new(cursor: Cursor) -> EpochDigest {
         EpochDigest { epoch: cursor.epoch, since: cursor.position, ..EpochDigest::default() }
     }
 
-    /// Everything that was passed: delivered or lost.
+    /// Delivered and lost samples together.
     pub fn passed(&self) -> Digest {
         let mut passed = self.delivered;
         passed += self.lost;
@@ -72,8 +75,8 @@ impl EpochDigest {
     }
 }
 
-/// The digest of the samples at `positions` of an epoch: what the digests of all ranks must add up to. Takes as long as
-/// asking for each of them does, some tens of nanoseconds.
+/// The digest of the samples at `positions` of an epoch: what the digests of all ranks must add up to. Takes some tens
+/// of nanoseconds per position.
 pub fn epoch_digest(sampler: &dyn Sampler, epoch: u64, positions: Range<u64>) -> Digest {
     let mut digest = Digest::default();
     for position in positions {

@@ -6,20 +6,48 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// Everything that decides an order but the dataset: two orders of one dataset with equal identities are the same.
+/// Everything that decides an order except the dataset: two orders of one dataset whose identities are equal are the
+/// same order. `Display` is for people; states store the identity as data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderId(pub(crate) KnownOrder);
+
+impl From<KnownOrder> for OrderId {
+    fn from(order: KnownOrder) -> OrderId {
+        OrderId(order)
+    }
+}
+
+impl Identified for OrderId {
+    fn kind(&self) -> &'static str {
+        self.0.kind()
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
+        self.0.fields()
+    }
+}
+
+impl fmt::Display for OrderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The orders that states know.
 ///
 /// A state stores it as a JSON object that has `kind` and the fields named here. These names never change.
 ///
 /// | variant | `kind` | fields |
 /// |---|---|---|
-/// | [`Sequential`](OrderId::Sequential) | `sequential` | |
-/// | [`Shuffled`](OrderId::Shuffled) | `shuffled` | `seed`, `version` |
-/// | [`Windows`](OrderId::Windows) | `windows` | `samples`, `seed`, `version` |
-/// | [`Shards`](OrderId::Shards) | `shards` | `shards`, `ends`, `mixed`, `seed`, `version` |
-/// | [`Pieces`](OrderId::Pieces) | `pieces` | `samples`, `mixed`, `seed`, `version` |
-/// | [`Mixed`](OrderId::Mixed) | `mixed` | `parts`, `orders`, `stopping`, `seed`, `version` |
-/// | [`TorchDistributed`](OrderId::TorchDistributed) | `torch_distributed` | `ranks`, `seed` (if shuffled), `version` |
-/// | [`Custom`](OrderId::Custom) | `custom` | `name`, `digest`, `version` |
+/// | [`Sequential`](KnownOrder::Sequential) | `sequential` | |
+/// | [`Shuffled`](KnownOrder::Shuffled) | `shuffled` | `seed`, `version` |
+/// | [`Windows`](KnownOrder::Windows) | `windows` | `samples`, `seed`, `version` |
+/// | [`Shards`](KnownOrder::Shards) | `shards` | `shards`, `ends`, `mixed`, `seed`, `version` |
+/// | [`Pieces`](KnownOrder::Pieces) | `pieces` | `samples`, `mixed`, `seed`, `version` |
+/// | [`Mixed`](KnownOrder::Mixed) | `mixed` | `parts`, `orders`, `stopping`, `seed`, `version` |
+/// | [`TorchDistributed`](KnownOrder::TorchDistributed) | `torch_distributed` | `ranks`, `seed` (if shuffled),
+/// `version` |
+/// | [`Custom`](KnownOrder::Custom) | `custom` | `name`, `digest`, `version` |
 ///
 /// `ends`, `orders` and `digest` are 16 hexadecimal digits, `stopping` and `name` are text, all others are numbers.
 ///
@@ -27,7 +55,7 @@ use std::sync::Arc;
 /// of the old permutation is refused instead of continued in the new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum OrderId {
+pub enum KnownOrder {
     /// The order of the dataset.
     Sequential,
     /// A permutation of the whole dataset: [`Shuffled`](super::Shuffled).
@@ -153,10 +181,10 @@ impl PartialEq for Parts {
 impl Eq for Parts {}
 
 impl OrderId {
-    /// The identity of a caller's order: a name, the version of its algorithm, and everything else that decides it
-    /// (seeds, sizes, hashes of lists), in an order that stays.
+    /// The identity of an order of your own: a name, the version of its algorithm, and every other number that decides
+    /// it (seeds, sizes, hashes of lists), always in the same order.
     pub fn custom(name: impl Into<String>, version: u64, parameters: &[u64]) -> OrderId {
-        OrderId::Custom { name: name.into(), digest: digest_of(parameters.iter().copied()), version }
+        OrderId(KnownOrder::Custom { name: name.into(), digest: digest_of(parameters.iter().copied()), version })
     }
 }
 
@@ -230,53 +258,53 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-impl Identified for OrderId {
+impl Identified for KnownOrder {
     fn kind(&self) -> &'static str {
         match self {
-            OrderId::Sequential => "sequential",
-            OrderId::Shuffled { .. } => "shuffled",
-            OrderId::Windows { .. } => "windows",
-            OrderId::Shards { .. } => "shards",
-            OrderId::Pieces { .. } => "pieces",
-            OrderId::Mixed { .. } => "mixed",
-            OrderId::TorchDistributed { .. } => "torch_distributed",
-            OrderId::Custom { .. } => "custom",
+            KnownOrder::Sequential => "sequential",
+            KnownOrder::Shuffled { .. } => "shuffled",
+            KnownOrder::Windows { .. } => "windows",
+            KnownOrder::Shards { .. } => "shards",
+            KnownOrder::Pieces { .. } => "pieces",
+            KnownOrder::Mixed { .. } => "mixed",
+            KnownOrder::TorchDistributed { .. } => "torch_distributed",
+            KnownOrder::Custom { .. } => "custom",
         }
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
         use Field::{Digest, Number, Text};
         match self {
-            OrderId::Sequential => Vec::new(),
-            OrderId::Shuffled { seed, version } => vec![("seed", Number(*seed)), ("version", Number(*version))],
-            OrderId::Windows { samples, seed, version } => {
+            KnownOrder::Sequential => Vec::new(),
+            KnownOrder::Shuffled { seed, version } => vec![("seed", Number(*seed)), ("version", Number(*version))],
+            KnownOrder::Windows { samples, seed, version } => {
                 vec![("samples", Number(*samples)), ("seed", Number(*seed)), ("version", Number(*version))]
             }
-            OrderId::Shards { shards, ends, mixed, seed, version } => vec![
+            KnownOrder::Shards { shards, ends, mixed, seed, version } => vec![
                 ("shards", Number(*shards)),
                 ("ends", Digest(*ends)),
                 ("mixed", Number(*mixed)),
                 ("seed", Number(*seed)),
                 ("version", Number(*version)),
             ],
-            OrderId::Pieces { samples, mixed, seed, version } => vec![
+            KnownOrder::Pieces { samples, mixed, seed, version } => vec![
                 ("samples", Number(*samples)),
                 ("mixed", Number(*mixed)),
                 ("seed", Number(*seed)),
                 ("version", Number(*version)),
             ],
-            OrderId::Mixed { parts, stopping, seed, version } => vec![
+            KnownOrder::Mixed { parts, stopping, seed, version } => vec![
                 ("parts", Number(parts.count)),
                 ("orders", Digest(parts.digest)),
                 ("stopping", Text(stopping.to_string().into())),
                 ("seed", Number(*seed)),
                 ("version", Number(*version)),
             ],
-            OrderId::TorchDistributed { ranks, seed, version } => {
+            KnownOrder::TorchDistributed { ranks, seed, version } => {
                 let seed = seed.map(|seed| ("seed", Number(seed)));
                 [("ranks", Number(*ranks))].into_iter().chain(seed).chain([("version", Number(*version))]).collect()
             }
-            OrderId::Custom { name, digest, version } => {
+            KnownOrder::Custom { name, digest, version } => {
                 vec![("name", Text(name.into())), ("digest", Digest(*digest)), ("version", Number(*version))]
             }
         }
@@ -284,22 +312,22 @@ impl Identified for OrderId {
 }
 
 /// In words, on one line, for people. Nothing stores, compares or parses it.
-impl fmt::Display for OrderId {
+impl fmt::Display for KnownOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OrderId::Sequential => f.write_str("in the order of the dataset"),
-            OrderId::Shuffled { seed, .. } => write!(f, "shuffled, seed {seed}"),
-            OrderId::Windows { samples, seed, .. } => write!(f, "shuffled in windows of {samples}, seed {seed}"),
-            OrderId::Shards { mixed, seed, .. } => {
+            KnownOrder::Sequential => f.write_str("in the order of the dataset"),
+            KnownOrder::Shuffled { seed, .. } => write!(f, "shuffled, seed {seed}"),
+            KnownOrder::Windows { samples, seed, .. } => write!(f, "shuffled in windows of {samples}, seed {seed}"),
+            KnownOrder::Shards { mixed, seed, .. } => {
                 write!(f, "shards in random order, samples of {mixed} shuffled as one, seed {seed}")
             }
-            OrderId::Pieces { samples, mixed, seed, .. } => {
+            KnownOrder::Pieces { samples, mixed, seed, .. } => {
                 write!(f, "pieces of {samples} in random order, samples of {mixed} shuffled as one, seed {seed}")
             }
-            OrderId::Mixed { parts, stopping, seed, .. } => {
+            KnownOrder::Mixed { parts, stopping, seed, .. } => {
                 write!(f, "mixture of {} datasets until {stopping}, seed {seed}{parts}", parts.count)
             }
-            OrderId::TorchDistributed { ranks, seed, .. } => {
+            KnownOrder::TorchDistributed { ranks, seed, .. } => {
                 f.write_str("torch's DistributedSampler, ")?;
                 match seed {
                     Some(seed) => write!(f, "shuffled, seed {seed}, ")?,
@@ -307,7 +335,7 @@ impl fmt::Display for OrderId {
                 }
                 write!(f, "for a multiple of {ranks} ranks")
             }
-            OrderId::Custom { name, .. } => write!(f, "{}", OnLine(name)),
+            KnownOrder::Custom { name, .. } => write!(f, "{}", OnLine(name)),
         }
     }
 }
@@ -365,13 +393,13 @@ fn fold_text(sum: u64, text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn differences(saved: &OrderId, here: &OrderId) -> Vec<String> {
+    fn differences(saved: &KnownOrder, here: &KnownOrder) -> Vec<String> {
         saved.differences(here).iter().map(Difference::to_string).collect()
     }
 
     #[test]
     fn each_field_that_differs_is_named() {
-        let of = |ranks, seed| OrderId::TorchDistributed { ranks, seed, version: 1 };
+        let of = |ranks, seed| KnownOrder::TorchDistributed { ranks, seed, version: 1 };
         assert!(differences(&of(2, Some(5)), &of(2, Some(5))).is_empty());
         assert_eq!(
             differences(&of(2, Some(5)), &of(3, None)),
@@ -379,10 +407,10 @@ mod tests {
         );
         assert_eq!(differences(&of(2, None), &of(2, Some(7))), ["seed none in the state, 7 here"]);
         assert_eq!(
-            differences(&of(2, None), &OrderId::Sequential),
+            differences(&of(2, None), &KnownOrder::Sequential),
             ["kind torch_distributed in the state, sequential here"]
         );
-        let custom = |name: &str, parameters: &[u64]| OrderId::custom(name, 1, parameters);
+        let custom = |name: &str, parameters: &[u64]| OrderId::custom(name, 1, parameters).0;
         assert_eq!(
             differences(&custom("a\n", &[]), &custom("b", &[1, 2])),
             ["name \"a\\n\" in the state, \"b\" here", "digest 0000000000000000 in the state, bcd9dbb49673066b here"]

@@ -5,7 +5,7 @@ mod course;
 mod tests;
 mod weights;
 
-use super::{Cursor, Mixer, OrderId, Parts, Sampler, for_dataset};
+use super::{Cursor, KnownOrder, Mixer, OrderId, Parts, Sampler, for_dataset};
 use crate::config::Shuffle;
 use crate::dataset::{Concat, SampleId};
 use crate::{Error, ErrorKind, Result};
@@ -15,20 +15,21 @@ use std::str::FromStr;
 use std::sync::Arc;
 use weights::PERIOD;
 
-/// When an epoch of a mixture ends. Names and meanings are those of Hugging Face's `interleave_datasets`, but for
+/// When an epoch of a mixture ends. Names and meanings are those of Hugging Face's `interleave_datasets`, except for
 /// `After`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stopping {
-    /// Right behind the last sample of the dataset that is the first to be exhausted: no sample comes twice.
+    /// After the last sample of the first dataset to be exhausted: no sample comes twice.
     #[default]
     FirstExhausted,
-    /// Right behind the last sample of the dataset that is the last to be exhausted: every sample of a dataset with a
-    /// weight comes at least once. A dataset that is exhausted before starts over, in another order.
+    /// After the last sample of the last dataset to be exhausted: every sample of a dataset with a weight comes at
+    /// least once. A dataset that is exhausted earlier starts over, in another order.
     AllExhausted,
-    /// When every sample of each dataset with a weight has come exactly once. Where a dataset is exhausted the others
-    /// go on without it, with weights in the same ratios.
+    /// When every sample of each dataset with a weight has come exactly once. When a dataset is exhausted, the others
+    /// continue with weights in the same ratios.
     AllExhaustedWithoutReplacement,
-    /// After so many samples. A dataset that is exhausted before starts over, in another order.
+    /// After this many samples. A dataset that is exhausted earlier starts over, in another order.
     After(u64),
 }
 
@@ -73,17 +74,38 @@ impl FromStr for Stopping {
 
 /// Samples of several datasets, mixed by weight.
 ///
-/// The samples are those of a [`Concat`]; each of its parts comes in the order of a sampler of its own. Weights are
-/// rounded to 1 / 65536. Of any 64 positions from a multiple of 64 on, each dataset has its share but for a few; which
-/// of the 64 it has, looks random (and repeats after 65536). Each epoch begins with every dataset at its beginning.
+/// ```
+/// use std::sync::Arc;
+/// use uringload::config::Shuffle;
+/// use uringload::dataset::{self, Concat, Options};
+/// use uringload::sampler::{Mixed, Stopping};
+/// use uringload::Loader;
 ///
-/// Every place in the order is computed: nothing counts along. A mixture takes 256 KiB, whatever the number of samples;
-/// under [`AllExhaustedWithoutReplacement`](Stopping::AllExhaustedWithoutReplacement) so much for each dataset.
+/// # let root = tempfile::tempdir().unwrap();
+/// # let (web, code) = (root.path().join("web"), root.path().join("code"));
+/// # for folder in [&web, &code] {
+/// #     std::fs::create_dir(folder).unwrap();
+/// #     (0..10).for_each(|n| std::fs::write(folder.join(format!("{n}.bin")), [n; 100]).unwrap());
+/// # }
+/// let parts = vec![dataset::open(&[web], &Options::new())?, dataset::open(&[code], &Options::new())?];
+/// let data = Arc::new(Concat::new(parts)?);
+/// let order = Mixed::of(&data, Shuffle::Full, &[0.75, 0.25], Stopping::AllExhausted, 42)?;
+/// let loader = Loader::builder(data).sampler(Arc::new(order)).batch_size(4).build()?;
+/// assert!(loader.remaining().is_some_and(|batches| batches >= 5));
+/// # Ok::<(), uringload::Error>(())
+/// ```
+///
+/// The samples are those of a [`Concat`], each of whose parts has a sampler of its own. Weights are rounded to 1/65536.
+/// Every 64 positions hold the weights almost exactly; the order within them looks random, and repeats after 65536
+/// positions. Every dataset starts at its beginning in each epoch.
+///
+/// Any position is computed directly. A mixture takes 256 KiB, whatever the number of samples; with
+/// [`AllExhaustedWithoutReplacement`](Stopping::AllExhaustedWithoutReplacement), as much for each dataset.
 ///
 /// # Changed weights
-/// A mixture may go on from a state of one with other weights ([`Sampler::resumed`]): from there on it has its own
-/// weights, and each dataset goes on where it was. Within a pass through a dataset no sample is lost or doubled. Later
-/// epochs are as if the weights had never been others.
+/// A mixture can resume from a state of one with other weights: from there on it uses its own weights, and each dataset
+/// continues where it was. Within a pass through a dataset no sample is lost or duplicated. Later epochs are as if the
+/// weights had never changed.
 #[derive(Clone, Debug)]
 pub struct Mixed {
     parts: Vec<Part>,
@@ -261,7 +283,7 @@ impl Sampler for Mixed {
     /// The weights are left out: they may change.
     fn id(&self) -> OrderId {
         let parts = Parts::new(self.parts.iter().map(|part| (part.sampler.id(), part.first, part.len)));
-        OrderId::Mixed { parts, stopping: self.stopping, seed: self.seed, version: VERSION }
+        OrderId(KnownOrder::Mixed { parts, stopping: self.stopping, seed: self.seed, version: VERSION })
     }
 
     fn mixer(&self, cursor: Cursor) -> Option<Mixer> {

@@ -7,28 +7,30 @@ use crate::dataset::{Dataset, SampleId};
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// The batches of one rank from a place on: dataset, sampler, ranks, batching, start and end.
+/// The batches of one rank, from a place on: everything that decides which samples come when, checked once.
 ///
-/// A clone shares everything but the place. Nothing is read: [`walk`](Order::walk) tells what each batch holds, and a
-/// [`Loader`](crate::Loader) delivers exactly that.
+/// [`Builder::order`](crate::Builder::order) makes it. Nothing is read: [`batches`](Order::batches) tells what each
+/// batch holds, and a [`Loader`](crate::Loader) of the same builder delivers exactly that. A clone shares everything
+/// but the place.
 ///
-/// ```no_run
-/// # fn main() -> uringload::Result<()> {
-/// use std::sync::Arc;
-/// use uringload::config::Config;
-/// use uringload::dataset::{Dataset, Folder};
-/// use uringload::sampler::{Order, Selection, for_dataset};
+/// ```
+/// use uringload::sampler::epoch_digest;
+/// use uringload::{Loader, dataset};
 ///
-/// let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&["/data/train"])?);
-/// let config = Config { batch_size: 64, shuffle: true.into(), rank: 3, world_size: 8, ..Config::default() };
-/// let sampler = for_dataset(&*dataset, config.shuffle, config.seed)?;
-/// let mut walk = Order::new(&config, dataset, sampler)?.walk();
-/// let mut batch = Selection::default();
-/// while walk.next(&mut batch) {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
+/// let order = Loader::builder(dataset).batch_size(4).shuffle(true).seed(42).order()?;
+/// assert_eq!(order.remaining(), Some(3));
+/// for batch in order.batches() {
 ///     println!("{:?} holds {:?}", batch.cursor, batch.ids);
 /// }
-/// # Ok(())
-/// # }
+/// // Goes on behind the first batch.
+/// let next = order.batches().next().expect("a first batch").next;
+/// assert_eq!(order.at(next).batches().count(), 2);
+/// // What the digests of all ranks must add up to.
+/// assert_eq!(epoch_digest(&**order.sampler(), 0, 0..10).samples, 10);
+/// # Ok::<(), uringload::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Order {
@@ -51,13 +53,14 @@ impl Order {
     /// `InvalidArgument` for an impossible rank, batch size, window, row length or boundary; for a start behind the
     /// end of its epoch or window; and, where rows are made of windows, for a dataset without a field whose lengths
     /// the index knows.
+    #[doc(hidden)]
     pub fn new(config: &Config, dataset: Arc<dyn Dataset>, sampler: Arc<dyn Sampler>) -> Result<Order> {
         let strided = Strided::new(config.rank, config.world_size, config.batch_size, config.drop_last)?;
         let start = config.start;
         check_position(start, sampler.len_of(start.epoch))?;
         if start.rows > 0 && config.batching == Batching::Samples {
-            let doing = format!("cannot start behind row {} of a window: a row is a sample", start.rows);
-            return Err(Error::new(ErrorKind::InvalidArgument, doing)
+            let what = format!("cannot start behind row {} of a window: a row is a sample", start.rows);
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
                 .with_remedy("use the packing or the buckets of the cursor"));
         }
         let recipe = Recipe::new(config, &*dataset)?;
@@ -69,8 +72,8 @@ impl Order {
         Ok(Order { dataset, sampler, strided, recipe: recipe.map(Arc::new), batching_id, start, end })
     }
 
-    /// The same order from another place on, to the same end. A cursor that is behind its window or epoch, which none
-    /// from a batch of this order is, counts as the end of it.
+    /// The same order from another position to the same end. A cursor past the end of its window or epoch, which no
+    /// batch of this order has, counts as the end.
     #[must_use]
     pub fn at(&self, start: Cursor) -> Order {
         Order { start, ..self.clone() }
@@ -78,11 +81,13 @@ impl Order {
 
     /// The same order without an end.
     #[must_use]
+    #[doc(hidden)]
     pub fn endless(&self) -> Order {
         Order { end: None, ..self.clone() }
     }
 
     /// The dataset.
+    #[doc(hidden)]
     pub fn dataset(&self) -> &Arc<dyn Dataset> {
         &self.dataset
     }
@@ -93,27 +98,31 @@ impl Order {
     }
 
     /// How ranks share it.
+    #[doc(hidden)]
     pub fn strided(&self) -> &Strided {
         &self.strided
     }
 
     /// What decides which samples make a row.
+    #[doc(hidden)]
     pub fn batching_id(&self) -> &BatchingId {
         &self.batching_id
     }
 
     /// Where it begins.
+    #[doc(hidden)]
     pub fn start(&self) -> Cursor {
         self.start
     }
 
     /// The epoch that it ends before; `None` if it never ends.
+    #[doc(hidden)]
     pub fn end(&self) -> Option<u64> {
         self.end
     }
 
-    /// Batches of this rank from the start to the end. `None` if there is no end, or if only walking there tells their
-    /// number, because rows are made of windows of samples.
+    /// The number of batches of this rank. `None` if there is no end, or if packing or buckets make their number known
+    /// only at the end.
     pub fn remaining(&self) -> Option<u64> {
         let epochs = self.end?.saturating_sub(self.start.epoch);
         if epochs == 0 {
@@ -129,6 +138,7 @@ impl Order {
     }
 
     /// Samples that this rank gets of an epoch, padding included.
+    #[doc(hidden)]
     pub fn share(&self, epoch: u64) -> u64 {
         self.strided.share(self.sampler.len_of(epoch))
     }
@@ -154,31 +164,36 @@ fn check_position(start: Cursor, len: u64) -> Result<()> {
     if start.position <= len {
         return Ok(());
     }
-    let doing = format!("cannot start at position {} of an epoch of {len} samples", start.position);
-    Err(Error::new(ErrorKind::InvalidArgument, doing)
+    let what = format!("cannot start at position {} of an epoch of {len} samples", start.position);
+    Err(Error::new(ErrorKind::InvalidArgument, what)
         .with_remedy("check that the cursor belongs to this dataset, and that the dataset has not changed"))
 }
 
-/// What one batch of one rank holds, before anything of it is read.
+/// What one batch of one rank holds, before anything is read.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Selection {
-    /// Place of the first sample, or row, of all ranks' batches.
+    /// Where the batch begins in the order.
     pub cursor: Cursor,
-    /// Place behind the last one: the checkpoint once the batch is consumed.
+    /// Where the batch ends in the order: the checkpoint once the batch is consumed.
     pub next: Cursor,
     /// The place of each sample in its epoch. A sample that is cut into pieces comes once for each piece.
+    #[doc(hidden)]
     pub positions: Vec<Position>,
-    /// Their numbers in the dataset.
+    /// The samples, by their numbers in the dataset.
     pub ids: Vec<SampleId>,
     /// Which part of each sample's value is wanted; empty where all of each is.
+    #[doc(hidden)]
     pub pieces: Vec<Piece>,
     /// Where each row's samples end, as indices behind the last; empty where rows list no pieces: each sample is a row,
     /// or, with buckets, each batch.
+    #[doc(hidden)]
     pub row_ends: Vec<u32>,
 }
 
 impl Selection {
     /// The element at which what is wanted of sample `index` begins.
+    #[doc(hidden)]
     pub fn start_of(&self, index: usize) -> u64 {
         self.pieces.get(index).map_or(0, |piece| piece.start)
     }

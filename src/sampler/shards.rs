@@ -3,8 +3,8 @@
 
 use super::feistel::{Keys, Network, SeedKey};
 use super::id::digest_of;
-use super::{Cursor, OrderId, Sampler};
-use crate::config::SHARD_SAMPLES;
+use super::{Cursor, KnownOrder, OrderId, Sampler};
+use crate::dataset::SHARD_SAMPLES;
 use crate::dataset::SampleId;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
@@ -135,10 +135,10 @@ impl Sampler for Sharded {
     fn id(&self) -> OrderId {
         let (mixed, seed, version) = (self.mixed, self.given_seed, VERSION);
         match &self.lengths {
-            Lengths::Pieces(_) => OrderId::Pieces { samples: SHARD_SAMPLES, mixed, seed, version },
+            Lengths::Pieces(_) => OrderId(KnownOrder::Pieces { samples: SHARD_SAMPLES, mixed, seed, version }),
             Lengths::Ends(ends) => {
                 let digest = digest_of(ends.iter().copied());
-                OrderId::Shards { shards: ends.len() as u64, ends: digest, mixed, seed, version }
+                OrderId(KnownOrder::Shards { shards: ends.len() as u64, ends: digest, mixed, seed, version })
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A new order in every epoch, as a function of seed and epoch.
 
 use super::feistel::{Keys, Network, SeedKey};
-use super::{Cursor, OrderId, Sampler};
+use super::{Cursor, KnownOrder, OrderId, Sampler};
 use crate::dataset::SampleId;
 
 /// Version of the permutation: see [`OrderId`]. It must go up when any length, seed and epoch has another order.
@@ -42,7 +42,7 @@ impl Sampler for Shuffled {
     }
 
     fn id(&self) -> OrderId {
-        OrderId::Shuffled { seed: self.given_seed, version: VERSION }
+        OrderId(KnownOrder::Shuffled { seed: self.given_seed, version: VERSION })
     }
 }
 

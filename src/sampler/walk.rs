@@ -15,7 +15,17 @@ enum Kind {
 }
 
 impl Order {
-    /// Walks from the start to the end.
+    /// The batches of this rank, from the start to the end.
+    pub fn batches(&self) -> impl Iterator<Item = Selection> + use<> {
+        let mut walk = self.walk();
+        std::iter::from_fn(move || {
+            let mut batch = Selection::default();
+            walk.next(&mut batch).then_some(batch)
+        })
+    }
+
+    /// Walks from the start to the end, without allocating for each batch.
+    #[doc(hidden)]
     pub fn walk(&self) -> Walk {
         Walk(match self.recipe() {
             Some(recipe) => Kind::Windows(Box::new(Windows::new(self, recipe))),

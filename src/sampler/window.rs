@@ -1,7 +1,7 @@
 //! Windows of neighbouring samples, each in an order of its own: randomness that stays close on the disk.
 
 use super::feistel::{Network, SeedKey, below};
-use super::{Cursor, OrderId, Sampler};
+use super::{Cursor, KnownOrder, OrderId, Sampler};
 use crate::dataset::SampleId;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::rand_core::Rng;
@@ -86,7 +86,7 @@ impl Sampler for Windowed {
     }
 
     fn id(&self) -> OrderId {
-        OrderId::Windows { samples: self.window, seed: self.given_seed, version: VERSION }
+        OrderId(KnownOrder::Windows { samples: self.window, seed: self.given_seed, version: VERSION })
     }
 }
 

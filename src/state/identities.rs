@@ -3,7 +3,7 @@
 use super::Saved;
 use super::json::{Fields, Hex};
 use crate::Result;
-use crate::sampler::{BatchingId, Field, Identified, METHODS, OrderId, Parts, Stopping, method_name};
+use crate::sampler::{BatchingId, Field, Identified, KnownOrder, METHODS, OrderId, Parts, Stopping, method_name};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -48,42 +48,43 @@ impl<Id: Identified> Serialize for WrittenId<'_, Id> {
 pub(super) fn order(fields: &Fields<'_>) -> Result<Saved<OrderId>> {
     let seed = || fields.number("seed");
     let version = || fields.number("version");
-    Ok(Saved::Id(match fields.text("kind")? {
-        "sequential" => OrderId::Sequential,
-        "shuffled" => OrderId::Shuffled { seed: seed()?, version: version()? },
-        "windows" => OrderId::Windows { samples: fields.number("samples")?, seed: seed()?, version: version()? },
-        "shards" => OrderId::Shards {
+    let order = match fields.text("kind")? {
+        "sequential" => KnownOrder::Sequential,
+        "shuffled" => KnownOrder::Shuffled { seed: seed()?, version: version()? },
+        "windows" => KnownOrder::Windows { samples: fields.number("samples")?, seed: seed()?, version: version()? },
+        "shards" => KnownOrder::Shards {
             shards: fields.number("shards")?,
             ends: fields.hex("ends")?,
             mixed: fields.number("mixed")?,
             seed: seed()?,
             version: version()?,
         },
-        "pieces" => OrderId::Pieces {
+        "pieces" => KnownOrder::Pieces {
             samples: fields.number("samples")?,
             mixed: fields.number("mixed")?,
             seed: seed()?,
             version: version()?,
         },
-        "mixed" => OrderId::Mixed {
+        "mixed" => KnownOrder::Mixed {
             parts: Parts::stored(fields.number("parts")?, fields.hex("orders")?),
             stopping: stopping(fields)?,
             seed: seed()?,
             version: version()?,
         },
-        "torch_distributed" => OrderId::TorchDistributed {
+        "torch_distributed" => KnownOrder::TorchDistributed {
             ranks: fields.number("ranks")?,
             seed: optional_seed(fields)?,
             version: version()?,
         },
-        "custom" => OrderId::Custom {
+        "custom" => KnownOrder::Custom {
             name: fields.text("name")?.to_owned(),
             digest: fields.hex("digest")?,
             version: version()?,
         },
         V1 => return Ok(Saved::V1(fields.text("text")?.to_owned())),
         other => return Err(fields.unknown("kind", other, &ORDERS)),
-    }))
+    };
+    Ok(Saved::Id(order.into()))
 }
 
 /// Reads the batching of a state.

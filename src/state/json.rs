@@ -339,11 +339,11 @@ fn kind(value: &Value) -> String {
     }
 }
 
-fn newer(doing: String) -> Error {
+fn newer(what: String) -> Error {
     let remedy = "use the version of uringload that saved it, or a later one";
-    Error::new(ErrorKind::StateMismatch, doing).with_remedy(remedy)
+    Error::new(ErrorKind::StateMismatch, what).with_remedy(remedy)
 }
 
-fn corrupt(doing: String) -> Error {
-    Error::new(ErrorKind::Corrupt, doing).with_remedy("use another checkpoint, or start the epoch again")
+fn corrupt(what: String) -> Error {
+    Error::new(ErrorKind::Corrupt, what).with_remedy("use another checkpoint, or start the epoch again")
 }

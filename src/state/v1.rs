@@ -2,7 +2,7 @@
 //! load forever. They are compared with nothing else, and new states do not use them.
 
 use crate::config::PackMethod;
-use crate::sampler::{BatchingId, OrderId, Parts, Stopping, hash};
+use crate::sampler::{BatchingId, KnownOrder, OrderId, Parts, Stopping, hash};
 
 /// The name of a custom order that had no sentence of its own.
 const CUSTOM: &str = "an order of the caller's";
@@ -13,27 +13,27 @@ const ORDERS_BYTES_MAX: usize = 160;
 
 /// Whether `sentence`, from a version 1 state, describes the order `id`.
 pub(super) fn is_order(sentence: &str, id: &OrderId) -> bool {
-    sentence == order(id) || (matches!(id, OrderId::Custom { .. }) && sentence == CUSTOM)
+    sentence == order(id) || (matches!(id.0, KnownOrder::Custom { .. }) && sentence == CUSTOM)
 }
 
 /// The version 1 sentence for an order.
 pub(super) fn order(id: &OrderId) -> String {
-    match id {
-        OrderId::Sequential => "in the order of the dataset".into(),
-        OrderId::Shuffled { seed, .. } => format!("shuffled, seed {seed}"),
-        OrderId::Windows { samples, seed, .. } => format!("shuffled in windows of {samples}, seed {seed}"),
-        OrderId::Shards { mixed, seed, .. } => {
+    match &id.0 {
+        KnownOrder::Sequential => "in the order of the dataset".into(),
+        KnownOrder::Shuffled { seed, .. } => format!("shuffled, seed {seed}"),
+        KnownOrder::Windows { samples, seed, .. } => format!("shuffled in windows of {samples}, seed {seed}"),
+        KnownOrder::Shards { mixed, seed, .. } => {
             format!("shards in random order, samples of {mixed} shuffled as one, seed {seed}")
         }
-        OrderId::Pieces { samples, mixed, seed, .. } => {
+        KnownOrder::Pieces { samples, mixed, seed, .. } => {
             format!("pieces of {samples} in random order, samples of {mixed} shuffled as one, seed {seed}")
         }
-        OrderId::Mixed { parts, stopping, seed, .. } => mixed(parts, *stopping, *seed),
-        OrderId::TorchDistributed { ranks, seed, .. } => {
+        KnownOrder::Mixed { parts, stopping, seed, .. } => mixed(parts, *stopping, *seed),
+        KnownOrder::TorchDistributed { ranks, seed, .. } => {
             let how = seed.map_or("not shuffled".into(), |seed| format!("shuffled by seed {seed}"));
             format!("torch's DistributedSampler, {how}, for a multiple of {ranks} ranks")
         }
-        OrderId::Custom { name, .. } => match name.strip_prefix(PYTHON) {
+        KnownOrder::Custom { name, .. } => match name.strip_prefix(PYTHON) {
             Some(sampler) => format!("a sampler of the caller's ({sampler})"),
             None => name.clone(),
         },
@@ -99,7 +99,7 @@ mod tests {
     /// Copied from what version 1 wrote. If one of these fails, users' states do not load: do not update them.
     #[test]
     fn sentences_are_what_they_always_were() {
-        let distributed = |seed| OrderId::TorchDistributed { ranks: 2, seed, version: 1 };
+        let distributed = |seed| OrderId(KnownOrder::TorchDistributed { ranks: 2, seed, version: 1 });
         for (id, sentence) in [
             (Sequential::new(3).id(), "in the order of the dataset"),
             (Shuffled::new(3, 42).id(), "shuffled, seed 42"),
@@ -134,7 +134,7 @@ mod tests {
             assert!(is_order(sentence, &id), "{sentence:?} is not {:?}", order(&id));
             assert!(!is_order("shuffled, seed 43", &id));
         }
-        assert!(!is_order("an order of the caller's", &OrderId::Sequential));
+        assert!(!is_order("an order of the caller's", &KnownOrder::Sequential.into()));
     }
 
     #[test]

@@ -63,11 +63,10 @@ impl Doing {
         Doing::WaitBatch,
         Doing::Step,
     ];
-}
 
-impl fmt::Display for Doing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+    /// Its name, for people and reports.
+    pub fn name(self) -> &'static str {
+        match self {
             Doing::Plan => "plan",
             Doing::Submit => "submit",
             Doing::WaitStorage => "wait for storage",
@@ -84,7 +83,13 @@ impl fmt::Display for Doing {
             Doing::Idle => "idle",
             Doing::WaitBatch => "wait for batch",
             Doing::Step => "step",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 
@@ -104,15 +109,25 @@ pub enum Role {
     Io,
 }
 
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Role {
+    /// All roles.
+    pub const ALL: [Role; 5] = [Role::Consumer, Role::Stage, Role::Reactor, Role::Device, Role::Io];
+
+    /// Its name, for people and reports.
+    pub fn name(self) -> &'static str {
+        match self {
             Role::Consumer => "consumer",
             Role::Stage => "stage",
             Role::Reactor => "reactor",
             Role::Device => "device",
             Role::Io => "io",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

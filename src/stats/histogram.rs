@@ -45,19 +45,19 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// Counted times at a moment.
+/// A distribution of times.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Distribution {
     counts: Vec<u64>,
 }
 
 impl Distribution {
-    /// How many times were counted.
+    /// The number of times counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The time that `percent` of all are at most, within 3.1 %; `None` if none was counted.
+    /// The percentile, within 3.1 %: `percent` of all times are at most this long. `None` if no time was counted.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let count = self.count();
         let rank = ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
@@ -69,7 +69,7 @@ impl Distribution {
         found.map(|index| Duration::from_nanos(middle(index)))
     }
 
-    /// The mean, within 3.1 %; `None` if none was counted.
+    /// The mean, within 3.1 %; `None` if no time was counted.
     pub fn mean(&self) -> Option<Duration> {
         let sum: f64 = self.counts.iter().enumerate().map(|(index, &count)| middle(index) as f64 * count as f64).sum();
         let count = self.count();
@@ -78,7 +78,7 @@ impl Distribution {
 
     /// What was counted since `earlier`.
     #[must_use]
-    pub fn since(&self, earlier: &Distribution) -> Distribution {
+    pub(crate) fn since(&self, earlier: &Distribution) -> Distribution {
         let mut counts = self.counts.clone();
         for (count, before) in counts.iter_mut().zip(&earlier.counts) {
             *count = count.saturating_sub(*before);

@@ -9,19 +9,19 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Bottleneck {
-    /// The consumer's own work between two batches.
+    /// Your own work between two batches.
     Trainer,
     /// The threads that decode or transform samples.
     Decode,
-    /// Memory: the reactor has reads to start and no memory to read into, or batches find none on their device.
+    /// Memory: there are reads to start but no memory to read into, or no room for batches on their device.
     Memory,
     /// The storage: the reactor waits for reads in flight.
     Storage,
-    /// The way to the GPU: its copy engine and PCIe.
+    /// The path to the GPU: its copy engine and PCIe.
     Bus,
-    /// The loader's own CPU work, in the reactor or on the thread that feeds devices.
+    /// The loader's own CPU work.
     Loader,
-    /// Too little was seen to tell.
+    /// Not enough was measured to tell.
     Unknown,
 }
 
@@ -39,14 +39,15 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// The answer: what limits, how clearly, and one thing to try.
+/// What limits the loader, how clearly, and one thing to try. `Display` is one line.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Verdict {
     /// What limits.
     pub bottleneck: Bottleneck,
-    /// Share (0 to 1) of its time that the limiting part was busy, or was waited for.
+    /// Share of the time, 0 to 1, that the limiting part was busy or was waited for.
     pub share: f64,
-    /// What that means and one thing to try: a line for a person.
+    /// What that means and one thing to try, as a sentence.
     pub advice: String,
 }
 

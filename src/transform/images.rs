@@ -14,27 +14,46 @@ pub const SIDE_MAX: u32 = 1 << 23;
 /// How often a random box is drawn before the largest one in the middle is taken, as torchvision does.
 const BOX_TRIES: u32 = 10;
 
-/// Pixels, bytes of shape `[height, width]` or `[height, width, channels]`, that become a tensor of shape
-/// `[channels, height, width]`: cut, resized, mirrored and scaled, in this order.
+/// Turns pixels, bytes of shape `[height, width]` or `[height, width, channels]`, into a tensor of shape
+/// `[channels, height, width]`: cropped, resized, flipped and normalized, in this order.
 ///
-/// Resizing is bilinear without antialiasing, as [`twin::images`] defines it. The default is what torchvision's
-/// `ToTensor` does: single precision from 0 to 1.
+/// Resizing is bilinear without antialiasing. The default does what torchvision's `ToTensor` does: single precision
+/// from 0 to 1. Random numbers depend on the seed, the epoch and the sample alone.
+///
+/// ```no_run
+/// use uringload::config::Device;
+/// use uringload::dataset::{self, Options};
+/// use uringload::transform::{Crop, Images};
+/// use uringload::{Loader, Result};
+///
+/// # fn main() -> Result<()> {
+/// let photos = dataset::open(&["/data/photos.beton"], &Options::new())?;
+/// let images = Images::default()
+///     .crop(Crop::RandomResized { scale: (0.08, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0) })
+///     .size((224, 224))
+///     .flip(0.5)
+///     .mean([0.485, 0.456, 0.406])
+///     .std([0.229, 0.224, 0.225]);
+/// let loader = Loader::builder(photos).shuffle(true).device(Device::auto()).transform("image", images).build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Images {
     /// Height and width of the output in pixels. `None`: those of the source.
-    pub size: Option<(u32, u32)>,
+    pub(crate) size: Option<(u32, u32)>,
     /// Which part of the source is taken.
-    pub crop: Crop,
+    pub(crate) crop: Crop,
     /// How probable it is, 0 to 1, that the columns of an image are mirrored.
-    pub flip: f32,
+    pub(crate) flip: f32,
     /// Subtracted, for all channels or for each, where pixels are 0 to 1; as in torchvision's `Normalize`. Empty: 0.
-    pub mean: Vec<f32>,
+    pub(crate) mean: Vec<f32>,
     /// Divided by behind that, for all channels or for each. Empty: 1.
-    pub std: Vec<f32>,
+    pub(crate) std: Vec<f32>,
     /// Element type of the output: `F32`, `F16`, `BF16`, or `U8`, which keeps pixels from 0 to 255.
-    pub dtype: DType,
+    pub(crate) dtype: DType,
     /// Whether the output has the shape `[height, width, channels]`.
-    pub channels_last: bool,
+    pub(crate) channels_last: bool,
 }
 
 /// Which part of an image is taken.
@@ -44,17 +63,16 @@ pub enum Crop {
     /// All of it, resized to `size`.
     #[default]
     None,
-    /// As large as `size`, from the middle; torchvision's `CenterCrop`.
+    /// The middle, as large as `size`; torchvision's `CenterCrop`.
     Center,
-    /// As large as `size`, from anywhere; torchvision's `RandomCrop`.
+    /// A random place, as large as `size`; torchvision's `RandomCrop`.
     Random,
-    /// A part of the area and of an aspect ratio (width to height, uniform in its logarithm) that are drawn from these
-    /// ranges, from anywhere, resized to `size`; torchvision's `RandomResizedCrop`, whose defaults are `(0.08, 1.0)`
-    /// and `(3.0 / 4.0, 4.0 / 3.0)`.
+    /// A random place of random area and aspect ratio (width to height, uniform in its logarithm), resized to `size`;
+    /// torchvision's `RandomResizedCrop`, whose defaults are `(0.08, 1.0)` and `(3.0 / 4.0, 4.0 / 3.0)`.
     RandomResized {
-        /// Least and largest part of the area.
+        /// Least and greatest share of the area.
         scale: (f32, f32),
-        /// Least and largest aspect ratio.
+        /// Least and greatest aspect ratio.
         ratio: (f32, f32),
     },
 }
@@ -74,10 +92,63 @@ impl Default for Images {
 }
 
 impl Images {
+    /// Height and width of the output, in pixels. Default: those of the source.
+    #[must_use]
+    pub fn size(mut self, size: impl Into<Option<(u32, u32)>>) -> Images {
+        self.size = size.into();
+        self
+    }
+
+    /// Which part of the source is taken. Default: all of it.
+    #[must_use]
+    pub fn crop(mut self, crop: Crop) -> Images {
+        self.crop = crop;
+        self
+    }
+
+    /// The probability, 0 to 1, that an image is mirrored left to right. Default: 0.
+    #[must_use]
+    pub fn flip(mut self, probability: f32) -> Images {
+        self.flip = probability;
+        self
+    }
+
+    /// What is subtracted from pixels scaled to 0..1, as in torchvision's `Normalize`: one number for all channels, or
+    /// one for each. Default: nothing.
+    #[must_use]
+    pub fn mean(mut self, mean: impl Into<Vec<f32>>) -> Images {
+        self.mean = mean.into();
+        self
+    }
+
+    /// What pixels are divided by after the mean is subtracted: one number for all channels, or one for each. Default:
+    /// 1.
+    #[must_use]
+    pub fn std(mut self, std: impl Into<Vec<f32>>) -> Images {
+        self.std = std.into();
+        self
+    }
+
+    /// Element type of the output: `F32` (the default), `F16`, `BF16`, or `U8`, which keeps pixels from 0 to 255.
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Images {
+        self.dtype = dtype;
+        self
+    }
+
+    /// Whether the output has the shape `[height, width, channels]` instead of `[channels, height, width]`. Default:
+    /// false.
+    #[must_use]
+    pub fn channels_last(mut self, channels_last: bool) -> Images {
+        self.channels_last = channels_last;
+        self
+    }
+
     /// What it makes of a sample of that column.
     ///
     /// # Errors
     /// `InvalidArgument` where the column has no images, or none that are large enough, and for numbers of no sense.
+    #[doc(hidden)]
     pub fn check(&self, field: &Field) -> Result<Output> {
         let layout = self.layout(field)?;
         let [channels, height, width] = [layout.channels, layout.height, layout.width].map(u64::from);
@@ -89,6 +160,7 @@ impl Images {
     ///
     /// # Errors
     /// As [`check`](Images::check).
+    #[doc(hidden)]
     pub fn layout(&self, field: &Field) -> Result<ImageLayout> {
         let (height, width, channels) = source_shape(field)?;
         let name = &field.name;
@@ -110,6 +182,7 @@ impl Images {
 
     /// What a pixel from 0 to 255 of each channel is multiplied by, and what is added: the element is
     /// `(pixel / 255 - mean) / std`, and `pixel` itself where the output is `U8`. Both are rounded once.
+    #[doc(hidden)]
     pub fn scale_bias(&self, channels: u32) -> ([f32; 4], [f32; 4]) {
         let one_of = |numbers: &[f32], channel: usize, default: f32| {
             let number = if numbers.len() == 1 { numbers.first() } else { numbers.get(channel) };
@@ -132,6 +205,7 @@ impl Images {
     /// behind a resume. First it is drawn whether the image is mirrored, then its box.
     ///
     /// Where the image is smaller than a box that [`check`](Images::check) would have refused, the box is the image.
+    #[doc(hidden)]
     pub fn params(&self, seed: u64, epoch: u64, id: SampleId, height: u32, width: u32) -> ImageParams {
         let mut random = Random(sample_rng(seed, epoch, id));
         let flip = random.uniform(0.0, 1.0) < f64::from(self.flip);

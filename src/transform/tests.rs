@@ -1,7 +1,10 @@
 //! What is refused, which numbers an image gets, and the host's way against the twins.
 
+use super::images::{SIDE_MAX, images_on_host};
+use super::tokens::tokens_on_host;
 use super::*;
 use crate::dataset::SampleId;
+use crate::dataset::{DType, Field, Shape};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use twin::ImageParams;

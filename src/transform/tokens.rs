@@ -5,19 +5,33 @@ use crate::Result;
 use crate::dataset::{DType, Field, Shape};
 use crate::sampler::SEQ_LEN_MAX;
 
-/// Tokens, `U16` or `U32` vectors, that become ids of type `I64`, all of one length, and labels: the token that comes
-/// next. The default has labels, and fills up with id 0 and label -100, which PyTorch's cross entropy leaves out.
+/// Turns tokens, vectors of `U16` or `U32`, into ids of type `I64`, padded to one length, and labels: the token that
+/// comes next. By default there are labels, and padding has id 0 and label -100, which PyTorch's cross entropy ignores.
+///
+/// ```no_run
+/// use uringload::config::Device;
+/// use uringload::dataset::{self, Options};
+/// use uringload::transform::Tokens;
+/// use uringload::{Loader, Result};
+///
+/// # fn main() -> Result<()> {
+/// let corpus = dataset::open(&["/data/corpus"], &Options::new())?;
+/// let tokens = Tokens::default().seq_len(2048);
+/// let loader = Loader::builder(corpus).shuffle(true).device(Device::auto()).transform("tokens", tokens).build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
     /// Whether there is a second tensor, of the labels.
-    pub labels: bool,
+    pub(crate) labels: bool,
     /// The id where a row has no token.
-    pub pad_id: i64,
+    pub(crate) pad_id: i64,
     /// The label where no token comes next.
-    pub ignore_index: i64,
+    pub(crate) ignore_index: i64,
     /// Elements in a row; of longer ones the first. A row of one token more has a label for each id. `None`: as many as
     /// the longest of the batch.
-    pub seq_len: Option<u64>,
+    pub(crate) seq_len: Option<u64>,
 }
 
 impl Default for Tokens {
@@ -27,10 +41,40 @@ impl Default for Tokens {
 }
 
 impl Tokens {
+    /// Whether there is a second tensor, of the labels. Default: true.
+    #[must_use]
+    pub fn labels(mut self, labels: bool) -> Tokens {
+        self.labels = labels;
+        self
+    }
+
+    /// The id that fills up rows. Default: 0.
+    #[must_use]
+    pub fn pad_id(mut self, id: i64) -> Tokens {
+        self.pad_id = id;
+        self
+    }
+
+    /// The label where no token comes next. Default: -100.
+    #[must_use]
+    pub fn ignore_index(mut self, label: i64) -> Tokens {
+        self.ignore_index = label;
+        self
+    }
+
+    /// Elements in a row: longer samples give their first ones. A sample of one token more has a label for each id.
+    /// Default: the longest of the batch.
+    #[must_use]
+    pub fn seq_len(mut self, elements: impl Into<Option<u64>>) -> Tokens {
+        self.seq_len = elements.into();
+        self
+    }
+
     /// What it makes of a sample of that column; labels are as the ids.
     ///
     /// # Errors
     /// `InvalidArgument` where the column has no tokens, and for rows of no element or too many.
+    #[doc(hidden)]
     pub fn check(&self, field: &Field) -> Result<Output> {
         let name = &field.name;
         let length = match (field.dtype, &field.shape) {
@@ -51,6 +95,7 @@ impl Tokens {
     }
 
     /// Elements in a row of a batch whose longest sample has `longest` tokens.
+    #[doc(hidden)]
     pub fn row_elements(&self, longest: u64) -> u64 {
         self.seq_len.unwrap_or(longest)
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use uringload::batch::{Batch, Data};
 use uringload::config::{EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, SampleId};
-use uringload::loader::{Builder, Loader};
 use uringload::sampler::{Cursor, Sampler};
+use uringload::{Builder, Loader};
 use uringload::{Error, ErrorKind};
 
 /// Every way to read that can be requested by name.

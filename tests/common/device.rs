@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use uringload::batch::{Batch, Data};
-use uringload::dataset::{DType, Dataset, Folder, FolderOptions, RecordOptions, Records};
+use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::device::{DeviceBatch, DeviceForm};
 
 /// 50 files in two classes below `root`, of different lengths, some empty.
@@ -15,16 +15,20 @@ pub fn folder(root: &Path, dtype: DType) -> Arc<dyn Dataset> {
         std::fs::create_dir_all(&class).expect("a class folder");
         write_file(&class.join(format!("{number:03}")), number % 7 * (number * 56 + 8)).expect("a file");
     }
-    let options = FolderOptions::new().labels(true).dtype(dtype);
-    Arc::new(Folder::open_with(&[root], &options).expect("a folder"))
+    let options = Options::new().format("folder").set("labels", true).set("dtype", dtype);
+    dataset::open(&[root], &options).expect("a folder")
 }
 
 /// A file of 41 records of this shape in `root`.
 pub fn records(root: &Path, dtype: DType, shape: &[u64]) -> Arc<dyn Dataset> {
     let record_bytes = shape.iter().product::<u64>() * dtype.size();
     write_file(&root.join("records"), 41 * record_bytes).expect("a file");
-    let options = RecordOptions::new().record_bytes(record_bytes).dtype(dtype).shape(shape.to_vec());
-    Arc::new(Records::open(&[root], &options).expect("records"))
+    let options = Options::new()
+        .format("records")
+        .set("record_bytes", record_bytes)
+        .set("dtype", dtype)
+        .set("shape", shape.to_vec());
+    dataset::open(&[root], &options).expect("records")
 }
 
 /// The bytes of a column's elements.

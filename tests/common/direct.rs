@@ -43,6 +43,13 @@ pub fn sample(dataset: &dyn Dataset, id: u64) -> Result<Row, Error> {
     Ok(fields.iter().map(|field| field.name.clone()).zip(sample.values.into_iter().map(value)).collect())
 }
 
+/// The number of the file that a sample begins in, and the byte there.
+pub fn place(dataset: &dyn Dataset, id: u64) -> (u32, u64) {
+    let mut spans = Vec::new();
+    dataset.spans(SampleId(id), &mut spans);
+    (spans[0].file.0, spans[0].offset)
+}
+
 /// All samples.
 pub fn samples(dataset: &dyn Dataset) -> Vec<Result<Row, Error>> {
     (0..dataset.len()).map(|id| sample(dataset, id)).collect()

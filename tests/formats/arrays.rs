@@ -3,7 +3,7 @@
 
 use crate::common::check::{WAYS, conforms, ways_to};
 use crate::common::content::{content, write_file};
-use crate::common::direct::{Row, decoded, sample, samples};
+use crate::common::direct::{Row, decoded, place, sample, samples};
 use crate::common::within;
 use crate::formats::memory::Limit;
 use std::fs;
@@ -14,14 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
+use uringload::Loader;
 use uringload::batch::Data;
 use uringload::config::{Collate, EngineChoice, IoChoice};
-use uringload::dataset::{
-    ArrayFormat, ArrayOptions, ArraySamples, Arrays, DType, Dataset, FileId, Options, SampleId, Shape, SkipReason,
-    UnitId, detect,
-};
-use uringload::loader::Loader;
-use uringload::sampler::{Sequential, Shuffled};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, DType, Dataset, FileId, Options, SampleId, Shape, UnitId};
+use uringload::internal::{Sequential, Shuffled};
 
 const BOUND: Duration = Duration::from_secs(120);
 
@@ -30,20 +28,20 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arrays").join(name)
 }
 
-fn options(samples: ArraySamples, names: &[&str]) -> ArrayOptions {
-    ArrayOptions::new().samples(samples).tensors(names).common(|common| common.threads = 2)
+fn options(samples: &str, names: &[&str]) -> Options {
+    Options::new().set("samples", samples).set("tensors", names).threads(2)
 }
 
-fn files() -> ArrayOptions {
-    ArrayOptions::new().samples(ArraySamples::Files)
+fn files() -> Options {
+    Options::new().set("samples", "files")
 }
 
-fn rows() -> ArrayOptions {
-    options(ArraySamples::Rows, &[])
+fn rows() -> Options {
+    options("rows", &[])
 }
 
-fn open(format: ArrayFormat, name: &str, options: &ArrayOptions) -> Arrays {
-    Arrays::open(format, &[data(name)], options).unwrap_or_else(|error| panic!("{name}: {error}"))
+fn open(format: &str, name: &str, options: &Options) -> Arc<dyn Dataset> {
+    dataset::open(&[data(name)], &options.clone().format(format)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// The elements from, from + 1, ... as bytes of a type.
@@ -84,8 +82,7 @@ fn read(dataset: &Arc<dyn Dataset>, (engine, io): (EngineChoice, IoChoice)) -> V
 }
 
 /// Reads a dataset by every way and compares with what is wanted.
-fn delivers(dataset: Arrays, wanted: &[Vec<Vec<u8>>]) {
-    let dataset: Arc<dyn Dataset> = Arc::new(dataset);
+fn delivers(dataset: Arc<dyn Dataset>, wanted: &[Vec<Vec<u8>>]) {
     for way in ways_to(&dataset) {
         assert_eq!(read(&dataset, way), wanted, "{way:?}");
     }
@@ -128,13 +125,13 @@ fn every_plain_type_of_numpy_comes_out_whole_and_by_rows() {
     within(BOUND, || {
         for (name, dtype) in PLAIN {
             let file = format!("plain_{name}.npy");
-            let whole = open(ArrayFormat::Npy, &file, &files());
-            assert_eq!(fixed(&whole), [("data".to_owned(), dtype, Some(vec![3, 4]))], "{name}");
-            assert_eq!((whole.len(), whole.bytes(), whole.plain_field()), (1, 12 * dtype.size(), Some(0)));
+            let whole = open("npy", &file, &files());
+            assert_eq!(fixed(&*whole), [("data".to_owned(), dtype, Some(vec![3, 4]))], "{name}");
+            assert_eq!((whole.len(), whole.bytes(), whole.index().plain_field), (1, 12 * dtype.size(), Some(0)));
             assert!(whole.shards().is_empty());
             delivers(whole, &[vec![elements(dtype, 0, 12)]]);
-            let by_rows = open(ArrayFormat::Npy, &file, &rows());
-            assert_eq!(fixed(&by_rows), [("data".to_owned(), dtype, Some(vec![4]))], "{name}");
+            let by_rows = open("npy", &file, &rows());
+            assert_eq!(fixed(&*by_rows), [("data".to_owned(), dtype, Some(vec![4]))], "{name}");
             assert_eq!((by_rows.shards(), by_rows.length(SampleId(2), 0)), (&[3][..], Some(4)));
             delivers(by_rows, &[0, 4, 8].map(|from| vec![elements(dtype, from, 4)]));
         }
@@ -143,28 +140,25 @@ fn every_plain_type_of_numpy_comes_out_whole_and_by_rows() {
 
 #[test]
 fn versions_scalars_and_both_orders_at_once() {
-    let golden = open(ArrayFormat::Npy, "golden.npy", &files());
+    let golden = open("npy", "golden.npy", &files());
     let mut spans = Vec::new();
     golden.spans(SampleId(0), &mut spans);
     assert_eq!((spans[0].offset, spans[0].len, golden.files().size(FileId(0))), (128, 12, 140));
     assert_eq!(&fs::read(data("golden.npy")).unwrap()[..10], b"\x93NUMPY\x01\0\x76\0");
     delivers(golden, &[vec![elements(DType::I32, 0, 3)]]);
     for version in 1..=3 {
-        delivers(
-            open(ArrayFormat::Npy, &format!("version_{version}.npy"), &files()),
-            &[vec![elements(DType::U16, 0, 6)]],
-        );
+        delivers(open("npy", &format!("version_{version}.npy"), &files()), &[vec![elements(DType::U16, 0, 6)]]);
     }
-    let scalar = open(ArrayFormat::Npy, "scalar.npy", &files());
-    assert_eq!(fixed(&scalar), [("data".to_owned(), DType::F64, Some(vec![]))]);
+    let scalar = open("npy", "scalar.npy", &files());
+    assert_eq!(fixed(&*scalar), [("data".to_owned(), DType::F64, Some(vec![]))]);
     delivers(scalar, &[vec![elements(DType::F64, 7, 1)]]);
-    let empty = open(ArrayFormat::Npy, "empty.npy", &files());
-    assert_eq!((empty.len(), empty.bytes(), empty.shape_of(SampleId(0), 0)), (1, 0, &[0, 5][..]));
+    let empty = open("npy", "empty.npy", &files());
+    assert_eq!((empty.len(), empty.bytes(), empty.shape(SampleId(0), 0)), (1, 0, Some(&[0, 5][..])));
     delivers(empty, &[vec![vec![]]]);
-    delivers(open(ArrayFormat::Npy, "fortran_column.npy", &files()), &[vec![elements(DType::I32, 0, 5)]]);
-    let no_rows = Arrays::open(ArrayFormat::Npy, &[data("empty.npy")], &rows()).unwrap_err();
+    delivers(open("npy", "fortran_column.npy", &files()), &[vec![elements(DType::I32, 0, 5)]]);
+    let no_rows = dataset::open(&[data("empty.npy")], &rows().format("npy")).unwrap_err();
     assert_eq!(no_rows.kind(), ErrorKind::Empty, "{no_rows}");
-    let scalar_rows = Arrays::open(ArrayFormat::Npy, &[data("scalar.npy")], &rows()).unwrap_err();
+    let scalar_rows = dataset::open(&[data("scalar.npy")], &rows().format("npy")).unwrap_err();
     assert_eq!(scalar_rows.kind(), ErrorKind::InvalidArgument, "{scalar_rows}");
     assert_eq!(scalar_rows.path(), Some(&*data("scalar.npy")));
 }
@@ -172,26 +166,26 @@ fn versions_scalars_and_both_orders_at_once() {
 #[test]
 fn what_cannot_be_delivered_is_refused_with_file_place_and_remedy() {
     let refused = [
-        (ArrayFormat::Npy, "bad_fortran.npy", "Fortran"),
-        (ArrayFormat::Npy, "bad_big_endian.npy", "big endian"),
-        (ArrayFormat::Npy, "bad_object.npy", "pickle"),
-        (ArrayFormat::Npy, "bad_structured.npy", "structures"),
-        (ArrayFormat::Npy, "bad_complex.npy", "<c8"),
-        (ArrayFormat::Npy, "bad_text.npy", "<U2"),
-        (ArrayFormat::Npy, "bad_time.npy", "<M8[D]"),
-        (ArrayFormat::Npz, "bad_bzip2.npz", "\"x.npy\" is compressed with bzip2"),
-        (ArrayFormat::Npz, "bad_lzma.npz", "\"x.npy\" is compressed with lzma"),
-        (ArrayFormat::Npz, "bad_object_beside.npz", "pickle"),
-        (ArrayFormat::Npz, "other.npz", "readme.txt"),
+        ("npy", "bad_fortran.npy", "Fortran"),
+        ("npy", "bad_big_endian.npy", "big endian"),
+        ("npy", "bad_object.npy", "pickle"),
+        ("npy", "bad_structured.npy", "structures"),
+        ("npy", "bad_complex.npy", "<c8"),
+        ("npy", "bad_text.npy", "<U2"),
+        ("npy", "bad_time.npy", "<M8[D]"),
+        ("npz", "bad_bzip2.npz", "\"x.npy\" is compressed with bzip2"),
+        ("npz", "bad_lzma.npz", "\"x.npy\" is compressed with lzma"),
+        ("npz", "bad_object_beside.npz", "pickle"),
+        ("npz", "other.npz", "readme.txt"),
     ];
     for (format, name, word) in refused {
-        let error = Arrays::open(format, &[data(name)], &files()).unwrap_err();
+        let error = dataset::open(&[data(name)], &files().format(format)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains(word), "{word} in {error}");
         assert!(error.path() == Some(&*data(name)) && error.offset().is_some() && error.remedy().is_some(), "{error}");
     }
     // What is not wanted is not in the way.
-    let one = open(ArrayFormat::Npz, "bad_object_beside.npz", &options(ArraySamples::Files, &["x"]));
+    let one = open("npz", "bad_object_beside.npz", &options("files", &["x"]));
     delivers(one, &[vec![elements(DType::F32, 0, 18)]]);
 }
 
@@ -199,29 +193,29 @@ fn what_cannot_be_delivered_is_refused_with_file_place_and_remedy() {
 fn archives_have_a_column_for_each_array() {
     within(BOUND, || {
         for name in ["stored.npz", "wide.npz"] {
-            let whole = open(ArrayFormat::Npz, name, &files());
+            let whole = open("npz", name, &files());
             assert_eq!(
-                fixed(&whole),
+                fixed(&*whole),
                 [("x".to_owned(), DType::F32, Some(vec![6, 3])), ("y".to_owned(), DType::I64, Some(vec![6]))]
             );
-            assert_eq!((keys(&whole), whole.plain_field()), (vec![name.to_owned()], None));
+            assert_eq!((keys(&*whole), whole.index().plain_field), (vec![name.to_owned()], None));
             delivers(whole, &[vec![elements(DType::F32, 0, 18), elements(DType::I64, 0, 6)]]);
-            let by_rows = open(ArrayFormat::Npz, name, &options(ArraySamples::Rows, &["y", "x"]));
-            assert_eq!(keys(&by_rows)[5], format!("{name}#5"));
+            let by_rows = open("npz", name, &options("rows", &["y", "x"]));
+            assert_eq!(keys(&*by_rows)[5], format!("{name}#5"));
             let row = |row| vec![elements(DType::I64, row, 1), elements(DType::F32, row * 3, 3)];
             delivers(by_rows, &[0, 1, 2, 3, 4, 5].map(row));
         }
         delivers(
-            open(ArrayFormat::Npz, "other.npz", &options(ArraySamples::Rows, &["x"])),
+            open("npz", "other.npz", &options("rows", &["x"])),
             &[0, 1, 2, 3, 4, 5].map(|row| vec![elements(DType::F32, row * 3, 3)]),
         );
-        let error = Arrays::open(ArrayFormat::Npz, &[data("stored.npz")], &options(ArraySamples::Files, &["z"]));
+        let error = dataset::open(&[data("stored.npz")], &options("files", &["z"]).format("npz"));
         let error = error.unwrap_err();
         assert!(
             error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("choose one of x, y"),
             "{error}"
         );
-        let twice = Arrays::open(ArrayFormat::Npz, &[data("stored.npz")], &options(ArraySamples::Files, &["x", "x"]));
+        let twice = dataset::open(&[data("stored.npz")], &options("files", &["x", "x"]).format("npz"));
         assert_eq!(twice.unwrap_err().kind(), ErrorKind::InvalidArgument);
     });
 }
@@ -245,43 +239,43 @@ fn deflated_arrays_are_units() {
     let (x, y) = (elements(DType::F32, 0, 18), elements(DType::I64, 0, 6));
     let row = |row| vec![elements(DType::F32, row * 3, 3), elements(DType::I64, row, 1)];
     let by_rows: Vec<_> = (0..6).map(row).collect();
-    let whole = open(ArrayFormat::Npz, "deflated.npz", &files());
-    assert_eq!(fixed(&whole), fixed(&open(ArrayFormat::Npz, "stored.npz", &files())));
-    assert_eq!(direct(&whole), [vec![x.clone(), y.clone()]]);
-    assert_eq!((whole.bytes(), whole.largest(1), whole.plain_field()), (120, 0, None));
+    let whole = open("npz", "deflated.npz", &files());
+    assert_eq!(fixed(&*whole), fixed(&*open("npz", "stored.npz", &files())));
+    assert_eq!(direct(&*whole), [vec![x.clone(), y.clone()]]);
+    assert_eq!((whole.bytes(), whole.largest(1), whole.index().plain_field), (120, 0, None));
     let units = whole.units().unwrap();
     // A header of 128 bytes before each array.
     assert_eq!((units.count(), units.decoded_bytes(UnitId(0)), units.decoded_bytes(UnitId(1))), (2, 200, 176));
     assert_eq!(
-        (units.largest_decoded(), decoded(&whole, units, UnitId(1)).unwrap().slice(128..)),
+        (units.largest_decoded(), decoded(&*whole, units, UnitId(1)).unwrap().slice(128..)),
         (200, y.clone().into())
     );
-    let rows_of = open(ArrayFormat::Npz, "deflated.npz", &rows());
-    assert_eq!((rows_of.shards(), direct(&rows_of)), (&[6][..], by_rows.clone()));
-    assert_eq!(read_by(&rows_of, 4), (vec![UnitId(0), UnitId(1)], 0, 0));
-    let arrays = open(ArrayFormat::Npz, "deflated.npz", &options(ArraySamples::Arrays, &["y"]));
-    assert_eq!((direct(&arrays), keys(&arrays)), (vec![vec![y.clone()]], vec!["deflated.npz#y".to_owned()]));
-    assert_eq!(open(ArrayFormat::Npz, "stored.npz", &files()).units().map(|units| units.count()), None);
+    let rows_of = open("npz", "deflated.npz", &rows());
+    assert_eq!((rows_of.shards(), direct(&*rows_of)), (&[6][..], by_rows.clone()));
+    assert_eq!(read_by(&*rows_of, 4), (vec![UnitId(0), UnitId(1)], 0, 0));
+    let arrays = open("npz", "deflated.npz", &options("arrays", &["y"]));
+    assert_eq!((direct(&*arrays), keys(&*arrays)), (vec![vec![y.clone()]], vec!["deflated.npz#y".to_owned()]));
+    assert_eq!(open("npz", "stored.npz", &files()).units().map(|units| units.count()), None);
 
     // One deflated and one stored in an archive, in either order.
-    let mixed = open(ArrayFormat::Npz, "mixed.npz", &options(ArraySamples::Files, &["y", "x"]));
-    assert_eq!(direct(&mixed), [vec![y.clone(), x.clone()]]);
-    assert_eq!((read_by(&mixed, 0), mixed.largest(1), mixed.largest(9)), ((vec![UnitId(0)], 1, 48), 48, 48));
-    let mixed = open(ArrayFormat::Npz, "mixed.npz", &rows());
-    assert_eq!((direct(&mixed), read_by(&mixed, 5)), (by_rows.clone(), (vec![UnitId(0)], 1, 8)));
+    let mixed = open("npz", "mixed.npz", &options("files", &["y", "x"]));
+    assert_eq!(direct(&*mixed), [vec![y.clone(), x.clone()]]);
+    assert_eq!((read_by(&*mixed, 0), mixed.largest(1), mixed.largest(9)), ((vec![UnitId(0)], 1, 48), 48, 48));
+    let mixed = open("npz", "mixed.npz", &rows());
+    assert_eq!((direct(&*mixed), read_by(&*mixed, 5)), (by_rows.clone(), (vec![UnitId(0)], 1, 8)));
     assert_eq!((mixed.largest(1), mixed.largest(4), mixed.largest(6)), (8, 32, 48));
-    let stored = open(ArrayFormat::Npz, "mixed.npz", &options(ArraySamples::Files, &["y"]));
-    assert!(stored.units().is_none() && stored.plain_field() == Some(0), "what is not wanted is no unit");
+    let stored = open("npz", "mixed.npz", &options("files", &["y"]));
+    assert!(stored.units().is_none() && stored.index().plain_field == Some(0), "what is not wanted is no unit");
 
     // Archives of both kinds in a dataset.
     let names = ["deflated.npz", "mixed.npz", "stored.npz"];
-    let all = Arrays::open(ArrayFormat::Npz, &names.map(data), &rows()).unwrap();
-    assert_eq!(direct(&all), [&by_rows[..]; 3].concat());
+    let all = dataset::open(&names.map(data), &rows().format("npz")).unwrap();
+    assert_eq!(direct(&*all), [&by_rows[..]; 3].concat());
     assert_eq!((all.units().unwrap().count(), all.bytes()), (3, 360));
-    assert_eq!([0, 6, 12].map(|id| read_by(&all, id).1), [0, 1, 2]);
+    assert_eq!([0, 6, 12].map(|id| read_by(&*all, id).1), [0, 1, 2]);
     assert_eq!((all.largest(1), all.largest(7), all.largest(18)), (20, 6 * 20 + 8, 6 * 28));
-    let first = Arrays::open(ArrayFormat::Npz, &names.map(data), &files()).unwrap();
-    assert_eq!(direct(&first), vec![vec![x, y]; 3]);
+    let first = dataset::open(&names.map(data), &files().format("npz")).unwrap();
+    assert_eq!(direct(&*first), vec![vec![x, y]; 3]);
     assert_eq!((first.largest(1), first.largest(2), first.largest(3)), (120, 168, 168));
 }
 
@@ -296,16 +290,16 @@ fn the_header_of_a_deflated_array_is_all_that_opening_looks_at() {
     let middle = archive.len() / 2;
     archive[middle] ^= 0x10;
     fs::write(&path, &archive).unwrap();
-    let dataset = Arrays::open(ArrayFormat::Npz, &[&path], &rows()).unwrap();
+    let dataset = dataset::open(&[&path], &rows().format("npz")).unwrap();
     assert_eq!((dataset.len(), dataset.units().unwrap().largest_decoded()), (1000, 5_000_128));
-    let error = decoded(&dataset, dataset.units().unwrap(), UnitId(0)).unwrap_err();
+    let error = decoded(&*dataset, dataset.units().unwrap(), UnitId(0)).unwrap_err();
     assert_eq!((error.kind(), error.path(), error.offset()), (ErrorKind::Corrupt, Some(&*path), Some(38)), "{error}");
     assert!(error.to_string().contains("\"data.npy\""), "{error}");
     archive[middle] ^= 0x10;
     fs::write(&path, &archive).unwrap();
-    let unit = decoded(&dataset, dataset.units().unwrap(), UnitId(0)).unwrap();
+    let unit = decoded(&*dataset, dataset.units().unwrap(), UnitId(0)).unwrap();
     assert!(unit == array);
-    assert!(sample(&dataset, 777).unwrap()["data"] == array[128 + 777 * 5000..][..5000]);
+    assert!(sample(&*dataset, 777).unwrap()["data"] == array[128 + 777 * 5000..][..5000]);
 }
 
 /// A zip archive of one deflated member, by hand from APPNOTE.TXT.
@@ -337,18 +331,18 @@ fn deflated_npz(name: &str, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn tensors_are_samples_or_columns_or_rows() {
     within(BOUND, || {
-        let open = |options: &ArrayOptions| open(ArrayFormat::Safetensors, "tensors.safetensors", options);
-        let tensors = open(&options(ArraySamples::Arrays, &["a", "b"]));
-        assert_eq!(fixed(&tensors), [("data".to_owned(), DType::F32, None)]);
-        let mut told = keys(&tensors);
+        let open = |options: &Options| open("safetensors", "tensors.safetensors", options);
+        let tensors = open(&options("arrays", &["a", "b"]));
+        assert_eq!(fixed(&*tensors), [("data".to_owned(), DType::F32, None)]);
+        let mut told = keys(&*tensors);
         told.sort();
         assert_eq!(told, ["tensors.safetensors#a", "tensors.safetensors#b"]);
         assert_eq!((tensors.shards(), tensors.bytes(), tensors.largest(1)), (&[2][..], 40, 24));
-        let shapes: Vec<&[u64]> = keys(&tensors)
+        let shapes: Vec<&[u64]> = keys(&*tensors)
             .iter()
             .zip(0..)
             .map(|(key, id)| {
-                let shape = tensors.shape_of(SampleId(id), 0);
+                let shape = tensors.shape(SampleId(id), 0).unwrap();
                 assert_eq!(shape, if key.ends_with('a') { &[2, 3][..] } else { &[4] }, "{key}");
                 shape
             })
@@ -357,17 +351,16 @@ fn tensors_are_samples_or_columns_or_rows() {
         let wanted: Vec<_> = shapes.iter().map(|shape| vec![elements(DType::F32, 0, shape.iter().product())]).collect();
         delivers(tensors, &wanted);
 
-        let whole = open(&options(ArraySamples::Files, &["c", "b", "a"]));
+        let whole = open(&options("files", &["c", "b", "a"]));
         let columns = vec![elements(DType::I64, 0, 10), elements(DType::F32, 0, 4), elements(DType::F32, 0, 6)];
         delivers(whole, &[columns]);
         delivers(
-            open(&options(ArraySamples::Rows, &["a", "c"])),
+            open(&options("rows", &["a", "c"])),
             &[0, 1].map(|row| vec![elements(DType::F32, row * 3, 3), elements(DType::I64, row * 5, 5)]),
         );
-        let mixed =
-            Arrays::open(ArrayFormat::Safetensors, &[data("tensors.safetensors")], &options(ArraySamples::Arrays, &[]));
+        let mixed = dataset::open(&[data("tensors.safetensors")], &options("arrays", &[]).format("safetensors"));
         assert!(mixed.unwrap_err().to_string().contains("a column has one type"));
-        let unequal = Arrays::open(ArrayFormat::Safetensors, &[data("tensors.safetensors")], &rows()).unwrap_err();
+        let unequal = dataset::open(&[data("tensors.safetensors")], &rows().format("safetensors")).unwrap_err();
         assert!(unequal.to_string().contains("rows"), "{unequal}");
     });
 }
@@ -395,16 +388,15 @@ fn rows_of_many_files_by_every_engine() {
             write_npy(&root.path().join(name), "|u1", &format!("({rows}, 7, 131)"), rows * 917);
         }
         fs::write(root.path().join("readme.md"), "no array").unwrap();
-        let dataset = Arrays::open(ArrayFormat::Npy, &[root.path()], &rows()).unwrap();
+        let dataset = dataset::open(&[root.path()], &rows().format("npy")).unwrap();
         assert_eq!((dataset.len(), dataset.shards()), (2201, &[700, 700, 701, 2201][..]));
         assert_eq!((dataset.largest(3), dataset.bytes()), (3 * 917, 2201 * 917));
-        assert_eq!(dataset.locate(SampleId(701)), (FileId(3), 0));
+        assert_eq!(place(&*dataset, 701).0, 3);
         assert_eq!(
-            (dataset.index().left_out[0].reason, dataset.index().left_out[0].count),
-            (SkipReason::OtherFormat, 1)
+            (dataset.index().left_out[0].what, dataset.index().left_out[0].count),
+            ("files of other formats", 1)
         );
-        assert_eq!(fixed(&dataset), [("data".to_owned(), DType::U8, Some(vec![7, 131]))]);
-        let dataset: Arc<dyn Dataset> = Arc::new(dataset);
+        assert_eq!(fixed(&*dataset), [("data".to_owned(), DType::U8, Some(vec![7, 131]))]);
         for way in WAYS {
             for collate in [Collate::Dense, Collate::Views] {
                 let shuffled = Arc::new(Shuffled::new(dataset.len(), 2));
@@ -422,19 +414,21 @@ fn whole_arrays_of_different_shapes_are_ragged() {
             let path = root.path().join(format!("{number}.npy"));
             write_npy(&path, "<f4", &format!("({rows}, 3)"), rows * 12);
         }
-        let dataset = Arrays::open(ArrayFormat::Npy, &[root.path()], &files()).unwrap();
-        assert_eq!(fixed(&dataset), [("data".to_owned(), DType::F32, None)]);
-        assert_eq!((dataset.shape_of(SampleId(1), 0), dataset.length(SampleId(1), 0)), (&[4096, 3][..], Some(12_288)));
+        let dataset = dataset::open(&[root.path()], &files().format("npy")).unwrap();
+        assert_eq!(fixed(&*dataset), [("data".to_owned(), DType::F32, None)]);
+        assert_eq!(
+            (dataset.shape(SampleId(1), 0), dataset.length(SampleId(1), 0)),
+            (Some(&[4096, 3][..]), Some(12_288))
+        );
         assert_eq!((dataset.largest(1), dataset.largest(2), dataset.largest(9)), (49_152, 52_152, 52_188));
-        let dataset: Arc<dyn Dataset> = Arc::new(dataset);
         for way in WAYS {
             conforms(Arc::clone(&dataset), Arc::new(Sequential::new(4)), way, |builder| builder.batch_size(3));
         }
         // Rows of different lengths: those of the shape that most files have are not the largest.
         write_npy(&root.path().join("wide.npy"), "<f4", "(2, 100)", 800);
-        let by_rows = Arrays::open(ArrayFormat::Npy, &[root.path()], &rows()).unwrap();
+        let by_rows = dataset::open(&[root.path()], &rows().format("npy")).unwrap();
         assert_eq!((by_rows.len(), by_rows.largest(1), by_rows.largest(4)), (4351, 400, 824));
-        assert_eq!(fixed(&by_rows)[0].2, None);
+        assert_eq!(fixed(&*by_rows)[0].2, None);
     });
 }
 
@@ -443,13 +437,13 @@ fn files_that_do_not_fit_together_are_named() {
     let root = TempDir::new().unwrap();
     write_npy(&root.path().join("a.npy"), "<f4", "(2,)", 8);
     write_npy(&root.path().join("b.npy"), "<i4", "(2,)", 8);
-    let error = Arrays::open(ArrayFormat::Npy, &[root.path()], &files()).unwrap_err();
+    let error = dataset::open(&[root.path()], &files().format("npy")).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidArgument, Some(&*root.path().join("b.npy"))));
-    let none = Arrays::open(ArrayFormat::Safetensors, &[root.path()], &files()).unwrap_err();
+    let none = dataset::open(&[root.path()], &files().format("safetensors")).unwrap_err();
     assert!(none.kind() == ErrorKind::Empty && none.to_string().contains("2 files of other formats"), "{none}");
     let empty_rows = root.path().join("c.npy");
     write_npy(&empty_rows, "<i4", "(1152921504606846976, 0)", 0);
-    let error = Arrays::open(ArrayFormat::Npy, &[empty_rows], &rows()).unwrap_err();
+    let error = dataset::open(&[empty_rows], &rows().format("npy")).unwrap_err();
     assert!(error.to_string().contains("no elements"), "{error}");
 }
 
@@ -460,13 +454,13 @@ fn shown(path: &Path) -> &'static str {
 
 #[test]
 fn formats_are_told_by_name_and_content() {
-    let all = [("golden.npy", ArrayFormat::Npy), ("other.npz", ArrayFormat::Npz)];
-    for (name, format) in all.into_iter().chain([("tensors.safetensors", ArrayFormat::Safetensors)]) {
-        assert_eq!(shown(&data(name)), format.name());
+    let all = [("golden.npy", "npy"), ("other.npz", "npz")];
+    for (name, format) in all.into_iter().chain([("tensors.safetensors", "safetensors")]) {
+        assert_eq!(shown(&data(name)), format);
         let root = TempDir::new().unwrap();
-        fs::copy(data(name), root.path().join(format!("1.{}", format.name().to_uppercase()))).unwrap();
+        fs::copy(data(name), root.path().join(format!("1.{}", format.to_uppercase()))).unwrap();
         fs::write(root.path().join(".hidden"), "").unwrap();
-        assert_eq!(shown(root.path()), format.name(), "a folder of {name}");
+        assert_eq!(shown(root.path()), format, "a folder of {name}");
         fs::write(root.path().join("label.txt"), "").unwrap();
         assert_eq!(shown(root.path()), "folder", "not alone");
     }
@@ -481,12 +475,12 @@ fn formats_are_told_by_name_and_content() {
 
 #[test]
 fn fingerprints_tell_what_is_read() {
-    let of = |name: &str, options: &ArrayOptions| open(ArrayFormat::Npz, name, options).fingerprint();
+    let of = |name: &str, options: &Options| open("npz", name, options).fingerprint();
     let all = [
         of("stored.npz", &files()),
         of("stored.npz", &rows()),
-        of("stored.npz", &options(ArraySamples::Files, &["x"])),
-        of("stored.npz", &options(ArraySamples::Files, &["y", "x"])),
+        of("stored.npz", &options("files", &["x"])),
+        of("stored.npz", &options("files", &["y", "x"])),
         of("wide.npz", &files()),
         of("deflated.npz", &files()),
         of("mixed.npz", &files()),
@@ -494,9 +488,9 @@ fn fingerprints_tell_what_is_read() {
     for (index, one) in all.iter().enumerate() {
         assert!(!all[..index].contains(one), "{index}: {all:x?}");
     }
-    assert_eq!(all[0], of("stored.npz", &options(ArraySamples::Files, &["x", "y"])), "the same columns");
+    assert_eq!(all[0], of("stored.npz", &options("files", &["x", "y"])), "the same columns");
     let root = TempDir::new().unwrap();
     fs::copy(data("stored.npz"), root.path().join("stored.npz")).unwrap();
-    let moved = Arrays::open(ArrayFormat::Npz, &[root.path()], &files()).unwrap();
+    let moved = dataset::open(&[root.path()], &files().format("npz")).unwrap();
     assert_eq!(moved.fingerprint(), all[0], "a dataset may move");
 }

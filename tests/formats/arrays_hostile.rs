@@ -8,10 +8,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
-use uringload::dataset::{
-    ArrayFormat, ArrayOptions, ArraySamples, Arrays, Dataset, SampleId, TokenOptions, Tokens, UnitId,
-};
+use uringload::dataset::{self, Dataset, Options, SampleId, UnitId};
 use uringload::{Error, ErrorKind};
 
 /// No file here is larger than some kilobytes; tables of an index are read in chunks of 256 KiB at most.
@@ -30,29 +29,29 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arrays").join(name)
 }
 
-const SAMPLES: [ArraySamples; 3] = [ArraySamples::Files, ArraySamples::Rows, ArraySamples::Arrays];
+const SAMPLES: [&str; 3] = ["files", "rows", "arrays"];
 
 /// The good files of each format.
-const ARRAYS: [(ArrayFormat, &str); 10] = [
-    (ArrayFormat::Npy, "golden.npy"),
-    (ArrayFormat::Npy, "version_2.npy"),
-    (ArrayFormat::Npy, "version_3.npy"),
-    (ArrayFormat::Npy, "empty.npy"),
-    (ArrayFormat::Npz, "stored.npz"),
-    (ArrayFormat::Npz, "wide.npz"),
-    (ArrayFormat::Npz, "other.npz"),
-    (ArrayFormat::Npz, "deflated.npz"),
-    (ArrayFormat::Npz, "mixed.npz"),
-    (ArrayFormat::Safetensors, "tensors.safetensors"),
+const ARRAYS: [(&str, &str); 10] = [
+    ("npy", "golden.npy"),
+    ("npy", "version_2.npy"),
+    ("npy", "version_3.npy"),
+    ("npy", "empty.npy"),
+    ("npz", "stored.npz"),
+    ("npz", "wide.npz"),
+    ("npz", "other.npz"),
+    ("npz", "deflated.npz"),
+    ("npz", "mixed.npz"),
+    ("safetensors", "tensors.safetensors"),
 ];
 
-fn open(format: ArrayFormat, path: &Path, samples: ArraySamples) -> Result<Arrays, Error> {
-    frugal(|| Arrays::open(format, &[path], &ArrayOptions::new().samples(samples).common(|common| common.threads = 1)))
+fn open(format: &str, path: &Path, samples: &str) -> Result<Arc<dyn Dataset>, Error> {
+    frugal(|| dataset::open(&[path], &Options::new().set("samples", samples).threads(1).format(format)))
 }
 
-fn open_tokens(path: &Path, documents: bool) -> Result<Tokens, Error> {
-    let options = TokenOptions::new().documents(documents).window_tokens(4).common(|common| common.threads = 1);
-    frugal(|| Tokens::open(&[path], &options))
+fn open_tokens(path: &Path, documents: bool) -> Result<Arc<dyn Dataset>, Error> {
+    let options = Options::new().format("tokens").set("documents", documents).set("window_tokens", 4).threads(1);
+    frugal(|| dataset::open(&[path], &options))
 }
 
 /// Whatever was accepted can be asked for everything, and lies within its file.
@@ -98,9 +97,9 @@ fn files_cut_at_any_byte_are_errors_that_name_them() {
         let path = folder.path().join(name);
         for len in 0..whole.len() {
             put(&path, &whole[..len]).unwrap();
-            let error = open(format, &path, ArraySamples::Files).expect_err(name);
+            let error = open(format, &path, "files").expect_err(name);
             assert_eq!(error.path(), Some(&*path), "{name} of {len} bytes: {error}");
-            if format == ArrayFormat::Npz {
+            if format == "npz" {
                 // A beginning may end in what looks like the archive's end.
                 assert!(matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Corrupt), "{name} {len}: {error}");
             } else {
@@ -108,7 +107,7 @@ fn files_cut_at_any_byte_are_errors_that_name_them() {
             }
         }
         put(&path, &[&whole[..], b"x"].concat()).unwrap();
-        let error = open(format, &path, ArraySamples::Files).expect_err(name);
+        let error = open(format, &path, "files").expect_err(name);
         assert!(matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Corrupt), "{name} and a byte: {error}");
     }
 }
@@ -175,8 +174,8 @@ fn sizes_that_no_file_has_are_refused_without_memory() {
     for (name, bytes) in claims() {
         let path = folder.path().join(name);
         fs::write(&path, bytes).unwrap();
-        let all = [ArrayFormat::Npy, ArrayFormat::Npz, ArrayFormat::Safetensors];
-        let format = all.into_iter().find(|format| name.ends_with(&format!(".{}", format.name())));
+        let all = ["npy", "npz", "safetensors"];
+        let format = all.into_iter().find(|format| name.ends_with(&format!(".{}", format)));
         for samples in SAMPLES {
             let error = open(format.unwrap(), &path, samples).expect_err(name);
             assert!(matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Corrupt), "{name}: {error}");
@@ -217,16 +216,16 @@ fn tensors_with_holes_overlaps_and_one_name_are_corrupt() {
     };
     for (tensors, word) in bad {
         write(&tensors);
-        let error = open(ArrayFormat::Safetensors, &path, ArraySamples::Files).unwrap_err();
+        let error = open("safetensors", &path, "files").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.to_string().contains(word) && error.offset().is_some(), "{word} in {error}");
     }
     // Sound, of a type that no column has; and in the way only of who wants it.
     write(&[tensor("a", "F4", 8, 0, 4), tensor("b", "U8", 4, 4, 8)]);
-    let error = open(ArrayFormat::Safetensors, &path, ArraySamples::Files).unwrap_err();
+    let error = open("safetensors", &path, "files").unwrap_err();
     assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("F4"), "{error}");
-    let b = ArrayOptions::new().samples(ArraySamples::Files).tensors(["b"]);
-    is_sound(&Arrays::open(ArrayFormat::Safetensors, &[&path], &b).unwrap());
+    let b = Options::new().format("safetensors").set("samples", "files").set("tensors", ["b"]);
+    is_sound(&*dataset::open(&[&path], &b).unwrap());
 }
 
 /// What is wrong with an archive: bytes put at a place behind the start of a header, and the error.
@@ -265,7 +264,7 @@ fn archives_that_break_the_format_are_refused() {
         let start = bad.windows(4).rposition(|four| four == header).unwrap() + at;
         bad[start..start + bytes.len()].copy_from_slice(bytes);
         fs::write(&path, bad).unwrap();
-        let error = open(ArrayFormat::Npz, &path, ArraySamples::Files).expect_err(word);
+        let error = open("npz", &path, "files").expect_err(word);
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(word) && error.offset().is_some(), "{word} in {error}");
         assert_eq!(error.path(), Some(&*path), "{error}");
@@ -287,7 +286,7 @@ fn deflated_members_that_break_the_format_are_refused() {
         let mut bad = good.clone();
         bad[at..at + bytes.len()].copy_from_slice(bytes);
         fs::write(&path, bad).unwrap();
-        open(ArrayFormat::Npz, &path, ArraySamples::Files)
+        open("npz", &path, "files")
     };
     // When it is opened.
     let flaws: [(usize, &[u8], &str); 7] = [
@@ -311,11 +310,11 @@ fn deflated_members_that_break_the_format_are_refused() {
         [(entry + 16, [0; 4], "has the checksum"), (end - 4, [0; 4], "\"y.npy\""), (end - 12, [0x55; 4], "\"y.npy\"")]
     {
         let arrays = put(at, &bytes).unwrap_or_else(|error| panic!("{word}: {error}"));
-        let error = direct::decoded(&arrays, arrays.units().unwrap(), UnitId(1)).expect_err(word);
+        let error = direct::decoded(&*arrays, arrays.units().unwrap(), UnitId(1)).expect_err(word);
         let place = (error.kind(), error.path(), error.offset());
         assert_eq!(place, (ErrorKind::Corrupt, Some(&*path), Some(start as u64)), "{error}");
         assert!(error.to_string().contains(word) && error.to_string().contains("y.npy"), "{word} in {error}");
-        assert!(direct::decoded(&arrays, arrays.units().unwrap(), UnitId(0)).is_ok(), "the other is as it was");
+        assert!(direct::decoded(&*arrays, arrays.units().unwrap(), UnitId(0)).is_ok(), "the other is as it was");
     }
 }
 
@@ -329,7 +328,7 @@ fn golden_safetensors() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("t.safetensors");
     fs::write(&path, &bytes).unwrap();
-    let tensors = open(ArrayFormat::Safetensors, &path, ArraySamples::Files).unwrap();
+    let tensors = open("safetensors", &path, "files").unwrap();
     let mut spans = Vec::new();
     tensors.spans(SampleId(0), &mut spans);
     assert_eq!(spans.iter().map(|span| (span.offset, span.len)).collect::<Vec<_>>(), [(144, 4), (148, 2)]);
@@ -362,7 +361,7 @@ proptest! {
         fs::write(&path, mutated(fs::read(data(name)).unwrap(), &mutations)).unwrap();
         for samples in SAMPLES {
             match open(format, &path, samples) {
-                Ok(arrays) => is_sound(&arrays),
+                Ok(arrays) => is_sound(&*arrays),
                 Err(error) => prop_assert!(error.path().is_some(), "{}", error),
             }
         }
@@ -375,7 +374,7 @@ proptest! {
         fs::write(&index, mutated(fs::read(data("megatron_i4.idx")).unwrap(), &mutations)).unwrap();
         fs::copy(data("megatron_i4.bin"), &bin).unwrap();
         match open_tokens(&bin, documents) {
-            Ok(tokens) => is_sound(&tokens),
+            Ok(tokens) => is_sound(&*tokens),
             Err(error) => prop_assert!(error.path().is_some(), "{}", error),
         }
     }
@@ -407,9 +406,9 @@ proptest! {
         let path = folder.path().join("t.safetensors");
         fs::write(&path, &file).unwrap();
         let reference = safetensors::SafeTensors::deserialize(&file);
-        match (open(ArrayFormat::Safetensors, &path, ArraySamples::Files), reference) {
+        match (open("safetensors", &path, "files"), reference) {
             (Ok(ours), Ok(reference)) => {
-                is_sound(&ours);
+                is_sound(&*ours);
                 let mut spans = Vec::new();
                 ours.spans(SampleId(0), &mut spans);
                 prop_assert_eq!(ours.schema().fields.len(), reference.len());

@@ -8,7 +8,8 @@ use crate::common::direct::{Row, decoded, sample, samples};
 use crate::formats::memory::Limit;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use uringload::dataset::{ColumnarOptions, Dataset, Span, UnitId};
+use std::sync::Arc;
+use uringload::dataset::{Dataset, Options, Span, UnitId};
 use uringload::{Error, ErrorKind};
 
 /// A file that `tests/data/make_columnar.py` wrote.
@@ -17,8 +18,8 @@ fn data(name: &str) -> PathBuf {
 }
 
 /// These columns and no others.
-fn of(columns: &[&str]) -> ColumnarOptions {
-    ColumnarOptions::new().columns(columns)
+fn of(columns: &[&str]) -> Options {
+    Options::new().set("columns", columns)
 }
 
 /// The rows that `rows.json` tells of a format.
@@ -73,7 +74,7 @@ fn texts(dataset: &dyn Dataset, column: &str) -> Vec<String> {
 }
 
 /// A way to open a file as a dataset.
-type Open<'a> = &'a dyn Fn(&Path) -> Result<Box<dyn Dataset>, Error>;
+type Open<'a> = &'a dyn Fn(&Path) -> Result<Arc<dyn Dataset>, Error>;
 
 /// Every truncation and many changes of a file: an error, or values; never a panic, and no memory that a header merely
 /// claims.

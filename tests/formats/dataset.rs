@@ -11,10 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 use uringload::ErrorKind;
-use uringload::dataset::{
-    DType, Dataset, FileId, FileTable, Folder, FolderOptions, RecordOptions, Records, Sample, SampleId, Shape,
-    SkipReason, Span, Value,
-};
+use uringload::dataset::{self, DType, Dataset, FileId, FileTable, Options, Sample, SampleId, Shape, Span, Value};
 
 /// A folder with these files, each as long as its number says.
 fn folder(files: &[(&[u8], u64)]) -> TempDir {
@@ -36,16 +33,16 @@ fn keys(dataset: &dyn Dataset) -> Vec<String> {
     (0..dataset.len()).map(key).collect()
 }
 
-fn labels(folder: &Folder) -> Vec<i64> {
+fn labels(folder: &dyn Dataset) -> Vec<i64> {
     (0..folder.len()).map(|id| folder.label(SampleId(id)).unwrap().0).collect()
 }
 
-fn skipped(folder: &Folder) -> Vec<(SkipReason, u64)> {
-    folder.index().left_out.iter().map(|skipped| (skipped.reason, skipped.count)).collect()
+fn skipped(folder: &dyn Dataset) -> Vec<(&'static str, u64)> {
+    folder.index().left_out.iter().map(|skipped| (skipped.what, skipped.count)).collect()
 }
 
-fn required() -> FolderOptions {
-    FolderOptions::new().labels(true)
+fn required() -> Options {
+    Options::new().format("folder").set("labels", true)
 }
 
 /// Runs this test again in a child, as somebody else or with other limits; whether this is the child.
@@ -91,15 +88,15 @@ fn files_come_in_the_order_of_the_bytes_of_their_paths() {
         (&nested, 9),
     ]);
     for threads in [1, 2, 16] {
-        let options = FolderOptions::new().common(|common| common.threads = threads);
-        let folder = Folder::open_with(&[root.path()], &options).unwrap();
+        let options = Options::new().format("folder").threads(threads);
+        let folder = dataset::open(&[root.path()], &options).unwrap();
         let names: Vec<&[u8]> = (0..9).map(|file| folder.files().name(FileId(file))).collect();
         assert_eq!(names, [&b"a-c"[..], b"a.c", b"a/b/c", b"a/c", b"b", b"line\nbreak", &nested, &long, b"\xff\xfe"]);
         assert_eq!(folder.files().sizes(), [1, 0, 5, 2, 3, 6, 9, 8, 7]);
         assert_eq!((folder.bytes(), folder.largest(0), folder.largest(2), folder.largest(99)), (41, 0, 17, 41));
         assert!(folder.index().left_out.is_empty() && folder.index().classes.is_empty());
     }
-    let folder = Folder::open(&[root.path()]).unwrap();
+    let folder = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap();
     assert_eq!(folder.files().path(FileId(8)), root.path().join(OsStr::from_bytes(b"\xff\xfe")));
     let mut spans = Vec::new();
     folder.spans(SampleId(2), &mut spans);
@@ -110,16 +107,16 @@ fn files_come_in_the_order_of_the_bytes_of_their_paths() {
 fn class_folders_give_labels() {
     let root = folder(&[(b"dog/1", 1), (b"dog/deep/2", 1), (b"cat/3", 1), (b"emu/4", 1), (b".DS_Store", 9)]);
     fs::create_dir(root.path().join("ant")).unwrap();
-    let folder = Folder::open(&[root.path()]).unwrap();
+    let folder = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap();
     assert_eq!(folder.index().classes, ["cat", "dog", "emu"], "an empty folder is no class");
-    assert_eq!(keys(&folder), ["cat/3", "dog/1", "dog/deep/2", "emu/4"]);
-    assert_eq!(labels(&folder), [0, 1, 1, 2]);
+    assert_eq!(keys(&*folder), ["cat/3", "dog/1", "dog/deep/2", "emu/4"]);
+    assert_eq!(labels(&*folder), [0, 1, 1, 2]);
     assert_eq!(folder.schema().fields[1].name, "label");
     let mut sample = Sample::default();
     folder.parse(SampleId(3), &[bytes::Bytes::from_static(b"x")], &mut sample).unwrap();
     assert_eq!(sample.values, [Value::Bytes(bytes::Bytes::from_static(b"x")), Value::I64(2)]);
 
-    let none = Folder::open_with(&[root.path()], &FolderOptions::new().labels(false)).unwrap();
+    let none = dataset::open(&[root.path()], &Options::new().format("folder").set("labels", false)).unwrap();
     assert!(none.index().classes.is_empty() && none.label(SampleId(0)).is_none() && none.schema().fields.len() == 1);
     assert_ne!(none.fingerprint(), folder.fingerprint(), "samples with and without labels differ");
 }
@@ -127,8 +124,8 @@ fn class_folders_give_labels() {
 #[test]
 fn a_file_in_the_root_means_no_classes() {
     let root = folder(&[(b"dog/1", 1), (b"README", 1)]);
-    assert!(Folder::open(&[root.path()]).unwrap().index().classes.is_empty());
-    let error = Folder::open_with(&[root.path()], &required()).unwrap_err();
+    assert!(dataset::open(&[root.path()], &Options::new().format("folder")).unwrap().index().classes.is_empty());
+    let error = dataset::open(&[root.path()], &required()).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::InvalidArgument, Some(&*root.path().join("README"))));
 }
 
@@ -136,10 +133,10 @@ fn a_file_in_the_root_means_no_classes() {
 fn classes_of_several_roots_are_merged_by_name() {
     let first = folder(&[(b"dog/1", 1), (b"cat/2", 1)]);
     let second = folder(&[(b"bee/3", 1), (b"dog/4", 1)]);
-    let folder = Folder::open(&[first.path(), second.path()]).unwrap();
+    let folder = dataset::open(&[first.path(), second.path()], &Options::new().format("folder")).unwrap();
     assert_eq!(folder.index().classes, ["bee", "cat", "dog"]);
-    assert_eq!(keys(&folder), ["cat/2", "dog/1", "bee/3", "dog/4"]);
-    assert_eq!(labels(&folder), [1, 2, 0, 2]);
+    assert_eq!(keys(&*folder), ["cat/2", "dog/1", "bee/3", "dog/4"]);
+    assert_eq!(labels(&*folder), [1, 2, 0, 2]);
     assert_eq!((folder.files().root_of(FileId(1)), folder.files().root_of(FileId(2))), (0, 1));
     assert_eq!(folder.files().path(FileId(3)), second.path().join("dog/4"));
 }
@@ -156,10 +153,10 @@ fn links_are_followed_and_loops_are_not() {
     symlink("knot", at("a/knot")).unwrap();
     symlink("nowhere", at("a/dangling")).unwrap();
     symlink("real/below-a-file", at("a/dangling-too")).unwrap();
-    let folder = Folder::open(&[root.path()]).unwrap();
-    assert_eq!(keys(&folder), ["a/file-link", "a/folder-link/1", "a/real"]);
+    let folder = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap();
+    assert_eq!(keys(&*folder), ["a/file-link", "a/folder-link/1", "a/real"]);
     assert_eq!(folder.files().sizes(), [5, 4, 1]);
-    assert_eq!(skipped(&folder), [(SkipReason::DanglingLink, 2), (SkipReason::LinkLoop, 3)]);
+    assert_eq!(skipped(&*folder), [("dangling links", 2), ("links in a loop", 3)]);
     assert_eq!(folder.index().left_out[0].first, at("a/dangling"));
 }
 
@@ -169,9 +166,9 @@ fn folders_that_link_to_each_other_end() {
     let root = folder(&[(b"a/1", 1), (b"b/2", 1)]);
     symlink("../b", root.path().join("a/to-b")).unwrap();
     symlink("../a", root.path().join("b/to-a")).unwrap();
-    let folder = Folder::open(&[root.path()]).unwrap();
-    assert_eq!(keys(&folder), ["a/1", "a/to-b/2", "b/2", "b/to-a/1"]);
-    assert_eq!(skipped(&folder), [(SkipReason::LinkLoop, 2)]);
+    let folder = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap();
+    assert_eq!(keys(&*folder), ["a/1", "a/to-b/2", "b/2", "b/to-a/1"]);
+    assert_eq!(skipped(&*folder), [("links in a loop", 2)]);
 }
 
 /// Twenty folders that all link to each other have more paths than there are grains of sand: refused after a while.
@@ -184,7 +181,7 @@ fn a_maze_of_links_is_refused() {
             symlink(format!("../{to}"), root.path().join(format!("{from}/{to}"))).unwrap();
         }
     }
-    let error = Folder::open(&[root.path()]).unwrap_err();
+    let error = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("links to folders"), "{error}");
 }
@@ -197,30 +194,37 @@ fn what_is_no_file_is_left_out_and_counted() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
     symlink("fifo", root.path().join("link-to-fifo")).unwrap();
     symlink("/dev/null", root.path().join("link-to-device")).unwrap();
-    let folder = Folder::open(&[root.path()]).unwrap();
-    assert_eq!(keys(&folder), ["a"]);
-    assert_eq!(skipped(&folder), [(SkipReason::Hidden, 2), (SkipReason::Special, 4)]);
+    let folder = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap();
+    assert_eq!(keys(&*folder), ["a"]);
+    assert_eq!(skipped(&*folder), [("hidden names", 2), ("FIFOs, sockets or devices", 4)]);
     assert_eq!(folder.index().left_out[0].first, root.path().join(".folder"));
     // Asked for by name it is an error, and by name a hidden file is a sample.
     for path in [&fifo, Path::new("/dev/null")] {
-        let error = Folder::open(&[path]).unwrap_err();
+        let error = dataset::open(&[path], &Options::new().format("folder")).unwrap_err();
         assert_eq!((error.kind(), error.path()), (ErrorKind::WrongFileType, Some(path)));
     }
-    assert_eq!(keys(&Folder::open(&[root.path().join(".hidden")]).unwrap()), [".hidden"]);
-    assert_eq!(keys(&Folder::open(&[root.path().join(".folder")]).unwrap()), ["b"]);
+    assert_eq!(
+        keys(&*dataset::open(&[root.path().join(".hidden")], &Options::new().format("folder")).unwrap()),
+        [".hidden"]
+    );
+    assert_eq!(keys(&*dataset::open(&[root.path().join(".folder")], &Options::new().format("folder")).unwrap()), ["b"]);
 }
 
 #[test]
 fn missing_and_empty_places_are_errors() {
     let root = folder(&[(b".hidden", 1)]);
     let missing = root.path().join("missing");
-    let error = Folder::open(&[root.path(), &missing]).unwrap_err();
+    let error = dataset::open(&[root.path(), &missing], &Options::new().format("folder")).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Some(&*missing)));
-    let error = Folder::open(&[root.path()]).unwrap_err();
+    let error = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Empty, Some(root.path())));
     assert_eq!(error.remedy(), Some("left out: 1 hidden names"), "{error}");
-    assert_eq!(Folder::open::<PathBuf>(&[]).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    let error = Folder::open(&[root.path().join(".hidden/below-a-file")]).unwrap_err();
+    assert_eq!(
+        dataset::open::<PathBuf>(&[], &Options::new().format("folder")).unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+    let error =
+        dataset::open(&[root.path().join(".hidden/below-a-file")], &Options::new().format("folder")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongFileType);
 }
 
@@ -240,12 +244,12 @@ fn a_subfolder_that_cannot_be_read_is_an_error() {
     let root = folder(&[(b"a/1", 1), (b"locked/2", 1)]);
     let locked = root.path().join("locked");
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
-    let error = Folder::open(&[root.path()]).unwrap_err();
+    let error = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert!(error.to_string().contains("locked"), "{error}");
     // Names can be listed and sizes cannot be taken.
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o444)).unwrap();
-    let error = Folder::open(&[root.path()]).unwrap_err();
+    let error = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::PermissionDenied, Some(&*locked.join("2"))));
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
 }
@@ -273,8 +277,8 @@ fn few_folders_are_open_at_a_time() {
         fs::write(root.path().join(format!("n{number}/file")), "1").unwrap();
         symlink(elsewhere.path(), root.path().join(format!("link{number}"))).unwrap();
     }
-    let options = FolderOptions::new().common(|common| common.threads = 16);
-    assert_eq!(Folder::open_with(&[root.path()], &options).unwrap().len(), 901);
+    let options = Options::new().format("folder").threads(16);
+    assert_eq!(dataset::open(&[root.path()], &options).unwrap().len(), 901);
     // What removes the folders has one open for each level.
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -292,7 +296,7 @@ fn a_path_too_long_for_the_kernel_is_an_error() {
         mkdirat(&at, &name, Mode::RWXU).unwrap();
         at = openat(&at, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
     }
-    let error = Folder::open(&[root.path()]).unwrap_err();
+    let error = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap_err();
     assert!(error.to_string().contains("4095 bytes"), "{error}");
 }
 
@@ -300,10 +304,10 @@ fn a_path_too_long_for_the_kernel_is_an_error() {
 fn sizes_beyond_32_bits_are_exact() {
     const SIZE: u64 = (5 << 30) + 1;
     let root = folder(&[(b"sparse", SIZE), (b"small", 1)]);
-    let folder = Folder::open(&[root.path()]).unwrap();
+    let folder = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap();
     assert_eq!((folder.bytes(), folder.largest(1)), (SIZE + 1, SIZE));
-    let records = RecordOptions::new().record_bytes(1 << 20).header_bytes(1);
-    let records = Records::open(&[root.path().join("sparse")], &records).unwrap();
+    let records = Options::new().format("records").set("record_bytes", 1 << 20).set("header_bytes", 1);
+    let records = dataset::open(&[root.path().join("sparse")], &records).unwrap();
     let mut spans = Vec::new();
     records.spans(SampleId(5119), &mut spans);
     assert_eq!(spans[0].offset + spans[0].len, SIZE);
@@ -313,12 +317,13 @@ fn sizes_beyond_32_bits_are_exact() {
 fn files_named_one_by_one_keep_their_order() {
     let root = folder(&[(b"cat/1", 1), (b"dog/2", 2), (b"dog/3", 3), (b"more/x/4", 4)]);
     let at = |name: &str| root.path().join(name);
-    let files = Folder::open(&[at("dog/3"), at("cat/1"), at("dog/2")]).unwrap();
-    assert_eq!(keys(&files), ["dog/3", "cat/1", "dog/2"], "relative to the folder that holds them all");
+    let files = dataset::open(&[at("dog/3"), at("cat/1"), at("dog/2")], &Options::new().format("folder")).unwrap();
+    assert_eq!(keys(&*files), ["dog/3", "cat/1", "dog/2"], "relative to the folder that holds them all");
     assert_eq!(files.files().roots().len(), 1);
     assert!(files.index().classes.is_empty(), "nobody said that these folders are classes");
-    let mixed = Folder::open(&[at("dog/3"), at("more"), at("dog/3"), at("dog/2")]).unwrap();
-    assert_eq!(keys(&mixed), ["3", "x/4", "3", "2"]);
+    let mixed =
+        dataset::open(&[at("dog/3"), at("more"), at("dog/3"), at("dog/2")], &Options::new().format("folder")).unwrap();
+    assert_eq!(keys(&*mixed), ["3", "x/4", "3", "2"]);
     assert_eq!(mixed.files().roots().len(), 3);
 }
 
@@ -329,33 +334,38 @@ fn patterns_stand_for_what_they_match() {
     fs::write(root.path().join("t-10/b"), "").unwrap();
     symlink("nowhere", root.path().join("cat/3.jpg")).unwrap();
     let at = |name: &str| root.path().join(name);
-    let jpegs = Folder::open(&[at("*/*.jpg")]).unwrap();
-    assert_eq!(keys(&jpegs), ["cat/1.jpg", "dog/10.jpg", "dog/2.jpg"]);
+    let jpegs = dataset::open(&[at("*/*.jpg")], &Options::new().format("folder")).unwrap();
+    assert_eq!(keys(&*jpegs), ["cat/1.jpg", "dog/10.jpg", "dog/2.jpg"]);
     assert_eq!(jpegs.index().classes, ["cat", "dog"]);
-    assert_eq!(labels(&jpegs), [0, 1, 1]);
-    assert_eq!(skipped(&jpegs), [(SkipReason::DanglingLink, 1)]);
-    assert_eq!(keys(&Folder::open(&[at("t-{09..10}")]).unwrap()), ["a", "b"]);
-    assert_eq!(keys(&Folder::open(&[at("t-*")]).unwrap()), ["a", "b"]);
-    assert_eq!(keys(&Folder::open(&[at("dog/{2,10}.jpg")]).unwrap()), ["2.jpg", "10.jpg"]);
-    let error = Folder::open(&[at("t-{09..11}")]).unwrap_err();
+    assert_eq!(labels(&*jpegs), [0, 1, 1]);
+    assert_eq!(skipped(&*jpegs), [("dangling links", 1)]);
+    assert_eq!(keys(&*dataset::open(&[at("t-{09..10}")], &Options::new().format("folder")).unwrap()), ["a", "b"]);
+    assert_eq!(keys(&*dataset::open(&[at("t-*")], &Options::new().format("folder")).unwrap()), ["a", "b"]);
+    assert_eq!(
+        keys(&*dataset::open(&[at("dog/{2,10}.jpg")], &Options::new().format("folder")).unwrap()),
+        ["2.jpg", "10.jpg"]
+    );
+    let error = dataset::open(&[at("t-{09..11}")], &Options::new().format("folder")).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Some(&*at("t-11"))));
-    assert_eq!(Folder::open(&[at("*.tar")]).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        dataset::open(&[at("*.tar")], &Options::new().format("folder")).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
 }
 
 #[test]
 fn a_list_keeps_its_order_and_misses_nothing() {
     let root = folder(&[(b"cat/1", 1), (b"dog/2", 2)]);
-    let list = Folder::from_list(root.path(), &["dog/2", "cat/1", "dog/2"], &required()).unwrap();
-    assert_eq!(keys(&list), ["dog/2", "cat/1", "dog/2"]);
-    assert_eq!((list.files().sizes(), labels(&list)), (&[2, 1, 2][..], vec![1, 0, 1]));
-    let open = |names: &[&str]| Folder::from_list(root.path(), names, &FolderOptions::default()).unwrap_err();
-    assert_eq!((open(&["cat/1", "gone"]).kind(), open(&[]).kind()), (ErrorKind::NotFound, ErrorKind::Empty));
-    assert_eq!(open(&["cat"]).kind(), ErrorKind::WrongFileType);
-    assert_eq!(open(&[""]).kind(), ErrorKind::WrongFileType);
+    let paths = |names: &[&str]| names.iter().map(|name| root.path().join(name)).collect::<Vec<_>>();
+    let list = dataset::open(&paths(&["dog/2", "cat/1", "dog/2"]), &required()).unwrap();
+    assert_eq!(keys(&*list), ["dog/2", "cat/1", "dog/2"]);
+    assert_eq!((list.files().sizes(), labels(&*list)), (&[2, 1, 2][..], vec![1, 0, 1]));
+    let open = |names: &[&str]| dataset::open(&paths(names), &required()).unwrap_err().kind();
+    assert_eq!((open(&["cat/1", "gone"]), open(&[])), (ErrorKind::NotFound, ErrorKind::InvalidArgument));
     // A list of more files than one task takes, so that several threads measure it.
     let names = vec!["dog/2"; 5000];
-    let options = FolderOptions::new().common(|common| common.threads = 4);
-    assert_eq!(Folder::from_list(root.path(), &names, &options).unwrap().bytes(), 10_000);
+    let options = Options::new().format("folder").threads(4);
+    assert_eq!(dataset::open(&paths(&names), &options).unwrap().bytes(), 10_000);
 }
 
 #[test]
@@ -367,16 +377,14 @@ fn many_files_are_found_alike_by_any_number_of_threads() {
         fs::create_dir_all(root.path().join(&name).parent().unwrap()).unwrap();
         fs::File::create(root.path().join(&name)).unwrap().set_len(number).unwrap();
     }
-    let open = |threads| {
-        Folder::open_with(&[root.path()], &FolderOptions::new().common(|common| common.threads = threads)).unwrap()
-    };
+    let open = |threads| dataset::open(&[root.path()], &Options::new().format("folder").threads(threads)).unwrap();
     let one = open(1);
-    let names = keys(&one);
+    let names = keys(&*one);
     assert!(names.len() as u64 == FILES && names.is_sorted() && one.bytes() == FILES * (FILES - 1) / 2);
     for threads in [2, 3, 8] {
         let many = open(threads);
         assert_eq!(many.fingerprint(), one.fingerprint());
-        assert_eq!(keys(&many), names);
+        assert_eq!(keys(&*many), names);
     }
     let beside = one.files().heap_bytes() as u64 - names.iter().map(|name| name.len() as u64).sum::<u64>();
     assert!(beside <= 48 * FILES, "{beside} bytes beside the names");
@@ -417,59 +425,62 @@ fn a_folder_that_changes_is_read() {
                 }
             }
         });
-        let opened: Vec<_> = (0..200).map(|_| Folder::open(&[root.path()])).collect();
+        let opened: Vec<_> =
+            (0..200).map(|_| dataset::open(&[root.path()], &Options::new().format("folder"))).collect();
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         for folder in opened {
             let folder = folder.unwrap();
-            assert!(keys(&folder).contains(&"stays".to_string()));
-            assert!(skipped(&folder).iter().all(|skipped| skipped.0 == SkipReason::Vanished));
+            assert!(keys(&*folder).contains(&"stays".to_string()));
+            assert!(skipped(&*folder).iter().all(|skipped| skipped.0 == "names that vanished"));
         }
     });
 }
 
-fn records(record_bytes: u64, header_bytes: u64, drop_tail: bool) -> RecordOptions {
-    RecordOptions::new().record_bytes(record_bytes).header_bytes(header_bytes).drop_tail(drop_tail)
+fn records(record_bytes: u64, header_bytes: u64, drop_tail: bool) -> Options {
+    Options::new()
+        .format("records")
+        .set("record_bytes", record_bytes)
+        .set("header_bytes", header_bytes)
+        .set("drop_tail", drop_tail)
 }
 
 #[test]
 fn records_of_several_files_are_one_row() {
     let root = folder(&[(b"a.bin", 4 + 30), (b"b.bin", 4), (b"c/d.bin", 4 + 10), (b"e.bin", 4 + 20)]);
-    let dataset = Records::open(&[root.path()], &records(10, 4, false)).unwrap();
+    let dataset = dataset::open(&[root.path()], &records(10, 4, false)).unwrap();
     assert_eq!((dataset.len(), dataset.bytes(), dataset.largest(2), dataset.largest(99)), (6, 60, 20, 60));
-    assert_eq!(keys(&dataset), ["a.bin#0", "a.bin#1", "a.bin#2", "c/d.bin#0", "e.bin#0", "e.bin#1"]);
+    assert_eq!(keys(&*dataset), ["a.bin#0", "a.bin#1", "a.bin#2", "c/d.bin#0", "e.bin#0", "e.bin#1"]);
     let mut spans = Vec::new();
     (0..6).for_each(|id| dataset.spans(SampleId(id), &mut spans));
     let places: Vec<(u32, u64, u64)> = spans.iter().map(|span| (span.file.0, span.offset, span.len)).collect();
     assert_eq!(places, [(0, 4, 10), (0, 14, 10), (0, 24, 10), (2, 4, 10), (3, 4, 10), (3, 14, 10)]);
-    let listed = Records::from_list(root.path(), &["e.bin", "a.bin"], &records(10, 4, false)).unwrap();
-    assert_eq!(keys(&listed)[..3], ["e.bin#0", "e.bin#1", "a.bin#0"]);
+    let paths = ["e.bin", "a.bin"].map(|name| root.path().join(name));
+    let listed = dataset::open(&paths, &records(10, 4, false)).unwrap();
+    assert_eq!(keys(&*listed)[..3], ["e.bin#0", "e.bin#1", "a.bin#0"]);
     assert_ne!(listed.fingerprint(), dataset.fingerprint());
 }
 
 #[test]
 fn an_incomplete_record_is_an_error_or_counted() {
     let root = folder(&[(b"a.bin", 34), (b"b.bin", 33)]);
-    let error = Records::open(&[root.path()], &records(10, 4, false)).unwrap_err();
+    let error = dataset::open(&[root.path()], &records(10, 4, false)).unwrap_err();
     assert_eq!((error.kind(), error.offset()), (ErrorKind::Truncated, Some(24)));
     assert_eq!(error.path(), Some(&*root.path().join("b.bin")));
     assert!(error.remedy().unwrap().contains("header size"), "{error}");
-    let dataset = Records::open(&[root.path()], &records(10, 4, true)).unwrap();
+    let dataset = dataset::open(&[root.path()], &records(10, 4, true)).unwrap();
     assert_eq!(dataset.len(), 5);
-    assert_eq!(
-        (dataset.index().left_out[0].reason, dataset.index().left_out[0].count),
-        (SkipReason::IncompleteRecord, 1)
-    );
+    assert_eq!((dataset.index().left_out[0].what, dataset.index().left_out[0].count), ("incomplete last records", 1));
 }
 
 #[test]
 fn impossible_records_are_refused() {
     let root = folder(&[(b"a.bin", 30), (b"b.bin", 3)]);
-    let kind = |options| Records::open(&[root.path()], &options).unwrap_err().kind();
+    let kind = |options| dataset::open(&[root.path()], &options).unwrap_err().kind();
     assert_eq!(kind(records(0, 0, false)), ErrorKind::InvalidArgument);
     assert_eq!(kind(records(10, 4, true)), ErrorKind::Truncated, "no room for the header in b.bin");
     assert_eq!(kind(records(31, 0, true)), ErrorKind::Empty);
     assert_eq!(kind(records(u64::MAX, 0, false)), ErrorKind::Truncated);
-    let error = Records::open(&[root.path().join("gone")], &records(1, 0, false)).unwrap_err();
+    let error = dataset::open(&[root.path().join("gone")], &records(1, 0, false)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -477,8 +488,8 @@ fn impossible_records_are_refused() {
 fn records_have_the_type_and_shape_that_they_are_given() {
     let root = folder(&[(b"a.bin", 24 * 5), (b"b.bin", 24)]);
     let open = |dtype, shape: &[u64]| {
-        let options = records(24, 0, false).dtype(dtype).shape(shape.to_vec());
-        Records::open(&[root.path()], &options)
+        let options = records(24, 0, false).set("dtype", dtype).set("shape", shape.to_vec());
+        dataset::open(&[root.path()], &options)
     };
     for (dtype, shape, wanted, length) in [
         (DType::U8, &[][..], &[24][..], 24),
@@ -502,15 +513,15 @@ fn records_have_the_type_and_shape_that_they_are_given() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(words) && error.remedy().is_some(), "{error}");
     }
-    let options = records(5, 0, true).dtype(DType::I16);
-    let error = Records::open(&[root.path()], &options).unwrap_err();
+    let options = records(5, 0, true).set("dtype", DType::I16);
+    let error = dataset::open(&[root.path()], &options).unwrap_err();
     assert!(error.to_string().contains("5 bytes, not a multiple of the 2 bytes of an element (i16)"), "{error}");
 }
 
 #[test]
 fn files_are_of_whole_elements() {
     let root = folder(&[(b"a.bin", 24), (b"b.bin", 0), (b"c.bin", 8)]);
-    let open = |dtype| Folder::open_with(&[root.path()], &FolderOptions::new().dtype(dtype));
+    let open = |dtype| dataset::open(&[root.path()], &Options::new().format("folder").set("dtype", dtype));
     let dataset = open(DType::F64).unwrap();
     assert_eq!(dataset.schema().fields[0].dtype, DType::F64);
     assert_eq!((0..3).map(|id| dataset.length(SampleId(id), 0).unwrap()).collect::<Vec<_>>(), [3, 0, 1]);
@@ -531,10 +542,10 @@ fn files_are_of_whole_elements() {
 fn types_and_shapes_show_in_the_fingerprint() {
     let root = folder(&[(b"a.bin", 240), (b"b.bin", 24)]);
     let of_records = |dtype, shape: &[u64]| {
-        let options = records(24, 0, false).dtype(dtype).shape(shape.to_vec());
-        Records::open(&[root.path()], &options).unwrap().fingerprint()
+        let options = records(24, 0, false).set("dtype", dtype).set("shape", shape.to_vec());
+        dataset::open(&[root.path()], &options).unwrap().fingerprint()
     };
-    let plain = Records::open(&[root.path()], &records(24, 0, false)).unwrap().fingerprint();
+    let plain = dataset::open(&[root.path()], &records(24, 0, false)).unwrap().fingerprint();
     assert_eq!(of_records(DType::U8, &[24]), plain);
     let all = [
         plain,
@@ -545,8 +556,12 @@ fn types_and_shapes_show_in_the_fingerprint() {
         of_records(DType::U8, &[4, 6]),
     ];
     assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
-    let of_folder =
-        |dtype| Folder::open_with(&[root.path()], &FolderOptions::new().dtype(dtype)).unwrap().fingerprint();
-    assert_eq!(of_folder(DType::U8), Folder::open(&[root.path()]).unwrap().fingerprint());
+    let of_folder = |dtype| {
+        dataset::open(&[root.path()], &Options::new().format("folder").set("dtype", dtype)).unwrap().fingerprint()
+    };
+    assert_eq!(
+        of_folder(DType::U8),
+        dataset::open(&[root.path()], &Options::new().format("folder")).unwrap().fingerprint()
+    );
     assert_eq!(HashSet::from([DType::U8, DType::I8, DType::F16, DType::BF16].map(of_folder)).len(), 4);
 }

@@ -8,19 +8,21 @@ mod refused;
 use crate::common::direct;
 use std::fs;
 use std::path::{Path, PathBuf};
-use uringload::dataset::{DType, Dataset, Hdf5, Hdf5Options, Options, Shape, UnitId, detect};
+use std::sync::Arc;
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, DType, Dataset, Options, Shape, UnitId};
 use uringload::{Error, ErrorKind};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hdf5").join(name)
 }
 
-fn open<P: AsRef<Path>>(path: P, datasets: &[&str]) -> Result<Hdf5, Error> {
-    Hdf5::open(&[path], &Hdf5Options::new().tensors(datasets))
+fn open<P: AsRef<Path>>(path: P, datasets: &[&str]) -> Result<Arc<dyn Dataset>, Error> {
+    dataset::open(&[path], &Options::new().format("hdf5").set("tensors", datasets))
 }
 
 /// How each column is stored, in words.
-fn words(dataset: &Hdf5) -> Vec<String> {
+fn words(dataset: &dyn Dataset) -> Vec<String> {
     dataset.index().encodings.iter().map(|encoding| encoding.words.clone()).collect()
 }
 
@@ -50,7 +52,7 @@ fn half(number: u64) -> u16 {
 }
 
 /// Reads all rows of all columns of a single file and holds them against what the script wrote.
-fn assert_elements(dataset: &Hdf5, what: &str) {
+fn assert_elements(dataset: &dyn Dataset, what: &str) {
     for id in 0..dataset.len() {
         let row = direct::sample(dataset, id).unwrap_or_else(|error| panic!("{what}: {error}"));
         for field in &dataset.schema().fields {
@@ -87,13 +89,13 @@ fn every_type_and_nothing_of_other_lengths() {
         let shape = |number: usize| dataset.schema().fields[number].shape.clone();
         assert_eq!((shape(0), shape(2)), (Shape::Fixed(vec![2, 3]), Shape::Fixed(vec![])));
         assert_eq!((dataset.len(), dataset.shards()), (5, &[5][..]));
-        assert_elements(&dataset, form);
+        assert_elements(&*dataset, form);
         let [skipped] = &dataset.index().left_out[..] else { panic!("{:?}", dataset.index().left_out) };
         assert_eq!((skipped.count, skipped.first.ends_with("other/names")), (2, true), "{skipped:?}");
-        assert!(dataset.units().is_none() && dataset.plain_field().is_none());
+        assert!(dataset.units().is_none() && dataset.index().plain_field.is_none());
     }
     let one = open(data("types-latest.h5"), &["/numbers/f4"]).unwrap();
-    assert_eq!((one.plain_field(), one.largest(2), one.bytes()), (Some(0), 24, 60));
+    assert_eq!((one.index().plain_field, one.largest(2), one.bytes()), (Some(0), 24, 60));
 }
 
 #[test]
@@ -102,10 +104,10 @@ fn every_layout_and_filter() {
         let file = data(&format!("layouts-{form}.h5"));
         let all = open(&file, &[]).unwrap();
         assert_eq!((all.len(), all.schema().fields.len()), (11, 14));
-        assert_elements(&all, form);
+        assert_elements(&*all, form);
         // As the tallest chunks have them.
         assert_eq!(all.shards(), [4, 8, 11]);
-        let encodings: Vec<_> = all.schema().fields.iter().map(|field| &field.name[..]).zip(words(&all)).collect();
+        let encodings: Vec<_> = all.schema().fields.iter().map(|field| &field.name[..]).zip(words(&*all)).collect();
         let expected = [
             ("all", "chunks of [4, 3, 4], shuffle, gzip, fletcher32"),
             ("bzip2", "chunks of [4, 6, 4], bz2"),
@@ -125,9 +127,9 @@ fn every_layout_and_filter() {
         assert_eq!(encodings, expected.map(|(name, encoding)| (name, encoding.to_owned())), "{form}");
         for (name, _) in expected {
             let one = open(&file, &[name]).unwrap();
-            assert_elements(&one, name);
+            assert_elements(&*one, name);
             let is_direct = matches!(name, "chunked" | "contiguous" | "labels" | "wide");
-            assert_eq!((one.units().is_none(), one.plain_field().is_some()), (is_direct, is_direct), "{name}");
+            assert_eq!((one.units().is_none(), one.index().plain_field.is_some()), (is_direct, is_direct), "{name}");
         }
     }
 }
@@ -148,7 +150,7 @@ fn units_are_the_rows_of_chunks() {
         spans.len()
     };
     assert_eq!((stored(0), stored(3), stored(6)), (4, 4, 1));
-    assert!((0..7).all(|unit| direct::decoded(&dataset, units, UnitId(unit)).is_ok()));
+    assert!((0..7).all(|unit| direct::decoded(&*dataset, units, UnitId(unit)).is_ok()));
     // What is cut from units is no span.
     assert_eq!(dataset.largest(1), 8);
 }
@@ -158,7 +160,7 @@ fn every_index_of_chunks() {
     for (form, indices) in [("earliest", 11), ("latest", 11), ("newest", 11)] {
         let dataset = open(data(&format!("indices-{form}.h5")), &[]).unwrap();
         assert_eq!((dataset.len(), dataset.schema().fields.len()), (40, indices), "{form}");
-        assert_elements(&dataset, form);
+        assert_elements(&*dataset, form);
     }
 }
 
@@ -167,12 +169,12 @@ fn indices_of_several_levels() {
     let file = data("many-latest.h5");
     let dataset = open(&file, &["fixed", "extensible", "tree"]).unwrap();
     assert_eq!(dataset.len(), 3000);
-    assert_elements(&dataset, "many");
+    assert_elements(&*dataset, "many");
     for (name, written) in [("sparse", &[(2000, 9)][..]), ("grown", &[(1500, 8), (159_999, 9)])] {
         let dataset = open(&file, &[name]).unwrap();
         for id in (0..dataset.len()).step_by(77).chain(written.iter().map(|(id, _)| *id)) {
             let value = written.iter().find(|(at, _)| *at == id).map_or(7, |(_, value)| *value);
-            assert_eq!(direct::sample(&dataset, id).unwrap()[name], [value], "row {id} of {name}");
+            assert_eq!(direct::sample(&*dataset, id).unwrap()[name], [value], "row {id} of {name}");
         }
     }
 }
@@ -183,7 +185,7 @@ fn chunks_that_were_never_written_are_filled() {
         let file = data(&format!("filled-{form}.h5"));
         let dataset = open(&file, &[]).unwrap();
         assert_eq!(dataset.schema().fields.len(), 3, "{form}");
-        for (id, row) in direct::samples(&dataset).into_iter().map(Result::unwrap).enumerate() {
+        for (id, row) in direct::samples(&*dataset).into_iter().map(Result::unwrap).enumerate() {
             let mut partly = [-5_i16; 4];
             partly[1] = if id == 4 { 77 } else { -5 };
             assert_eq!(row["partly"], partly.map(i16::to_le_bytes).concat(), "{form}, row {id}");
@@ -196,8 +198,8 @@ fn chunks_that_were_never_written_are_filled() {
 #[test]
 fn edges_that_went_through_no_filter() {
     let dataset = open(data("plain_edges-latest.h5"), &[]).unwrap();
-    assert_eq!(words(&dataset), ["chunks of [4, 3], gzip"]);
-    assert_elements(&dataset, "edges");
+    assert_eq!(words(&*dataset), ["chunks of [4, 3], gzip"]);
+    assert_elements(&*dataset, "edges");
 }
 
 #[test]
@@ -208,10 +210,10 @@ fn groups_and_links() {
         let name = |number: usize| format!("dense/a dataset of number {number:03}");
         let names: Vec<_> = all.schema().fields.iter().map(|field| field.name.clone()).collect();
         assert_eq!(names, (0..150).map(name).collect::<Vec<_>>(), "{form}");
-        assert_elements(&all, form);
+        assert_elements(&*all, form);
         for path in ["soft", "dense/up", "itself/itself/dense/up", "/dense//a dataset of number 149/"] {
             let one = open(&file, &[path]).unwrap_or_else(|error| panic!("{form}: {path}: {error}"));
-            assert_elements(&one, path);
+            assert_elements(&*one, path);
         }
         let refused = [
             ("circle", ErrorKind::Corrupt, "form a loop"),
@@ -235,8 +237,8 @@ fn types_by_name_compact_datasets_and_user_blocks() {
             ("user_block", &["chunks of [2, 3], gzip, fletcher32", "contiguous"]),
         ] {
             let dataset = open(data(&format!("{name}-{form}.h5")), &[]).unwrap();
-            assert_eq!(words(&dataset), encodings, "{name}");
-            assert_elements(&dataset, name);
+            assert_eq!(words(&*dataset), encodings, "{name}");
+            assert_elements(&*dataset, name);
         }
     }
 }
@@ -244,10 +246,10 @@ fn types_by_name_compact_datasets_and_user_blocks() {
 #[test]
 fn several_files_are_one_behind_the_other() {
     let files = ["layouts-earliest.h5", "layouts-latest.h5"].map(data);
-    let options = Hdf5Options::new().tensors(["gzip", "labels"]).common(|common| common.threads = 2);
-    let dataset = Hdf5::open(&files, &options).unwrap();
+    let options = Options::new().format("hdf5").set("tensors", ["gzip", "labels"]).threads(2);
+    let dataset = dataset::open(&files, &options).unwrap();
     assert_eq!((dataset.len(), dataset.shards()), (22, &[4, 8, 11, 15, 19, 22][..]));
-    for (id, row) in direct::samples(&dataset).into_iter().map(Result::unwrap).enumerate() {
+    for (id, row) in direct::samples(&*dataset).into_iter().map(Result::unwrap).enumerate() {
         assert_eq!(row["labels"], elements(DType::I64, id as u64 % 11, 1), "row {id}");
         assert_eq!(row["gzip"], elements(DType::I32, id as u64 % 11 * 24, 24), "row {id}");
     }
@@ -255,7 +257,7 @@ fn several_files_are_one_behind_the_other() {
     dataset.key(uringload::dataset::SampleId(12), &mut key);
     assert_eq!(String::from_utf8(key).unwrap(), "layouts-latest.h5#1");
     let files = ["compact-latest.h5", "named_type-latest.h5"].map(data);
-    let error = Hdf5::open(&files, &Hdf5Options::default()).unwrap_err();
+    let error = dataset::open(&files, &Options::new().format("hdf5")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("named_type-latest.h5") && error.to_string().contains("f64"), "{error}");
 }

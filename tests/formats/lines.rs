@@ -11,12 +11,11 @@ use crate::common::direct::{Row, sample, samples};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
-use uringload::dataset::{
-    DType, Dataset, Delimiter, LineFormat, LineOptions, Lines, Options, SampleId, SkipReason, detect,
-};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, DType, Dataset, Options, SampleId};
 use uringload::{Error, ErrorKind};
 
-const FORMATS: [LineFormat; 3] = [LineFormat::Text, LineFormat::Jsonl, LineFormat::Csv];
+const FORMATS: [&str; 3] = ["text", "jsonl", "csv"];
 
 fn folder(files: &[(&str, &[u8])]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -27,13 +26,13 @@ fn folder(files: &[(&str, &[u8])]) -> TempDir {
 }
 
 /// Without sidecars, so that each look is a new one.
-fn quiet(format: LineFormat) -> LineOptions {
-    LineOptions::new().format(format).common(|common| (common.sidecars, common.threads) = (false, 2))
+fn quiet(format: &str) -> Options {
+    Options::new().format(format).sidecars(false).threads(2)
 }
 
 /// With these columns and the types behind their colons.
-fn columns(format: LineFormat, columns: &[&str]) -> LineOptions {
-    quiet(format).columns(columns)
+fn columns(format: &str, columns: &[&str]) -> Options {
+    quiet(format).set("columns", columns)
 }
 
 /// The name of the format that a path shows.
@@ -42,9 +41,9 @@ fn detected(path: &Path) -> &'static str {
 }
 
 /// The samples of a file of these bytes.
-fn open(bytes: &[u8], options: &LineOptions) -> Result<Vec<Result<Row, Error>>, Error> {
+fn open(bytes: &[u8], options: &Options) -> Result<Vec<Result<Row, Error>>, Error> {
     let folder = folder(&[("file", bytes)]);
-    Lines::open(&[folder.path().join("file")], options).map(|lines| samples(&lines))
+    dataset::open(&[folder.path().join("file")], options).map(|lines| samples(&*lines))
 }
 
 fn key(dataset: &dyn Dataset, id: u64) -> String {
@@ -53,8 +52,8 @@ fn key(dataset: &dyn Dataset, id: u64) -> String {
     String::from_utf8(key).unwrap()
 }
 
-fn left_out(lines: &Lines) -> Vec<(SkipReason, u64)> {
-    lines.index().left_out.iter().map(|skipped| (skipped.reason, skipped.count)).collect()
+fn left_out(lines: &dyn Dataset) -> Vec<(&'static str, u64)> {
+    lines.index().left_out.iter().map(|skipped| (skipped.what, skipped.count)).collect()
 }
 
 /// A row from names and values.
@@ -62,7 +61,7 @@ fn row(values: &[(&str, &[u8])]) -> Row {
     values.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
 }
 
-/// An error with this kind and these words, on one line that names the file.
+/// An error of this kind, with these words, that names the file.
 fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
     let error = result.expect_err("it is refused");
     let text = error.to_string();
@@ -76,37 +75,37 @@ fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, p
 fn lines_of_text() {
     let text = b"\xef\xbb\xbfone\r\n\n \r\nbytes \xff\0\nno end";
     let place = folder(&[("a.txt", text), ("b.txt", b""), ("c.txt", b"\n"), ("d.md", b"x\n")]);
-    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Text)).unwrap();
-    let found: Vec<Vec<u8>> = samples(&lines).into_iter().map(|row| row.unwrap().remove("text").unwrap()).collect();
+    let lines = dataset::open(&[place.path()], &quiet("text")).unwrap();
+    let found: Vec<Vec<u8>> = samples(&*lines).into_iter().map(|row| row.unwrap().remove("text").unwrap()).collect();
     assert_eq!(found, [&b"one"[..], b"", b" ", b"bytes \xff\0", b"no end", b""]);
     assert_eq!((lines.shards(), lines.bytes(), lines.format()), (&[5, 5, 6][..], 18, "text"));
     assert_eq!((lines.largest(1), lines.largest(2), lines.largest(9)), (8, 14, 18));
-    assert_eq!((key(&lines, 4), key(&lines, 5)), ("a.txt#4".into(), "c.txt#0".into()));
-    assert_eq!((lines.plain_field(), left_out(&lines)), (Some(0), vec![(SkipReason::OtherFormat, 1)]));
+    assert_eq!((key(&*lines, 4), key(&*lines, 5)), ("a.txt#4".into(), "c.txt#0".into()));
+    assert_eq!((lines.index().plain_field, left_out(&*lines)), (Some(0), vec![("files of other formats", 1)]));
     // A file that is named by itself is taken whatever its name.
-    assert_eq!(Lines::open(&[place.path().join("d.md")], &quiet(LineFormat::Text)).unwrap().len(), 1);
-    let none = Lines::open(&[place.path().join("b.txt")], &quiet(LineFormat::Text));
+    assert_eq!(dataset::open(&[place.path().join("d.md")], &quiet("text")).unwrap().len(), 1);
+    let none = dataset::open(&[place.path().join("b.txt")], &quiet("text"));
     assert_error(none, ErrorKind::Empty, &["no file has a line"]);
-    assert_error(Lines::open(&[place.path()], &quiet(LineFormat::Csv)), ErrorKind::Empty, &[".csv or .tsv"]);
+    assert_error(dataset::open(&[place.path()], &quiet("csv")), ErrorKind::Empty, &[".csv or .tsv"]);
 }
 
 #[test]
 fn lines_of_json_as_they_are() {
     let text = b"\n{\"a\": 1}\r\n \t\r\n{broken\n\n 2 ";
     let place = folder(&[("a.ndjson", text), ("b.jsonl", b"[]\n"), ("c.json", b"{}")]);
-    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Jsonl)).unwrap();
-    let found: Vec<Row> = samples(&lines).into_iter().map(Result::unwrap).collect();
+    let lines = dataset::open(&[place.path()], &quiet("jsonl")).unwrap();
+    let found: Vec<Row> = samples(&*lines).into_iter().map(Result::unwrap).collect();
     let wanted: [&[u8]; 4] = [b"{\"a\": 1}", b"{broken", b" 2 ", b"[]"];
     assert_eq!(found, wanted.map(|line| row(&[("json", line)])));
-    assert_eq!(lines.plain_field(), Some(0));
-    assert_eq!(left_out(&lines), [(SkipReason::OtherFormat, 1), (SkipReason::EmptyLine, 3)]);
+    assert_eq!(lines.index().plain_field, Some(0));
+    assert_eq!(left_out(&*lines), [("files of other formats", 1), ("empty lines", 3)]);
 }
 
 /// A part of a sequence can be read without the rest, as packing does.
 #[test]
 fn a_part_of_a_line_is_its_value() {
     let place = folder(&[("a.txt", b"first\nsecond\n")]);
-    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Text)).unwrap();
+    let lines = dataset::open(&[place.path()], &quiet("text")).unwrap();
     let mut sample = uringload::dataset::Sample::default();
     lines.parse(SampleId(1), &[bytes::Bytes::from_static(b"con")], &mut sample).unwrap();
     assert_eq!(sample.values, [uringload::dataset::Value::Bytes(bytes::Bytes::from_static(b"con"))]);
@@ -116,7 +115,7 @@ fn a_part_of_a_line_is_its_value() {
 fn compressed_files_are_refused_with_what_to_do() {
     for (name, tool) in [("a.jsonl.gz", "gzip -d"), ("a.jsonl.zst", "zstd -d"), ("a.jsonl.bz2", "bzip2 -d")] {
         let place = folder(&[(name, b"\x1f\x8b"), ("b.jsonl", b"{}")]);
-        let refused = Lines::open(&[place.path()], &quiet(LineFormat::Jsonl));
+        let refused = dataset::open(&[place.path()], &quiet("jsonl"));
         assert_error(refused, ErrorKind::Unavailable, &[name, "decompress it first", tool]);
         assert_eq!(detected(&place.path().join(name)), "jsonl");
     }
@@ -140,7 +139,7 @@ fn formats_show_themselves_by_names() {
     assert_eq!(detected(place.path()), "folder");
     assert_eq!(detected(&place.path().join("*.txt")), "folder");
     assert_eq!(detected(&place.path().join("a.txt")), "text");
-    assert_eq!(FORMATS.map(LineFormat::name), ["text", "jsonl", "csv"]);
+    assert_eq!(FORMATS, ["text", "jsonl", "csv"]);
     assert_eq!(detected(Path::new("/nowhere/at/all")), "nothing");
     // With a type of elements, files hold numbers.
     let options = Options::new().set("dtype", "u16");
@@ -149,16 +148,16 @@ fn formats_show_themselves_by_names() {
 
 #[test]
 fn options_that_contradict_each_other_are_refused() {
-    let refused = |options: &LineOptions, words: &str| {
+    let refused = |options: &Options, words: &str| {
         assert_error(open(b"a,b\n1,2\n", options), ErrorKind::InvalidArgument, &[words]);
     };
-    refused(&columns(LineFormat::Text, &["a"]), "no columns");
-    refused(&columns(LineFormat::Jsonl, &["a", "a"]), "named twice");
-    refused(&columns(LineFormat::Csv, &["a:f16"]), "cannot be read as f16");
-    refused(&columns(LineFormat::Csv, &["c"]), "choose from the columns a, b");
-    let names = open(b"\"two\nlines\",\"\x1b[2J\"\n1,2\n", &columns(LineFormat::Csv, &["c"]));
+    refused(&columns("text", &["a"]), "columns is only for jsonl, csv");
+    refused(&columns("jsonl", &["a", "a"]), "named twice");
+    refused(&columns("csv", &["a:f16"]), "cannot be read as f16");
+    refused(&columns("csv", &["c"]), "choose from the columns a, b");
+    let names = open(b"\"two\nlines\",\"\x1b[2J\"\n1,2\n", &columns("csv", &["c"]));
     assert_error(names, ErrorKind::InvalidArgument, &["choose from the columns two\\nlines, \\u{1b}[2J"]);
-    refused(&columns(LineFormat::Csv, &["c:i64"]), "no column \"c\"");
+    refused(&columns("csv", &["c:i64"]), "no column \"c\"");
     let place = folder(&[("a.csv", b"a,b\n1,2\n")]);
     let set = |name, value| uringload::dataset::open(&[place.path()], &Options::new().set(name, value)).map(|_| ());
     assert_error(set("delimiter", "\""), ErrorKind::InvalidArgument, &["delimiter cannot be", "\"tab\""]);

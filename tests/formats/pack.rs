@@ -13,28 +13,25 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
-use uringload::config::{Collate, Config, OnError};
-use uringload::dataset::{
-    ArrayFormat, ArrayOptions, Arrays, Concat, DType, Dataset, Folder, Mds, MdsOptions, Missing, RecordOptions,
-    Records, SampleId, Tar, TarOptions,
-};
-use uringload::pack::{Keys, Pack, PackOptions, PackReport};
+use uringload::config::{Collate, OnError};
+use uringload::dataset::{self, Concat, DType, Dataset, Options, SampleId};
+use uringload::pack::{Keys, PackOptions, PackReport};
 use uringload::{Error, ErrorKind, Loader};
 
 /// A sample by its key: what each field is.
 type Samples = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
 
 fn options() -> PackOptions {
-    PackOptions { threads: 2, ..PackOptions::default() }
+    PackOptions::default().threads(2)
 }
 
 fn pack(dataset: Arc<dyn Dataset>, to: &Path, options: PackOptions) -> Result<PackReport, Error> {
-    Pack::new(dataset, to, options)?.run(&|_| ControlFlow::Continue(()))
+    Loader::builder(dataset).pack(to, options)?.run(&|_| ControlFlow::Continue(()))
 }
 
-fn open(shards: &Path) -> Tar {
-    let options = TarOptions::new().missing(Missing::Empty);
-    let tar = Tar::open(&[shards], &options).unwrap();
+fn open(shards: &Path) -> Arc<dyn Dataset> {
+    let options = Options::new().format("tar").set("missing", "empty");
+    let tar = dataset::open(&[shards], &options).unwrap();
     assert_eq!(tar.index().report.as_ref().unwrap().scanned, 0, "an index lies beside each shard");
     assert!(tar.index().left_out.is_empty(), "{:?}", tar.index().left_out);
     tar
@@ -42,8 +39,8 @@ fn open(shards: &Path) -> Tar {
 
 /// All that a loader gives of the shards; fields that a sample lacks are left out.
 fn samples(shards: &Path) -> Samples {
-    let tar = Arc::new(open(shards));
-    let loader = Loader::builder(Arc::clone(&tar) as Arc<dyn Dataset>).key_column(true).collate(Collate::Views);
+    let tar = open(shards);
+    let loader = Loader::builder(tar.clone()).key_column(true).collate(Collate::Views);
     let mut samples = Samples::new();
     for batch in loader.build().unwrap() {
         let batch = batch.unwrap();
@@ -63,8 +60,8 @@ fn places(shards: &Path) -> Vec<(String, u64, u64)> {
     let all = open(shards);
     let mut places = Vec::new();
     for field in &all.schema().fields {
-        let options = TarOptions::new().fields([&*field.name]).missing(Missing::Empty);
-        let tar = Tar::open(&[shards], &options);
+        let options = Options::new().format("tar").set("fields", [&*field.name]).set("missing", "empty");
+        let tar = dataset::open(&[shards], &options);
         let tar = tar.unwrap();
         let mut spans = Vec::new();
         (0..tar.len()).for_each(|id| tar.spans(SampleId(id), &mut spans));
@@ -108,7 +105,7 @@ fn class_folder() -> TempDir {
 }
 
 fn folder_at(path: &Path) -> Arc<dyn Dataset> {
-    Arc::new(Folder::open(&[path]).unwrap())
+    dataset::open(&[path], &Options::new().format("folder")).unwrap()
 }
 
 #[test]
@@ -146,7 +143,7 @@ fn a_folder_keeps_its_paths_and_gets_its_labels() {
 fn samples_may_be_called_by_number() {
     let (source, to) = (class_folder(), tempfile::tempdir().unwrap());
     let dataset = folder_at(source.path());
-    pack(Arc::clone(&dataset), to.path(), PackOptions { keys: Keys::Numbers, ..options() }).unwrap();
+    pack(Arc::clone(&dataset), to.path(), options().keys(Keys::Numbers)).unwrap();
     let found = samples(to.path());
     assert_eq!(found.len(), 10, "each file is a sample");
     for (id, wanted) in (0..).zip(direct::samples(&*dataset)) {
@@ -163,10 +160,10 @@ fn records_are_members_of_bytes_or_arrays() {
     let source = tempfile::tempdir().unwrap();
     write_file(&source.path().join("a.bin"), 50 * 5000).unwrap();
     for dtype in [DType::U8, DType::F32, DType::BF16] {
-        let records = RecordOptions::new().record_bytes(5000).dtype(dtype);
-        let records = Arc::new(Records::open(&[source.path()], &records).unwrap());
+        let records = Options::new().format("records").set("record_bytes", 5000).set("dtype", dtype);
+        let records = dataset::open(&[source.path()], &records).unwrap();
         let to = tempfile::tempdir().unwrap();
-        let options = PackOptions { shard_samples: Some(7), ..options() };
+        let options = options().shard_samples(7);
         let report = pack(records, to.path(), options).unwrap();
         assert_eq!((report.samples, report.shards), (50, 8));
         check_places(to.path());
@@ -194,7 +191,7 @@ fn records_are_members_of_bytes_or_arrays() {
 fn array(bytes: &[u8]) -> (DType, Vec<u64>) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.npy"), bytes).unwrap();
-    let arrays = Arrays::open(ArrayFormat::Npy, &[folder.path()], &ArrayOptions::default()).unwrap();
+    let arrays = dataset::open(&[folder.path()], &Options::new().format("npy")).unwrap();
     let field = &arrays.schema().fields[0];
     match &field.shape {
         uringload::dataset::Shape::Fixed(shape) => (field.dtype, shape.clone()),
@@ -214,9 +211,9 @@ fn archives_keep_keys_fields_and_what_is_missing() {
         .end();
     fs::write(source.path().join("a.tar"), &archive.0).unwrap();
     let to = tempfile::tempdir().unwrap();
-    let tar = TarOptions::new().missing(Missing::Empty).common(|common| common.sidecars = false);
-    let tar = Arc::new(Tar::open(&[source.path()], &tar).unwrap());
-    let both = Concat::new(vec![Arc::clone(&tar) as Arc<dyn Dataset>]).unwrap();
+    let tar = Options::new().format("tar").set("missing", "empty").sidecars(false);
+    let tar = dataset::open(&[source.path()], &tar).unwrap();
+    let both = Concat::new(vec![tar.clone()]).unwrap();
     pack(Arc::new(both), to.path(), options()).unwrap();
     let of = |fields: &[(&str, &[u8])]| fields.iter().map(|(name, bytes)| ((*name).into(), bytes.to_vec())).collect();
     let wanted = Samples::from([
@@ -228,7 +225,7 @@ fn archives_keep_keys_fields_and_what_is_missing() {
     check_places(to.path());
     // What was packed is packed again to the same bytes.
     let again = tempfile::tempdir().unwrap();
-    pack(Arc::new(open(to.path())), again.path(), options()).unwrap();
+    pack(open(to.path()), again.path(), options()).unwrap();
     let shard = |folder: &TempDir| fs::read(folder.path().join("shard-000000.tar")).unwrap();
     assert!(shard(&to) == shard(&again));
 }
@@ -236,11 +233,10 @@ fn archives_keep_keys_fields_and_what_is_missing() {
 #[test]
 fn columns_of_mds_lose_nothing() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mds");
-    let mds = Arc::new(Mds::open(&[source], &MdsOptions::default()).unwrap());
+    let mds = dataset::open(&[source], &Options::new().format("mds")).unwrap();
     let to = tempfile::tempdir().unwrap();
     // Where only reading tells how long values are, shards are about as large as was asked.
-    let report =
-        pack(Arc::clone(&mds) as Arc<dyn Dataset>, to.path(), PackOptions { shard_bytes: 60_000, ..options() });
+    let report = pack(Arc::clone(&mds) as Arc<dyn Dataset>, to.path(), options().shard_bytes(60_000));
     assert!(report.unwrap().shards > 1);
     let found = samples(to.path());
     assert_eq!(found.len() as u64, mds.len());
@@ -275,11 +271,11 @@ fn names_that_no_reader_would_take_are_refused() {
         }
         let dataset = folder_at(&folder.path().join("s"));
         let to = folder.path().join("to");
-        let error = Pack::new(Arc::clone(&dataset), &to, options()).unwrap_err();
+        let error = Loader::builder(Arc::clone(&dataset)).pack(&to, options()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().contains(words), "{error}");
         assert!(error.remedy().is_some_and(|remedy| remedy.contains("--keys numbers")), "{error}");
-        let by_number = pack(dataset, &to, PackOptions { keys: Keys::Numbers, ..options() }).unwrap();
+        let by_number = pack(dataset, &to, options().keys(Keys::Numbers)).unwrap();
         assert_eq!(by_number.samples, files.len() as u64);
     };
     refused(&["__meta__/x.jpg"], "readers take");
@@ -292,7 +288,8 @@ fn names_that_no_reader_would_take_are_refused() {
     // Two roots with files of one name.
     let folder = class_folder();
     let roots = [folder.path().join("cat"), folder.path().join("dog")];
-    let error = Pack::new(Arc::new(Folder::open(&roots).unwrap()), "/nowhere", options()).unwrap_err();
+    let dataset = dataset::open(&roots, &Options::new().format("folder")).unwrap();
+    let error = Loader::builder(dataset).pack("/nowhere", options()).unwrap_err();
     assert!(error.to_string().contains("which shard 0 has already"), "{error}");
 }
 
@@ -307,8 +304,8 @@ fn a_sample_that_cannot_be_had_is_named_or_left_out() {
     assert!(error.to_string().contains("sample 1 (\"cat/1\")") && error.to_string().contains("1.json"), "{error}");
     let names: Vec<_> = fs::read_dir(to.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["pack.json"], "no half shard stays");
-    let skipping = Config { on_error: OnError::Skip, ..Config::default() };
-    let report = pack(dataset, to.path(), PackOptions { config: skipping, ..options() }).unwrap();
+    let skipping = Loader::builder(dataset).on_error(OnError::Skip).pack(to.path(), options()).unwrap();
+    let report = skipping.run(&|_| ControlFlow::Continue(())).unwrap();
     assert_eq!((report.samples, report.lacking, report.failed, report.errors.len()), (7, 1, 1, 1));
     let found = samples(to.path());
     assert!(!found.contains_key("cat/1") && found.len() == 7);
@@ -323,8 +320,8 @@ fn shards_hang_on_nothing_but_source_and_options() {
     let mut made = Vec::new();
     for threads in [1, 3] {
         let to = tempfile::tempdir().unwrap();
-        let options = PackOptions { threads, shard_bytes: 400_000, ..options() };
-        let plan = Pack::new(folder_at(source.path()), to.path(), options.clone()).unwrap();
+        let options = options().threads(threads).shard_bytes(400_000);
+        let plan = Loader::builder(folder_at(source.path())).pack(to.path(), options.clone()).unwrap();
         let report = pack(folder_at(source.path()), to.path(), options).unwrap();
         assert_eq!((report.shards, report.samples), (plan.shards().len() as u64, 300));
         assert!(report.shards > 8);
@@ -340,6 +337,6 @@ fn shards_hang_on_nothing_but_source_and_options() {
     }
     assert!(made[0] == made[1], "the number of threads changes nothing");
     let to = tempfile::tempdir().unwrap();
-    let report = pack(folder_at(source.path()), to.path(), PackOptions { align: 512, ..options() }).unwrap();
+    let report = pack(folder_at(source.path()), to.path(), options().align(512)).unwrap();
     assert_eq!((report.padding_bytes, report.shards), (0, 1));
 }

@@ -10,14 +10,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
+use uringload::Loader;
 use uringload::config::Shuffle;
-use uringload::dataset::{
-    ArrayFormat, ArrayOptions, Arrays, Beton, BetonOptions, Dataset, Folder, FolderOptions, Hdf5, Hdf5Options,
-    LineFormat, LineOptions, Lines, LitData, LitDataOptions, Mds, MdsOptions, RecordOptions, Records, SampleId, Tar,
-    TarOptions, TfRecord, TfRecordOptions,
-};
-use uringload::loader::Loader;
-use uringload::pack::{Pack, PackOptions};
+use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::pack::PackOptions;
 
 const SAMPLES: u64 = 60;
 const BYTES: usize = 96;
@@ -55,20 +51,19 @@ fn files(root: &TempDir) -> Vec<Made> {
         archive = archive.file(&format!("{number:03}.x"), payload);
     }
     let archive = archive.end().0;
-    let folder: Arc<dyn Dataset> =
-        Arc::new(Folder::open_with(&[folder], &FolderOptions::default()).expect("the folder"));
+    let folder: Arc<dyn Dataset> = dataset::open(&[folder], &Options::new().format("folder")).expect("the folder");
     let packed = root.path().join("packed");
-    let pack = PackOptions { shard_samples: Some(17), ..PackOptions::default() };
-    let pack = Pack::new(Arc::clone(&folder), &packed, pack).expect("a plan");
+    let pack = PackOptions::default().shard_samples(17);
+    let pack = Loader::builder(Arc::clone(&folder)).pack(&packed, pack).expect("a plan");
     pack.run(&|_| ControlFlow::Continue(())).expect("archives");
     let records = put(root.path().join("records.bin"), &all.concat());
-    let record_options = RecordOptions::new().record_bytes(BYTES as u64);
-    let tar = |path: &Path| Arc::new(Tar::open(&[path], &TarOptions::default()).expect("archives"));
+    let record_options = Options::new().format("records").set("record_bytes", BYTES as u64);
+    let tar = |path: &Path| dataset::open(&[path], &Options::new().format("tar")).expect("archives");
     let plain = put(root.path().join("plain.tar"), &archive);
     let zipped = put(root.path().join("zipped.tar.zst"), &zstd::encode_all(&archive[..], 1).expect("a frame"));
     vec![
         ("folder", folder, "data"),
-        ("records", Arc::new(Records::open(&[records], &record_options).expect("records")), "data"),
+        ("records", dataset::open(&[records], &record_options).expect("records"), "data"),
         ("tar", tar(&plain), "x"),
         ("tar.zst", tar(&zipped), "x"),
         ("packed tar", tar(&packed), "bin"),
@@ -80,15 +75,15 @@ fn shards(root: &TempDir) -> Vec<Made> {
     let all = payloads();
     let mds = |zipped| {
         let folder = writers::mds(&all, zipped, &root.path().join(format!("mds{}", u8::from(zipped))));
-        Arc::new(Mds::open(&[folder], &MdsOptions::default()).expect("MDS"))
+        dataset::open(&[folder], &Options::new().format("mds")).expect("MDS")
     };
     let litdata = |zipped| {
         let folder = writers::litdata(&all, zipped, &root.path().join(format!("lit{}", u8::from(zipped))));
-        Arc::new(LitData::open(&[folder], &LitDataOptions::default()).expect("LitData"))
+        dataset::open(&[folder], &Options::new().format("litdata")).expect("LitData")
     };
     let records = |name: &str, bytes: &[u8]| {
         let path = put(root.path().join(name), bytes);
-        Arc::new(TfRecord::open(&[path], &TfRecordOptions::default()).expect("TFRecord"))
+        dataset::open(&[path], &Options::new().format("tfrecord")).expect("TFRecord")
     };
     let examples = writers::tfrecord(&all);
     let beton = put(root.path().join("a.beton"), &writers::beton(&all));
@@ -99,7 +94,7 @@ fn shards(root: &TempDir) -> Vec<Made> {
         ("litdata, zstd", litdata(true), "0"),
         ("tfrecord", records("a.tfrecord", &examples), "x"),
         ("tfrecord, gzip", records("b.tfrecord.gz", &writers::gzip(&examples)), "x"),
-        ("beton", Arc::new(Beton::open(&[beton], &BetonOptions::default()).expect("beton")), "x"),
+        ("beton", dataset::open(&[beton], &Options::new().format("beton")).expect("beton"), "x"),
     ]
 }
 
@@ -108,41 +103,38 @@ fn rows(root: &TempDir) -> Vec<Made> {
     let all = payloads();
     let npy = writers::npy(&all);
     let arrays = |format, path: PathBuf| {
-        let options = ArrayOptions::new().rows(true);
-        Arc::new(Arrays::open(format, &[path], &options).expect("arrays"))
+        dataset::open(&[path], &Options::new().format(format).set("rows", true)).expect("arrays")
     };
     let tensors = writers::safetensors(&all);
     let lines = |format, name: &str, text: String, columns: &[&str]| {
-        let options = LineOptions::new().format(format).columns(columns);
-        Arc::new(Lines::open(&[put(root.path().join(name), text.as_bytes())], &options).expect("lines"))
+        let options = Options::new().format(format);
+        let options = if columns.is_empty() { options } else { options.set("columns", columns) };
+        dataset::open(&[put(root.path().join(name), text.as_bytes())], &options).expect("lines")
     };
     let text = |payload: &Vec<u8>| String::from_utf8(payload.clone()).expect("text");
     let each = |line: &dyn Fn(String) -> String| all.iter().map(|payload| line(text(payload))).collect::<String>();
-    let hdf5 = |name| Arc::new(Hdf5::open(&[data(name)], &Hdf5Options::default()).expect("HDF5"));
+    let hdf5 = |name| dataset::open(&[data(name)], &Options::new().format("hdf5")).expect("HDF5");
     let jsonl = each(&|payload| format!("{{\"x\": \"{payload}\", \"n\": 1}}\n"));
     let csv = "n,x\n".to_owned() + &each(&|payload| format!("1,\"{payload}\"\r\n"));
-    let npz = |name, deflated| arrays(ArrayFormat::Npz, put(root.path().join(name), &writers::npz(&npy, deflated)));
+    let npz = |name, deflated| arrays("npz", put(root.path().join(name), &writers::npz(&npy, deflated)));
     vec![
-        ("npy", arrays(ArrayFormat::Npy, put(root.path().join("a.npy"), &npy)), ""),
+        ("npy", arrays("npy", put(root.path().join("a.npy"), &npy)), ""),
         ("npz", npz("a.npz", false), ""),
         ("npz, deflated", npz("b.npz", true), ""),
-        ("safetensors", arrays(ArrayFormat::Safetensors, put(root.path().join("a.safetensors"), &tensors)), ""),
+        ("safetensors", arrays("safetensors", put(root.path().join("a.safetensors"), &tensors)), ""),
         ("hdf5", hdf5("plain.h5"), "x"),
         ("hdf5, chunks of parts of rows behind filters", hdf5("chunked.h5"), "x"),
-        ("jsonl", lines(LineFormat::Jsonl, "a.jsonl", jsonl, &["x"]), "x"),
-        ("csv", lines(LineFormat::Csv, "a.csv", csv, &[]), "x"),
-        ("text", lines(LineFormat::Text, "a.txt", each(&|payload| payload + "\n"), &[]), "text"),
+        ("jsonl", lines("jsonl", "a.jsonl", jsonl, &["x"]), "x"),
+        ("csv", lines("csv", "a.csv", csv, &[]), "x"),
+        ("text", lines("text", "a.txt", each(&|payload| payload + "\n"), &[]), "text"),
     ]
 }
 
 #[cfg(feature = "parquet")]
 fn tables() -> Vec<Made> {
-    use uringload::dataset::{ArrowIpc, ColumnarOptions, Parquet};
-    let options = ColumnarOptions::default();
-    vec![
-        ("parquet", Arc::new(Parquet::open(&[data("same.parquet")], &options).expect("Parquet")), "x"),
-        ("arrow", Arc::new(ArrowIpc::open(&[data("same.arrow")], &options).expect("Arrow")), "x"),
-    ]
+    use uringload::dataset::{self, Options};
+    let open = |name: &str| dataset::open(&[data(name)], &Options::new()).expect("a table");
+    vec![("parquet", open("same.parquet"), "x"), ("arrow", open("same.arrow"), "x")]
 }
 
 #[cfg(not(feature = "parquet"))]

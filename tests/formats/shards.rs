@@ -17,9 +17,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
+use uringload::Loader;
 use uringload::batch::Data;
-use uringload::dataset::{Dataset, Options, Sample, SampleId, Value, detect};
-use uringload::loader::Loader;
+use uringload::dataset::internal::detect;
+use uringload::dataset::{Dataset, Options, Sample, SampleId, Value};
 use uringload::{Error, ErrorKind};
 
 /// A folder with these files.
@@ -89,7 +90,7 @@ fn words(dataset: &dyn Dataset, column: usize) -> &str {
     &dataset.index().encodings[column].words
 }
 
-/// An error that says where, what to do about it where that is known, and on one line.
+/// An error that says where, and what to do about it where that is known.
 fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
     let error = result.expect_err("it is refused");
     let text = error.to_string();

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
-use uringload::dataset::{Dataset, Missing, SampleId, SkipReason, Span, Tar, TarOptions, UnitId};
+use uringload::dataset::{self, Dataset, Options, SampleId, Span, UnitId};
 use uringload::{Error, ErrorKind};
 
 fn folder(archives: &[(&str, &[u8])]) -> TempDir {
@@ -24,15 +24,15 @@ fn folder(archives: &[(&str, &[u8])]) -> TempDir {
 }
 
 /// Without sidecars, so that each look is a new one.
-fn quiet() -> TarOptions {
-    TarOptions::new().missing(Missing::Empty).common(|common| (common.sidecars, common.threads) = (false, 2))
+fn quiet() -> Options {
+    Options::new().format("tar").set("missing", "empty").sidecars(false).threads(2)
 }
 
 /// What is in an archive; the same is in it when it is compressed, or wrong with it at the same place.
 fn open(archive: &Archive) -> Result<Contents, Error> {
     let open = |name: &str, bytes: &[u8]| {
         let folder = folder(&[(name, bytes)]);
-        Tar::open(&[folder.path()], &quiet()).map(|tar| contents(&tar))
+        dataset::open(&[folder.path()], &quiet()).map(|tar| contents(&*tar))
     };
     let (plain, packed) = (open("a.tar", &archive.0), open("a.tar.zst", &pack(ZSTD, &archive.0)));
     match (&plain, &packed) {
@@ -55,11 +55,11 @@ fn error(archive: &Archive) -> Error {
 type Contents = Vec<(String, BTreeMap<String, Vec<u8>>)>;
 
 /// All samples, read by themselves: spans are looked up, and what lies there is parsed.
-fn contents(tar: &Tar) -> Contents {
+fn contents(tar: &dyn Dataset) -> Contents {
     (0..tar.len()).map(|id| (key(tar, id), sample(tar, id).unwrap())).collect()
 }
 
-fn sample(tar: &Tar, id: u64) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+fn sample(tar: &dyn Dataset, id: u64) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     let (mut spans, mut units): (Vec<Span>, Vec<UnitId>) = (Vec::new(), Vec::new());
     tar.spans(SampleId(id), &mut spans);
     if let Some(known) = tar.units() {
@@ -69,7 +69,7 @@ fn sample(tar: &Tar, id: u64) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     direct::sample(tar, id)
 }
 
-fn key(tar: &Tar, id: u64) -> String {
+fn key(tar: &dyn Dataset, id: u64) -> String {
     let mut key = Vec::new();
     tar.key(SampleId(id), &mut key);
     String::from_utf8(key).unwrap()
@@ -80,8 +80,8 @@ fn one(key: &str, fields: &[(&str, &str)]) -> (String, BTreeMap<String, Vec<u8>>
     (key.to_owned(), fields.collect())
 }
 
-fn left_out(tar: &Tar) -> Vec<(SkipReason, u64)> {
-    tar.index().left_out.iter().map(|skipped| (skipped.reason, skipped.count)).collect()
+fn left_out(tar: &dyn Dataset) -> Vec<(&'static str, u64)> {
+    tar.index().left_out.iter().map(|skipped| (skipped.what, skipped.count)).collect()
 }
 
 #[test]
@@ -100,25 +100,25 @@ fn neighbours_of_one_key_are_a_sample() {
         .file("x.y/0.jpg", b"")
         .end();
     let folder = folder(&[("a.tar", &archive.0), ("b.txt", b"no shard")]);
-    let tar = Tar::open(&[folder.path()], &quiet()).unwrap();
+    let tar = dataset::open(&[folder.path()], &quiet()).unwrap();
     let wanted = [
         one("x/0", &[("jpg", "one"), ("cls", "1")]),
         one("x/1", &[("jpg", "two"), ("cls", "2")]),
         one("x/0", &[("jpg", "again"), ("cls", "")]),
         one("x.y/0", &[("jpg", ""), ("cls", "")]),
     ];
-    assert_eq!(contents(&tar), wanted);
+    assert_eq!(contents(&*tar), wanted);
     let fields: Vec<&str> = tar.schema().fields.iter().map(|field| &*field.name).collect();
     assert_eq!(fields, ["jpg", "cls"], "in the order in which they first come");
     assert_eq!((&*tar.index().lacking, tar.shards()), (&[0, 2][..], &[4][..]));
     assert_eq!(tar.bytes(), 13);
     let reasons = [
-        (SkipReason::NoShard, 1),
-        (SkipReason::NoRegularMember, 2),
-        (SkipReason::NoField, 2),
-        (SkipReason::Metadata, 1),
+        ("files that are no shards", 1),
+        ("members that are no regular files", 2),
+        ("members without a field in their name", 2),
+        ("members of metadata", 1),
     ];
-    assert_eq!(left_out(&tar), reasons);
+    assert_eq!(left_out(&*tar), reasons);
     assert!(tar.index().left_out.iter().any(|skipped| skipped.first.ends_with("a.tar/__meta__")));
 }
 
@@ -193,18 +193,18 @@ fn archives_behind_archives_and_without_an_end() {
     let [a, b] = ["a", "b"].map(|key| one(key, &[("jpg", key)]));
     let skipped = |bytes: Vec<u8>| {
         let folder = folder(&[("a.tar", &bytes)]);
-        let tar = Tar::open(&[folder.path()], &quiet()).unwrap();
-        (contents(&tar), left_out(&tar))
+        let tar = dataset::open(&[folder.path()], &quiet()).unwrap();
+        (contents(&*tar), left_out(&*tar))
     };
     let both = vec![a.clone(), b];
     assert_eq!(skipped([part("a").end().0, part("b").end().0].concat()), (both.clone(), vec![]));
     assert_eq!(skipped([part("a").end().0, vec![0; 9216], part("b").end().0].concat()), (both.clone(), vec![]));
     // `tar -A`: without an end between them.
     assert_eq!(skipped([part("a").0, part("b").end().0].concat()), (both, vec![]));
-    let missing = vec![(SkipReason::MissingEnd, 1)];
+    let missing = vec![("ends of archives that are not there (cut short?)", 1)];
     assert_eq!(skipped(part("a").0), (vec![a.clone()], missing.clone()));
     assert_eq!(skipped([part("a").0, vec![0; 512]].concat()), (vec![a.clone()], missing));
-    let trailing = vec![(SkipReason::TrailingBytes, 1)];
+    let trailing = vec![("bytes behind the end of an archive", 1)];
     assert_eq!(skipped([part("a").end().0, vec![7; 512]].concat()), (vec![a.clone()], trailing.clone()));
     assert_eq!(skipped([part("a").end().0, vec![7; 5]].concat()), (vec![a.clone()], trailing));
     // One key in two archives is two samples.
@@ -241,7 +241,7 @@ fn bad_archives_get_an_error_with_file_and_offset() {
     }
     for (magic, tool) in [(&b"\xfd7zXZ\0"[..], "xz -d"), (b"\x04\x22\x4d\x18", "lz4 -d")] {
         let folder = folder(&[("a.tar.xz", &[magic, &[0; 600]].concat())]);
-        let error = Tar::open(&[folder.path()], &quiet()).unwrap_err();
+        let error = dataset::open(&[folder.path()], &quiet()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.remedy().unwrap().contains(tool), "{error}");
     }
@@ -268,19 +268,19 @@ fn a_cut_archive() {
     assert_eq!(samples.len(), 3);
     let folder = folder(&[("a.tar", b"")]);
     let path = folder.path().join("a.tar");
-    let keep = quiet().keep_damaged(true);
+    let keep = quiet().set("keep_damaged", true);
     for len in (0..whole.0.len()).filter(|len| len % 61 == 0 || len % 512 < 2) {
         content::put(&path, &whole.0[..len]).unwrap();
-        let strict = Tar::open(&[&path], &quiet()).err();
+        let strict = dataset::open(&[&path], &quiet()).err();
         assert!(strict.is_some() || len % 512 == 0 || len > whole.0.len() - 512, "{len}");
         if let Some(error) = &strict {
             assert_eq!((error.kind(), error.path()), (ErrorKind::Truncated, Some(&*path)), "{len}: {error}");
             assert!(error.offset().is_some_and(|offset| offset <= len as u64), "{len}: {error}");
         }
-        match Tar::open(&[&path], &keep) {
+        match dataset::open(&[&path], &keep) {
             Ok(tar) => {
                 // Between two members nobody can tell a cut: the sample in front of it then lacks a field.
-                assert!(samples.starts_with(&contents(&tar)) || len == 1024, "{len}");
+                assert!(samples.starts_with(&contents(&*tar)) || len == 1024, "{len}");
                 let damaged: Vec<String> = tar.index().damage.iter().map(ToString::to_string).collect();
                 assert_eq!(damaged, strict.iter().map(ToString::to_string).collect::<Vec<_>>(), "{len}");
             }
@@ -294,17 +294,17 @@ fn a_good_shard_beside_a_bad_one_is_read() {
     let good = Archive::new().file("a.jpg", b"good").end();
     let bad = Archive::new().file("b.jpg", b"whole").file("c.jpg", b"lost").file("c.cls", &[1; 2000]);
     let folder = folder(&[("0.tar", &good.0), ("1.tar", &bad.0[..bad.0.len() - 512]), ("2.tar", &good.0)]);
-    let error = Tar::open(&[folder.path()], &TarOptions::default()).unwrap_err();
+    let error = dataset::open(&[folder.path()], &Options::new().format("tar")).unwrap_err();
     assert_eq!((error.kind(), error.offset()), (ErrorKind::Truncated, Some(2048)), "{error}");
     assert!(error.to_string().contains("c.cls") && error.path().unwrap().ends_with("1.tar"), "{error}");
-    let keep = TarOptions::new().keep_damaged(true);
+    let keep = Options::new().format("tar").set("keep_damaged", true);
     for _ in 0..2 {
-        let tar = Tar::open(&[folder.path()], &keep).unwrap();
+        let tar = dataset::open(&[folder.path()], &keep).unwrap();
         // Of the sample that is cut, what is whole is left out as well.
-        let keys: Vec<String> = (0..tar.len()).map(|id| key(&tar, id)).collect();
+        let keys: Vec<String> = (0..tar.len()).map(|id| key(&*tar, id)).collect();
         assert_eq!(keys, ["a", "b", "a"]);
         assert_eq!(tar.index().damage[0].to_string(), error.to_string());
-        assert!(left_out(&tar).contains(&(SkipReason::DamagedShard, 1)));
+        assert!(left_out(&*tar).contains(&("rests of damaged shards", 1)));
         assert!(!folder.path().join("1.tar.uidx").exists(), "no index of a damaged shard is kept");
     }
 }
@@ -313,19 +313,21 @@ fn a_good_shard_beside_a_bad_one_is_read() {
 fn fields_are_chosen_and_those_that_lack_are_errors() {
     let archive = Archive::new().file("a.jpg", b"1").file("a.cls", b"2").file("b.jpg", b"3").file("c.txt", b"4").end();
     let folder = folder(&[("a.tar", &archive.0)]);
-    let open = |fields: &[&str], missing| Tar::open(&[folder.path()], &quiet().fields(fields).missing(missing));
-    let tar = open(&["CLS", "jpg"], Missing::Error).unwrap();
+    let open = |fields: &[&str], missing| {
+        dataset::open(&[folder.path()], &quiet().set("fields", fields).set("missing", missing))
+    };
+    let tar = open(&["CLS", "jpg"], "error").unwrap();
     assert_eq!(tar.schema().fields.iter().map(|field| &*field.name).collect::<Vec<_>>(), ["cls", "jpg"]);
-    assert_eq!(sample(&tar, 0).unwrap(), one("", &[("cls", "2"), ("jpg", "1")]).1);
-    let error = sample(&tar, 1).unwrap_err();
+    assert_eq!(sample(&*tar, 0).unwrap(), one("", &[("cls", "2"), ("jpg", "1")]).1);
+    let error = sample(&*tar, 1).unwrap_err();
     assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupt, Some(2560)), "{error}");
     assert!(error.to_string().contains("\"b\" has no field \"cls\"") && error.remedy().is_some(), "{error}");
-    assert_eq!(sample(&open(&["jpg"], Missing::Empty).unwrap(), 2).unwrap(), one("", &[("jpg", "")]).1);
-    assert_eq!(open(&["jpg"], Missing::Empty).unwrap().plain_field(), Some(0));
-    assert_eq!(tar.plain_field(), None);
-    assert_ne!(tar.fingerprint(), open(&["jpg", "cls"], Missing::Error).unwrap().fingerprint());
+    assert_eq!(sample(&*open(&["jpg"], "empty").unwrap(), 2).unwrap(), one("", &[("jpg", "")]).1);
+    assert_eq!(open(&["jpg"], "empty").unwrap().index().plain_field, Some(0));
+    assert_eq!(tar.index().plain_field, None);
+    assert_ne!(tar.fingerprint(), open(&["jpg", "cls"], "error").unwrap().fingerprint());
     for (fields, words) in [(&["png"][..], "choose from the fields jpg, cls, txt"), (&["jpg", "JPG"], "twice")] {
-        let error = open(fields, Missing::Error).unwrap_err();
+        let error = open(fields, "error").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(words), "{error}");
     }
@@ -341,7 +343,7 @@ fn the_memory_bound_holds_for_any_samples() {
         })
     };
     let folder = folder(&[("a.tar", &archive(0).0), ("b.tar", &archive(40).0)]);
-    let tar = Tar::open(&[folder.path()], &quiet()).unwrap();
+    let tar = dataset::open(&[folder.path()], &quiet()).unwrap();
     let mut spans = Vec::new();
     let mut sizes: Vec<u64> = (0..tar.len())
         .map(|id| {
@@ -405,8 +407,8 @@ fn archives_that_gnu_tar_wrote() {
             names.push(&long[..90]);
         }
         let Some(path) = tar_with(folder.path(), format, &names) else { continue };
-        let tar = Tar::open(&[&path], &quiet()).unwrap();
-        let got = contents(&tar);
+        let tar = dataset::open(&[&path], &quiet()).unwrap();
+        let got = contents(&*tar);
         let wanted = 6 + u64::from(names.len() > 5);
         assert_eq!(tar.len(), wanted, "{format}");
         for (key, fields) in got {
@@ -435,7 +437,7 @@ fn archives_that_gnu_tar_wrote() {
             skip("GNU tar --sparse");
             continue;
         }
-        let error = Tar::open(&[&path], &quiet()).unwrap_err();
+        let error = dataset::open(&[&path], &quiet()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{format}: {error}");
     }
 }
@@ -458,7 +460,7 @@ fn neighbouring_values_are_read_as_one() {
         .file("d.jpg", b"6")
         .end();
     let folder = folder(&[("a.tar", &archive.0)]);
-    let tar = Tar::open(&[folder.path()], &quiet()).unwrap();
+    let tar = dataset::open(&[folder.path()], &quiet()).unwrap();
     let spans = |id| {
         let mut spans = Vec::new();
         tar.spans(SampleId(id), &mut spans);
@@ -469,8 +471,8 @@ fn neighbouring_values_are_read_as_one() {
     assert_eq!(spans(1).len(), 2);
     assert_eq!(spans(2), [(0, 0)]);
     assert_eq!(spans(3).len(), 2, "a field that lies in front of its predecessor is read by itself");
-    let jpg: Vec<Vec<u8>> = (0..4).map(|id| sample(&tar, id).unwrap().remove("jpg").unwrap()).collect();
+    let jpg: Vec<Vec<u8>> = (0..4).map(|id| sample(&*tar, id).unwrap().remove("jpg").unwrap()).collect();
     assert_eq!(jpg, [vec![1; 700], vec![3; 100], vec![], vec![b'6']]);
-    let cls: Vec<Vec<u8>> = (0..4).map(|id| sample(&tar, id).unwrap().remove("cls").unwrap()).collect();
+    let cls: Vec<Vec<u8>> = (0..4).map(|id| sample(&*tar, id).unwrap().remove("cls").unwrap()).collect();
     assert_eq!(cls, [&b"2"[..], b"4", b"", b"5"]);
 }

@@ -12,9 +12,8 @@ use crate::common::direct::{Row, report, samples};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use uringload::dataset::{
-    DType, Dataset, Encoding, Options, SampleId, Shape, SkipReason, TfRecord, TfRecordOptions, detect,
-};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, DType, Dataset, Encoding, Options, SampleId, Shape};
 use uringload::{Error, ErrorKind};
 use writer::{file, frame};
 
@@ -53,16 +52,16 @@ fn put(path: &Path, bytes: &[u8]) {
 }
 
 /// Without sidecars, so that each look is a new one.
-fn quiet() -> TfRecordOptions {
-    TfRecordOptions::new().common(|common| (common.sidecars, common.threads) = (false, 2))
+fn quiet() -> Options {
+    Options::new().format("tfrecord").sidecars(false).threads(2)
 }
 
-fn bytes() -> TfRecordOptions {
-    quiet().whole_records(true)
+fn bytes() -> Options {
+    quiet().set("whole_records", true)
 }
 
 /// The payloads of records that are taken as they are.
-fn payloads(dataset: &TfRecord) -> Vec<Result<Vec<u8>, Error>> {
+fn payloads(dataset: &dyn Dataset) -> Vec<Result<Vec<u8>, Error>> {
     samples(dataset).into_iter().map(|row| Ok(row?.remove("record").unwrap())).collect()
 }
 
@@ -72,7 +71,7 @@ fn key(dataset: &dyn Dataset, id: u64) -> String {
     String::from_utf8(key).unwrap()
 }
 
-/// An error that says where, and on one line.
+/// An error that says where.
 fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, parts: &[&str]) -> Error {
     let error = result.unwrap_err();
     let text = error.to_string();
@@ -89,27 +88,27 @@ fn golden_vectors() {
     let empty = hex("0000000000000000 29039807 d8ea82a2");
     assert_eq!((frame(b"hello"), frame(b"")), (hello.clone(), empty.clone()));
     let folder = folder(&[("a.tfrecord", &[&hello[..], &empty, &hello].concat()), ("b.json", b"{}")]);
-    let dataset = TfRecord::open(&[folder.path()], &bytes()).unwrap();
-    let records: Vec<Vec<u8>> = payloads(&dataset).into_iter().map(Result::unwrap).collect();
+    let dataset = dataset::open(&[folder.path()], &bytes()).unwrap();
+    let records: Vec<Vec<u8>> = payloads(&*dataset).into_iter().map(Result::unwrap).collect();
     assert_eq!(records, [&b"hello"[..], b"", b"hello"]);
     assert_eq!((dataset.bytes(), dataset.shards(), dataset.format()), (10, &[3][..], "tfrecord"));
     assert_eq!((dataset.largest(1), dataset.largest(2), dataset.largest(9)), (9, 18, 22));
-    assert_eq!(key(&dataset, 1), "a.tfrecord#1");
+    assert_eq!(key(&*dataset, 1), "a.tfrecord#1");
     assert_eq!((dataset.length(SampleId(0), 0), dataset.length(SampleId(1), 0)), (Some(5), Some(0)));
     assert_eq!(
-        dataset.index().left_out.iter().map(|skipped| skipped.reason).collect::<Vec<_>>(),
-        [SkipReason::NoShard]
+        dataset.index().left_out.iter().map(|skipped| skipped.what).collect::<Vec<_>>(),
+        ["files that are no shards"]
     );
     // Without checksums a record is nothing but its span, of which a part can be read.
-    let unchecked = TfRecord::open(&[folder.path()], &bytes().verify_crc(false)).unwrap();
-    assert_eq!((dataset.plain_field(), unchecked.plain_field()), (None, Some(0)));
+    let unchecked = dataset::open(&[folder.path()], &bytes().set("verify_crc", false)).unwrap();
+    assert_eq!((dataset.index().plain_field, unchecked.index().plain_field), (None, Some(0)));
     assert_eq!((unchecked.fingerprint(), unchecked.largest(9)), (dataset.fingerprint(), 10));
 }
 
 /// Every file of TensorFlow's writer is read as what was written, and our own writer makes the same bytes.
 #[test]
 fn files_of_tensorflow() {
-    let columns = |dataset: &TfRecord| -> Vec<(String, DType)> {
+    let columns = |dataset: &dyn Dataset| -> Vec<(String, DType)> {
         dataset.schema().fields.iter().map(|field| (field.name.clone(), field.dtype)).collect()
     };
     let all = [("examples", "train.tfrecord-00000-of-00002"), ("examples", "train.tfrecord-00001-of-00002")];
@@ -124,10 +123,10 @@ fn files_of_tensorflow() {
         ("text/ü", DType::U8),
     ];
     for (place, shards) in [("examples", 2), ("gzip", 1), ("zlib", 1)] {
-        let dataset = TfRecord::open(&[data(place)], &quiet()).unwrap();
-        let read: Vec<Row> = samples(&dataset).into_iter().map(Result::unwrap).collect();
+        let dataset = dataset::open(&[data(place)], &quiet()).unwrap();
+        let read: Vec<Row> = samples(&*dataset).into_iter().map(Result::unwrap).collect();
         assert_eq!((dataset.len(), read), (11, rows.clone()), "{place}");
-        assert_eq!(columns(&dataset), kinds.map(|(name, dtype)| (name.to_owned(), dtype)), "{place}");
+        assert_eq!(columns(&*dataset), kinds.map(|(name, dtype)| (name.to_owned(), dtype)), "{place}");
         assert!(dataset.schema().fields.iter().all(|field| field.shape == Shape::Ragged));
         assert_eq!(dataset.shards().len(), shards);
         assert_eq!(dataset.units().map_or(0, |units| units.count()), u32::from(shards == 1), "{place}");
@@ -141,12 +140,12 @@ fn files_of_tensorflow() {
     // Copied in this order, for an index that is older than its file is not believed.
     let [records, index] = ["raw.tfrecord", "raw.tfrecord.idx"].map(|name| fs::read(data("bytes").join(name)).unwrap());
     let place = folder(&[("raw.tfrecord", &records), ("raw.tfrecord.idx", &index)]);
-    let dataset = TfRecord::open(&[place.path()], &quiet()).unwrap();
-    assert_eq!(payloads(&dataset).into_iter().map(Result::unwrap).collect::<Vec<_>>(), raw);
-    assert_eq!((report(&dataset).imported, dataset.index().fallbacks.len()), (1, 0), "with DALI's index");
-    let error = TfRecord::open(&[data("sequence")], &quiet());
+    let dataset = dataset::open(&[place.path()], &quiet()).unwrap();
+    assert_eq!(payloads(&*dataset).into_iter().map(Result::unwrap).collect::<Vec<_>>(), raw);
+    assert_eq!((report(&*dataset).imported, dataset.index().fallbacks.len()), (1, 0), "with DALI's index");
+    let error = dataset::open(&[data("sequence")], &quiet());
     assert_error(error, ErrorKind::Unavailable, &["SequenceExample", "steps.tfrecord", "as bytes"]);
-    assert_eq!(TfRecord::open(&[data("sequence")], &bytes()).unwrap().len(), 1);
+    assert_eq!(dataset::open(&[data("sequence")], &bytes()).unwrap().len(), 1);
 }
 
 #[test]
@@ -171,6 +170,6 @@ fn folders_show_what_they_are() {
     assert!(!is_made_of(&[("a.bin", &one)]));
     // Named by itself, a file is one whatever its name.
     let folder = folder(&[("a.bin", &one)]);
-    assert_error(TfRecord::open(&[folder.path()], &quiet()), ErrorKind::Empty, &["no file has a name"]);
-    assert_eq!(TfRecord::open(&[folder.path().join("a.bin")], &quiet()).unwrap().len(), 1);
+    assert_error(dataset::open(&[folder.path()], &quiet()), ErrorKind::Empty, &["no file has a name"]);
+    assert_eq!(dataset::open(&[folder.path().join("a.bin")], &quiet()).unwrap().len(), 1);
 }

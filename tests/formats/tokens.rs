@@ -2,6 +2,7 @@
 
 use crate::common::check::{WAYS, conforms};
 use crate::common::content::write_file;
+use crate::common::direct::place;
 use crate::common::within;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
+use uringload::Loader;
 use uringload::batch::Data;
 use uringload::config::Collate;
-use uringload::dataset::{DType, Dataset, Options, SampleId, Shape, SkipReason, TokenOptions, Tokens, detect};
-use uringload::loader::Loader;
-use uringload::sampler::{Sequential, Shuffled};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, DType, Dataset, Options, SampleId, Shape};
+use uringload::internal::{Sequential, Shuffled};
 
 const BOUND: Duration = Duration::from_secs(120);
 
@@ -22,16 +24,20 @@ fn data(name: &str) -> PathBuf {
 }
 
 /// Windows of raw tokens behind a header.
-fn raw(dtype: DType, header_bytes: u64, window_tokens: u64) -> TokenOptions {
-    TokenOptions::new().token_dtype(dtype).header_bytes(header_bytes).window_tokens(window_tokens)
+fn raw(dtype: DType, header_bytes: u64, window_tokens: u64) -> Options {
+    Options::new()
+        .format("tokens")
+        .set("token_dtype", dtype)
+        .set("header_bytes", header_bytes)
+        .set("window_tokens", window_tokens)
 }
 
-fn u16s(window_tokens: u64) -> TokenOptions {
+fn u16s(window_tokens: u64) -> Options {
     raw(DType::U16, 0, window_tokens)
 }
 
-fn megatron(documents: bool, window_tokens: u64) -> TokenOptions {
-    TokenOptions::new().documents(documents).window_tokens(window_tokens)
+fn megatron(documents: bool, window_tokens: u64) -> Options {
+    Options::new().format("tokens").set("documents", documents).set("window_tokens", window_tokens)
 }
 
 /// Whether the path shows that it has Megatron-LM's tokens.
@@ -40,7 +46,7 @@ fn shows_tokens(path: &Path) -> bool {
 }
 
 /// First token of each window.
-fn starts(tokens: &Tokens) -> Vec<u64> {
+fn starts(tokens: &dyn Dataset) -> Vec<u64> {
     let Shape::Fixed(shape) = &tokens.schema().fields[0].shape else { panic!("windows have one length") };
     let size = tokens.schema().fields[0].dtype.size();
     let mut spans = Vec::new();
@@ -78,15 +84,15 @@ fn windows_of_a_raw_stream_are_where_counting_says() {
             for stride in 1..=8 {
                 let (wanted, rest) = by_hand(0, tokens, window, stride);
                 let place = format!("{tokens} tokens, windows of {window}, {stride} apart");
-                match Tokens::open(&[&path], &u16s(window).stride(stride)) {
+                match dataset::open(&[&path], &u16s(window).set("stride", stride)) {
                     Err(error) => assert!(wanted.is_empty() && error.kind() == ErrorKind::Empty, "{place}: {error}"),
                     Ok(opened) => {
-                        assert_eq!((starts(&opened), opened.index().dropped_elements), (wanted, rest), "{place}");
+                        assert_eq!((starts(&*opened), opened.index().dropped_elements), (wanted, rest), "{place}");
                         assert_eq!(opened.index().left_out.len() as u64, rest.min(1), "{place}");
                     }
                 }
-                let strict = u16s(window).stride(stride).whole_windows(true);
-                match Tokens::open(&[&path], &strict) {
+                let strict = u16s(window).set("stride", stride).set("whole_windows", true);
+                match dataset::open(&[&path], &strict) {
                     Ok(_) => assert_eq!(rest, 0, "{place}"),
                     Err(error) => assert_eq!(
                         (error.kind(), error.offset()),
@@ -98,9 +104,12 @@ fn windows_of_a_raw_stream_are_where_counting_says() {
         }
     }
     // By default each token but the first is predicted once.
-    let default = Tokens::open(&[&path], &u16s(8)).unwrap();
-    assert_eq!(starts(&default), [0, 7, 14, 21, 28, 35, 42, 49, 56]);
-    assert_eq!((default.plain_field(), default.length(SampleId(0), 0), default.largest(2)), (Some(0), Some(8), 32));
+    let default = dataset::open(&[&path], &u16s(8)).unwrap();
+    assert_eq!(starts(&*default), [0, 7, 14, 21, 28, 35, 42, 49, 56]);
+    assert_eq!(
+        (default.index().plain_field, default.length(SampleId(0), 0), default.largest(2)),
+        (Some(0), Some(8), 32)
+    );
 }
 
 /// Tokens of the documents that tests/data/make_arrays.py writes.
@@ -111,12 +120,12 @@ fn documents_of_megatron_are_kept_apart_or_joined() {
     for (name, dtype) in [("megatron_u1", DType::U8), ("megatron_u2", DType::U16), ("megatron_i4", DType::I32)] {
         for (window, stride) in [(1, 1), (4, 3), (5, 5), (11, 10), (12, 1), (3, 7)] {
             let path = data(&format!("{name}.bin"));
-            let joined = Tokens::open(&[&path], &megatron(false, window).stride(stride)).unwrap();
+            let joined = dataset::open(&[&path], &megatron(false, window).set("stride", stride)).unwrap();
             assert_eq!(joined.schema().fields[0].dtype, dtype);
             let (wanted, rest) = by_hand(0, 24, window, stride);
-            assert_eq!((starts(&joined), joined.index().dropped_elements), (wanted, rest), "{name} {window} {stride}");
+            assert_eq!((starts(&*joined), joined.index().dropped_elements), (wanted, rest), "{name} {window} {stride}");
 
-            let apart = Tokens::open(&[&path], &megatron(true, window).stride(stride)).unwrap();
+            let apart = dataset::open(&[&path], &megatron(true, window).set("stride", stride)).unwrap();
             let mut first = 0;
             let (mut wanted, mut dropped, mut incomplete) = (Vec::new(), 0, 0);
             for tokens in DOCUMENTS {
@@ -126,23 +135,27 @@ fn documents_of_megatron_are_kept_apart_or_joined() {
                 incomplete += u64::from(rest > 0);
                 first += tokens;
             }
-            assert_eq!((starts(&apart), apart.index().dropped_elements), (wanted, dropped), "{name} {window} {stride}");
+            assert_eq!(
+                (starts(&*apart), apart.index().dropped_elements),
+                (wanted, dropped),
+                "{name} {window} {stride}"
+            );
             let told: u64 = apart.index().left_out.iter().map(|skipped| skipped.count).sum();
             assert_eq!(told, incomplete, "{name} {window} {stride}");
-            assert!(apart.index().left_out.iter().all(|skipped| skipped.reason == SkipReason::IncompleteWindow));
+            assert!(apart.index().left_out.iter().all(|skipped| skipped.what == "incomplete last windows"));
             assert_eq!(apart.shards(), [apart.len()]);
-            assert!(apart.fingerprint() != joined.fingerprint() || starts(&apart) == starts(&joined));
+            assert!(apart.fingerprint() != joined.fingerprint() || starts(&*apart) == starts(&*joined));
         }
     }
 }
 
 #[test]
 fn a_pair_has_three_names_and_folders_have_pairs() {
-    let opened = |path: PathBuf| Tokens::open(&[path], &megatron(true, 4));
+    let opened = |path: PathBuf| dataset::open(&[path], &megatron(true, 4));
     let one = opened(data("megatron_u2.bin")).unwrap();
     for name in ["megatron_u2.idx", "megatron_u2"] {
         let same = opened(data(name)).unwrap();
-        assert_eq!((starts(&same), same.fingerprint()), (starts(&one), one.fingerprint()), "{name}");
+        assert_eq!((starts(&*same), same.fingerprint()), (starts(&*one), one.fingerprint()), "{name}");
     }
     let root = TempDir::new().unwrap();
     for name in ["a.bin", "b.c.bin"] {
@@ -155,10 +168,8 @@ fn a_pair_has_three_names_and_folders_have_pairs() {
     assert!(!shows_tokens(root.path()), "not alone");
     let both = opened(root.path().to_path_buf()).unwrap();
     assert_eq!((both.len(), both.shards()), (2 * one.len(), &[one.len(), 2 * one.len()][..]));
-    assert_eq!(both.locate(SampleId(one.len())).0.0, 1);
-    assert!(
-        both.index().left_out.iter().any(|skipped| skipped.reason == SkipReason::OtherFormat && skipped.count == 1)
-    );
+    assert_eq!(place(&*both, one.len()).0, 1);
+    assert!(both.index().left_out.iter().any(|skipped| skipped.what == "files of other formats" && skipped.count == 1));
     fs::remove_file(root.path().join("a.idx")).unwrap();
     let error = opened(root.path().to_path_buf()).unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Some(&*root.path().join("a.idx"))), "{error}");
@@ -186,11 +197,11 @@ fn indices_that_break_the_format_are_named() {
         let mut bad = good.clone();
         bad[at..at + bytes.len()].copy_from_slice(bytes);
         fs::write(&index, bad).unwrap();
-        let error = Tokens::open(&[&bin], &megatron(true, 4)).unwrap_err();
+        let error = dataset::open(&[&bin], &megatron(true, 4)).unwrap_err();
         assert_eq!((error.kind(), error.offset(), error.path()), (kind, Some(offset), Some(&*index)), "{error}");
     }
     fs::write(&index, [&good[..], &[0; 5]].concat()).unwrap();
-    let modes = Tokens::open(&[&bin], &megatron(true, 4)).unwrap_err();
+    let modes = dataset::open(&[&bin], &megatron(true, 4)).unwrap_err();
     assert!(modes.kind() == ErrorKind::Unavailable && modes.to_string().contains("multimodal"), "{modes}");
 }
 
@@ -200,19 +211,19 @@ fn what_cannot_be_windows_is_refused() {
     let path = root.path().join("t.bin");
     fs::write(&path, [0; 33]).unwrap();
     for (window, stride) in [(0, 1), (4, 0), (1 << 61, 1), (4, u64::MAX)] {
-        let error = Tokens::open(&[&path], &u16s(window).stride(stride)).unwrap_err();
+        let error = dataset::open(&[&path], &u16s(window).set("stride", stride)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{window} {stride}: {error}");
     }
     let floats = raw(DType::F32, 0, 4);
-    assert_eq!(Tokens::open(&[&path], &floats).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    let half = Tokens::open(&[&path], &u16s(4).stride(4)).unwrap_err();
+    assert_eq!(dataset::open(&[&path], &floats).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let half = dataset::open(&[&path], &u16s(4).set("stride", 4)).unwrap_err();
     assert_eq!((half.kind(), half.offset()), (ErrorKind::Truncated, Some(32)), "{half}");
     let header = raw(DType::U16, 34, 4);
-    assert_eq!(Tokens::open(&[&path], &header).unwrap_err().kind(), ErrorKind::Truncated);
-    let opened = Tokens::open(&[&path], &raw(DType::U16, 3, 5).stride(5)).unwrap();
-    let both = raw(DType::U16, 3, 5).documents(true);
-    assert_eq!(Tokens::open(&[&path], &both).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    assert_eq!(opened.locate(SampleId(2)).1, 3 + 2 * 5 * 2);
+    assert_eq!(dataset::open(&[&path], &header).unwrap_err().kind(), ErrorKind::Truncated);
+    let opened = dataset::open(&[&path], &raw(DType::U16, 3, 5).set("stride", 5)).unwrap();
+    let both = raw(DType::U16, 3, 5).set("documents", true);
+    assert_eq!(dataset::open(&[&path], &both).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(place(&*opened, 2).1, 3 + 2 * 5 * 2);
 }
 
 #[test]
@@ -222,9 +233,9 @@ fn windows_by_every_engine_are_the_bytes_of_the_files() {
         for (name, tokens) in [("a", 50_000_u64), ("b", 100), ("c", 31_234)] {
             write_file(&root.path().join(name), 1024 + tokens * 2).unwrap();
         }
-        let tokens = Tokens::open(&[root.path()], &raw(DType::U16, 1024, 129)).unwrap();
+        let tokens = dataset::open(&[root.path()], &raw(DType::U16, 1024, 129)).unwrap();
         assert_eq!(tokens.shards(), [390, 390, 634]);
-        let dataset: Arc<dyn Dataset> = Arc::new(tokens);
+        let dataset = tokens;
         for way in WAYS {
             let shuffled = Arc::new(Shuffled::new(dataset.len(), 5));
             conforms(Arc::clone(&dataset), shuffled, way, |builder| builder.batch_size(32).collate(Collate::Views));
@@ -236,8 +247,8 @@ fn windows_by_every_engine_are_the_bytes_of_the_files() {
 
 #[test]
 fn a_batch_is_one_tensor_of_the_tokens_type() {
-    let tokens = Tokens::open(&[data("megatron_i4")], &megatron(true, 5).stride(4)).unwrap();
-    let dataset: Arc<dyn Dataset> = Arc::new(tokens);
+    let tokens = dataset::open(&[data("megatron_i4")], &megatron(true, 5).set("stride", 4)).unwrap();
+    let dataset = tokens;
     let mut loader = Loader::builder(dataset).batch_size(4).epochs(1).build().unwrap();
     let batch = loader.next().unwrap().unwrap();
     let column = batch.column("tokens").unwrap();

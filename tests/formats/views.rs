@@ -5,8 +5,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
 use uringload::dataset::{
-    Concat, DType, Dataset, Field, FileTable, Folder, Index, RecordOptions, Records, Sample, SampleId, Schema, Shape,
-    Span, Value, View,
+    self, Concat, DType, Dataset, Field, FileTable, Index, Options, Sample, SampleId, Schema, Shape, Span, Value, View,
 };
 use uringload::{Error, ErrorKind, Result};
 
@@ -19,7 +18,7 @@ fn folder(root: &str, sizes: &[u64]) -> Arc<dyn Dataset> {
             files.push(format!("{number}").as_bytes(), size).expect("room");
         }
     }
-    Arc::new(Folder::from_files(files))
+    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 /// Files of so many records.
@@ -29,8 +28,8 @@ fn records(root: &str, record_bytes: u64, counts: &[u64]) -> Arc<dyn Dataset> {
     for (number, count) in counts.iter().enumerate() {
         files.push(format!("{number}").as_bytes(), 3 + count * record_bytes).expect("room");
     }
-    let options = RecordOptions::new().record_bytes(record_bytes).header_bytes(3);
-    Arc::new(Records::from_files(files, &options).expect("records"))
+    let options = Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", 3);
+    dataset::internal::of_files(files, &options).expect("records")
 }
 
 /// Columns of the test's choice without a sample behind them but the values of `parse`.
@@ -148,7 +147,7 @@ fn parts_end_to_end_are_their_samples() {
         [0, 1, 2, 4, 8, 9].map(|count| concat.largest(count)),
         [0, 7_000_000, 7_000_009, 7_000_027, 7_000_036, 7_000_036]
     );
-    assert_eq!((concat.format(), concat.plain_field(), concat.ends()), ("folder", Some(0), &[4, 5, 8][..]));
+    assert_eq!((concat.format(), concat.index().plain_field, concat.ends()), ("folder", Some(0), &[4, 5, 8][..]));
     assert_eq!(concat.locate(SampleId(4)), (1, SampleId(0)));
     assert_eq!(concat.schema(), parts[0].schema());
     assert_eq!(concat.files().roots().len(), 5);
@@ -170,7 +169,7 @@ fn parts_of_several_formats_are_ragged() {
     for id in [0, 4, 5, 5004, 5005] {
         assert_eq!(sample(&concat, id), sample(wanted[id as usize].0, wanted[id as usize].1));
     }
-    assert_eq!((concat.format(), concat.plain_field()), ("concat", Some(0)));
+    assert_eq!((concat.format(), concat.index().plain_field), ("concat", Some(0)));
     assert_eq!(concat.schema().fields[0].shape, Shape::Ragged);
     assert_eq!(concat.shards(), [2, 5, 5 + 4096, 5005, 5006]);
     assert_eq!(concat.length(SampleId(0), 0), Some(10));

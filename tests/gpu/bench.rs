@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use std::fmt::Display;
 use std::ops::Range;
-use uringload::sys::cuda::{Context, Copies, CudaError, DeviceMemory, Kernels, Span, Stream, Uploaded};
+use uringload_sys::cuda::{Context, Copies, CudaError, DeviceMemory, Kernels, Span, Stream, Uploaded};
 
 /// What is written by nobody before a launch.
 pub const UNTOUCHED: u8 = 0xee;

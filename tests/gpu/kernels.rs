@@ -4,8 +4,8 @@ use crate::bench::{Bench, Case, UNTOUCHED};
 use crate::common::random::Random;
 use crate::machine::{cases, gpu, is_watched, seed};
 use std::ops::Range;
-use uringload::sys::cuda::{Fill, Piece, Row, TokenType, Tokens};
-use uringload::transform::twin;
+use uringload::internal::twin;
+use uringload_sys::cuda::{Fill, Piece, Row, TokenType, Tokens};
 
 /// Memory of a case at most.
 const BENCH_BYTES: usize = 8 << 20;

@@ -4,7 +4,7 @@ use crate::common::skip;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
-use uringload::sys::cuda::{Context, Driver};
+use uringload_sys::cuda::{Context, Driver};
 
 /// The first GPU; `None`, said aloud, where there is none.
 pub fn gpu(test: &str) -> Option<Context> {

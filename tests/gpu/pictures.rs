@@ -4,8 +4,9 @@ use crate::bench::Bench;
 use crate::common::random::Random;
 use crate::machine::{cases, gpu, is_watched, seed};
 use uringload::dataset::DType;
-use uringload::sys::cuda::{Images, PixelType};
-use uringload::transform::twin::{self, ImageLayout, ImageParams};
+use uringload::internal::twin;
+use uringload::internal::twin::{ImageLayout, ImageParams};
+use uringload_sys::cuda::{Images, PixelType};
 
 const TYPES: [(PixelType, DType); 4] = [
     (PixelType::U8, DType::U8),

@@ -7,13 +7,14 @@ use crate::common::device::{folder, records, same};
 use crate::machine::{folder as new_folder, gpu, seed};
 use std::path::Path;
 use std::sync::Arc;
-use uringload::config::{
-    Batching, Collate, Config, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle, WINDOW_SAMPLES,
-};
-use uringload::dataset::{DType, Dataset, RecordOptions, Records, Tar, TarOptions};
+use uringload::DeviceLoader;
+use uringload::config::{Collate, Device, EngineChoice, PackMethod, Packing, PadValue, Padding, Shuffle};
+use uringload::dataset::{self, DType, Dataset, Options};
 use uringload::device::DeviceBatch;
-use uringload::loader::DeviceLoader;
-use uringload::transform::{Crop, Images, Tokens, Transform};
+use uringload::internal::Batching;
+use uringload::internal::Config;
+use uringload::internal::Transform;
+use uringload::transform::{Crop, Images, Tokens};
 use uringload::{ErrorKind, Loader};
 
 pub fn config(seed: u64, collate: Collate) -> Config {
@@ -37,8 +38,8 @@ pub fn archive(root: &Path) -> Arc<dyn Dataset> {
         archive.0.resize(archive.0.len() + 1024, 0);
         std::fs::write(root.join(format!("{shard}.tar")), archive.0).expect("an archive");
     }
-    let options = TarOptions::new().common(|common| common.sidecars = false);
-    Arc::new(Tar::open(&[root], &options).expect("archives"))
+    let options = Options::new().format("tar").sidecars(false);
+    dataset::open(&[root], &options).expect("archives")
 }
 
 /// Reads everything with both; returns how many batches there were.
@@ -65,8 +66,9 @@ fn compare(dataset: &Arc<dyn Dataset>, config: &Config) -> u64 {
 fn every_form_of_a_column_is_that_of_the_host() {
     let Some(_) = gpu("every_form_of_a_column_is_that_of_the_host") else { return };
     let seed = seed("every_form_of_a_column_is_that_of_the_host");
-    let padded =
-        |max_length, multiple_of| Collate::Padded(Padding { value: PadValue::Int(7), max_length, multiple_of });
+    let padded = |max_length, multiple_of| {
+        Collate::Padded(Padding::default().value(PadValue::Int(7)).max_length(max_length).multiple_of(multiple_of))
+    };
     for dtype in [DType::U8, DType::U16, DType::I32, DType::F64] {
         let roots = [new_folder(), new_folder()];
         let ragged = folder(roots[0].path(), dtype);
@@ -84,7 +86,7 @@ fn every_form_of_a_column_is_that_of_the_host() {
             assert!(compare(dataset, &config) >= 6, "{dtype} {collate:?}");
         }
         for method in [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat] {
-            let packing = Packing { method, seq_len: 4000, window: WINDOW_SAMPLES, pad: PadValue::Int(3) };
+            let packing = Packing::new(4000).method(method).pad(PadValue::Int(3));
             let batching = Batching::Packed(packing);
             let config = Config { batching, batch_size: 4, ..config(seed, Collate::Ragged) };
             assert!(compare(&ragged, &config) >= 1, "{dtype} {method:?}");
@@ -100,12 +102,12 @@ fn order_digest_and_bytes_are_those_of_the_host() {
     let roots = [new_folder(), new_folder(), new_folder(), new_folder()];
     let long = roots[3].path().join("long");
     write_file(&long, 5 * 30_000_000).expect("a file");
-    let options = RecordOptions::new().record_bytes(30_000_000);
+    let options = Options::new().format("records").set("record_bytes", 30_000_000);
     let datasets: [(&str, Arc<dyn Dataset>); 4] = [
         ("folder", folder(roots[0].path(), DType::U8)),
         ("records", records(roots[1].path(), DType::U8, &[150_528])),
         ("tar", archive(roots[2].path())),
-        ("long records", Arc::new(Records::open(&[&long], &options).expect("records"))),
+        ("long records", dataset::open(&[&long], &options).expect("records")),
     ];
     for (name, dataset) in &datasets {
         for engine in [EngineChoice::Auto, EngineChoice::Threads] {
@@ -159,7 +161,14 @@ fn transforms_make_what_they_make_on_the_host() {
                     _ => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
                 };
                 let size = Some((24, 32));
-                let images = Images { size, crop, flip: 0.5, mean, std, dtype, channels_last };
+                let images = Images::default()
+                    .size(size)
+                    .crop(crop)
+                    .flip(0.5)
+                    .mean(mean)
+                    .std(std)
+                    .dtype(dtype)
+                    .channels_last(channels_last);
                 transformed(&photos, &config(seed, Collate::Auto), &images.into());
             }
         }
@@ -169,7 +178,7 @@ fn transforms_make_what_they_make_on_the_host() {
         let texts = [folder(roots[0].path(), dtype), records(roots[1].path(), dtype, &[129])];
         for dataset in &texts {
             for (seq_len, labels) in [(None, true), (Some(128), true), (Some(3000), true), (Some(100), false)] {
-                let tokens = Tokens { labels, pad_id: -7, seq_len, ..Tokens::default() };
+                let tokens = Tokens::default().labels(labels).pad_id(-7).seq_len(seq_len);
                 transformed(dataset, &config(seed, Collate::Auto), &tokens.into());
             }
         }

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
+use uringload::Loader;
+use uringload::State;
 use uringload::batch::Batch;
-use uringload::config::{Batching, Buckets, Config, EngineChoice, OnError, PackMethod, Packing, PadValue, Shuffle};
-use uringload::dataset::{Concat, Dataset, Folder, RecordOptions, Records};
-use uringload::loader::Loader;
+use uringload::config::{Buckets, EngineChoice, OnError, PackMethod, Packing, Shuffle};
+use uringload::dataset::{self, Concat, Dataset, Options};
+use uringload::internal::Batching;
+use uringload::internal::Config;
 use uringload::sampler::{Digest, Mixed, Sampler, Stopping, for_dataset};
-use uringload::state::State;
 
 const BOUND: Duration = Duration::from_secs(900);
 const CASES: u32 = 60;
@@ -92,20 +94,20 @@ impl Disk {
             for number in 0..files {
                 write_file(&folder.join(format!("{number:03}")), number * step % 1999).expect("a file");
             }
-            let dataset = Folder::open(&[&folder]).expect("a folder");
+            let dataset = dataset::open(&[&folder], &Options::new().format("folder")).expect("a folder");
             for number in (5..files).step_by(17) {
                 let file = fs::OpenOptions::new().write(true).open(folder.join(format!("{number:03}")));
                 file.and_then(|file| file.set_len(number * step % 1999 / 2)).expect("a shorter file");
             }
-            Arc::new(dataset)
+            dataset
         };
         let records = |name: &str, records: u64| -> Arc<dyn Dataset> {
             let folder = root.path().join(name);
             fs::create_dir(&folder).expect("a folder");
             write_file(&folder.join("a"), 300 * records).expect("a file");
             write_file(&folder.join("b"), 300 * (records / 2)).expect("a file");
-            let options = RecordOptions::new().record_bytes(300);
-            Arc::new(Records::open(&[folder], &options).expect("records"))
+            let options = Options::new().format("records").set("record_bytes", 300);
+            dataset::open(&[folder], &options).expect("records")
         };
         let parts = vec![folder("x", 41, 37), folder("y", 67, 131), folder("z", 23, 7), records("r", 30)];
         let concat = Arc::new(Concat::new(parts.clone()).expect("parts of one kind"));
@@ -174,11 +176,10 @@ fn any_work() -> impl Strategy<Value = Work> {
         (1..4_u64).prop_map(|mixed| Shuffle::Shards { mixed }),
     ];
     let method = prop_oneof![Just(PackMethod::FirstFit), Just(PackMethod::BestFit), Just(PackMethod::Concat)];
-    let packed = (method, 200..2500_u64, 5..90_u64).prop_map(|(method, seq_len, window)| {
-        Batching::Packed(Packing { method, seq_len, window, pad: PadValue::default() })
-    });
+    let packed = (method, 200..2500_u64, 5..90_u64)
+        .prop_map(|(method, seq_len, window)| Batching::Packed(Packing::new(seq_len).method(method).window(window)));
     let buckets = (1..6_u64, 1..6_u64, 5..90_u64).prop_map(|(short, long, window)| {
-        Batching::Buckets(Buckets { boundaries: vec![400, 1200], batch_sizes: vec![short, 3, long], window })
+        Batching::Buckets(Buckets::new(vec![400, 1200], vec![short, 3, long]).window(window))
     });
     let batching = prop_oneof![2 => Just(Batching::Samples), 2 => packed, 1 => buckets];
     let on_error = prop_oneof![Just(OnError::Skip), Just(OnError::Replace)];

@@ -28,11 +28,12 @@ use std::thread::Thread;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime;
+use uringload::Builder;
 use uringload::batch::Batch;
-use uringload::dataset::{Dataset, Folder, SampleId};
-use uringload::loader::Builder;
-use uringload::sampler::{Cursor, Shuffled};
-use uringload::stats::{Doing, Role};
+use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::internal::Shuffled;
+use uringload::internal::{Doing, Role};
+use uringload::sampler::Cursor;
 use uringload::{ErrorKind, Loader, Result};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -54,7 +55,7 @@ impl Work {
         for number in 0..FILES {
             write_file(&root.path().join(format!("{number:03}")), 20_000 + number * 41).expect("a file");
         }
-        let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+        let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
         Work { dataset, _root: root, came: Mutex::default() }
     }
 

@@ -6,22 +6,26 @@ use crate::common::{fixture, within};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use uringload::Loader;
 use uringload::config::{Collate, EngineChoice, IoChoice};
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId};
-use uringload::loader::Loader;
-use uringload::sampler::{Cursor, OrderId, Sampler, Sequential, Shuffled};
+use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::internal::{Sequential, Shuffled};
+use uringload::sampler::{Cursor, OrderId, Sampler};
 
 const BOUND: Duration = Duration::from_secs(120);
 
 fn records(root: &TempDir) -> Arc<dyn Dataset> {
     fixture::write_records(root.path());
-    let options = RecordOptions::new().record_bytes(fixture::RECORD_BYTES).header_bytes(fixture::HEADER_BYTES);
-    Arc::new(Records::open(&[root.path()], &options).expect("records"))
+    let options = Options::new()
+        .format("records")
+        .set("record_bytes", fixture::RECORD_BYTES)
+        .set("header_bytes", fixture::HEADER_BYTES);
+    dataset::open(&[root.path()], &options).expect("records")
 }
 
 fn folder(root: &TempDir) -> Arc<dyn Dataset> {
     fixture::write_folder(root.path());
-    Arc::new(Folder::open(&[root.path()]).expect("a folder"))
+    dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder")
 }
 
 #[test]
@@ -94,8 +98,8 @@ fn records_behind_two_and_four_gib() {
         let chosen: Vec<u64> = borders.into_iter().flat_map(around).collect();
         let ranges: Vec<_> = chosen.iter().map(|&record| (record * RECORD, RECORD as usize)).collect();
         write_sparse(&root.path().join("huge"), size, &ranges).expect("a sparse file");
-        let options = RecordOptions::new().record_bytes(RECORD);
-        let dataset: Arc<dyn Dataset> = Arc::new(Records::open(&[root.path()], &options).expect("records"));
+        let options = Options::new().format("records").set("record_bytes", RECORD);
+        let dataset: Arc<dyn Dataset> = dataset::open(&[root.path()], &options).expect("records");
         for way in WAYS {
             conforms(Arc::clone(&dataset), Arc::new(Chosen(chosen.clone())), way, |builder| builder);
         }
@@ -109,7 +113,7 @@ fn one_huge_sample(size: u64) {
     let borders = [0, 1 << 30, 1 << 31, 1 << 32, size - 5000];
     let ranges: Vec<_> = borders.into_iter().filter(|&at| at + 5000 <= size).map(|at| (at, 5000)).collect();
     write_sparse(&path, size, &ranges).expect("a sparse file");
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset: Arc<dyn Dataset> = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     let builder = Loader::builder(dataset).batch_size(1).engine(EngineChoice::Auto).io(IoChoice::Direct);
     let mut loader = builder.memory_limit(size + (8 << 20)).build().expect("a loader");
     let batch = loader.next().expect("one batch").expect("no error");

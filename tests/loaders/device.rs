@@ -6,10 +6,12 @@ use crate::common::device::{folder, records, same};
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
-use uringload::config::{Cause, Collate, Config, Device, PadValue, Padding, Shuffle};
+use uringload::DeviceLoader;
+use uringload::config::{Cause, Collate, Device, PadValue, Padding, Shuffle};
 use uringload::dataset::{DType, Dataset};
-use uringload::loader::DeviceLoader;
-use uringload::transform::{Crop, Images, Tokens, Transform};
+use uringload::internal::Config;
+use uringload::internal::Transform;
+use uringload::transform::{Crop, Images, Tokens};
 use uringload::{Error, ErrorKind, Loader};
 
 const SEED: u64 = 5;
@@ -28,7 +30,7 @@ fn on_host(dataset: &Arc<dyn Dataset>, config: &Config) -> DeviceLoader {
 
 #[test]
 fn the_host_gives_the_batches_of_an_ordinary_loader() {
-    let padding = Padding { value: PadValue::Int(7), max_length: Some(900), multiple_of: 16 };
+    let padding = Padding::default().value(PadValue::Int(7)).max_length(900).multiple_of(16);
     let roots = [root(), root()];
     let (ragged, fixed) = (folder(roots[0].path(), DType::U16), records(roots[1].path(), DType::F32, &[5, 33]));
     for (dataset, collate) in [
@@ -72,15 +74,14 @@ fn transforms_run_without_a_gpu() {
     let root = root();
     let dataset = records(root.path(), DType::U8, &[12, 10, 3]);
     let name = dataset.schema().fields[0].name.clone();
-    let images = Images {
-        size: Some((8, 6)),
-        crop: Crop::Random,
-        flip: 0.5,
-        mean: vec![0.5],
-        std: vec![0.25],
-        dtype: DType::F32,
-        channels_last: false,
-    };
+    let images = Images::default()
+        .size((8, 6))
+        .crop(Crop::Random)
+        .flip(0.5)
+        .mean(vec![0.5])
+        .std(vec![0.25])
+        .dtype(DType::F32)
+        .channels_last(false);
     let loader = Loader::builder(Arc::clone(&dataset)).config(config(Collate::Auto)).device(Device::host());
     let mut flipped = 0;
     for batch in loader.transform(&name, images.clone()).build().expect("a loader") {
@@ -110,7 +111,7 @@ fn tokens_become_ids_and_labels() {
     let root = root();
     let dataset = folder(root.path(), DType::U16);
     let name = dataset.schema().fields[0].name.clone();
-    let tokens = Tokens { seq_len: Some(100), ..Tokens::default() };
+    let tokens = Tokens::default().seq_len(100);
     let loader = Loader::builder(dataset).config(config(Collate::Auto)).device(Device::host());
     for batch in loader.transform(&name, tokens).build().expect("a loader") {
         let batch = batch.expect("a batch");

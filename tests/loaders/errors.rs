@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::batch::{Batch, FailedSample};
 use uringload::config::{EngineChoice, IoChoice, MaxFailures, OnError};
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId, Tar, TarOptions};
-use uringload::loader::{Builder, Loader};
-use uringload::sampler::{Cursor, OrderId, Sampler, replacement};
+use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::internal::replacement;
+use uringload::sampler::{Cursor, OrderId, Sampler};
+use uringload::{Builder, Loader};
 use uringload::{Error, ErrorKind, quarantine};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -34,7 +35,7 @@ fn folder_with_bad_files() -> (TempDir, Arc<dyn Dataset>) {
     for number in 0..FILES {
         write_file(&path(root.path(), number), 5_000 + number).expect("a file");
     }
-    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     for number in BAD {
         let file = path(root.path(), number);
         match number % 3 {
@@ -151,7 +152,8 @@ fn where_nothing_is_good_an_error_ends_the_attempts() {
         for files in [1, 40] {
             let root = TempDir::new().expect("a folder");
             (0..files).for_each(|number| write_file(&path(root.path(), number), 5_000).expect("a file"));
-            let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+            let dataset: Arc<dyn Dataset> =
+                dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
             (0..files).for_each(|number| drop(File::create(path(root.path(), number)).expect("empty")));
             let all = batches(builder(&dataset, way).on_error(OnError::Replace).build().expect("a loader"));
             assert_eq!(all.len() as u64, files.div_ceil(4));
@@ -247,9 +249,10 @@ fn errors_of_every_kind_have_their_parts() {
     let folder = TempDir::new().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let put = |name: &str, bytes: &[u8]| fs::write(at(name), bytes).map(|()| at(name)).expect("a file");
-    let records = RecordOptions::new().record_bytes(300);
+    let records = Options::new().format("records").set("record_bytes", 300);
     let (_root, dataset) = folder_with_bad_files();
-    let good: Arc<dyn Dataset> = Arc::new(Folder::open(&[put("good", &[7; 100])]).expect("a file"));
+    let good: Arc<dyn Dataset> =
+        dataset::open(&[put("good", &[7; 100])], &Options::new().format("folder")).expect("a file");
     let builder = |dataset: &Arc<dyn Dataset>| Loader::builder(Arc::clone(dataset)).batch_size(1);
     let refused = |builder: Builder| builder.build().err().expect("it is refused");
     let state = builder(&good).build().expect("a loader").state();
@@ -259,11 +262,11 @@ fn errors_of_every_kind_have_their_parts() {
     let cases: [(Error, Parts); 10] = [
         (refused(builder(&good).timeout(Duration::ZERO)), (ErrorKind::InvalidArgument, None, None, false, true)),
         (
-            Folder::open(&[at("none")]).expect_err("nothing is there"),
+            dataset::open(&[at("none")], &Options::new().format("folder")).expect_err("nothing is there"),
             (ErrorKind::NotFound, Some(at("none")), None, true, false),
         ),
         (
-            Folder::open(&[at("empty")]).expect_err("nothing is in it"),
+            dataset::open(&[at("empty")], &Options::new().format("folder")).expect_err("nothing is in it"),
             (ErrorKind::Empty, Some(at("empty")), None, false, false),
         ),
         (
@@ -271,7 +274,7 @@ fn errors_of_every_kind_have_their_parts() {
             (ErrorKind::WrongFileType, Some(at("empty")), None, false, false),
         ),
         (
-            Records::open(&[put("records", &[0; 1000])], &records).expect_err("a record is cut"),
+            dataset::open(&[put("records", &[0; 1000])], &records).expect_err("a record is cut"),
             (ErrorKind::Truncated, Some(at("records")), Some(900), false, true),
         ),
         (
@@ -279,7 +282,7 @@ fn errors_of_every_kind_have_their_parts() {
             (ErrorKind::Corrupt, Some(list.clone()), Some(2), false, true),
         ),
         (
-            Tar::open(&[&xz], &TarOptions::default()).expect_err("xz is not read"),
+            dataset::open(&[&xz], &Options::new().format("tar")).expect_err("xz is not read"),
             (ErrorKind::Unavailable, Some(xz.clone()), Some(0), false, true),
         ),
         (refused(builder(&good).memory_limit(1)), (ErrorKind::MemoryLimit, None, None, false, true)),
@@ -316,7 +319,7 @@ fn errors_of_a_loader_that_runs_have_their_parts() {
     }
     let large = TempDir::new().expect("a folder");
     (0..40).for_each(|number| write_file(&path(large.path(), number), 200_000).expect("a file"));
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[large.path()]).expect("a folder"));
+    let dataset: Arc<dyn Dataset> = dataset::open(&[large.path()], &Options::new().format("folder")).expect("a folder");
     let loader = Loader::builder(dataset).batch_size(4).memory_limit(2 << 20).starved_after(Duration::from_millis(50));
     let (mut loader, mut held) = (loader.build().expect("a loader"), Vec::new());
     let starved = loader.find_map(|batch| batch.map(|batch| held.push(batch)).err()).expect("batches hold all memory");
@@ -390,7 +393,7 @@ fn replacements_and_odd_names_are_listed() {
     let odd = root.path().join(OsStr::from_bytes(b"odd\xff\n"));
     (0..4).for_each(|number| write_file(&path(root.path(), number), 100).expect("a file"));
     write_file(&odd, 100).expect("a file");
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset: Arc<dyn Dataset> = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     fs::remove_file(&odd).expect("remove");
     let list = root.path().join("list");
     let loader = Loader::builder(Arc::clone(&dataset)).on_error(OnError::Replace).quarantine(&list).build();
@@ -444,7 +447,8 @@ fn each_way_of_stuck(stuck: u64, check: fn(&Faulty, Arc<dyn Dataset>, Builder)) 
             Err(reason) => return skip(reason),
         };
         within(BOUND, move || {
-            let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[faulty.path()]).expect("a folder"));
+            let dataset: Arc<dyn Dataset> =
+                dataset::open(&[faulty.path()], &Options::new().format("folder")).expect("a folder");
             let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).engine(engine).io(io).shuffle(true);
             check(&faulty, dataset, builder.timeout(TIMEOUT));
         });

@@ -6,9 +6,9 @@ use crate::common::faulty::{Fault, Faulty, Spec};
 use crate::common::{skip, within};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::Loader;
 use uringload::config::{EngineChoice, EngineKind, IoChoice, OnError};
-use uringload::dataset::{Dataset, Folder};
-use uringload::loader::Loader;
+use uringload::dataset::{self, Dataset, Options};
 use uringload::{Error, ErrorKind};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -44,7 +44,8 @@ fn each_way(
             Err(reason) => return skip(reason),
         };
         within(BOUND, move || {
-            let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[faulty.path()]).expect("a folder"));
+            let dataset: Arc<dyn Dataset> =
+                dataset::open(&[faulty.path()], &Options::new().format("folder")).expect("a folder");
             assert_eq!(dataset.len(), 20 + faults.len() as u64);
             check(&faulty, dataset, engine, io);
         });

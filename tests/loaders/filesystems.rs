@@ -6,10 +6,10 @@ use crate::common::mounts::{Kind, Mounted};
 use crate::common::{fixture, skip, within};
 use std::sync::Arc;
 use std::time::Duration;
+use uringload::Loader;
 use uringload::config::{EngineChoice, IoChoice};
-use uringload::dataset::{Dataset, Folder};
-use uringload::loader::Loader;
-use uringload::sampler::Shuffled;
+use uringload::dataset::{self, Dataset, Options};
+use uringload::internal::Shuffled;
 
 const BOUND: Duration = Duration::from_secs(180);
 
@@ -20,7 +20,8 @@ fn conforms_on(kind: Kind) {
     };
     within(BOUND, move || {
         fixture::write_folder(mounted.path());
-        let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[mounted.path()]).expect("a folder"));
+        let dataset: Arc<dyn Dataset> =
+            dataset::open(&[mounted.path()], &Options::new().format("folder")).expect("a folder");
         for way in WAYS {
             let sampler = Arc::new(Shuffled::new(dataset.len(), 5));
             let had = conforms(Arc::clone(&dataset), sampler, way, |builder| builder);

@@ -8,8 +8,10 @@
 
 use rand_xoshiro::rand_core::Rng;
 use std::sync::Arc;
-use uringload::dataset::{Concat, Dataset, FileTable, Folder, RecordOptions, Records, SampleId, View};
-use uringload::sampler::{Cursor, Mixed, Sampler, Sharded, Shuffled, Stopping, Windowed, sample_rng};
+use uringload::dataset::{self, Concat, Dataset, FileTable, Options, SampleId, View};
+use uringload::internal::sample_rng;
+use uringload::internal::{Sharded, Shuffled, Windowed};
+use uringload::sampler::{Cursor, Mixed, Sampler, Stopping};
 
 #[test]
 fn orders() {
@@ -69,10 +71,11 @@ fn fingerprints() {
     files.push_root("/anywhere");
     files.push(b"a/1.bin", 128).unwrap();
     files.push(b"b/\xff\n.bin", 64).unwrap();
-    let folder: Arc<dyn Dataset> = Arc::new(Folder::from_files(files.clone()));
+    let folder: Arc<dyn Dataset> =
+        dataset::internal::of_files(files.clone(), &Options::new().set("labels", false)).unwrap();
     assert_eq!(folder.fingerprint(), FOLDER);
-    let options = RecordOptions::new().record_bytes(16).header_bytes(48);
-    let records: Arc<dyn Dataset> = Arc::new(Records::from_files(files, &options).unwrap());
+    let options = Options::new().format("records").set("record_bytes", 16).set("header_bytes", 48);
+    let records: Arc<dyn Dataset> = dataset::internal::of_files(files, &options).unwrap();
     assert_eq!(records.fingerprint(), RECORDS);
 
     let records = || Arc::clone(&records);

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 use uringload::dataset::{DType, Field, Shape};
-use uringload::transform::twin::{ImageParams, bf16_bits, f16_bits};
-use uringload::transform::{Crop, Images, images_on_host};
+use uringload::internal::images_on_host;
+use uringload::internal::twin::{ImageParams, bf16_bits, f16_bits};
+use uringload::transform::{Crop, Images};
 
 /// How far an element may be off, in pixels from 0 to 255: what is not resampled by the rounding of one multiplication,
 /// what is by that of a centre, at most a few units of 2^-20, times the step to the next pixel.
@@ -40,15 +41,13 @@ fn images_are_what_numpy_and_opencv_make_of_them() {
         let flip = case["flip"] == true;
         let params = ImageParams { height: shape[0] as u32, width: shape[1] as u32, x, y, w, h, flip };
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            let images = Images {
-                size: Some((size[0] as u32, size[1] as u32)),
-                crop: Crop::None,
-                mean: floats("mean"),
-                std: floats("std"),
-                channels_last: case["channels_last"] == true,
-                dtype,
-                ..Images::default()
-            };
+            let images = Images::default()
+                .size((size[0] as u32, size[1] as u32))
+                .crop(Crop::None)
+                .mean(floats("mean"))
+                .std(floats("std"))
+                .channels_last(case["channels_last"] == true)
+                .dtype(dtype);
             let layout = images.layout(&field).expect("it can be done");
             let bytes = images_on_host(&layout, &[params], &[&pixels]).expect("it can be done");
             assert_eq!(bytes.len() as u64, expected.len() as u64 * dtype.size(), "case {number}");

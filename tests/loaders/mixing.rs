@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
+use uringload::Loader;
 use uringload::config::Shuffle;
-use uringload::dataset::{Concat, Dataset, Folder, RecordOptions, Records, SampleId, View};
-use uringload::loader::Loader;
+use uringload::dataset::{self, Concat, Dataset, Options, SampleId, View};
 use uringload::sampler::{Cursor, Mixed, Sampler, Stopping, for_dataset};
 
 const BOUND: Duration = Duration::from_secs(120);
@@ -26,7 +26,7 @@ fn folders(root: &TempDir) -> Arc<Concat> {
             write_file(&folder.join(format!("{number}_{file:02}")), (file * 367 + number as u64) % 9001)
                 .expect("a file");
         }
-        Arc::new(Folder::open(&[folder]).expect("a folder")) as Arc<dyn Dataset>
+        dataset::open(&[folder], &Options::new().format("folder")).expect("a folder") as Arc<dyn Dataset>
     };
     Arc::new(Concat::new([40, 25, 60].into_iter().enumerate().map(part).collect()).expect("datasets that fit"))
 }
@@ -128,11 +128,11 @@ fn weights_change_behind_any_batch() {
 fn windows_shards_and_subsets_are_read_like_any_order() {
     within(BOUND, || {
         let root = TempDir::new().expect("a folder");
-        let options = RecordOptions::new().record_bytes(997).header_bytes(5);
+        let options = Options::new().format("records").set("record_bytes", 997).set("header_bytes", 5);
         for (number, records) in [20_u64, 0, 31, 4, 17].iter().enumerate() {
             write_file(&root.path().join(format!("{number}")), 5 + 997 * records).expect("a file");
         }
-        let all: Arc<dyn Dataset> = Arc::new(Records::open(&[root.path()], &options).expect("records"));
+        let all: Arc<dyn Dataset> = dataset::open(&[root.path()], &options).expect("records");
         let some: Arc<dyn Dataset> = Arc::new(View::without(Arc::clone(&all), vec![3, 20, 50]).expect("a subset"));
         for dataset in [all, some] {
             for shuffle in [Shuffle::Window(10), Shuffle::Shards { mixed: 2 }] {

@@ -9,12 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use uringload::Builder;
 use uringload::batch::{Batch, Data};
-use uringload::config::{Collate, Config, EngineChoice, EngineKind, IoChoice, OnError};
-use uringload::dataset::{Dataset, FileTable, Folder, Index, RecordOptions, Records, Sample, SampleId, Span};
-use uringload::loader::Builder;
-use uringload::sampler::{Cursor, Shuffled};
-use uringload::stats::Role;
+use uringload::config::{Collate, EngineChoice, EngineKind, IoChoice, OnError};
+use uringload::dataset::{self, Dataset, FileTable, Index, Options, Sample, SampleId, Span};
+use uringload::internal::Config;
+use uringload::internal::Role;
+use uringload::internal::Shuffled;
+use uringload::sampler::Cursor;
 use uringload::{Error, ErrorKind, Loader, Result};
 use uringload_sys::file::{cachestat, evict};
 
@@ -37,7 +39,7 @@ fn folder() -> (TempDir, Arc<dyn Dataset>) {
     for number in 0..FILES {
         write_file(&root.path().join(name(number)), size(number)).expect("a file");
     }
-    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     (root, dataset)
 }
 
@@ -47,8 +49,8 @@ fn records(count: u64, record_bytes: u64, header_bytes: u64) -> (TempDir, Arc<dy
     for (number, records) in [count / 3, count - count / 3].into_iter().enumerate() {
         write_file(&root.path().join(number.to_string()), header_bytes + records * record_bytes).expect("a file");
     }
-    let options = RecordOptions::new().record_bytes(record_bytes).header_bytes(header_bytes);
-    let dataset = Arc::new(Records::open(&[root.path()], &options).expect("records"));
+    let options = Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", header_bytes);
+    let dataset = dataset::open(&[root.path()], &options).expect("records");
     (root, dataset)
 }
 
@@ -116,7 +118,8 @@ fn what_cannot_work_is_refused_in_words() {
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{words:?} in {error}");
         assert!(error.remedy().is_some(), "{error}");
     }
-    let empty: Arc<dyn Dataset> = Arc::new(Folder::from_files(FileTable::new()));
+    let empty: Arc<dyn Dataset> =
+        dataset::internal::of_files(FileTable::new(), &Options::new().set("labels", false)).unwrap();
     assert_eq!(refused(Loader::builder(empty)).kind(), ErrorKind::Empty);
 }
 

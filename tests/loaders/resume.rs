@@ -9,9 +9,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
 use uringload::config::{EngineChoice, IoChoice};
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId};
-use uringload::loader::{Builder, Loader};
-use uringload::sampler::{Cursor, Sampler, Sequential, Shuffled};
+use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::internal::{Sequential, Shuffled};
+use uringload::sampler::{Cursor, Sampler};
+use uringload::{Builder, Loader};
 
 const BOUND: Duration = Duration::from_secs(120);
 const EPOCHS: u64 = 2;
@@ -50,18 +51,22 @@ impl Work {
         for number in 0..files {
             write_file(&root.path().join(format!("{number:03}")), number * 37 % 3001).expect("a file");
         }
-        Work { dataset: Arc::new(Folder::open(&[root.path()]).expect("a folder")), shuffle, _root: Arc::new(root) }
+        Work {
+            dataset: dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder"),
+            shuffle,
+            _root: Arc::new(root),
+        }
     }
 
     /// Records of 700 bytes in files of several lengths.
     fn records(records: &[u64], shuffle: bool) -> Work {
-        let options = RecordOptions::new().record_bytes(700).header_bytes(9);
+        let options = Options::new().format("records").set("record_bytes", 700).set("header_bytes", 9);
         let root = TempDir::new().expect("a folder");
         for (number, records) in records.iter().enumerate() {
             write_file(&root.path().join(format!("{number}")), 9 + 700 * records).expect("a file");
         }
-        let dataset = Records::open(&[root.path()], &options).expect("records");
-        Work { dataset: Arc::new(dataset), shuffle, _root: Arc::new(root) }
+        let dataset = dataset::open(&[root.path()], &options).expect("records");
+        Work { dataset, shuffle, _root: Arc::new(root) }
     }
 
     fn builder(&self, run: &Run, rank: u64, start: Cursor, epochs: u64) -> Builder {

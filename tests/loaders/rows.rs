@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::{Batch, Data};
-use uringload::config::{
-    Batching, Buckets, Collate, Config, EngineChoice, IoChoice, PackMethod, Packing, PadValue, Shuffle,
-};
-use uringload::dataset::{Dataset, Folder, SampleId};
-use uringload::sampler::{Cursor, Digest, Order, Selection, Shuffled, Walk};
+use uringload::config::{Buckets, Collate, EngineChoice, IoChoice, PackMethod, Packing, Shuffle};
+use uringload::dataset::{self, Dataset, Options, SampleId};
+use uringload::internal::Batching;
+use uringload::internal::Config;
+use uringload::internal::{Shuffled, Walk};
+use uringload::sampler::{Cursor, Digest, Order, Selection};
 use uringload::{Error, ErrorKind, Loader};
 
 const BOUND: Duration = Duration::from_secs(120);
@@ -26,16 +27,16 @@ fn folder() -> (TempDir, Arc<dyn Dataset>) {
         let size = if number % 9 == 0 { number * 170 } else { number * number * 7919 % 1500 };
         write_file(&root.path().join(format!("{number:02}")), size).expect("a file");
     }
-    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     (root, dataset)
 }
 
 fn packed(method: PackMethod) -> Batching {
-    Batching::Packed(Packing { method, seq_len: 1000, window: 25, pad: PadValue::default() })
+    Batching::Packed(Packing::new(1000).method(method).window(25))
 }
 
 fn buckets() -> Batching {
-    Batching::Buckets(Buckets { boundaries: vec![200, 700, 1100], batch_sizes: vec![8, 5, 3, 2], window: 25 })
+    Batching::Buckets(Buckets::new(vec![200, 700, 1100], vec![8, 5, 3, 2]).window(25))
 }
 
 fn config(batching: Batching, batch_size: u64, world_size: u64, start: Cursor) -> Config {
@@ -209,8 +210,7 @@ fn rows_of_a_cursor_are_refused_where_there_are_none() {
         let error = refused(&dataset, config(batching, 4, 1, at(1000)), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains("row 1000 of the window at position 25"), "{error}");
     }
-    let endless =
-        Batching::Packed(Packing { method: PackMethod::Concat, seq_len: 0, window: 1, pad: PadValue::default() });
+    let endless = Batching::Packed(Packing::new(0).method(PackMethod::Concat).window(1));
     refused(&dataset, config(endless, 4, 1, Cursor::default()), ErrorKind::InvalidArgument);
 }
 

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use uringload::ErrorKind;
-use uringload::sampler::{Cursor, Position, Strided};
+use uringload::internal::{Position, Strided};
+use uringload::sampler::Cursor;
 
 fn strided(rank: u64, world_size: u64, batch_size: u64, drop_last: bool) -> Strided {
     Strided::new(rank, world_size, batch_size, drop_last).unwrap()

@@ -9,9 +9,9 @@ mod resumed;
 
 use std::sync::Arc;
 use uringload::State;
-use uringload::dataset::{Dataset, FileTable, Folder, RecordOptions, Records, SampleId};
-use uringload::loader::{Builder, Loader};
+use uringload::dataset::{self, Dataset, FileTable, Options, SampleId};
 use uringload::sampler::{Cursor, OrderId, Sampler};
+use uringload::{Builder, Loader};
 
 const FOLDER: &str = include_str!("../golden/state-v2-folder.json");
 const RECORDS: &str = include_str!("../golden/state-v2-records.json");
@@ -33,12 +33,12 @@ fn golden_files() -> FileTable {
 }
 
 fn golden_folder() -> Arc<dyn Dataset> {
-    Arc::new(Folder::from_files(golden_files()))
+    dataset::internal::of_files(golden_files(), &Options::new().set("labels", false)).unwrap()
 }
 
 fn golden_records() -> Arc<dyn Dataset> {
-    let options = RecordOptions::new().record_bytes(16);
-    Arc::new(Records::from_files(golden_files(), &options).unwrap())
+    let options = Options::new().format("records").set("record_bytes", 16);
+    dataset::internal::of_files(golden_files(), &options).unwrap()
 }
 
 fn builder(dataset: &Arc<dyn Dataset>) -> Builder {

@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::batch::Batch;
-use uringload::config::{Collate, OnError, PadValue, Padding, Shuffle};
+use uringload::config::{Collate, OnError, Padding, Shuffle};
 use uringload::dataset::{
     Concat, DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
     Value, View,
 };
-use uringload::loader::{Builder, Loader};
-use uringload::stats::{Bottleneck, Doing, Role};
+use uringload::internal::{Doing, Role};
+use uringload::stats::Bottleneck;
+use uringload::{Builder, Loader};
 use uringload::{Error, ErrorKind, Result};
 
 const SAMPLE_BYTES: usize = 1000;
@@ -226,7 +227,7 @@ fn what_does_not_decode_is_the_error_of_its_samples() {
 fn columns_are_gathered_from_units() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 6));
-    let padded = Collate::Padded(Padding { value: PadValue::Int(0), max_length: None, multiple_of: 1 });
+    let padded = Collate::Padded(Padding::default());
     for collate in [Collate::Auto, Collate::Views, Collate::Dense, Collate::Ragged, padded] {
         for shuffle in [false, true] {
             let loader = builder(&dataset).collate(collate).shuffle(shuffle).build().expect("a loader");

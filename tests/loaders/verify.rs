@@ -5,12 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use uringload::config::Config;
-use uringload::dataset::{
-    ArrayFormat, ArrayOptions, Arrays, Check, Concat, Dataset, FileId, Folder, Index, Sample, SampleId, Span, View,
-};
-use uringload::verify::{Finding, Progress, Stage, Summary, Watch, verify};
-use uringload::{Error, ErrorKind, Result};
+use uringload::dataset::{self, Check, Concat, Dataset, FileId, Index, Options, Sample, SampleId, Span, View};
+use uringload::internal::Stage;
+use uringload::verify::{Finding, Progress, Summary, Watch};
+use uringload::{Error, ErrorKind, Loader, Result};
 
 /// Keeps what it is told, and ends after so much progress.
 struct Told {
@@ -40,7 +38,7 @@ impl Watch for Told {
 
 fn told(dataset: &Arc<dyn Dataset>, progress: u64) -> (Summary, Vec<Finding>, u64) {
     let told = Told { findings: Mutex::default(), checked_bytes: AtomicU64::new(0), progress_left: progress.into() };
-    let summary = verify(dataset, &Config::default(), &told).unwrap();
+    let summary = Loader::builder(Arc::clone(dataset)).verify(&told).unwrap();
     let findings = told.findings.into_inner().unwrap();
     assert_eq!(summary.findings, findings.len() as u64);
     (summary, findings, told.checked_bytes.into_inner())
@@ -48,7 +46,7 @@ fn told(dataset: &Arc<dyn Dataset>, progress: u64) -> (Summary, Vec<Finding>, u6
 
 /// Files whose format keeps what `declared` says of each.
 struct Declaring {
-    folder: Folder,
+    folder: Arc<dyn Dataset>,
     declared: Vec<(u64, u64, &'static str, &'static str)>,
 }
 
@@ -101,7 +99,7 @@ fn declaring(
 ) -> (tempfile::TempDir, Arc<dyn Dataset>) {
     let root = tempfile::tempdir().unwrap();
     files.iter().for_each(|(name, bytes)| fs::write(root.path().join(name), bytes).unwrap());
-    let folder = Folder::open(&[root.path()]).unwrap();
+    let folder = dataset::open(&[root.path()], &Options::new().format("folder")).unwrap();
     (root, Arc::new(Declaring { folder, declared: declared.to_vec() }))
 }
 
@@ -159,9 +157,7 @@ fn views_have_the_checks_and_faults_of_what_they_show() {
     let value = bytes.windows(6).position(|bytes| bytes == b"\x93NUMPY").unwrap() + 130;
     bytes[value] ^= 1;
     fs::write(&bad, bytes).unwrap();
-    let open = |path: &PathBuf| -> Arc<dyn Dataset> {
-        Arc::new(Arrays::open(ArrayFormat::Npz, &[path], &ArrayOptions::default()).unwrap())
-    };
+    let open = |path: &PathBuf| -> Arc<dyn Dataset> { dataset::open(&[path], &Options::new().format("npz")).unwrap() };
     let both: Arc<dyn Dataset> = Arc::new(Concat::new(vec![open(&data), open(&bad), open(&data)]).unwrap());
     let chosen: Arc<dyn Dataset> = Arc::new(View::of(Arc::clone(&both), vec![0]).unwrap());
     for (dataset, samples) in [(both, 3), (chosen, 1)] {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::ErrorKind;
+use uringload::Loader;
 use uringload::config::{EngineChoice, EngineKind, IoChoice};
-use uringload::dataset::{Dataset, Folder};
-use uringload::loader::Loader;
-use uringload::sampler::Shuffled;
+use uringload::dataset::{self, Dataset, Options};
+use uringload::internal::Shuffled;
 
 const BOUND: Duration = Duration::from_secs(60);
 const EPERM: i32 = libc::EPERM;
@@ -21,7 +21,7 @@ const ENOSYS: i32 = libc::ENOSYS;
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
     let root = TempDir::new().expect("a folder");
     fixture::write_folder(root.path());
-    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     (root, dataset)
 }
 
@@ -69,7 +69,8 @@ fn a_fork_in_the_middle_changes_nothing() {
         for number in 0..200 {
             write_file(&root.path().join(format!("{number:03}")), 70_000 + number * 101).expect("a file");
         }
-        let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+        let dataset: Arc<dyn Dataset> =
+            dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
         for engine in [EngineChoice::Auto, EngineChoice::Threads] {
             let builder = Loader::builder(Arc::clone(&dataset)).batch_size(4).epochs(4).shuffle(true).engine(engine);
             let mut loader = builder.io(IoChoice::Direct).build().expect("a loader");

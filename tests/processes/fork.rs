@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use uringload::dataset::{Dataset, Folder};
+use uringload::dataset::{self, Dataset, Options};
 use uringload::{ErrorKind, Loader};
 
 const BOUND: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ fn folder() -> (TempDir, Arc<dyn Dataset>) {
     for number in 0..FILES {
         write_file(&root.path().join(format!("{number:03}")), 50_000 + number * 101).expect("a file");
     }
-    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     (root, dataset)
 }
 

@@ -2,7 +2,8 @@
 
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
-use uringload::config::{SHARD_SAMPLES, Shuffle};
+use uringload::config::Shuffle;
+use uringload::internal::SHARD_SAMPLES;
 use uringload::sampler::Stopping;
 
 /// Which samples are read, and in what shares.

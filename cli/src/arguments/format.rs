@@ -7,8 +7,9 @@ use clap::error::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 use std::path::PathBuf;
 use uringload::config::OnError;
-use uringload::dataset::{FORMATS, OptionKind, OptionSpec, OptionValue, Options, all_options, formats_with};
-use uringload::parse_bytes;
+use uringload::dataset::internal::{self, FORMATS, OptionKind, OptionSpec, all_options, formats_with};
+use uringload::dataset::{OptionValue, Options};
+use uringload::internal::parse_bytes;
 
 /// How to interpret the dataset's files.
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ impl FromArgMatches for Format {
 }
 
 /// The names of formats, each with its description.
-pub fn names(of: impl Fn(&uringload::dataset::Format) -> bool) -> Vec<PossibleValue> {
+pub fn names(of: impl Fn(&internal::Format) -> bool) -> Vec<PossibleValue> {
     let those = FORMATS.iter().filter(|format| of(format));
     those.map(|format| PossibleValue::new(format.name).help(format.help)).collect()
 }

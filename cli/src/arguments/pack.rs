@@ -5,6 +5,7 @@ use super::{Failing, Format, Means, positive};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use uringload::config::Part;
+use uringload::internal::Config;
 use uringload::pack::{Keys, PackOptions};
 
 /// Options of `pack`.
@@ -62,29 +63,35 @@ pub struct Shards {
 }
 
 impl Pack {
+    /// By which means the source is read, and what becomes of what cannot be had.
+    pub fn config(&self) -> Config {
+        let mut config = Config::default();
+        self.means.apply(&mut config);
+        self.failing.apply(&mut config);
+        config
+    }
+
     /// The library's options.
     pub fn options(&self) -> PackOptions {
         let Shards { shard_size, shard_samples, prefix, align, keys, threads, part, overwrite } = &self.shards;
-        let mut options = PackOptions {
-            prefix: prefix.clone(),
-            align: match align {
+        let options = PackOptions::default()
+            .prefix(prefix.clone())
+            .align(match align {
                 AlignName::Unit => 4096,
                 AlignName::Block => 512,
-            },
-            shard_samples: *shard_samples,
-            keys: match keys {
+            })
+            .shard_samples(*shard_samples)
+            .keys(match keys {
                 KeysName::Source => Keys::Source,
                 KeysName::Numbers => Keys::Numbers,
-            },
-            threads: threads.unwrap_or(0),
-            part: part.unwrap_or_default(),
-            overwrite: *overwrite,
-            ..PackOptions::default()
-        };
-        options.shard_bytes = shard_size.unwrap_or(options.shard_bytes);
-        self.means.apply(&mut options.config);
-        self.failing.apply(&mut options.config);
-        options
+            })
+            .threads(*threads)
+            .part(part.unwrap_or_default())
+            .overwrite(*overwrite);
+        match shard_size {
+            Some(bytes) => options.shard_bytes(*bytes),
+            None => options,
+        }
     }
 }
 

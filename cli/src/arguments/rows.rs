@@ -2,7 +2,9 @@
 
 use super::super::units::parse_bytes;
 use clap::{Args, ValueEnum};
-use uringload::config::{Batching, Buckets, Collate, Config, PackMethod, Packing, PadValue, Padding, WINDOW_SAMPLES};
+use uringload::config::{Buckets, Collate, PackMethod, Packing, PadValue, Padding};
+use uringload::internal::Batching;
+use uringload::internal::{Config, WINDOW_SAMPLES};
 
 /// The rows of a batch, and the form of its columns.
 #[derive(Clone, Debug, Args)]
@@ -49,13 +51,11 @@ impl Rows {
         let pad = PadValue::Int(self.pad_value);
         config.batching = match (self.pack, self.seq_len) {
             (Some(pack), Some(seq_len)) => {
-                Batching::Packed(Packing { method: pack.into(), seq_len, window: self.row_window, pad })
+                Batching::Packed(Packing::new(seq_len).method(pack.into()).window(self.row_window).pad(pad))
             }
-            _ if !self.bucket_batch_sizes.is_empty() => Batching::Buckets(Buckets {
-                boundaries: self.bucket_boundaries.clone(),
-                batch_sizes: self.bucket_batch_sizes.clone(),
-                window: self.row_window,
-            }),
+            _ if !self.bucket_batch_sizes.is_empty() => Batching::Buckets(
+                Buckets::new(self.bucket_boundaries.clone(), self.bucket_batch_sizes.clone()).window(self.row_window),
+            ),
             _ => Batching::Samples,
         };
         config.collate = match self.collate {
@@ -63,9 +63,9 @@ impl Rows {
             CollateName::Views => Collate::Views,
             CollateName::Dense => Collate::Dense,
             CollateName::Ragged => Collate::Ragged,
-            CollateName::Padded => {
-                Collate::Padded(Padding { value: pad, max_length: self.max_length, multiple_of: self.pad_multiple })
-            }
+            CollateName::Padded => Collate::Padded(
+                Padding::default().value(pad).max_length(self.max_length).multiple_of(self.pad_multiple),
+            ),
         };
     }
 }

@@ -7,8 +7,9 @@ use super::trainer::Steps;
 use super::watch::{Link, Seen};
 use serde::Serialize;
 use std::time::Duration;
-use uringload::config::{DeviceRoute, GdsRoute};
-use uringload::stats::{Doing, Role};
+use uringload::config::DeviceRoute;
+use uringload::internal::GdsRoute;
+use uringload::internal::{Doing, Role};
 
 /// The object `device` of the JSON.
 #[derive(Debug, Serialize)]
@@ -98,7 +99,7 @@ struct TrialReport {
 
 impl GdsReport {
     fn of(route: GdsRoute) -> GdsReport {
-        let GdsRoute { way, version, memory_bytes, registered_bytes, trial } = route;
+        let GdsRoute { way, version, memory_bytes, registered_bytes, trial, .. } = route;
         let trial = trial.map(|[gds, pinned]| TrialReport {
             gds_bytes_per_s: gds.rate(),
             gds_cpu_s_per_gb: gds.cpu_per_gb(),
@@ -111,7 +112,7 @@ impl GdsReport {
 
 impl From<&DeviceRoute> for DeviceRouteReport {
     fn from(route: &DeviceRoute) -> DeviceRouteReport {
-        let DeviceRoute { index, name, pci, numa_node, pinned, flags, memory_bytes, gds } = route.clone();
+        let DeviceRoute { index, name, pci, numa_node, pinned, flags, memory_bytes, gds, .. } = route.clone();
         let gds = gds.map(GdsReport::of);
         DeviceRouteReport { index, name, pci, numa_node, pinned, flags, memory_bytes, gds }
     }

@@ -6,9 +6,11 @@ use super::step::Step;
 use super::trainer::Trainer;
 use std::time::Duration;
 use uringload::Result;
-use uringload::config::{Device, DeviceKind};
-use uringload::raw::bus::{self, BusRates};
-use uringload::sys::cuda::{Context, Driver};
+use uringload::config::Device;
+use uringload::internal::DeviceKind;
+use uringload::internal::raw::bus;
+use uringload::internal::raw::bus::BusRates;
+use uringload_sys::cuda::{Context, Driver};
 
 /// How long copies alone are measured.
 const BUS_LIMIT: Duration = Duration::from_secs(1);
@@ -28,7 +30,7 @@ impl Gpus {
                 DeviceKind::Auto => 0,
                 _ => return None,
             };
-            Context::new(&Driver::open(device.library_path()).ok()?, index).ok()
+            Context::new(&Driver::open(device.driver()).ok()?, index).ok()
         };
         Gpus { contexts: devices.iter().filter_map(open).collect() }
     }

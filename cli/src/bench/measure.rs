@@ -11,14 +11,17 @@ use super::watch::{Watch, Watched};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::batch::{Batch, Data, FailedSample};
-use uringload::config::{Config, Device, EngineKind, OnError, Route};
+use uringload::config::{Device, EngineKind, OnError, Route};
 use uringload::dataset::Dataset;
 use uringload::device::DeviceBatch;
-use uringload::loader::{Builder, Delivered, Loader};
+use uringload::internal::Config;
+use uringload::internal::Delivered;
+use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{EpochDigest, Sampler};
-use uringload::stats::{Bottleneck, Counts, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
-use uringload::sys::system;
+use uringload::stats::{Bottleneck, Snapshot, Verdict};
+use uringload::{Builder, Loader};
 use uringload::{Error, Result, State};
+use uringload_sys::system;
 
 /// What to measure.
 pub struct Run<'a> {
@@ -332,7 +335,8 @@ fn pages(bytes: &[u8]) -> u64 {
 /// The simulated disk answers at once, so times are made up from the bytes read, at 1 GB/s: the same arguments then
 /// give the same output on every machine.
 fn on_virtual_clock(measured: Measured) -> Measured {
-    let count = Counts { turns: 0, batches_ready: 0, ..measured.snapshot.count };
+    let mut count = measured.snapshot.count;
+    (count.turns, count.batches_ready) = (0, 0);
     let time = |bytes: u64| Duration::from_nanos(bytes);
     let wall = time(count.bytes_read);
     let thread = |role, doing: Doing| {
@@ -345,6 +349,8 @@ fn on_virtual_clock(measured: Measured) -> Measured {
     snapshot.count = count;
     snapshot.read_latency = measured.snapshot.read_latency;
     snapshot.threads = vec![thread(Role::Consumer, Doing::WaitBatch), thread(Role::Reactor, Doing::WaitStorage)];
+    let mut route = measured.route;
+    route.backing = "memory of any kind".into();
     Measured {
         wall,
         build: Duration::ZERO,
@@ -352,7 +358,7 @@ fn on_virtual_clock(measured: Measured) -> Measured {
         cpu: Duration::ZERO,
         peak_memory: None,
         snapshot,
-        route: Route { backing: "memory of any kind".into(), ..measured.route },
+        route,
         ..measured
     }
 }

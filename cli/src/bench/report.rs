@@ -9,9 +9,11 @@ use super::{Outcome, Round};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::time::Duration;
-use uringload::config::{Config, Device, Fallback, Route, Shuffle};
+use uringload::config::{Device, Fallback, Route, Shuffle};
+use uringload::internal::Config;
+use uringload::internal::{Doing, Role, ThreadSnapshot};
 use uringload::sampler::{Cursor, EpochDigest};
-use uringload::stats::{Distribution, Doing, Role, Snapshot, ThreadSnapshot, Verdict};
+use uringload::stats::{Distribution, Snapshot, Verdict};
 
 /// Incremented when a key is removed or changes its meaning.
 const VERSION: u32 = 1;
@@ -199,7 +201,7 @@ impl Report {
                 samples: dataset.len(),
                 bytes: dataset.bytes(),
                 files: dataset.files().len(),
-                roots: dataset.files().roots().iter().map(|root| root.path.to_string_lossy().into_owned()).collect(),
+                roots: dataset.files().roots().iter().map(|root| root.to_string_lossy().into_owned()).collect(),
             },
             config: ConfigReport {
                 batch_size,
@@ -258,7 +260,7 @@ impl Report {
 
 impl DigestReport {
     fn of(digest: &EpochDigest) -> DigestReport {
-        let EpochDigest { epoch, since, delivered, lost } = digest;
+        let EpochDigest { epoch, since, delivered, lost, .. } = digest;
         DigestReport {
             epoch: *epoch,
             since: *since,

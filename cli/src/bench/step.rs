@@ -1,8 +1,8 @@
 //! A training step on a GPU: kernels that compute for a requested time.
 
 use std::time::Duration;
-use uringload::sys::cuda::{Context, CudaError, DeviceMemory, Event, Kernel, Kernels, Span, Stream, Timing};
 use uringload::{Error, ErrorKind, Result};
+use uringload_sys::cuda::{Context, CudaError, DeviceMemory, Event, Kernel, Kernels, Span, Stream, Timing};
 
 /// Length of one kernel. A step consists of many, as a trainer's does, so that the loader's work on the GPU can run in
 /// between.

@@ -8,8 +8,9 @@ use super::report;
 use std::fmt::Write as _;
 use uringload::State;
 use uringload::config::Shuffle;
+use uringload::internal::{Doing, Role};
 use uringload::sampler::{Cursor, EpochDigest};
-use uringload::stats::{Counts, Distribution, Doing, Role};
+use uringload::stats::{Counts, Distribution};
 
 /// The table, terminated by a newline.
 pub fn of(outcome: &Outcome<'_>) -> String {
@@ -130,7 +131,7 @@ fn costs(table: &mut Table, measured: &Measured) {
         let decoded = format!("{:<12} to {} on {threads} threads", count(units_decoded), bytes(bytes_decoded as f64));
         table.row("units", &decoded);
     }
-    let EpochDigest { epoch, since, delivered, lost } = measured.digest;
+    let EpochDigest { epoch, since, delivered, lost, .. } = measured.digest;
     let since = if since > 0 { format!(" since position {}", count(since)) } else { String::new() };
     let samples = count(delivered.samples);
     table.row("digest", &format!("{:016x} of {samples} samples of epoch {epoch}{since}", delivered.sum));

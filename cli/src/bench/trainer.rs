@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uringload::Result;
 use uringload::device::DeviceBatch;
-use uringload::sys::cuda::{Context, CudaError, Event, Stream, Timing};
+use uringload_sys::cuda::{Context, CudaError, Event, Stream, Timing};
 
 /// Steps in the stream while the host gets the next batch: one that runs and one queued after it.
 const STEPS_AHEAD: usize = 2;

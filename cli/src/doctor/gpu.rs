@@ -5,11 +5,11 @@ use super::super::units;
 use super::{Finding, POOL_BYTES, State};
 use std::path::Path;
 use uringload::config::{Cause, Fallback};
-use uringload::sys::cuda::{Context, Copies, CudaError, Driver, Kernel, Kernels, Notice, Pinned};
-use uringload::sys::system;
 use uringload_sys::Arena;
 use uringload_sys::block::BlockDevice;
+use uringload_sys::cuda::{Context, Copies, CudaError, Driver, Kernel, Kernels, Notice, Pinned};
 use uringload_sys::pci::{self, Distance};
+use uringload_sys::system;
 
 /// Checks the driver and each of its devices. `disk` is what the dataset lies on, if known.
 pub fn look(library: Option<&Path>, disk: Option<&BlockDevice>) -> Vec<Finding> {

@@ -2,13 +2,15 @@
 
 use super::super::failure::{Failure, help};
 use super::super::interrupt::Interrupt;
+use super::super::output;
 use super::super::units;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use uringload::verify::{Finding, Progress, Samples, Stage, Watch};
+use uringload::internal::Stage;
+use uringload::verify::{Finding, Progress, Samples, Watch};
 
 /// See the module documentation.
 pub struct Console<'a> {
@@ -54,7 +56,7 @@ impl Watch for Console<'_> {
             Some(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(as_json(finding)),
             None => {
                 // Suspends the progress line while printing.
-                if let Err(error) = self.bar.suspend(|| print(&as_text(finding))) {
+                if let Err(error) = self.bar.suspend(|| output::print(&as_text(finding))) {
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
             }
@@ -67,7 +69,7 @@ impl Watch for Console<'_> {
         }
         let (name, unit) = match progress.stage {
             Stage::Samples => ("samples", units::count(progress.done)),
-            Stage::Checks => ("checksums", units::bytes(progress.done as f64)),
+            _ => ("checksums", units::bytes(progress.done as f64)),
         };
         self.bar.set_prefix(name);
         self.bar.set_length(progress.total);
@@ -82,17 +84,10 @@ impl Watch for Console<'_> {
     }
 }
 
-/// Writes to stdout at once.
-pub fn print(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
-}
-
 /// `FILE:OFFSET: WHAT: CAUSE`, and below it the samples and the remedy.
-fn as_text(Finding { error, samples }: &Finding) -> String {
+fn as_text(Finding { error, samples, .. }: &Finding) -> String {
     let mut text = error.headline().to_string();
-    if let Some(Samples { first, key, count }) = samples {
+    if let Some(Samples { first, key, count, .. }) = samples {
         let key = String::from_utf8_lossy(key);
         text += &match count {
             1 => format!("\n  note: sample {} ({key:?})", first.0),
@@ -102,9 +97,9 @@ fn as_text(Finding { error, samples }: &Finding) -> String {
     text + &help(error) + "\n"
 }
 
-fn as_json(Finding { error, samples }: &Finding) -> Value {
+fn as_json(Finding { error, samples, .. }: &Finding) -> Value {
     let mut value = json!(error);
-    if let Some(Samples { first, key, count }) = samples {
+    if let Some(Samples { first, key, count, .. }) = samples {
         value["sample"] = first.0.into();
         value["key"] = String::from_utf8_lossy(key).into();
         value["samples"] = (*count).into();

@@ -5,7 +5,8 @@ use super::super::failure::Failure;
 use super::super::interrupt::Interrupt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uringload::dataset::{Dataset, FileId, Folder, Options, detect};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Dataset, FileId, Options};
 use uringload::{Error, ErrorKind};
 
 /// What could be opened, and why the rest could not.
@@ -14,7 +15,7 @@ pub type Opened = (Option<Arc<dyn Dataset>>, Vec<Error>);
 /// The dataset, or as much of it as can be opened, and why the rest cannot. Opening it as a whole reports only the
 /// first problem; if that fails, each part is opened on its own.
 pub fn all_that_can_be(paths: &[PathBuf], options: &Options, interrupt: &Interrupt) -> Result<Opened, Failure> {
-    let first = match told(data::open(paths, options))? {
+    let first = match told(data::open_quietly(paths, options))? {
         Ok(data) => return Ok((Some(data), Vec::new())),
         Err(error) => error,
     };
@@ -28,7 +29,7 @@ pub fn all_that_can_be(paths: &[PathBuf], options: &Options, interrupt: &Interru
         if interrupt.is_set() {
             return Ok((None, errors));
         }
-        match told(data::open(std::slice::from_ref(&part), &options))? {
+        match told(data::open_quietly(std::slice::from_ref(&part), &options))? {
             Ok(_) => good.push(part),
             // An empty part is not faulty, but of no use either.
             Err(error) if error.kind() == ErrorKind::Empty => {}
@@ -42,16 +43,15 @@ pub fn all_that_can_be(paths: &[PathBuf], options: &Options, interrupt: &Interru
     if good.is_empty() {
         return Ok((None, errors));
     }
-    let data = told(data::open(&good, &options))?.map_err(|error| errors.push(error)).ok();
+    let data = told(data::open_quietly(&good, &options))?.map_err(|error| errors.push(error)).ok();
     Ok((data, errors))
 }
 
 /// Separates errors in the data from errors in the arguments.
-fn told(opened: Result<Arc<dyn Dataset>, Failure>) -> Result<Result<Arc<dyn Dataset>, Error>, Failure> {
+fn told(opened: Result<Arc<dyn Dataset>, Error>) -> Result<Result<Arc<dyn Dataset>, Error>, Failure> {
     match opened {
-        Ok(data) => Ok(Ok(data)),
-        Err(Failure::Loader(error)) if error.kind() != ErrorKind::InvalidArgument => Ok(Err(error)),
-        Err(failure) => Err(failure),
+        Err(error) if error.kind() == ErrorKind::InvalidArgument => Err(error.into()),
+        opened => Ok(opened),
     }
 }
 
@@ -63,7 +63,7 @@ fn parts(paths: &[PathBuf], name: &str, first: &Error) -> (Vec<PathBuf>, Vec<Err
     }
     let (mut parts, mut errors) = (Vec::new(), Vec::new());
     for path in paths {
-        match Folder::open(std::slice::from_ref(path)) {
+        match dataset::open(std::slice::from_ref(path), &Options::new().format("folder")) {
             Ok(folder) => {
                 let files = folder.files();
                 // A table has fewer than 2^32 files.

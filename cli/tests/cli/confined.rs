@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use uringload::dataset::{Dataset, Folder};
+use uringload::dataset::{self, Dataset, Options};
 
 const BOUND: Duration = Duration::from_secs(60);
 const EPERM: i32 = libc::EPERM;
@@ -25,7 +25,7 @@ const FEW_DESCRIPTORS: [&str; 2] = ["prlimit", "--nofile=64:64"];
 fn folder() -> (TempDir, Arc<dyn Dataset>) {
     let root = TempDir::new().expect("a folder");
     fixture::write_folder(root.path());
-    let dataset = Arc::new(Folder::open(&[root.path()]).expect("a folder"));
+    let dataset = dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder");
     (root, dataset)
 }
 

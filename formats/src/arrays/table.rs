@@ -19,7 +19,6 @@ pub(super) struct Table {
     places: Vec<Place>,
     units: Vec<Unit>,
     /// Bytes of the largest unit, inflated and as stored.
-    largest_unit: (u64, u64),
     shapes: Shapes,
     /// Total samples up to and including each file; empty if each file is one sample.
     ends: Vec<u64>,
@@ -134,7 +133,6 @@ impl Table {
             columns: Vec::new(),
             places: Vec::new(),
             units: Vec::new(),
-            largest_unit: (0, 0),
             shapes: Shapes::default(),
             ends: Vec::new(),
             names: Vec::new(),
@@ -273,8 +271,6 @@ impl Table {
             Some(deflated) => {
                 let unit =
                     u32::try_from(self.units.len()).map_err(|_| unfit("there are more than 2^32 deflated arrays"))?;
-                let (bytes, stored) = self.largest_unit;
-                self.largest_unit = (bytes.max(deflated.bytes), stored.max(deflated.stored));
                 self.units.push(Unit { file: FileId(file), deflated, place: self.places.len() });
                 At::Unit(UnitId(unit), array.offset)
             }
@@ -371,11 +367,6 @@ impl Table {
     /// The units, in numeric order.
     pub(super) fn units(&self) -> &[Unit] {
         &self.units
-    }
-
-    /// Bytes of the largest unit, inflated and as stored.
-    pub(super) fn largest_unit(&self) -> (u64, u64) {
-        self.largest_unit
     }
 
     /// The name of the array that is this unit.

@@ -2,8 +2,9 @@
 
 use super::Arrays;
 use super::table::{At, Unit};
+use crate::compression::Compression;
 use crate::npz::SUFFIX;
-use crate::{Compression, Dataset, SampleId, Span, UnitId, Units};
+use crate::{Dataset, SampleId, Span, UnitId, Units};
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -33,14 +34,6 @@ impl Units for Arrays {
 
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
         self.unit(unit).deflated.bytes
-    }
-
-    fn largest_decoded(&self) -> u64 {
-        self.table.largest_unit().0
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.table.largest_unit().1
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {

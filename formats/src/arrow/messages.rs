@@ -1,87 +1,50 @@
-//! Walks through the messages of a file: the schema, dictionaries and record batches; where the buffers of the wanted
-//! columns lie, and how much memory each batch takes when it is decoded.
+//! Walks through the messages of a file (the schema, dictionaries and record batches) and finds where the buffers of
+//! the wanted columns lie, and how much memory each batch takes when it is decoded.
 
-use super::decode::{Cell, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
-use super::flat::Table;
+use super::decode::{Buffers, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
 use super::schema::{Layout, Leaf, Node, Storage, read as read_schema};
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
-use crate::columnar::{Column, ColumnarOptions, Group, choose};
+use crate::columnar::{ColumnarOptions, Group, Listing, Place, choose};
 use crate::headers::{Source, u32_at};
+use arrow_ipc::{
+    CompressionType, DictionaryBatch, MessageHeader, RecordBatch, Schema, root_as_footer_with_opts,
+    root_as_message_with_opts,
+};
 use bytes::Bytes;
+use flatbuffers::VerifierOptions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What files begin with, and end with but for the zeros.
+/// The first bytes of a file. It ends with the same, but without the zeros.
 pub(super) const MAGIC: &[u8; 8] = b"ARROW1\0\0";
-/// What streams begin with.
+/// The first bytes of a stream.
 pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
-/// Behind the footer of a file: its length and the magic.
+/// What follows the footer of a file: its length and the magic.
 const TAIL_BYTES: u64 = 10;
 
-const MESSAGE_HEADER_TYPE: u16 = 1;
-const MESSAGE_HEADER: u16 = 2;
-const MESSAGE_BODY_LEN: u16 = 3;
-const HEADER_SCHEMA: u8 = 1;
-const HEADER_DICTIONARY: u8 = 2;
-const HEADER_BATCH: u8 = 3;
-const FOOTER_SCHEMA: u16 = 1;
-const FOOTER_DICTIONARIES: u16 = 2;
-const FOOTER_BATCHES: u16 = 3;
-const DICTIONARY_ID: u16 = 0;
-const DICTIONARY_DATA: u16 = 1;
-const DICTIONARY_IS_DELTA: u16 = 2;
-const BATCH_ROWS: u16 = 0;
-const BATCH_NODES: u16 = 1;
-const BATCH_BUFFERS: u16 = 2;
-const BATCH_COMPRESSION: u16 = 3;
-const BATCH_VARIADIC: u16 = 4;
-
-/// A buffer in its file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) offset: u64,
-    pub(super) len: u64,
-}
-
-/// What of a batch makes a column.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) places: Box<[Place]>,
-    /// Elements of its lists together.
-    pub(super) elements: u64,
-    pub(super) dictionary: Option<Arc<Dictionary>>,
-}
-
-/// A record batch.
-#[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) parts: Box<[Part]>,
-    pub(super) codec: Option<Codec>,
-}
-
-/// What a file holds.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) columns: Vec<Column>,
-    pub(super) leaves: Vec<Leaf>,
-    /// Batches that have rows.
-    pub(super) groups: Vec<Group>,
-    pub(super) batches: Vec<Batch>,
-    pub(super) is_stream: bool,
-}
-
 /// A message: its metadata, and where its body lies.
-struct Message {
-    metadata: Vec<u8>,
+struct Message<'a> {
+    table: arrow_ipc::Message<'a>,
     at: u64,
     body_at: u64,
     body_len: u64,
 }
 
+impl Message<'_> {
+    fn end(&self) -> u64 {
+        self.body_at + self.body_len
+    }
+}
+
+/// How much metadata may hold. Tables may be shared, so a few bytes could stand for any number of them.
+fn limits(bytes: &[u8]) -> VerifierOptions {
+    VerifierOptions { max_apparent_size: 16 * bytes.len() + (64 << 10), ..VerifierOptions::default() }
+}
+
 /// Reads the metadata of a file or a stream, and its dictionaries.
-pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
     let head = source.bytes(0, MAGIC.len(), "the magic of Arrow")?;
     if &head[..] == MAGIC {
         return read_file(source, file, options);
@@ -93,7 +56,7 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
 }
 
 /// A file lists its batches in a footer.
-fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
     let end = source.size();
     let magic = &MAGIC[..6];
     let least = MAGIC.len() as u64 + TAIL_BYTES;
@@ -110,63 +73,66 @@ fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result
         return Err(source.corrupt(end - TAIL_BYTES, what));
     }
     let start = end - TAIL_BYTES - len;
-    // Not more than the file has.
+    // The file has this many.
     let bytes = source.bytes(start, len as usize, "the footer")?;
-    let broken = || source.corrupt(start, "the footer is broken");
-    let footer = Table::root(&bytes).ok_or_else(broken)?;
-    let schema = footer.table(FOOTER_SCHEMA).ok_or_else(broken)?;
+    let footer = root_as_footer_with_opts(&limits(&bytes), &bytes)
+        .map_err(|cause| source.corrupt(start, format!("the footer is broken: {}", first_line(cause))))?;
+    let schema = footer.schema().ok_or_else(|| source.corrupt(start, "the footer has no schema"))?;
     let mut reader = Reader::new(source, file, schema, options, false)?;
-    for number in [FOOTER_DICTIONARIES, FOOTER_BATCHES] {
-        for [offset, metadata_len, body_len] in footer.structs::<3>(number).ok_or_else(broken)? {
-            let offset = u64::try_from(offset).map_err(|_| broken())?;
-            let message = message(source, offset, start)?.ok_or_else(broken)?;
-            // The 4 bytes behind the length of the metadata are padding.
-            let metadata_len = metadata_len as u32;
-            let listed = u64::from(metadata_len).checked_add(offset);
-            if listed != Some(message.body_at) || i64::try_from(message.body_len) != Ok(body_len) {
-                return Err(source.corrupt(offset, "a message is not what the footer says"));
-            }
-            reader.add(&message)?;
+    let mut metadata = Vec::new();
+    for block in [footer.dictionaries(), footer.recordBatches()].into_iter().flatten().flatten() {
+        let broken = || source.corrupt(start, "the footer lists a message that is not there");
+        let offset = u64::try_from(block.offset()).map_err(|_| broken())?;
+        let message = message(source, offset, start, &mut metadata)?.ok_or_else(broken)?;
+        let metadata_end = u64::try_from(block.metaDataLength()).ok().and_then(|len| offset.checked_add(len));
+        if metadata_end != Some(message.body_at) || u64::try_from(block.bodyLength()) != Ok(message.body_len) {
+            return Err(source.corrupt(offset, "a message is not what the footer says"));
         }
+        reader.add(&message)?;
     }
     Ok(reader.listing)
 }
 
-/// A stream is read to its end, which it tells.
-fn read_stream(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+/// A stream is read to its end, which it marks.
+fn read_stream(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
     let end = source.size();
-    let broken = |at: u64| source.corrupt(at, "the stream does not begin with a schema");
-    let first = message(source, 0, end)?.ok_or_else(|| broken(0))?;
-    let table = Table::root(&first.metadata).ok_or_else(|| broken(0))?;
-    let schema = (table.u8(MESSAGE_HEADER_TYPE) == Some(HEADER_SCHEMA)).then(|| table.table(MESSAGE_HEADER)).flatten();
-    let mut reader = Reader::new(source, file, schema.ok_or_else(|| broken(0))?, options, true)?;
-    let mut at = first.body_at + first.body_len;
+    let mut metadata = Vec::new();
+    let first = message(source, 0, end, &mut metadata)?;
+    let schema = first.as_ref().and_then(|first| first.table.header_as_schema());
+    let (Some(first), Some(schema)) = (&first, schema) else {
+        return Err(source.corrupt(0, "the stream does not begin with a schema"));
+    };
+    let mut reader = Reader::new(source, file, schema, options, true)?;
+    let mut at = first.end();
     loop {
         if at == end {
             return Err(source
                 .truncated("a stream")
                 .with_remedy("batches may be lost; if not, append ff ff ff ff 00 00 00 00, which ends a stream"));
         }
-        let Some(next) = message(source, at, end)? else { break };
+        let Some(next) = message(source, at, end, &mut metadata)? else { break };
         reader.add(&next)?;
-        at = next.body_at + next.body_len;
+        at = next.end();
     }
     Ok(reader.listing)
 }
 
-/// The message at a place; `None` for the end of a stream. All of it lies before `end`.
-fn message(source: &Source, at: u64, end: u64) -> Result<Option<Message>> {
+fn first_line(cause: impl std::fmt::Display) -> String {
+    cause.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// Reads the message at `at`, which must end before `end`. Its metadata is read into `metadata`. Returns `None` for the
+/// end of a stream.
+fn message<'a>(source: &Source, at: u64, end: u64, metadata: &'a mut Vec<u8>) -> Result<Option<Message<'a>>> {
     let mut head = [0; 8];
     let is_in = |bytes: u64| at.checked_add(bytes).is_some_and(|reached| reached <= end);
     if !is_in(8) {
         return Err(source.truncated("a message"));
     }
     source.read(at, &mut head, "a message")?;
-    let (len, metadata_at) = match head[..4] == CONTINUATION {
-        true => (u32_at(&head, 4), at + 8),
-        // As it was before version 0.15.
-        false => (u32_at(&head, 0), at + 4),
-    };
+    // Before version 0.15, a message began with its length.
+    let is_new = head[..4] == CONTINUATION;
+    let (len, metadata_at) = if is_new { (u32_at(&head, 4), at + 8) } else { (u32_at(&head, 0), at + 4) };
     if len == 0 {
         return Ok(None);
     }
@@ -174,13 +140,14 @@ fn message(source: &Source, at: u64, end: u64) -> Result<Option<Message>> {
     if body_at > end {
         return Err(source.truncated("a message"));
     }
-    let metadata = source.bytes(metadata_at, len as usize, "a message")?;
-    let table = Table::root(&metadata).ok_or_else(|| source.corrupt(at, "a message is broken"))?;
-    let body_len = u64::try_from(table.i64(MESSAGE_BODY_LEN).unwrap_or(0)).ok();
+    *metadata = source.bytes(metadata_at, len as usize, "a message")?;
+    let table = root_as_message_with_opts(&limits(metadata), metadata)
+        .map_err(|cause| source.corrupt(at, format!("a message is broken: {}", first_line(cause))))?;
+    let body_len = u64::try_from(table.bodyLength()).ok();
     let Some(body_len) = body_len.filter(|&len| body_at.checked_add(len).is_some_and(|reached| reached <= end)) else {
         return Err(source.truncated("the body of a message"));
     };
-    Ok(Some(Message { metadata, at, body_at, body_len }))
+    Ok(Some(Message { table, at, body_at, body_len }))
 }
 
 struct Reader<'a> {
@@ -189,51 +156,52 @@ struct Reader<'a> {
     nodes: Vec<Node>,
     dictionaries: BTreeMap<i64, Arc<Dictionary>>,
     batches: u32,
-    listing: Listing,
+    is_stream: bool,
+    listing: Listing<Leaf, Buffers>,
 }
 
 impl<'a> Reader<'a> {
     fn new(
         source: &'a Source,
         file: FileId,
-        schema: Table<'_>,
+        schema: Schema<'_>,
         options: &ColumnarOptions,
         is_stream: bool,
     ) -> Result<Reader<'a>> {
         let placed = |error: Error| error.with_path(source.path());
-        let Layout { nodes, names, columns } = read_schema(schema).map_err(placed)?;
+        let Layout { nodes, names, columns, .. } = read_schema(schema).map_err(placed)?;
         let chosen = choose(&names, &options.columns).map_err(placed)?;
-        // What was chosen can be had.
+        // Only columns that can be read are chosen.
         let (columns, leaves) = chosen.iter().filter_map(|&number| columns[number].clone()).unzip();
-        let listing = Listing { columns, leaves, groups: Vec::new(), batches: Vec::new(), is_stream };
-        Ok(Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, listing })
+        let listing = Listing::new(columns, leaves);
+        Ok(Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, is_stream, listing })
     }
 
-    fn add(&mut self, message: &Message) -> Result<()> {
-        let broken = || self.source.corrupt(message.at, "a message is broken");
-        let table = Table::root(&message.metadata).ok_or_else(broken)?;
-        let header = table.table(MESSAGE_HEADER).ok_or_else(broken)?;
-        match table.u8(MESSAGE_HEADER_TYPE) {
-            Some(HEADER_BATCH) => self.add_batch(message, header),
-            Some(HEADER_DICTIONARY) => self.add_dictionary(message, header),
-            Some(HEADER_SCHEMA) => Err(self.source.corrupt(message.at, "there is a second schema")),
-            // Tensors, which are no part of a table.
+    fn add(&mut self, message: &Message<'_>) -> Result<()> {
+        let table = &message.table;
+        match (table.header_as_record_batch(), table.header_as_dictionary_batch()) {
+            (Some(batch), _) => self.add_batch(message, batch),
+            (_, Some(dictionary)) => self.add_dictionary(message, dictionary),
+            _ if table.header_type() == MessageHeader::Schema => {
+                Err(self.source.corrupt(message.at, "there is a second schema"))
+            }
+            // A tensor.
             _ => Err(self.source.corrupt(message.at, "there is a message that is no part of a table")),
         }
     }
 
-    fn add_dictionary(&mut self, message: &Message, header: Table<'_>) -> Result<()> {
-        let id = header.i64(DICTIONARY_ID).unwrap_or(0);
+    fn add_dictionary(&mut self, message: &Message<'_>, header: DictionaryBatch<'_>) -> Result<()> {
+        let id = header.id();
         let has_id = |leaf: &&Leaf| matches!(&leaf.storage, Storage::Dictionary { id: its, .. } if *its == id);
         let Some(number) = self.listing.leaves.iter().position(|leaf| has_id(&leaf)) else { return Ok(()) };
         let Storage::Dictionary { values, .. } = &self.listing.leaves[number].storage else { return Ok(()) };
-        let is_delta = header.bool(DICTIONARY_IS_DELTA);
+        let is_delta = header.isDelta();
         let known = self.dictionaries.get(&id);
-        if !self.listing.is_stream && known.is_some() && !is_delta {
+        if !self.is_stream && known.is_some() && !is_delta {
             return Err(self.source.corrupt(message.at, "a dictionary comes twice"));
         }
         let broken = || self.source.corrupt(message.at, "a dictionary is broken");
-        let data = header.table(DICTIONARY_DATA).ok_or_else(broken)?;
+        let data = header.data().ok_or_else(broken)?;
         let is_view = **values == Storage::View;
         let node = Node { buffers: values.buffers(), is_view };
         let found = Found::of(data, message, std::slice::from_ref(&node)).ok_or_else(broken)?;
@@ -242,24 +210,20 @@ impl<'a> Reader<'a> {
         let part = found.part(&leaf, None).ok_or_else(broken)?;
         let placed = |error: Error| placed(error, message, self.source);
         let room = self.room(&leaf, &part, &found).map_err(placed)?;
-        let mut stored = Vec::with_capacity(part.places.len());
-        for place in &part.places {
-            // Places lie in the file.
-            stored.push(Bytes::from(self.source.bytes(place.offset, place.len as usize, "a dictionary")?));
-        }
-        let (rows, elements, codec) = (found.rows, part.elements, found.codec);
-        let cell = Cell { storage: &leaf.storage, parents: 0, rows, elements, codec, dictionary: None };
-        let unit = decode_alone(&cell, &stored, width, room).map_err(placed)?;
+        // All places lie in the file.
+        let read = |place: &Place| self.source.bytes(place.offset, place.len as usize, "a dictionary");
+        let stored = part.places.iter().map(|place| read(place).map(Bytes::from)).collect::<Result<Vec<_>>>()?;
+        let unit = decode_alone(&leaf, &part, found.rows, &stored, width, room).map_err(placed)?;
         let mut dictionary = match known {
             Some(known) if is_delta => (**known).clone(),
             _ => Dictionary::new(width),
         };
-        dictionary.add(rows, unit);
+        dictionary.add(found.rows, unit);
         self.dictionaries.insert(id, Arc::new(dictionary));
         Ok(())
     }
 
-    fn add_batch(&mut self, message: &Message, header: Table<'_>) -> Result<()> {
+    fn add_batch(&mut self, message: &Message<'_>, header: RecordBatch<'_>) -> Result<()> {
         let broken = || self.source.corrupt(message.at, "a record batch is broken");
         let found = Found::of(header, message, &self.nodes).ok_or_else(broken)?;
         let number = self.batches;
@@ -275,25 +239,31 @@ impl<'a> Reader<'a> {
                 _ => None,
             };
             let part = found.part(leaf, dictionary).ok_or_else(broken)?;
-            let room = match column.kind.width() {
-                Some(width) => Room::Fixed(width),
-                None => {
-                    Room::Ragged(self.room(leaf, &part, &found).map_err(|error| placed(error, message, self.source))?)
-                }
-            };
-            // Who says that none is null may still have some: a null is an error then.
+            let ragged = || self.room(leaf, &part, &found).map_err(|error| placed(error, message, self.source));
+            let room =
+                column.kind.width().map_or_else(|| ragged().map(Room::Ragged), |width| Ok(Room::Fixed(width)))?;
+            // If the schema says that there are no nulls, a null is an error.
             rooms.push((column.kind.is_nullable, room));
             parts.push(part);
         }
         let stored = parts.iter().flat_map(|part| &part.places).map(|place| place.len).fold(0, u64::saturating_add);
         let decoded = bound(found.rows, rooms.into_iter()).ok_or_else(broken)?;
         self.listing.groups.push(Group { file: self.file, number, rows: found.rows, stored, decoded });
-        self.listing.batches.push(Batch { parts: parts.into(), codec: found.codec });
+        if self.listing.stored.is_empty() {
+            let kind = if self.is_stream { "stream" } else { "file" };
+            let codec = match found.codec {
+                None => "not compressed",
+                Some(Codec::Lz4) => "LZ4",
+                Some(Codec::Zstd) => "ZSTD",
+            };
+            self.listing.stored = vec![format!("{kind}, {codec}"); parts.len()];
+        }
+        self.listing.parts.append(&mut parts);
         Ok(())
     }
 
-    /// Bytes that the values of a column have together at most.
-    fn room(&self, leaf: &Leaf, part: &Part, found: &Found) -> Result<u64> {
+    /// Returns the most bytes that the values of a column have together.
+    fn room(&self, leaf: &Leaf, part: &Buffers, found: &Found) -> Result<u64> {
         let own = |buffer: usize| part.places[leaf.parents.len() + buffer];
         match &leaf.storage {
             Storage::Binary { .. } => {
@@ -321,13 +291,13 @@ impl<'a> Reader<'a> {
                 let too_many = || Error::new(ErrorKind::Corrupt, "there are too many values");
                 found.rows.checked_mul(longest).ok_or_else(too_many)
             }
-            // As many bytes as rows.
-            Storage::Bits | Storage::Fixed(_) | Storage::FixedList { .. } => Ok(0),
+            // The room of these follows from the number of rows.
+            Storage::Fixed(_) | Storage::FixedList { .. } => Ok(0),
         }
     }
 }
 
-fn placed(error: Error, message: &Message, source: &Source) -> Error {
+fn placed(error: Error, message: &Message<'_>, source: &Source) -> Error {
     match error.path() {
         Some(_) => error,
         None => Error::new(error.kind(), "cannot read a message")
@@ -340,49 +310,45 @@ fn placed(error: Error, message: &Message, source: &Source) -> Error {
 /// The metadata of a record batch.
 struct Found {
     rows: u64,
-    /// Elements of each node.
+    /// The number of elements of each node.
     lengths: Vec<u64>,
-    /// The first buffer of each node, and behind the last.
+    /// The first buffer of each node, and the end of the last.
     firsts: Vec<usize>,
     places: Vec<Place>,
     codec: Option<Codec>,
 }
 
 impl Found {
-    /// `None` where it is not of these nodes, or leads out of its body.
-    fn of(header: Table<'_>, message: &Message, nodes: &[Node]) -> Option<Found> {
-        let rows = u64::try_from(header.i64(BATCH_ROWS).unwrap_or(0)).ok()?;
-        let codec = match header.table(BATCH_COMPRESSION) {
+    /// Returns `None` if it does not have these nodes, or leads out of its body.
+    fn of(header: RecordBatch<'_>, message: &Message<'_>, nodes: &[Node]) -> Option<Found> {
+        let rows = u64::try_from(header.length()).ok()?;
+        let codec = match header.compression().map(|compression| (compression.codec(), compression.method().0)) {
             None => None,
-            Some(compression) => match (compression.u8(0).unwrap_or(0), compression.u8(1).unwrap_or(0)) {
-                (0, 0) => Some(Codec::Lz4),
-                (1, 0) => Some(Codec::Zstd),
-                _ => return None,
-            },
+            Some((CompressionType::LZ4_FRAME, 0)) => Some(Codec::Lz4),
+            Some((CompressionType::ZSTD, 0)) => Some(Codec::Zstd),
+            _ => return None,
         };
-        let lengths: Option<Vec<u64>> =
-            header.structs::<2>(BATCH_NODES)?.into_iter().map(|[length, _]| u64::try_from(length).ok()).collect();
-        let lengths = lengths?;
-        let mut variadic = header.structs::<1>(BATCH_VARIADIC)?.into_iter();
-        let place = |[offset, len]: [i64; 2]| {
-            let (offset, len) = (u64::try_from(offset).ok()?, u64::try_from(len).ok()?);
+        let lengths = header.nodes().into_iter().flatten().map(|node| u64::try_from(node.length()).ok());
+        let lengths = lengths.collect::<Option<_>>()?;
+        let places = header.buffers().into_iter().flatten().map(|buffer| {
+            let (offset, len) = (u64::try_from(buffer.offset()).ok()?, u64::try_from(buffer.length()).ok()?);
             let is_in = offset.checked_add(len)? <= message.body_len;
             is_in.then_some(Place { offset: message.body_at + offset, len })
-        };
-        let places: Option<Vec<Place>> = header.structs::<2>(BATCH_BUFFERS)?.into_iter().map(place).collect();
-        let places = places?;
+        });
+        let places = places.collect::<Option<Vec<Place>>>()?;
+        let mut variadic = header.variadicBufferCounts().into_iter().flatten();
         let mut firsts = Vec::with_capacity(nodes.len() + 1);
         let mut first = 0_usize;
         for node in nodes {
             firsts.push(first);
-            let more = if node.is_view { usize::try_from(variadic.next()?[0]).ok()? } else { 0 };
+            let more = if node.is_view { usize::try_from(variadic.next()?).ok()? } else { 0 };
             first = first.checked_add(node.buffers)?.checked_add(more)?;
         }
         firsts.push(first);
         (first <= places.len()).then_some(Found { rows, lengths, firsts, places, codec })
     }
 
-    fn part(&self, leaf: &Leaf, dictionary: Option<Arc<Dictionary>>) -> Option<Part> {
+    fn part(&self, leaf: &Leaf, dictionary: Option<Arc<Dictionary>>) -> Option<Buffers> {
         let has_rows = |&node: &usize| self.lengths.get(node) == Some(&self.rows);
         if !leaf.parents.iter().chain([&leaf.node]).all(has_rows) {
             return None;
@@ -399,6 +365,45 @@ impl Found {
             places.extend(of(leaf.node + 1)?);
         }
         let is_whole = places.len() >= leaf.parents.len() + leaf.storage.buffers();
-        is_whole.then_some(Part { places: places.into(), elements, dictionary })
+        is_whole.then_some(Buffers { places: places.into(), elements, codec: self.codec, dictionary })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_ipc::{Field, FieldArgs, List, ListArgs, MessageArgs, SchemaArgs, Type};
+    use flatbuffers::FlatBufferBuilder;
+
+    /// A message with a schema of one field: `depth` lists within each other, each of which refers `times` to the next.
+    fn lists(depth: usize, times: usize) -> Vec<u8> {
+        let mut to = FlatBufferBuilder::new();
+        let mut fields = Vec::new();
+        for _ in 0..depth {
+            let list = List::create(&mut to, &ListArgs {}).as_union_value();
+            let children = Some(to.create_vector(&fields));
+            let args = FieldArgs { type_type: Type::List, type_: Some(list), children, ..FieldArgs::default() };
+            fields = vec![Field::create(&mut to, &args); times];
+        }
+        let fields = Some(to.create_vector(&fields[..1]));
+        let schema = arrow_ipc::Schema::create(&mut to, &SchemaArgs { fields, ..SchemaArgs::default() });
+        let header = Some(schema.as_union_value());
+        let args = MessageArgs { header_type: MessageHeader::Schema, header, ..MessageArgs::default() };
+        let message = arrow_ipc::Message::create(&mut to, &args);
+        to.finish(message, None);
+        to.finished_data().to_vec()
+    }
+
+    #[test]
+    fn a_few_bytes_stand_for_no_more_fields_than_can_be_followed() {
+        let nodes = |depth, times| {
+            let bytes = lists(depth, times);
+            let message = root_as_message_with_opts(&limits(&bytes), &bytes).map_err(first_line)?;
+            Ok::<_, String>(read_schema(message.header_as_schema().unwrap()).unwrap().nodes.len())
+        };
+        assert_eq!((nodes(1, 1), nodes(3, 2), nodes(50, 1)), (Ok(1), Ok(7), Ok(50)));
+        for (depth, times) in [(70, 1), (1 << 16, 1), (40, 2), (3, 1 << 11)] {
+            assert!(nodes(depth, times).is_err(), "{depth} {times}");
+        }
     }
 }

@@ -13,28 +13,28 @@ const ALIGN_BYTES: usize = 64;
 /// Numbers of a column in the table.
 const ENTRY_NUMBERS: usize = 3;
 
-/// What a row has in a column.
+/// What a column holds for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// A value.
     Valid,
-    /// None.
+    /// No value.
     Null,
-    /// A list that has an element without a value.
+    /// A list with an element that has no value.
     NullInside,
 }
 
-/// How much room the elements of a column take at most.
+/// The most room that the elements of a column take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Room {
-    /// So many bytes a row.
+    /// Bytes of each row.
     Fixed(u64),
-    /// So many bytes in all.
+    /// Bytes of all rows together.
     Ragged(u64),
 }
 
-/// Bytes that a unit of `rows` rows takes at most; `columns` tells of each whether it may be null, and its room. `None`
-/// for more than 2^63.
+/// Returns the most bytes that a unit of `rows` rows takes, or `None` for more than 2^63. `columns` says of each
+/// whether it may be null, and its room.
 pub(crate) fn bound(rows: u64, columns: impl Iterator<Item = (bool, Room)>) -> Option<u64> {
     let padded = |bytes: u64| bytes.checked_next_multiple_of(ALIGN_BYTES as u64);
     let mut number = 0_u64;
@@ -57,12 +57,12 @@ pub(crate) fn bound(rows: u64, columns: impl Iterator<Item = (bool, Room)>) -> O
     bytes.checked_add(table).filter(|&bytes| bytes <= i64::MAX as u64)
 }
 
-/// Writes a unit, a column after the other.
+/// Writes a unit, one column after another.
 pub(crate) struct Writer<'a> {
     out: &'a mut [u8],
     rows: usize,
     columns: usize,
-    /// Columns that are written.
+    /// How many columns are written.
     written: usize,
     /// Where the next column begins.
     at: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// # Errors
-    /// `Corrupt` where the table has no room in `out`.
+    /// `Corrupt` if the table does not fit into `out`.
     pub(crate) fn new(out: &'a mut [u8], rows: u64, columns: usize) -> Result<Writer<'a>> {
         let rows = usize::try_from(rows).map_err(|_| full())?;
         let table = columns * 8 * ENTRY_NUMBERS;
@@ -78,29 +78,24 @@ impl<'a> Writer<'a> {
         Ok(Writer { out, rows, columns, written: 0, at: table })
     }
 
-    /// Begins the next column. `width` is the bytes of a row, or `None` where rows are of any length.
+    /// Begins the next column. `width` is the bytes of a row, or `None` if rows differ in length.
     ///
     /// # Errors
-    /// `Corrupt` where it has no room.
+    /// `Corrupt` if it does not fit.
     pub(crate) fn column(&mut self, is_nullable: bool, width: Option<usize>) -> Result<ColumnWriter<'_>> {
         debug_assert!(self.written < self.columns);
         let entry = self.written * 8 * ENTRY_NUMBERS;
         self.written += 1;
-        let states = match is_nullable {
-            true => Some(self.place(self.rows)?),
-            false => None,
-        };
-        let offsets = match width {
-            Some(_) => None,
-            None => {
-                Some(self.place(self.rows.checked_add(1).and_then(|count| count.checked_mul(8)).ok_or_else(full)?)?)
-            }
-        };
-        if let Some(states) = states {
-            self.out[states..states + self.rows].fill(0);
+        let (mut states, mut offsets) = (None, None);
+        if is_nullable {
+            let at = self.place(self.rows)?;
+            self.out[at..at + self.rows].fill(0);
+            states = Some(at);
         }
-        if let Some(offsets) = offsets {
-            self.out[offsets..offsets + 8].fill(0);
+        if width.is_none() {
+            let at = self.place(self.rows.checked_add(1).and_then(|count| count.checked_mul(8)).ok_or_else(full)?)?;
+            self.out[at..at + 8].fill(0);
+            offsets = Some(at);
         }
         let elements = self.place(0)?;
         for (number, place) in [states.unwrap_or(0), offsets.unwrap_or(0), elements].into_iter().enumerate() {
@@ -111,13 +106,13 @@ impl<'a> Writer<'a> {
         Ok(ColumnWriter { out, at, rows: *rows, row: 0, states, offsets, elements, width })
     }
 
-    /// Bytes that were written.
+    /// Returns how many bytes were written.
     pub(crate) fn finish(self) -> usize {
         debug_assert_eq!(self.written, self.columns);
         self.at
     }
 
-    /// Takes room for something that begins at a multiple of the alignment.
+    /// Takes room that begins at a multiple of the alignment.
     fn place(&mut self, bytes: usize) -> Result<usize> {
         let start = self.at.next_multiple_of(ALIGN_BYTES);
         let end = start.checked_add(bytes).filter(|&end| end <= self.out.len()).ok_or_else(full)?;
@@ -132,7 +127,7 @@ pub(crate) struct ColumnWriter<'a> {
     /// Where the next element goes.
     at: &'a mut usize,
     rows: usize,
-    /// Rows that are written.
+    /// How many rows are written.
     row: usize,
     states: Option<usize>,
     offsets: Option<usize>,
@@ -141,7 +136,7 @@ pub(crate) struct ColumnWriter<'a> {
 }
 
 impl ColumnWriter<'_> {
-    /// Rows that are still to be written.
+    /// How many rows are still to be written.
     pub(crate) fn rows_left(&self) -> usize {
         self.rows - self.row
     }
@@ -149,7 +144,7 @@ impl ColumnWriter<'_> {
     /// Appends elements of the row that is being written.
     ///
     /// # Errors
-    /// `Corrupt` where there is no room.
+    /// `Corrupt` if they do not fit.
     pub(crate) fn elements(&mut self, bytes: &[u8]) -> Result<()> {
         let end = self.at.checked_add(bytes.len()).ok_or_else(full)?;
         self.out.get_mut(*self.at..end).ok_or_else(full)?.copy_from_slice(bytes);
@@ -160,7 +155,7 @@ impl ColumnWriter<'_> {
     /// Ends a row.
     ///
     /// # Errors
-    /// `Corrupt` for a row too many, one that has not as many bytes as each has, and a null where none can be.
+    /// `Corrupt` for one row too many, a row of the wrong length, and a null in a column that has none.
     pub(crate) fn end_row(&mut self, state: State) -> Result<()> {
         if self.row == self.rows {
             return Err(corrupt(format!("there are more rows than the {} of the metadata", self.rows)));
@@ -179,7 +174,7 @@ impl ColumnWriter<'_> {
         if let Some(width) = self.width {
             let expected = self.elements + self.row * width;
             if state != State::Valid {
-                // A row without a value has its room all the same.
+                // A row without a value takes its room nevertheless.
                 let room = self.out.get_mut(expected - width..expected).ok_or_else(full)?;
                 room.fill(0);
                 *self.at = expected;
@@ -196,7 +191,7 @@ impl ColumnWriter<'_> {
         Ok(())
     }
 
-    /// Appends whole rows that all have a value and as many bytes.
+    /// Appends whole rows of equal length that all have a value.
     ///
     /// # Errors
     /// As [`elements`](ColumnWriter::elements) and [`end_row`](ColumnWriter::end_row).
@@ -215,12 +210,12 @@ impl ColumnWriter<'_> {
     /// Ends the column.
     ///
     /// # Errors
-    /// `Corrupt` where rows are lacking.
+    /// `Corrupt` if rows are missing.
     pub(crate) fn finish(self) -> Result<()> {
-        match self.row == self.rows {
-            true => Ok(()),
-            false => Err(corrupt(format!("there are {} rows, and the metadata says {}", self.row, self.rows))),
+        if self.row != self.rows {
+            return Err(corrupt(format!("there are {} rows, and the metadata says {}", self.row, self.rows)));
         }
+        Ok(())
     }
 }
 
@@ -228,8 +223,8 @@ const VALID: u8 = 0;
 const NULL: u8 = 1;
 const NULL_INSIDE: u8 = 2;
 
-/// The value of a row in a column of a unit, and whether it is one. `width` as the column was written with. `None`
-/// where the unit is not of this layout.
+/// Returns the value of a row in a column of a unit, and its state. `width` is what the column was written with. `None`
+/// if the unit does not have this layout.
 pub(crate) fn value(unit: &Bytes, column: usize, row: u64, width: Option<u64>) -> Option<(Bytes, State)> {
     let row = usize::try_from(row).ok()?;
     let number = |at: usize| {
@@ -265,7 +260,7 @@ fn corrupt(what: String) -> Error {
     Error::new(ErrorKind::Corrupt, what)
 }
 
-/// What is decoded has no room: the index was told less.
+/// More was decoded than the index had been told.
 fn full() -> Error {
     Error::new(ErrorKind::Corrupt, "there are more bytes than the metadata says")
         .with_remedy("the file contradicts itself: write it again with a current version of its writer")

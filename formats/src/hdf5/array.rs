@@ -33,9 +33,10 @@ impl<'a> Elements<'_, 'a> {
     fn show(&self, block: &mut Block<'a>, first: u64, count: u64, show: &mut impl Show) -> Result<()> {
         for number in first..first.saturating_add(count) {
             let address = self.meta.address(block)?;
-            let stored = match self.is_filtered {
-                true => Some((block.number(self.bytes - self.meta.address_bytes - 4)?, block.u32()?)),
-                false => None,
+            let stored = if self.is_filtered {
+                Some((block.number(self.bytes - self.meta.address_bytes - 4)?, block.u32()?))
+            } else {
+                None
             };
             if let Some(address) = address {
                 show(number, address, stored)?;

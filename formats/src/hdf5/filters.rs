@@ -178,10 +178,7 @@ fn unwound<'a>(
 }
 
 fn is_all(len: usize, expected: usize) -> io::Result<()> {
-    match len == expected {
-        true => Ok(()),
-        false => Err(broken(format!("it decodes to {len} bytes instead of {expected}"))),
-    }
+    if len == expected { Ok(()) } else { Err(broken(format!("it decodes to {len} bytes instead of {expected}"))) }
 }
 
 /// Restores elements from their shuffled bytes. Bytes that do not fill a whole element stay at the end.

@@ -90,9 +90,10 @@ impl Indexes<'_> {
                 )),
             })?;
         }
-        let names = match has_header {
-            true => self.text(first, names)?,
-            false => (0..names.len()).map(|number| number.to_string()).collect(),
+        let names = if has_header {
+            self.text(first, names)?
+        } else {
+            (0..names.len()).map(|number| number.to_string()).collect()
         };
         let asked = match &options.columns.0 {
             none if none.is_empty() => names.iter().map(|name| (name.clone(), None)).collect(),

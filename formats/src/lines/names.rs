@@ -1,6 +1,6 @@
 //! Recognizes files with lines by their names.
 
-use super::{Delimiter, LineFormat, LineOptions};
+use super::{Delimiter, LineFormat};
 use crate::headers::{example, has_extension};
 use crate::paths::FoundFiles;
 use crate::sidecar;
@@ -23,12 +23,13 @@ impl LineFormat {
         if path.is_file() {
             return LineFormat::of(name);
         }
-        let shows = |&format: &LineFormat| match path.exists() {
-            true => {
+        let shows = |&format: &LineFormat| {
+            if path.exists() {
                 let file = example(path, |name| LineFormat::of(name) == Some(format) || is_index(name));
                 file.is_some_and(|file| !is_index(file.as_os_str().as_encoded_bytes()))
+            } else {
+                LineFormat::of(name) == Some(format)
             }
-            false => LineFormat::of(name) == Some(format),
         };
         [LineFormat::Jsonl, LineFormat::Csv].into_iter().find(shows)
     }
@@ -54,10 +55,10 @@ fn is_index(name: &[u8]) -> bool {
 ///
 /// # Errors
 /// `Unavailable` for a compressed file, `Empty` if no file is left.
-pub(super) fn only_lines(index: FoundFiles, options: &LineOptions) -> Result<FoundFiles> {
-    let place = index.files.roots().first().map_or_else(Default::default, |root| root.path.clone());
+pub(super) fn only_lines(index: FoundFiles, format: LineFormat) -> Result<FoundFiles> {
+    let place = index.files.place().to_path_buf();
     let all = index.has_single_files;
-    let fits = |name: &[u8]| !is_index(name) && (all || LineFormat::of(name) == Some(options.format));
+    let fits = |name: &[u8]| !is_index(name) && (all || LineFormat::of(name) == Some(format));
     let index = index.retain(fits, |name| !is_index(name));
     // Fits: a table has fewer than 2^32 files.
     for file in (0..index.files.len() as u32).map(FileId) {
@@ -68,8 +69,7 @@ pub(super) fn only_lines(index: FoundFiles, options: &LineOptions) -> Result<Fou
         }
     }
     if index.files.is_empty() {
-        let extensions =
-            EXTENSIONS.iter().find(|(format, _)| *format == options.format).map_or(&[][..], |found| found.1);
+        let extensions = EXTENSIONS.iter().find(|(known, _)| *known == format).map_or(&[][..], |found| found.1);
         let what = format!("no file has a name that ends in .{}", extensions.join(" or ."));
         let error = Error::new(ErrorKind::Empty, what).with_path(place);
         return Err(error.with_remedy("name the files themselves, or choose another format"));

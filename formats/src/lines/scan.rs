@@ -174,9 +174,10 @@ impl Scanner {
             Rule::Json => self.is_blank,
             Rule::Csv { .. } => len == 0,
         };
-        match is_empty {
-            true => sink.empty(),
-            false => sink.line(self.start, len),
+        if is_empty {
+            sink.empty()
+        } else {
+            sink.line(self.start, len)
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `index.json`: the chunks, and the leaves that make up an item.
 
 use super::leaves::Leaves;
-use crate::Compression;
+use crate::compression::Compression;
 use crate::shards::{Listed, Listing, Zipped, folder_of, read_json};
 use crate::skipped::{SkipReason, Skips};
 use serde::Deserialize;

@@ -282,7 +282,7 @@ impl Header {
 }
 
 /// The shape in a header, as `NAME.shape` stores it.
-pub(super) fn array_shape(header: &[u8]) -> Option<Vec<u64>> {
+pub fn array_shape(header: &[u8]) -> Option<Vec<u64>> {
     let (dims, width) = dims_and_width(*header.first()?);
     (header.len() == 1 + dims * width).then(|| lengths(header).collect())
 }

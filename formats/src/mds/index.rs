@@ -1,7 +1,7 @@
 //! `index.json`, version 2: the shards and their columns.
 
 use super::columns::Columns;
-use crate::Compression;
+use crate::compression::Compression;
 use crate::shards::{Listed, Listing, Zipped, folder_of, read_json};
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -1,186 +1,135 @@
-//! From the pages of a column chunk to a column of a unit.
+//! Decodes the pages of a column chunk into a column of a unit.
 
 use super::footer::Chunk;
-use super::pages::{Checked, Slice, check_headers};
+use super::pages::{Pages, broken};
 use super::schema::{Form, Leaf};
-use super::thrift::{PageHeader, page_header};
-use crate::columnar::guarded;
+use super::thrift::PageHeader;
 use crate::columnar::layout::{ColumnWriter, State};
+use crate::columnar::{Place, guarded};
 use crate::headers::Source;
 use bytes::Bytes;
-use parquet::column::page::PageReader;
+use parquet::basic::Type as Physical;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{
-    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type,
-    Int96Type,
+    AsBytes, BoolType, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type,
+    Int96Type, SliceAsBytes,
 };
-use parquet::errors::ParquetError;
-use parquet::file::metadata::ColumnChunkMetaData;
-use parquet::file::serialized_reader::SerializedPageReader;
-use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Rows that are decoded at once, at most.
+/// The most rows that are decoded at once.
 const ROWS_AT_ONCE: usize = 4096;
-/// Bytes that are decoded at once, as far as the rows are equally long.
+/// About how many bytes are decoded at once, if all rows have the same length.
 const BYTES_AT_ONCE: u64 = 1 << 20;
+
+/// How many strings are counted at once. Each may repeat the one before it, so a few bytes can stand for a long one.
+const COUNTED_AT_ONCE: usize = 16;
 
 /// Decodes a chunk.
 ///
 /// # Errors
-/// `Corrupt`, with the offset in the chunk where it can be told.
+/// `Corrupt`, with the offset of the page where it is known.
 pub(super) fn decode(chunk: &Chunk, leaf: &Leaf, stored: Bytes, rows: u64, writer: ColumnWriter<'_>) -> Result<()> {
-    check(chunk, leaf, &stored)?;
-    guarded(|| {
-        let pages = pages(chunk, leaf, stored)?;
-        let rows = Rows { leaf, pages, at_once: rows_at_once(rows, chunk), writer };
-        match leaf.form {
-            Form::Bool => rows.fixed::<BoolType>(|values, out| {
-                out.extend(values.iter().map(|&value| u8::from(value)));
-                Ok(())
-            }),
-            Form::Int32(width) => rows.fixed::<Int32Type>(|values, out| int32(values, width, out)),
-            Form::Int64 => rows.fixed::<Int64Type>(|values, out| {
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                Ok(())
-            }),
-            Form::Int96 => rows.fixed::<Int96Type>(|values, out| {
-                out.extend(values.iter().flat_map(|value| value.data().iter().flat_map(|part| part.to_le_bytes())));
-                Ok(())
-            }),
-            Form::Float => rows.fixed::<FloatType>(|values, out| {
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                Ok(())
-            }),
-            Form::Double => rows.fixed::<DoubleType>(|values, out| {
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                Ok(())
-            }),
-            Form::FixedBytes => rows.fixed::<FixedLenByteArrayType>(|values, out| {
-                values.iter().for_each(|value| out.extend_from_slice(value.data()));
-                Ok(())
-            }),
-            Form::Decimal(width) if leaf.descriptor.physical_type() == parquet::basic::Type::BYTE_ARRAY => {
-                rows.fixed::<ByteArrayType>(|values, out| {
-                    values.iter().try_for_each(|value| decimal(value.data(), width, out))
-                })
-            }
-            Form::Decimal(width) => rows.fixed::<FixedLenByteArrayType>(|values, out| {
-                values.iter().try_for_each(|value| decimal(value.data(), width, out))
-            }),
-            Form::Bytes => rows.bytes(),
+    let pages = Pages::new(chunk, &leaf.descriptor, stored);
+    let rows = Rows { leaf, pages, at_once: rows_at_once(rows, chunk), writer };
+    guarded(|| match leaf.form {
+        Form::Bool => rows.fixed::<BoolType>(each_as_it_is),
+        Form::Int32(width) => rows.fixed::<Int32Type>(|values, out| int32(values, width, out)),
+        Form::Int64 => rows.fixed::<Int64Type>(all_as_they_are),
+        Form::Int96 => rows.fixed::<Int96Type>(each_as_it_is),
+        Form::Float => rows.fixed::<FloatType>(all_as_they_are),
+        Form::Double => rows.fixed::<DoubleType>(all_as_they_are),
+        Form::FixedBytes => rows.fixed::<FixedLenByteArrayType>(each_as_it_is),
+        Form::Decimal(width) if leaf.descriptor.physical_type() == Physical::BYTE_ARRAY => {
+            rows.fixed::<ByteArrayType>(|values, out| decimals(values, width, out))
         }
+        Form::Decimal(width) => rows.fixed::<FixedLenByteArrayType>(|values, out| decimals(values, width, out)),
+        Form::Bytes => rows.bytes(),
     })
 }
 
-/// The bytes that all strings of a chunk have together, or a bound of it. Reads the pages at its beginning that do not
-/// hold strings one by one: a dictionary, and references to it. They are short, and what is too much for a dictionary
-/// comes behind them.
-pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
-    let end = chunk.start + chunk.len;
-    let mut at = chunk.start;
-    let mut decoded = 0_u64;
-    while at < end {
-        let header = header_at(source, at, end)?;
-        if header.decoded > COUNTED_BYTES && header.dictionary_values >= to_i64(chunk.values)? {
-            return Ok(chunk.decoded);
-        }
-        let is_plain = header.encoding.is_some_and(|encoding| !REFERRING.contains(&encoding));
-        if is_plain {
-            break;
-        }
-        let len = u64::try_from(header.stored).ok().and_then(|stored| stored.checked_add(header.header_len as u64));
-        let Some(next) = len.and_then(|len| at.checked_add(len)).filter(|&next| next <= end) else {
-            return Err(source.corrupt(at, "a page leads out of its column chunk"));
-        };
-        at = next;
-        decoded = decoded.saturating_add(u64::try_from(header.decoded).unwrap_or(0));
-    }
-    let read = Chunk { len: at - chunk.start, ..*chunk };
-    let bytes = source.bytes(read.start, to_usize(read.len)?, "a column chunk")?;
-    let mut total = 0_u64;
-    for_strings(&read, leaf, bytes.into(), |values| {
-        total += values.iter().map(|value| value.len() as u64).sum::<u64>();
-    })?;
-    match at < end {
-        // The strings that were read are bytes of the pages behind as well, as far as they are in a dictionary. It is a
-        // bound, and dictionaries are short.
-        true => Ok(total.saturating_add(chunk.decoded.saturating_sub(decoded))),
-        false => Ok(total),
-    }
+/// Numbers are little endian in memory, as they are delivered.
+fn all_as_they_are<T: SliceAsBytes>(values: &[T], out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(T::slice_as_bytes(values));
+    Ok(())
 }
 
-/// Bytes of a dictionary up to which it is read whatever it has. A longer one with as many strings as there are rows is
-/// what writers make of images: none repeats, so that rows take no more than their pages do. Where one does in spite of
-/// it, and others are of no use, decoding says that there is more than expected.
-const COUNTED_BYTES: i64 = 1 << 20;
+fn each_as_it_is<T: AsBytes>(values: &[T], out: &mut Vec<u8>) -> Result<()> {
+    values.iter().for_each(|value| out.extend_from_slice(value.as_bytes()));
+    Ok(())
+}
 
-/// Encodings that refer to strings elsewhere: to a dictionary (by both of its names), or to the string before.
+fn decimals<T: AsBytes>(values: &[T], width: usize, out: &mut Vec<u8>) -> Result<()> {
+    values.iter().try_for_each(|value| decimal(value.as_bytes(), width, out))
+}
+
+/// The total length of all strings of a chunk, or an upper bound of it. Reads the pages at its beginning that do not
+/// hold strings one by one: a dictionary, and references to it. They are short; what does not fit into a dictionary
+/// follows.
+pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
+    let Place { offset, len } = chunk.place;
+    let (end, mut at, mut decoded) = (offset + len, offset, 0_u64);
+    while at < end {
+        let header = header_at(source, at, end)?;
+        let is_dictionary = header.numbers[1] == Some(2);
+        let values = header.own[1].and_then(|values| u64::try_from(values).ok());
+        if is_dictionary && header.decoded > COUNTED_BYTES && values >= Some(chunk.values) {
+            return Ok(chunk.decoded);
+        }
+        // Pages of version 2 and of version 1 have their encoding in different fields.
+        let encoding = header.own[if header.numbers[1] == Some(3) { 4 } else { 2 }];
+        if !is_dictionary && encoding.is_some_and(|encoding| !REFERRING.contains(&encoding)) {
+            break;
+        }
+        let next = header.len.checked_add(header.stored).filter(|&len| len <= end - at);
+        at += next.ok_or_else(|| source.corrupt(at, "a page leads out of its column chunk"))?;
+        decoded = decoded.saturating_add(header.decoded);
+    }
+    let stored = source.bytes(offset, to_usize(at - offset)?, "a column chunk")?;
+    let pages = Pages::new(chunk, &leaf.descriptor, stored.into());
+    let mut reader = ColumnReaderImpl::<ByteArrayType>::new(leaf.descriptor.clone(), pages);
+    let (mut batch, mut total) = (Batch::new(), 0_u64);
+    guarded(|| {
+        while batch.read(&mut reader, COUNTED_AT_ONCE)? {
+            total += batch.values.iter().map(|value| value.len() as u64).sum::<u64>();
+        }
+        Ok(())
+    })?;
+    // The pages that follow may hold strings that were counted already. The sum is still an upper bound.
+    Ok(if at < end { total.saturating_add(chunk.decoded.saturating_sub(decoded)) } else { total })
+}
+
+/// A dictionary of up to this many bytes is always read. Writers make a longer one with as many strings as rows if the
+/// column holds images: none repeats, so the rows take no more bytes than the pages. If one repeats nevertheless while
+/// others are unused, decoding fails because there is more than expected.
+const COUNTED_BYTES: u64 = 1 << 20;
+
+/// Encodings that refer to other strings: in a dictionary (both of its names), or the string before.
 const REFERRING: [i64; 3] = [2, 8, 7];
 
-/// What is read of a page to have its header, first and where that is too little: statistics are in it.
+/// How much is read to find a page's header: first a little, then more, since a header may hold statistics.
 const HEADER_BYTES: [u64; 2] = [256, 64 << 10];
 
 fn header_at(source: &Source, at: u64, end: u64) -> Result<PageHeader> {
     for len in HEADER_BYTES {
         let bytes = source.bytes(at, to_usize(len.min(end - at))?, "a page header")?;
-        if let Some(header) = page_header(&bytes) {
+        if let Some(header) = PageHeader::read(&bytes) {
             return Ok(header);
         }
     }
     Err(source.corrupt(at, "there is no page header"))
 }
 
-fn for_strings(chunk: &Chunk, leaf: &Leaf, stored: Bytes, mut each: impl FnMut(&[ByteArray])) -> Result<()> {
-    check(chunk, leaf, &stored)?;
-    guarded(|| {
-        let mut reader = ColumnReaderImpl::<ByteArrayType>::new(leaf.descriptor.clone(), pages(chunk, leaf, stored)?);
-        let (mut levels, mut values) = (Vec::new(), Vec::new());
-        loop {
-            levels.clear();
-            values.clear();
-            let read = reader.read_records(ROWS_AT_ONCE, Some(&mut levels), None, &mut values);
-            if read.map_err(broken)?.0 == 0 {
-                return Ok(());
-            }
-            each(&values);
-        }
-    })
-}
-
-/// Looks at the headers of a chunk's pages.
-fn check(chunk: &Chunk, leaf: &Leaf, stored: &[u8]) -> Result<()> {
-    check_headers(stored, chunk.decoded, &leaf.descriptor)
-        // The chunk lies in its file.
-        .map_err(|(what, at)| Error::new(ErrorKind::Corrupt, what).with_offset(chunk.start + at))
-}
-
-fn pages(chunk: &Chunk, leaf: &Leaf, stored: Bytes) -> Result<Box<dyn PageReader>> {
-    let metadata = ColumnChunkMetaData::builder(leaf.descriptor.clone())
-        .set_compression(chunk.compression)
-        .set_num_values(to_i64(chunk.values)?)
-        .set_data_page_offset(to_i64(chunk.data_at)?)
-        .set_dictionary_page_offset(if chunk.has_dictionary { Some(to_i64(chunk.start)?) } else { None })
-        .set_total_compressed_size(to_i64(chunk.len)?)
-        .set_total_uncompressed_size(to_i64(chunk.decoded)?)
-        .build()
-        .map_err(broken)?;
-    let slice = Arc::new(Slice { start: chunk.start, bytes: stored });
-    let pages = SerializedPageReader::new(slice, &metadata, 0, None).map_err(broken)?;
-    Ok(Box::new(Checked::new(pages, &leaf.descriptor)))
-}
-
 /// A chunk on its way into a column.
 struct Rows<'a, 'b> {
     leaf: &'a Leaf,
-    pages: Box<dyn PageReader>,
-    /// Rows that are decoded at once.
+    pages: Box<Pages>,
+    /// How many rows are decoded at once.
     at_once: usize,
     writer: ColumnWriter<'b>,
 }
 
 impl Rows<'_, '_> {
-    /// Values of the same number of bytes each, or lists of them. `encode` appends their bytes.
+    /// Decodes values of equal length, or lists of them. `encode` appends their bytes.
     fn fixed<T: DataType>(mut self, encode: impl Fn(&[T::T], &mut Vec<u8>) -> Result<()>) -> Result<()> {
         let mut batch = Batch::new();
         let mut reader = ColumnReaderImpl::<T>::new(self.leaf.descriptor.clone(), self.pages);
@@ -194,21 +143,17 @@ impl Rows<'_, '_> {
                 continue;
             }
             let width = bytes.len().checked_div(values).unwrap_or(0);
-            let mut elements = bytes.chunks_exact(width.max(1));
-            match self.leaf.is_list {
-                true => batch.lists(self.leaf, &mut self.writer, &mut elements)?,
-                false => batch.singles(self.leaf, &mut self.writer, &mut elements)?,
-            }
+            batch.write(self.leaf, &mut self.writer, &mut bytes.chunks_exact(width.max(1)))?;
         }
         self.writer.finish()
     }
 
-    /// Strings.
+    /// Decodes strings.
     fn bytes(mut self) -> Result<()> {
         let mut batch = Batch::new();
         let mut reader = ColumnReaderImpl::<ByteArrayType>::new(self.leaf.descriptor.clone(), self.pages);
         while batch.read(&mut reader, self.at_once)? {
-            batch.singles(self.leaf, &mut self.writer, &mut batch.values.iter().map(|value| value.data()))?;
+            batch.write(self.leaf, &mut self.writer, &mut batch.values.iter().map(|value| value.data()))?;
         }
         self.writer.finish()
     }
@@ -220,7 +165,7 @@ struct Batch<T> {
     values: Vec<T>,
     definition: Vec<i16>,
     repetition: Vec<i16>,
-    /// Values with nulls.
+    /// The number of values, with nulls.
     levels: usize,
 }
 
@@ -229,7 +174,7 @@ impl<T> Batch<T> {
         Batch { values: Vec::new(), definition: Vec::new(), repetition: Vec::new(), levels: 0 }
     }
 
-    /// Reads whole rows, up to so many; whether there were any.
+    /// Reads up to `rows` whole rows. Returns whether there were any.
     fn read<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, rows: usize) -> Result<bool> {
         self.values.clear();
         self.definition.clear();
@@ -240,59 +185,40 @@ impl<T> Batch<T> {
         Ok(rows > 0)
     }
 
-    /// A row for each level: its value, or null.
-    fn singles(
-        &self,
-        leaf: &Leaf,
-        writer: &mut ColumnWriter<'_>,
-        values: &mut dyn Iterator<Item = &'_ [u8]>,
-    ) -> Result<()> {
-        let most = leaf.descriptor.max_def_level();
-        for level in 0..self.levels {
-            if most > 0 && self.definition.get(level) != Some(&most) {
-                writer.end_row(State::Null)?;
-                continue;
-            }
-            writer.elements(values.next().ok_or_else(lacking)?)?;
-            writer.end_row(State::Valid)?;
-        }
-        Ok(())
-    }
-
-    /// A row for each level that repeats nothing, with the elements up to the next.
+    /// Writes a row for each level that starts one, with the values up to the next.
     ///
-    /// The definition level tells what an element is: the most, a value; as many as the repeated part of the schema
-    /// has, one without a value; one fewer, that the list is empty; fewer, that there is none.
-    fn lists(
+    /// The highest definition level is a value. In a list, the level of the repeated part of the schema is an element
+    /// without a value, one less is an empty list, and anything below is no list.
+    fn write(
         &self,
         leaf: &Leaf,
         writer: &mut ColumnWriter<'_>,
         values: &mut dyn Iterator<Item = &'_ [u8]>,
     ) -> Result<()> {
         let most = leaf.descriptor.max_def_level();
-        let repeated = leaf.descriptor.repeated_ancestor_def_level();
-        let mut state = None;
-        for (&definition, &repetition) in self.definition.iter().zip(&self.repetition) {
-            if repetition == 0 {
-                if let Some(state) = state.take() {
+        let element = if leaf.is_list { leaf.descriptor.repeated_ancestor_def_level() } else { most };
+        let mut open = None;
+        for level in 0..self.levels {
+            // Columns without nulls or without lists have no levels of that kind.
+            let definition = self.definition.get(level).copied().unwrap_or(most);
+            if self.repetition.get(level).is_none_or(|&repetition| repetition == 0) {
+                if let Some(state) = open.take() {
                     writer.end_row(state)?;
                 }
-                state = Some(if definition + 1 < repeated { State::Null } else { State::Valid });
+                let least = if leaf.is_list { element - 1 } else { most };
+                open = Some(if definition < least { State::Null } else { State::Valid });
             }
             if definition == most {
                 writer.elements(values.next().ok_or_else(lacking)?)?;
-            } else if definition >= repeated {
-                state = Some(State::NullInside);
+            } else if definition >= element {
+                open = Some(State::NullInside);
             }
         }
-        match state {
-            Some(state) => writer.end_row(state),
-            None => Ok(()),
-        }
+        open.map_or(Ok(()), |state| writer.end_row(state))
     }
 }
 
-/// Rows of which a batch has about [`BYTES_AT_ONCE`].
+/// How many rows have about [`BYTES_AT_ONCE`].
 fn rows_at_once(rows: u64, chunk: &Chunk) -> usize {
     let row_bytes = (chunk.room.max(chunk.decoded) / rows.max(1)).max(1);
     // Not more than `ROWS_AT_ONCE`.
@@ -316,7 +242,7 @@ fn int32(values: &[i32], width: u64, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// A big endian integer becomes a little endian one of `width` bytes.
+/// Turns a big endian integer into a little endian one of `width` bytes.
 fn decimal(value: &[u8], width: usize, out: &mut Vec<u8>) -> Result<()> {
     let sign = if value.first().is_some_and(|&byte| byte & 0x80 != 0) { 0xff } else { 0 };
     let (beyond, kept) = value.split_at(value.len().saturating_sub(width));
@@ -333,17 +259,9 @@ fn lacking() -> Error {
     Error::new(ErrorKind::Corrupt, "there are fewer values than levels")
 }
 
-fn broken(cause: ParquetError) -> Error {
-    Error::new(ErrorKind::Corrupt, "the pages are broken").with_source(cause)
-}
-
 fn to_usize(number: u64) -> Result<usize> {
     usize::try_from(number)
         .map_err(|_| Error::new(ErrorKind::Corrupt, format!("the number {number} is too large for this machine")))
-}
-
-fn to_i64(number: u64) -> Result<i64> {
-    i64::try_from(number).map_err(|_| Error::new(ErrorKind::Corrupt, format!("the number {number} is more than 2^63")))
 }
 
 #[cfg(test)]

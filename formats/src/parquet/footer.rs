@@ -6,53 +6,37 @@ use super::schema::{Form, Leaf, column_of, name_of};
 use super::thrift::is_encrypted;
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
-use crate::columnar::{Column, ColumnarOptions, Group, choose, guarded};
+use crate::columnar::{ColumnarOptions, Group, Listing, Place, choose, guarded};
 use crate::headers::{Source, u32_at};
 use parquet::basic::{Compression, Encoding};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
 use parquet::file::metadata::{ParquetStatisticsPolicy, RowGroupMetaData};
 use uringload_core::{Error, ErrorKind, Result};
 
-/// What files begin and end with.
+/// The first and the last bytes of a file.
 pub(super) const MAGIC: &[u8; 4] = b"PAR1";
-/// The same of files whose metadata is encrypted.
+/// The same for files with encrypted metadata.
 const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
-/// Behind the metadata: its length and the magic.
+/// What follows the metadata: its length and the magic.
 const TAIL_BYTES: u64 = 8;
-/// What is read at once of the end of a file: the metadata of most.
+/// How much of the end of a file is read at once. Most metadata fits.
 const GUESS_BYTES: u64 = 64 << 10;
 
 /// The values of a column in a row group: the unit of reading.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunk {
-    pub(super) start: u64,
-    pub(super) len: u64,
-    pub(super) has_dictionary: bool,
-    pub(super) data_at: u64,
-    /// Values, with nulls.
+pub struct Chunk {
+    pub(super) place: Place,
+    /// The number of values, with nulls.
     pub(super) values: u64,
-    /// Bytes of its pages when they are decompressed.
+    /// Bytes of its decompressed pages.
     pub(super) decoded: u64,
     pub(super) compression: Compression,
-    /// Bytes of its elements at most, where their number is not that of the rows.
+    /// The most bytes that its elements take, if their number is not the number of rows.
     pub(super) room: u64,
 }
 
-/// What the metadata of a file says.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) columns: Vec<Column>,
-    pub(super) leaves: Vec<Leaf>,
-    /// Row groups that have rows.
-    pub(super) groups: Vec<Group>,
-    /// Of each group, a chunk for each column.
-    pub(super) chunks: Vec<Chunk>,
-    /// How each column of the first row group is stored, for people.
-    pub(super) stored: Vec<String>,
-}
-
-/// Reads the metadata of a file, and what else is needed to tell how much memory its row groups take.
-pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing> {
+/// Reads the metadata of a file, and whatever else tells how much memory its row groups take.
+pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Chunk>> {
     let (metadata, end) = metadata(source)?;
     let placed = |error: Error| error.with_path(source.path());
     let schema = metadata.file_metadata().schema_descr();
@@ -64,7 +48,7 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
         columns.push(column);
         leaves.push(leaf);
     }
-    let mut listing = Listing { columns, leaves, groups: Vec::new(), chunks: Vec::new(), stored: Vec::new() };
+    let mut listing = Listing::new(columns, leaves);
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let rows = u64::try_from(group.num_rows())
             .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows", group.num_rows())))?;
@@ -74,12 +58,12 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
         if listing.stored.is_empty() {
             listing.stored = chosen.iter().map(|&column| stored_as(group.column(column))).collect();
         }
-        let first = listing.chunks.len();
+        let first = listing.parts.len();
         for (&column, leaf) in chosen.iter().zip(&listing.leaves) {
             let found = chunk(source, end, rows, group, column, leaf);
-            listing.chunks.push(found.map_err(|error| of_chunk(error, number, &names[column].0, source))?);
+            listing.parts.push(found.map_err(|error| of_chunk(error, number, &names[column].0, source))?);
         }
-        let chunks = &listing.chunks[first..];
+        let chunks = &listing.parts[first..];
         let rooms = listing.columns.iter().zip(chunks).map(|(column, chunk)| {
             let room = column.kind.width().map_or(Room::Ragged(chunk.room), Room::Fixed);
             (column.kind.is_nullable, room)
@@ -87,14 +71,14 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
         let decoded = bound(rows, rooms).ok_or_else(|| {
             source.corrupt(end, format!("row group {number} says that it has {rows} rows and more than 2^63 bytes"))
         })?;
-        let stored = chunks.iter().map(|chunk| chunk.len).fold(0, u64::saturating_add);
-        // A footer has at most 2^32 bytes, and each row group some.
+        let stored = chunks.iter().map(|chunk| chunk.place.len).fold(0, u64::saturating_add);
+        // A footer has at most 2^32 bytes, and each row group takes some.
         listing.groups.push(Group { file, number: number as u32, rows, stored, decoded });
     }
     Ok(listing)
 }
 
-/// The metadata, and where it begins.
+/// Returns the metadata, and where it begins.
 fn metadata(source: &Source) -> Result<(ParquetMetaData, u64)> {
     let size = source.size();
     let (magic_len, least) = (MAGIC.len() as u64, MAGIC.len() as u64 + TAIL_BYTES);
@@ -148,7 +132,7 @@ fn of_chunk(error: Error, group: usize, name: &str, source: &Source) -> Error {
     Error::new(error.kind(), what).with_path(source.path()).with_source(error)
 }
 
-/// The chunk of a column, if it lies in the file.
+/// Returns the chunk of a column, which must lie in the file.
 fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column: usize, leaf: &Leaf) -> Result<Chunk> {
     let chunk = group.column(column);
     if chunk.file_path().is_some_and(|path| !path.is_empty()) {
@@ -158,7 +142,7 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
     let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what).with_offset(end);
     let number = |number: i64, what: &str| u64::try_from(number).map_err(|_| corrupt(format!("{what} is {number}")));
     let data_at = number(chunk.data_page_offset(), "the place of its pages")?;
-    // Some writers say 0 where there is no dictionary.
+    // Some writers say 0 if there is no dictionary.
     let dictionary = chunk.dictionary_page_offset().and_then(|at| u64::try_from(at).ok());
     let dictionary = dictionary.filter(|&at| at > 0 && at < data_at);
     let start = dictionary.unwrap_or(data_at);
@@ -171,29 +155,25 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
     if leaf.descriptor.max_rep_level() == 0 && values != rows {
         return Err(corrupt(format!("there are {values} values for {rows} rows")));
     }
-    let has_dictionary = dictionary.is_some();
     let compression = chunk.compression();
     if matches!(compression, Compression::LZO) {
         let error = Error::new(ErrorKind::Unavailable, "the column is compressed with LZO");
         return Err(error.with_remedy("write the file with another compression"));
     }
-    let mut found = Chunk { start, len, has_dictionary, data_at, values, decoded, compression, room: 0 };
+    let mut found = Chunk { place: Place { offset: start, len }, values, decoded, compression, room: 0 };
     found.room = room(source, chunk, &found, leaf)?;
     Ok(found)
 }
 
-/// Bytes that the elements of a chunk have at most, where their number is not that of the rows.
+/// Returns the most bytes that the elements of a chunk take, if their number is not the number of rows.
 ///
-/// Of strings, the footer tells it where a current writer wrote it. Else, strings that are stored one by one take no
-/// more than their pages do. Only those that are stored by reference to others (to a dictionary, or to the string
-/// before) must be looked at, once, when the file is opened.
+/// Current writers put the length of strings into the footer. Without it, strings that are stored one by one take no
+/// more than their pages. Only those that refer to others (to a dictionary, or to the string before) must be looked at,
+/// once, when the file is opened.
 fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
     if leaf.is_list {
-        let width = leaf_width(leaf);
-        return chunk
-            .values
-            .checked_mul(width)
-            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "there are too many values"));
+        let bytes = chunk.values.checked_mul(leaf.dtype.size());
+        return bytes.ok_or_else(|| Error::new(ErrorKind::Corrupt, "there are too many values"));
     }
     if leaf.form != Form::Bytes {
         return Ok(0);
@@ -204,22 +184,12 @@ fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &L
     }
     let encodings = metadata.encodings_mask();
     let refers = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY, Encoding::DELTA_BYTE_ARRAY];
-    match chunk.has_dictionary || refers.iter().any(|&encoding| encodings.is_set(encoding)) {
-        true => total_bytes(source, chunk, leaf),
-        false => Ok(chunk.decoded),
-    }
-}
-
-/// Bytes of an element of a list, which is a number.
-fn leaf_width(leaf: &Leaf) -> u64 {
-    match leaf.form {
-        Form::Bool => 1,
-        Form::Int32(bytes) => bytes,
-        Form::Float => 4,
-        Form::Int64 | Form::Double => 8,
-        Form::Int96 => 12,
-        Form::Decimal(bytes) => bytes as u64,
-        Form::FixedBytes | Form::Bytes => u64::try_from(leaf.descriptor.type_length()).unwrap_or(0),
+    // A chunk begins with its dictionary, if it has one.
+    let has_dictionary = u64::try_from(metadata.data_page_offset()) != Ok(chunk.place.offset);
+    if has_dictionary || refers.iter().any(|&encoding| encodings.is_set(encoding)) {
+        total_bytes(source, chunk, leaf)
+    } else {
+        Ok(chunk.decoded)
     }
 }
 
@@ -227,7 +197,7 @@ fn stored_as(chunk: &ColumnChunkMetaData) -> String {
     let encodings: Vec<String> = chunk.encodings().map(|encoding| encoding.to_string()).collect();
     let compression = match chunk.compression() {
         Compression::UNCOMPRESSED => "not compressed".to_owned(),
-        // Without the level, which no file tells.
+        // Without the level, which is not in the file.
         compression => compression.to_string().split('(').next().unwrap_or_default().to_owned(),
     };
     format!("{compression}, {}", encodings.join("+"))

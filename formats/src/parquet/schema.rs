@@ -1,4 +1,4 @@
-//! From the leaves of a Parquet schema to columns: which can be had, and in which form.
+//! Turns the leaves of a Parquet schema into columns: which can be read, and in which form.
 
 use crate::columnar::{Column, Kind};
 use crate::{DType, Shape};
@@ -10,30 +10,31 @@ use uringload_core::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Bool,
-    /// A 32-bit integer of which all but so many bytes are extension.
+    /// A 32-bit integer of which only this many bytes count; the others repeat its sign.
     Int32(u64),
     Int64,
-    /// 12 bytes: nanoseconds of the day and the Julian day, of old timestamps.
+    /// An old timestamp of 12 bytes: nanoseconds of the day, and the Julian day.
     Int96,
     Float,
     Double,
-    /// As they are.
+    /// Unchanged bytes of any length.
     Bytes,
-    /// As they are, all of the same length.
+    /// Unchanged bytes, all of the same length.
     FixedBytes,
-    /// A big endian integer of any length, which becomes a little endian one of so many bytes.
+    /// A big endian integer of any length, which becomes a little endian one of this many bytes.
     Decimal(usize),
 }
 
 /// Where the values of a column come from.
 #[derive(Clone, Debug)]
-pub(super) struct Leaf {
+pub struct Leaf {
     pub(super) descriptor: ColumnDescPtr,
     pub(super) form: Form,
+    pub(super) dtype: DType,
     pub(super) is_list: bool,
 }
 
-/// Name of the column that a leaf is, and whether it can be had.
+/// Returns the name of a leaf's column, and an error if it cannot be read.
 pub(super) fn name_of(leaf: &ColumnDescriptor, schema: &SchemaDescriptor) -> (String, Result<()>) {
     let parts = leaf.path().parts();
     if leaf.max_rep_level() == 0 {
@@ -50,7 +51,7 @@ pub(super) fn name_of(leaf: &ColumnDescriptor, schema: &SchemaDescriptor) -> (St
     }
 }
 
-/// How many parts of a path name a list of single values: without "list.element", whatever writers call them.
+/// Returns how many parts of a path name a list of single values: all but "list.element", whatever writers call them.
 fn list_depth(root: &Type, path: &[String]) -> Option<usize> {
     let mut node = root;
     for depth in 0..path.len() {
@@ -79,10 +80,10 @@ fn repeats_once(list: &Type) -> bool {
     !info.has_repetition() || info.repetition() != parquet::basic::Repetition::REPEATED
 }
 
-/// The column that a leaf is.
+/// Returns the column of a leaf.
 ///
 /// # Errors
-/// `Unavailable` for what has no form here; `Corrupt` for lengths that make no sense.
+/// `Unavailable` for types that cannot be read.
 pub(super) fn column_of(name: String, descriptor: ColumnDescPtr) -> Result<(Column, Leaf)> {
     let (mut kind, form) = kind_of(&descriptor).map_err(|what| {
         Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read"))
@@ -99,7 +100,8 @@ pub(super) fn column_of(name: String, descriptor: ColumnDescPtr) -> Result<(Colu
         kind.described = format!("list of {}", kind.described);
     }
     kind.is_nullable = descriptor.max_def_level() > 0;
-    Ok((Column { name, kind }, Leaf { descriptor, form, is_list }))
+    let dtype = kind.dtype;
+    Ok((Column { name, kind }, Leaf { descriptor, form, dtype, is_list }))
 }
 
 fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
@@ -114,29 +116,24 @@ fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
     let is_decimal =
         matches!(logical, Some(LogicalType::Decimal(_))) || leaf.converted_type() == ConvertedType::DECIMAL;
     let integer = match (logical, leaf.converted_type()) {
-        (Some(LogicalType::Integer(int)), _) => Some((int.bit_width, int.is_signed)),
-        (_, ConvertedType::INT_8) => Some((8, true)),
-        (_, ConvertedType::UINT_8) => Some((8, false)),
-        (_, ConvertedType::INT_16) => Some((16, true)),
-        (_, ConvertedType::UINT_16) => Some((16, false)),
-        (_, ConvertedType::UINT_32) => Some((32, false)),
-        (_, ConvertedType::UINT_64) => Some((64, false)),
+        (Some(LogicalType::Integer(int)), _) => {
+            DType::named(&format!("{}{}", if int.is_signed { 'i' } else { 'u' }, int.bit_width))
+        }
+        (_, ConvertedType::INT_8) => Some(DType::I8),
+        (_, ConvertedType::UINT_8) => Some(DType::U8),
+        (_, ConvertedType::INT_16) => Some(DType::I16),
+        (_, ConvertedType::UINT_16) => Some(DType::U16),
+        (_, ConvertedType::UINT_32) => Some(DType::U32),
+        (_, ConvertedType::UINT_64) => Some(DType::U64),
         _ => None,
     };
     match physical {
         Physical::BOOLEAN => scalar(DType::Bool, Form::Bool),
-        Physical::INT32 => match integer {
-            Some((8, true)) => scalar(DType::I8, Form::Int32(1)),
-            Some((8, false)) => scalar(DType::U8, Form::Int32(1)),
-            Some((16, true)) => scalar(DType::I16, Form::Int32(2)),
-            Some((16, false)) => scalar(DType::U16, Form::Int32(2)),
-            Some((32, false)) => scalar(DType::U32, Form::Int32(4)),
-            _ => scalar(DType::I32, Form::Int32(4)),
-        },
-        Physical::INT64 => match integer {
-            Some((64, false)) => scalar(DType::U64, Form::Int64),
-            _ => scalar(DType::I64, Form::Int64),
-        },
+        Physical::INT32 => {
+            let dtype = integer.filter(|dtype| dtype.size() <= 4).unwrap_or(DType::I32);
+            scalar(dtype, Form::Int32(dtype.size()))
+        }
+        Physical::INT64 => scalar(integer.filter(|dtype| dtype.size() == 8).unwrap_or(DType::I64), Form::Int64),
         Physical::INT96 => Ok((Kind::fixed_bytes(12, described), Form::Int96)),
         Physical::FLOAT => scalar(DType::F32, Form::Float),
         Physical::DOUBLE => scalar(DType::F64, Form::Double),
@@ -154,20 +151,20 @@ fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
             if logical == Some(&LogicalType::Float16) && len == 2 {
                 return scalar(DType::F16, Form::FixedBytes);
             }
-            match is_decimal {
-                true => decimal(WIDTHS.iter().position(|&width| len <= width), described),
-                false => Ok((Kind::fixed_bytes(len, described), Form::FixedBytes)),
+            if is_decimal {
+                return decimal(WIDTHS.iter().position(|&width| len <= width), described);
             }
+            Ok((Kind::fixed_bytes(len, described), Form::FixedBytes))
         }
     }
 }
 
 /// Bytes of the integers that decimals become.
 const WIDTHS: [u64; 3] = [8, 16, 32];
-/// Digits that these have at most.
+/// The most digits that these hold.
 const DIGITS: [i32; 3] = [18, 38, 76];
 
-/// Of 8 bytes a number, of more their bytes, since there are no numbers of more.
+/// A decimal of up to 8 bytes becomes a number. A longer one stays bytes, because there is no longer type.
 fn decimal(size: Option<usize>, described: String) -> Result<(Kind, Form), String> {
     match size {
         Some(0) => Ok((Kind::scalar(DType::I64, described), Form::Decimal(8))),

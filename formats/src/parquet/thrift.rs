@@ -1,167 +1,113 @@
-//! Looks through what is written in Thrift's compact protocol before the `parquet` crate does, for what that crate
-//! takes on trust: how deep a schema is, and how much memory a page and a dictionary want.
+//! Thrift's compact protocol, as far as Parquet needs it here: headers of pages, which nothing else reads, and a look
+//! at the footer before the `parquet` crate follows its schema by recursion.
 //!
 //! Source: apache/thrift `doc/specs/thrift-compact-protocol.md`; apache/parquet-format
 //! `src/main/thrift/parquet.thrift`.
 
-/// Structures within each other. A schema of Parquet needs two for a list.
+/// The deepest nesting of structures, and of groups in a schema. A list needs two.
 const DEPTH_MAX: usize = 64;
 
-const BOOLEAN_TRUE: u8 = 1;
-const BOOLEAN_FALSE: u8 = 2;
-const I8: u8 = 3;
-const I16: u8 = 4;
-const I32: u8 = 5;
-const I64: u8 = 6;
-const DOUBLE: u8 = 7;
+/// Types of fields. The type of a boolean is its value.
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
-const SET: u8 = 10;
-const MAP: u8 = 11;
 const STRUCT: u8 = 12;
-const UUID: u8 = 13;
 
-/// What a page says of itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The integers of a structure, by the numbers of their fields.
+pub(super) type Numbers = [Option<i64>; 9];
+
+/// The header of a page.
 pub(super) struct PageHeader {
     /// Bytes of the header itself.
-    pub(super) header_len: usize,
-    pub(super) stored: i64,
-    pub(super) decoded: i64,
-    /// Values of a dictionary; 0 for other pages.
-    pub(super) dictionary_values: i64,
-    /// How the values of a data page are encoded; `None` for other pages.
-    pub(super) encoding: Option<i64>,
+    pub(super) len: u64,
+    /// Bytes of the page that follows.
+    pub(super) stored: u64,
+    /// Bytes of the page when it is decompressed.
+    pub(super) decoded: u64,
+    /// The integers of the header, and of the part for its type of page.
+    pub(super) numbers: Numbers,
+    pub(super) own: Numbers,
+    pub(super) is_compressed: bool,
 }
 
-/// Reads the header at the beginning of `bytes`. `None` where there is none.
-pub(super) fn page_header(bytes: &[u8]) -> Option<PageHeader> {
-    let mut at = Reader { bytes, at: 0 };
-    let mut header = PageHeader::default();
-    let mut fields = Fields::default();
-    while let Some((id, kind)) = fields.next(&mut at)? {
-        match (id, kind) {
-            (2, I32) => header.decoded = at.zigzag()?,
-            (3, I32) => header.stored = at.zigzag()?,
-            // A data page of version 1, a dictionary, a data page of version 2.
+impl PageHeader {
+    /// The header that `bytes` begin with. `None` where there is none.
+    pub(super) fn read(bytes: &[u8]) -> Option<PageHeader> {
+        let mut at = Thrift(bytes);
+        let (mut own, mut is_compressed) = (Numbers::default(), true);
+        let numbers = at.fields(|at, field, kind| match (field, kind) {
             (5 | 7 | 8, STRUCT) => {
-                let page = id;
-                let mut inner = Fields::default();
-                while let Some((id, kind)) = inner.next(&mut at)? {
-                    match (page, id, kind) {
-                        (7, 1, I32) => header.dictionary_values = at.zigzag()?,
-                        (5, 2, I32) | (8, 4, I32) => header.encoding = Some(at.zigzag()?),
-                        _ => at.skip(kind, DEPTH_MAX)?,
-                    }
-                }
+                own = at.fields(|at, field, kind| {
+                    is_compressed &= (field, kind) != (7, FALSE);
+                    at.skip(kind, DEPTH_MAX)
+                })?;
+                Some(())
             }
-            _ => at.skip(kind, DEPTH_MAX)?,
-        }
+            _ => at.skip(kind, DEPTH_MAX),
+        })?;
+        let size = |field: usize| u64::try_from(numbers[field]?).ok();
+        let len = (bytes.len() - at.0.len()) as u64;
+        Some(PageHeader { len, stored: size(3)?, decoded: size(2)?, numbers, own, is_compressed })
     }
-    header.header_len = at.at;
-    Some(header)
 }
 
-/// Whether the columns of a file are encrypted, as its footer says; `None` where the schema in the footer is not a tree
-/// that is no deeper than [`DEPTH_MAX`] and has no more nodes than it lists. The crate follows it by recursion.
+/// Whether the columns of a file are encrypted, as its footer says. `None` where the footer is not one, or its schema
+/// is not a tree of bounded depth: the crate reserves memory for as many children as a node claims.
 pub(super) fn is_encrypted(footer: &[u8]) -> Option<bool> {
-    let mut at = Reader { bytes: footer, at: 0 };
-    let mut fields = Fields::default();
-    let (mut is_sound, mut is_encrypted) = (false, false);
-    while let Some((id, kind)) = fields.next(&mut at)? {
-        match (id, kind) {
-            (2, LIST) => is_sound = sound_nodes(&mut at).filter(|&is_sound| is_sound)?,
-            _ => {
-                is_encrypted |= id == ENCRYPTION_FIELD;
-                at.skip(kind, DEPTH_MAX)?;
-            }
+    let (mut has_schema, mut is_encrypted) = (false, false);
+    // The crate looks only at the number of a field. It would read one of another type differently, so that is refused.
+    Thrift(footer).fields(|at, field, kind| match (field, kind) {
+        (2, LIST) => {
+            has_schema = true;
+            check_schema(at)
         }
-    }
-    is_sound.then_some(is_encrypted)
+        (4 | 5 | 7, LIST) | (6 | 9, BINARY) | (8, STRUCT) | (10.., _) => {
+            is_encrypted |= field == 8;
+            at.skip(kind, DEPTH_MAX)
+        }
+        _ => None,
+    })?;
+    has_schema.then_some(is_encrypted)
 }
 
-/// Of the footer: the algorithm by which columns are encrypted.
-const ENCRYPTION_FIELD: i64 = 8;
-
-fn sound_nodes(at: &mut Reader<'_>) -> Option<bool> {
+fn check_schema(at: &mut Thrift<'_>) -> Option<()> {
     let (nodes, kind) = at.list()?;
-    if kind != STRUCT {
-        return Some(false);
-    }
-    // Children that are still to come, of each node on the way to the root.
-    let mut open: Vec<u64> = Vec::new();
-    for number in 0..nodes {
-        let mut children = 0;
-        let mut fields = Fields::default();
-        while let Some((id, kind)) = fields.next(at)? {
-            match (id, kind) {
-                (5, I32) => children = u64::try_from(at.zigzag()?).ok()?,
-                _ => at.skip(kind, DEPTH_MAX)?,
-            }
-        }
-        if children > nodes || (number > 0 && open.is_empty()) {
-            return Some(false);
-        }
-        if let Some(left) = open.last_mut() {
-            *left -= 1;
-        }
-        if children > 0 {
-            open.push(children);
-        }
+    // How many children are still to come, for each node from the root down. The first entry stands for the root
+    // itself.
+    let mut open = vec![1_u64];
+    for _ in 0..nodes {
+        let node = at.fields(|at, field, kind| match (field, kind) {
+            (4, BINARY) | (10.., _) => at.skip(kind, DEPTH_MAX),
+            _ => None,
+        })?;
+        let children = u64::try_from(node[5].unwrap_or(0)).ok().filter(|&children| children <= nodes)?;
+        *open.last_mut()? -= 1;
+        open.push(children);
         while open.last() == Some(&0) {
             open.pop();
         }
-        if open.len() > DEPTH_MAX {
-            return Some(false);
+        if open.len() > DEPTH_MAX + 1 {
+            return None;
         }
     }
-    Some(open.is_empty())
+    (open.is_empty() && kind == STRUCT).then_some(())
 }
 
-/// The fields of a structure, one after the other.
-#[derive(Default)]
-struct Fields {
-    last: i64,
-}
+/// The bytes that are left to read. Each method returns `None` where they end too early or break the protocol.
+pub(super) struct Thrift<'a>(pub(super) &'a [u8]);
 
-impl Fields {
-    /// Number and type of the next field; `Some(None)` at the end, `None` where the bytes are no structure.
-    fn next(&mut self, at: &mut Reader<'_>) -> Option<Option<(i64, u8)>> {
-        let byte = at.byte()?;
-        let kind = byte & 0x0f;
-        if byte == 0 {
-            return Some(None);
-        }
-        self.last = match byte >> 4 {
-            0 => at.zigzag()?,
-            delta => self.last.checked_add(delta.into())?,
-        };
-        Some(Some((self.last, kind)))
-    }
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Reader<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
-        Some(byte)
+impl<'a> Thrift<'a> {
+    pub(super) fn take(&mut self, len: u64) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
+        self.0 = rest;
+        Some(taken)
     }
 
-    fn pass(&mut self, bytes: u64) -> Option<()> {
-        let end = self.at.checked_add(usize::try_from(bytes).ok()?)?;
-        self.at = (end <= self.bytes.len()).then_some(end)?;
-        Some(())
-    }
-
-    fn varint(&mut self) -> Option<u64> {
+    pub(super) fn varint(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
+            let byte = self.take(1)?[0];
             number |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Some(number);
@@ -170,67 +116,79 @@ impl Reader<'_> {
         None
     }
 
-    fn zigzag(&mut self) -> Option<i64> {
+    fn int(&mut self) -> Option<i64> {
         let number = self.varint()?;
         Some((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    /// Elements of a list, and their type.
+    /// Reads a structure. `other` reads the values that are no integers: it gets their field's number and type.
+    fn fields(&mut self, mut other: impl FnMut(&mut Self, i16, u8) -> Option<()>) -> Option<Numbers> {
+        let (mut numbers, mut field) = (Numbers::default(), 0_i16);
+        loop {
+            let byte = self.take(1)?[0];
+            if byte == 0 {
+                return Some(numbers);
+            }
+            field = match byte >> 4 {
+                0 => self.int()?.try_into().ok()?,
+                delta => field.checked_add(delta.into())?,
+            };
+            match byte & 0x0f {
+                4..=6 => {
+                    let number = self.int()?;
+                    if let Some(kept) = usize::try_from(field).ok().and_then(|field| numbers.get_mut(field)) {
+                        *kept = Some(number);
+                    }
+                }
+                kind => other(self, field, kind)?,
+            }
+        }
+    }
+
+    /// The number of elements of a list, and their type.
     fn list(&mut self) -> Option<(u64, u8)> {
-        let byte = self.byte()?;
-        let count = match byte >> 4 {
-            15 => self.varint()?,
-            count => count.into(),
-        };
+        let byte = self.take(1)?[0];
+        let count = if byte >> 4 == 15 { self.varint()? } else { (byte >> 4).into() };
         Some((count, byte & 0x0f))
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
-            // The value of a boolean field is its type.
-            BOOLEAN_TRUE | BOOLEAN_FALSE => Some(()),
-            I8 => self.pass(1),
-            I16 | I32 | I64 => self.varint().map(|_| ()),
-            DOUBLE => self.pass(8),
+            TRUE | FALSE => {}
+            3 => self.take(1).map(drop)?,
+            4..=6 => self.varint().map(drop)?,
+            7 => self.take(8).map(drop)?,
             BINARY => {
                 let len = self.varint()?;
-                self.pass(len)
+                self.take(len)?;
             }
-            UUID => self.pass(16),
-            LIST | SET => {
+            // Lists and sets.
+            LIST | 10 => {
                 let (count, kind) = self.list()?;
-                (0..count).try_for_each(|_| self.skip_element(kind, depth))
+                self.skip_elements(count, &[kind], depth)?;
             }
-            MAP => {
+            // A map, whose keys and values alternate.
+            11 => {
                 let count = self.varint()?;
-                if count == 0 {
-                    return Some(());
-                }
-                let kinds = self.byte()?;
-                (0..count).try_for_each(|_| {
-                    self.skip_element(kinds >> 4, depth)?;
-                    self.skip_element(kinds & 0x0f, depth)
-                })
+                let kinds = if count > 0 { self.take(1)?[0] } else { 0 };
+                self.skip_elements(count, &[kinds >> 4, kinds & 0x0f], depth)?;
             }
-            STRUCT => {
-                let mut fields = Fields::default();
-                while let Some((_, kind)) = fields.next(self)? {
-                    self.skip(kind, depth)?;
-                }
-                Some(())
-            }
-            _ => None,
+            STRUCT => self.fields(|at, _, kind| at.skip(kind, depth)).map(drop)?,
+            // A UUID.
+            13 => self.take(16).map(drop)?,
+            _ => return None,
         }
+        Some(())
     }
 
-    /// Elements of lists have a byte where fields of booleans have none, so that each element is a byte at least, and
-    /// no count makes a long way.
-    fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
-        match kind {
-            BOOLEAN_TRUE | BOOLEAN_FALSE => self.pass(1),
-            _ => self.skip(kind, depth),
+    /// Refuses booleans, which Parquet has in no list: the crate takes no byte for each, and would count to 2^31.
+    /// All else is a byte at least, so that no count makes a long loop.
+    fn skip_elements(&mut self, count: u64, kinds: &[u8], depth: usize) -> Option<()> {
+        if count > 0 && kinds.iter().any(|&kind| kind <= FALSE) {
+            return None;
         }
+        (0..count).try_for_each(|_| kinds.iter().try_for_each(|&kind| self.skip(kind, depth)))
     }
 }
 
@@ -242,15 +200,13 @@ mod tests {
     fn a_page_header() {
         // type 2, 100 bytes that are 60, CRC, dictionary of 7 values that are PLAIN.
         let bytes = [0x15, 0x04, 0x15, 0xc8, 0x01, 0x15, 0x78, 0x15, 0x02, 0x3c, 0x15, 0x0e, 0x15, 0x00, 0x00, 0x00];
-        let header = page_header(&bytes).unwrap();
-        assert_eq!(
-            header,
-            PageHeader { header_len: 16, stored: 60, decoded: 100, dictionary_values: 7, encoding: None }
-        );
-        assert!((0..bytes.len()).all(|len| page_header(&bytes[..len]).is_none()));
+        let header = PageHeader::read(&bytes).unwrap();
+        assert_eq!((header.len, header.stored, header.decoded), (16, 60, 100));
+        assert_eq!((header.numbers[1], header.numbers[4], header.own[1]), (Some(2), Some(1), Some(7)));
+        assert!((0..bytes.len()).all(|len| PageHeader::read(&bytes[..len]).is_none()));
         // A data page of version 1 with 7 values that are encoded by 8.
         let bytes = [0x15, 0x00, 0x15, 0x02, 0x15, 0x02, 0x2c, 0x15, 0x0e, 0x15, 0x10, 0x15, 0x06, 0x15, 0x06, 0, 0];
-        assert_eq!(page_header(&bytes).unwrap().encoding, Some(8));
+        assert_eq!(PageHeader::read(&bytes).unwrap().own[2], Some(8));
     }
 
     /// A footer with nothing but a schema: each node has so many children.
@@ -284,5 +240,17 @@ mod tests {
         assert!((0..sound.len()).all(|len| is_encrypted(&sound[..len]).is_none()));
         let encrypted = [&sound[..sound.len() - 1], &[0x6c, 0, 0]].concat();
         assert_eq!(is_encrypted(&encrypted), Some(true));
+        // The number of children as a boolean, whose value takes a byte only for the crate.
+        assert_eq!(is_encrypted(&[0x29, 0x1c, 0x51, 0, 0]), None);
+    }
+
+    #[test]
+    fn no_count_makes_a_long_loop() {
+        // Field 1, a list of 2^63 booleans, of lists of as many, and of structures.
+        let count = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
+        for kind in [TRUE, LIST, STRUCT] {
+            let bytes = [&[0x19, 0xf0 | kind][..], &count, &[0xf1], &count, &[0; 9]].concat();
+            assert!(PageHeader::read(&bytes).is_none(), "{kind}");
+        }
     }
 }

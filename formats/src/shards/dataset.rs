@@ -94,40 +94,32 @@ impl<L: Layout> Sharded<L> {
     }
 }
 
-/// A dataset of this kind.
-pub(crate) trait OfShards: Send + Sync + 'static {
-    type Layout: Layout;
-
-    fn sharded(&self) -> &Sharded<Self::Layout>;
-}
-
-impl<T: OfShards> Dataset for T {
+impl<L: Layout> Dataset for Sharded<L> {
     fn index(&self) -> &Index {
-        &self.sharded().shards.index
+        &self.shards.index
     }
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        out.extend(self.sharded().shards.span(id));
+        out.extend(self.shards.span(id));
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        let Sharded { shards, layout, .. } = self.sharded();
+        let Sharded { shards, layout, .. } = self;
         let bytes = shards.cut(id, raw)?;
         if layout.is_plain() {
             out.values.push(Value::Bytes(bytes.into_owned()));
             return Ok(());
         }
-        layout.split(&bytes, &mut out.values).map_err(|(doing, at)| shards.corrupt(id, raw, doing, at))
+        layout.split(&bytes, &mut out.values).map_err(|(what, at)| shards.corrupt(id, raw, what, at))
     }
 
     fn units(&self) -> Option<&dyn Units> {
-        let sharded = self.sharded();
-        sharded.shards.has_units().then_some(sharded)
+        self.shards.has_units().then_some(self)
     }
 
     /// The name of the shard without compression, and the number of the sample in it: "shard.00000.mds#17".
     fn key(&self, id: SampleId, out: &mut Vec<u8>) {
-        let shards = &self.sharded().shards;
+        let shards = &self.shards;
         let (shard, number) = shards.locate(id);
         let file = FileId(shard as u32);
         let name = shards.raw.get(&file).map_or(self.files().name(file), |(name, _)| name.as_bytes());
@@ -136,7 +128,7 @@ impl<T: OfShards> Dataset for T {
     }
 
     fn largest(&self, count: u64) -> u64 {
-        let shards = &self.sharded().shards;
+        let shards = &self.shards;
         if count >= self.len() && !shards.has_units() {
             return self.bytes();
         }
@@ -156,11 +148,11 @@ impl<T: OfShards> Dataset for T {
     /// FNV-1a over the format's name, the columns with their encodings, and the name, size and number of samples of
     /// each shard.
     fn fingerprint(&self) -> u64 {
-        self.sharded().fingerprint
+        self.fingerprint
     }
 
     fn length(&self, id: SampleId, field: usize) -> Option<u64> {
-        let Sharded { shards, layout, .. } = self.sharded();
+        let Sharded { shards, layout, .. } = self;
         match &self.schema().fields[field].shape {
             Shape::Fixed(shape) => Some(shape.iter().product()),
             Shape::Ragged => layout.length(field, shards.sample_bytes(id)?),
@@ -169,7 +161,7 @@ impl<T: OfShards> Dataset for T {
 
     /// The hashes that the index lists.
     fn checks(&self, file: FileId, out: &mut Vec<Check>) -> Result<()> {
-        let Sharded { shards, hashes, .. } = self.sharded();
+        let Sharded { shards, hashes, .. } = self;
         let number = file.0 as usize;
         // A bad shard is reported as a fault.
         if !matches!(shards.tables[number], Table::Bad(_)) {
@@ -184,7 +176,7 @@ impl<T: OfShards> Dataset for T {
             Table::Bad(error) => Some(error.clone()),
             _ => None,
         };
-        self.sharded().shards.tables.iter().filter_map(why).collect()
+        self.shards.tables.iter().filter_map(why).collect()
     }
 }
 

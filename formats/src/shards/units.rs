@@ -34,14 +34,6 @@ impl<L: Layout> Units for Sharded<L> {
         table.decoded(number)
     }
 
-    fn largest_decoded(&self) -> u64 {
-        self.shards.largest_unit.1
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.shards.largest_unit.0
-    }
-
     /// A decoded whole shard gets the same checks as a raw shard on opening.
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let (file, table, number) = self.shards.locate_unit(unit);

@@ -2,7 +2,7 @@
 
 use super::layout::{Column, Head, KEYS_PER_GROUP, PADDING_BYTES};
 use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Shard};
-use crate::Compression;
+use crate::compression::Compression;
 use crate::fingerprint::Fingerprint;
 
 /// One value of a sample: a range of the shard.

@@ -19,7 +19,7 @@
 //! ```
 
 use super::{CHECKED_BYTES, Shard};
-use crate::Compression;
+use crate::compression::Compression;
 
 pub(super) const MAGIC: [u8; 8] = *b"UIDX\r\n\x1a\n";
 /// Incremented whenever a reader of the previous version would misunderstand the file. A reader that does not know

@@ -3,10 +3,11 @@
 use super::dali;
 use super::index::Archives;
 use crate::indexes::{Indexed, Wanted, index_all, scan_threads};
+use crate::options::Common;
 use crate::sidecar::{Places, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::SkipReason;
 use crate::window::Plain;
-use crate::{Common, FileId, FileTable};
+use crate::{FileId, FileTable};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;

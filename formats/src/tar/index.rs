@@ -5,7 +5,7 @@ use super::keys::Grouper;
 use super::packed::{self, Stream};
 use super::scan::{Entry, Sink, scan};
 use super::{dali, is_plain};
-use crate::Compression;
+use crate::compression::Compression;
 use crate::indexes::{Found, Indexing, Pass};
 use crate::sidecar::Sidecar;
 use crate::skipped::SkipReason;

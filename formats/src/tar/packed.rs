@@ -1,7 +1,7 @@
 //! Archives that are compressed as a whole: detects them and reads their content from front to back.
 
 use super::header::{BLOCK_BYTES, Block, Header};
-use crate::Compression;
+use crate::compression::Compression;
 use crate::window::{Plain, Source};
 use std::io::{self, BufReader, Read};
 use uringload_core::{Error, ErrorKind, Result};

@@ -4,8 +4,9 @@ use super::header::{Block, Header, Pax};
 use super::packed::Stream;
 use super::scan::{Entry, Sink, scan};
 use super::*;
+use crate::compression::Compression;
+use crate::skipped::SkipReason;
 use crate::window::Source;
-use crate::{Compression, SkipReason};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use super::dali;
 use super::frame::{HEADER_BYTES, Header, compression, scan, scan_decoded};
-use crate::Compression;
+use crate::compression::Compression;
 use crate::indexes::{Found, Indexing, Pass};
 use crate::sidecar::{Builder, Member};
 use crate::window::{Source, Stored};

@@ -3,7 +3,7 @@
 use super::Shapes;
 use super::example::{Columns, Learned};
 use super::frame::{FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked, scan};
-use crate::options::{Given, OptionType};
+use crate::options::OptionType;
 use crate::tar::Missing;
 use crate::window::Source;
 use crate::{Sample, Value};
@@ -144,7 +144,8 @@ proptest! {
 #[test]
 fn shapes_are_read_from_text() {
     let shapes = Shapes::of(&"label:,box:2x3,a:b:4".into());
-    let wanted: Shapes = [("label", &[][..]), ("box", &[2, 3]), ("a:b", &[4])].given();
+    let wanted = [("label", vec![]), ("box", vec![2, 3]), ("a:b", vec![4])];
+    let wanted = Shapes(wanted.map(|(name, shape)| (name.to_owned(), shape)).into());
     assert_eq!(shapes, Some(wanted));
     assert_eq!((Shapes::of(&"label".into()), Shapes::of(&"box:2x".into())), (None, None));
 }

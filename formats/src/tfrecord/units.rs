@@ -24,7 +24,7 @@ impl Units for TfRecord {
     }
 
     fn of(&self, id: SampleId, out: &mut Vec<UnitId>) {
-        out.extend(self.shard(self.locate(id).0).unit);
+        out.extend(self.shard(self.index.locate(id).0).unit);
     }
 
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
@@ -36,25 +36,16 @@ impl Units for TfRecord {
         self.units[unit.0 as usize].decoded_bytes.max(1)
     }
 
-    fn largest_decoded(&self) -> u64 {
-        self.units.iter().map(|unit| unit.decoded_bytes.max(1)).max().unwrap_or(1)
-    }
-
-    fn largest_stored(&self) -> u64 {
-        self.units.iter().map(|unit| self.files().size(unit.file)).max().unwrap_or(0)
-    }
-
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let Unit { file, compression, decoded_bytes, is_cut } = &self.units[unit.0 as usize];
         let stored = stored.first().map_or(&[][..], |stored| &stored[..]);
         // Fits: the caller has allocated this much.
         let whole = (*decoded_bytes as usize).min(out.len());
-        let decoded = match is_cut {
-            false => compression.decode(stored, &mut out[..whole]),
+        let decoded = if *is_cut {
             // What follows cannot be decoded.
-            true => {
-                compression.reader(stored).and_then(|mut reader| reader.read_exact(&mut out[..whole])).map(|()| whole)
-            }
+            compression.reader(stored).and_then(|mut reader| reader.read_exact(&mut out[..whole])).map(|()| whole)
+        } else {
+            compression.decode(stored, &mut out[..whole])
         };
         match decoded {
             Ok(bytes) if bytes as u64 == *decoded_bytes => Ok(bytes),

@@ -56,9 +56,9 @@ impl Recipe {
             Batching::Buckets(buckets) => (Maker::Bucket(Bucketer::new(buckets)?), buckets.window),
         };
         if samples == 0 || samples > WINDOW_MAX {
-            let doing = format!("a window cannot have {samples} samples");
+            let what = format!("a window cannot have {samples} samples");
             let remedy = format!("give a window from 1 to {WINDOW_MAX} samples");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
         }
         let field = known_field(dataset)?;
         if let Maker::Pack(packer) = &maker {
@@ -102,8 +102,8 @@ impl Recipe {
         let rows = window.rows().len();
         if start.rows > rows as u64 {
             let Cursor { position, rows: passed, .. } = start;
-            let doing = format!("cannot start behind row {passed} of the window at position {position}: it has {rows}");
-            return Err(Error::new(ErrorKind::InvalidArgument, doing)
+            let what = format!("cannot start behind row {passed} of the window at position {position}: it has {rows}");
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
                 .with_remedy("check that the cursor belongs to this dataset, order, window and way of packing"));
         }
         *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(window);
@@ -125,7 +125,7 @@ impl Recipe {
 
     /// Most samples in a batch, where each piece counts, and most bytes that are read for them.
     pub(crate) fn largest_batch(&self, dataset: &dyn Dataset) -> (u64, u64) {
-        let is_plain = dataset.plain_field() == Some(self.field);
+        let is_plain = dataset.index().plain_field == Some(self.field);
         let element_bytes = dataset.schema().fields[self.field].dtype.size();
         match &self.maker {
             Maker::Pack(packer) => {
@@ -232,14 +232,14 @@ impl Window {
 /// one that can be read in parts. `None` where there is neither.
 pub(crate) fn row_field(dataset: &dyn Dataset) -> Option<usize> {
     let ragged = dataset.schema().fields.iter().position(|field| field.shape == Shape::Ragged);
-    ragged.or(dataset.plain_field())
+    ragged.or(dataset.index().plain_field)
 }
 
 /// The field that rows are made of, whose lengths the index knows.
 fn known_field(dataset: &dyn Dataset) -> Result<usize> {
     let Some(field) = row_field(dataset) else {
-        let doing = "no column can be packed or put into buckets: all columns have one shape";
-        return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy("batch samples"));
+        let what = "no column can be packed or put into buckets: all columns have one shape";
+        return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("batch samples"));
     };
     let ends = [SampleId(0), SampleId(dataset.len().saturating_sub(1))];
     if !dataset.is_empty() && ends.iter().any(|&id| dataset.length(id, field).is_none()) {
@@ -261,11 +261,11 @@ fn refuse_longer(dataset: &dyn Dataset, field: usize, seq_len: u64) -> Result<()
     // Where all samples together are not too long none is, and finding the longest can take a look at each.
     if is_too_many(dataset.bytes()) && is_too_many(dataset.largest(1)) {
         let elements = dataset.largest(1) / element_bytes;
-        let doing = format!(
+        let what = format!(
             "a sample has up to {elements} elements, which are more than {SAMPLE_PIECES_MAX} rows of {seq_len}"
         );
         let remedy = "give a longer seq_len, or store it as several samples";
-        return Err(Error::new(ErrorKind::InvalidArgument, doing).with_remedy(remedy));
+        return Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Packs and buckets against brute force: every element once, in the row where a plain search would put it.
 
 use super::*;
-use crate::config::{Buckets, PackMethod, Packing, PadValue, WINDOW_SAMPLES};
+use crate::config::order::WINDOW_SAMPLES;
+use crate::config::{Buckets, PackMethod, Packing, PadValue};
 use proptest::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;

@@ -2,7 +2,7 @@
 
 use crate::ErrorKind;
 use crate::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue};
-use crate::dataset::{Dataset, FileTable, Folder, SampleId};
+use crate::dataset::{self, Dataset, FileTable, Options, SampleId};
 use crate::sampler::{
     BatchingId, Cursor, Digest, Order, OrderId, Sampler, Selection, Sequential, Shuffled, epoch_digest,
 };
@@ -13,7 +13,7 @@ fn files(count: u64) -> Arc<dyn Dataset> {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     (0..count).for_each(|number| assert!(files.push(b"x", number * 7 % 13).is_some()));
-    Arc::new(Folder::from_files(files))
+    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 fn order(config: &Config, count: u64) -> Order {

@@ -154,10 +154,8 @@ proptest! {
                 DType::F16 => f16_bits(value).to_le_bytes().to_vec(),
                 _ => bf16_bits(value).to_le_bytes().to_vec(),
             };
-            let at = match channels_last {
-                true => (i * out_w + j) * channels + c,
-                false => (c * out_h + i) * out_w + j,
-            } as usize * expected.len();
+            let pixel = if channels_last { (i * out_w + j) * channels + c } else { (c * out_h + i) * out_w + j };
+            let at = pixel as usize * expected.len();
             prop_assert_eq!(&to[at..][..expected.len()], &expected[..], "{} {} {}", i, j, c);
         }
     }

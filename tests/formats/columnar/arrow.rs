@@ -1,14 +1,16 @@
 //! Arrow IPC files and streams.
 
 use super::*;
-use uringload::dataset::{ArrowIpc, DType, Nulls, Options, SampleId, Shape, detect};
+use std::sync::Arc;
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, DType, Dataset, Options, SampleId, Shape};
 
-fn open(name: &str, options: &ColumnarOptions) -> Result<ArrowIpc, Error> {
-    ArrowIpc::open(&[data(name)], options)
+fn open(name: &str, options: &Options) -> Result<Arc<dyn Dataset>, Error> {
+    dataset::open(&[data(name)], &options.clone().format("arrow"))
 }
 
-fn all(name: &str) -> ArrowIpc {
-    open(name, &ColumnarOptions::default()).expect("a dataset")
+fn all(name: &str) -> Arc<dyn Dataset> {
+    open(name, &Options::new()).expect("a dataset")
 }
 
 #[test]
@@ -19,7 +21,7 @@ fn every_type_in_files_and_streams_of_every_codec() {
             let name = format!("types-{kind}-{codec}.arrow");
             let arrow = all(&name);
             assert_eq!(arrow.shards(), [4, 8, 10], "{name}");
-            assert_rows(&arrow, &expected, &name);
+            assert_rows(&*arrow, &expected, &name);
         }
     }
 }
@@ -52,10 +54,10 @@ fn what_is_projected_is_read_and_nothing_else() {
         let arrow = open(name, &of(&wanted)).unwrap();
         let names: Vec<&str> = arrow.schema().fields.iter().map(|field| field.name.as_str()).collect();
         assert_eq!(names, wanted);
-        assert_columns(&arrow, &expected("arrow"), name);
+        assert_columns(&*arrow, &expected("arrow"), name);
         let every = all(name);
         for unit in 0..3 {
-            let (few, many) = (stored(&arrow, unit), stored(&every, unit));
+            let (few, many) = (stored(&*arrow, unit), stored(&*every, unit));
             assert!(few.iter().all(|span| many.contains(span)));
         }
         assert!(arrow.bytes() * 3 < every.bytes(), "{} {}", arrow.bytes(), every.bytes());
@@ -65,42 +67,42 @@ fn what_is_projected_is_read_and_nothing_else() {
 #[test]
 fn dictionaries_grow_and_are_replaced() {
     let arrow = all("dictionaries.arrow");
-    assert_eq!(texts(&arrow, "word"), ["a", "bb", "a", "bb", "ccc", "a", "dddd", "e"]);
+    assert_eq!(texts(&*arrow, "word"), ["a", "bb", "a", "bb", "ccc", "a", "dddd", "e"]);
 }
 
 #[test]
 fn several_files_are_one_dataset() {
-    let arrow = ArrowIpc::open(&[data("split-arrow")], &ColumnarOptions::default()).unwrap();
+    let arrow = dataset::open(&[data("split-arrow")], &Options::new().format("arrow")).unwrap();
     assert_eq!(arrow.shards(), [4, 6, 10]);
-    assert_columns(&arrow, &expected("arrow"), "split-arrow");
+    assert_columns(&*arrow, &expected("arrow"), "split-arrow");
     let paths = [data("split-arrow/a.arrow"), data("other.arrow")];
-    let error = ArrowIpc::open(&paths, &ColumnarOptions::default()).unwrap_err();
+    let error = dataset::open(&paths, &Options::new().format("arrow")).unwrap_err();
     assert_eq!(error.path(), Some(&*data("other.arrow")), "{error}");
     assert!(error.to_string().contains("column \"i64\" is int64"), "{error}");
     // A stream and a file, whose columns stand at other places.
-    let both = ArrowIpc::open(&paths, &of(&["string"])).unwrap();
+    let both = dataset::open(&paths, &of(&["string"]).format("arrow")).unwrap();
     assert_eq!(both.len(), 16);
-    assert_eq!(texts(&both, "string")[6], texts(&both, "string")[0]);
+    assert_eq!(texts(&*both, "string")[6], texts(&*both, "string")[0]);
 }
 
 #[test]
 fn nulls_are_errors_of_their_samples_or_empty() {
-    let errors = |options: &ColumnarOptions| -> Vec<Option<String>> {
+    let errors = |options: &Options| -> Vec<Option<String>> {
         let arrow = open("nulls.arrow", options).unwrap();
-        (0..4).map(|id| sample(&arrow, id).err().map(|error| error.to_string())).collect()
+        (0..4).map(|id| sample(&*arrow, id).err().map(|error| error.to_string())).collect()
     };
     let number = errors(&of(&["number"]));
     let told = number[1].as_ref().expect("an error");
     assert!(told.contains("column \"number\" is null in row 1 of record batch 0\n"), "{told}");
     assert_eq!(number.iter().filter(|error| error.is_some()).count(), 1);
-    let empty = |columns: &[&str]| of(columns).nulls(Nulls::Empty);
+    let empty = |columns: &[&str]| of(columns).set("nulls", "empty");
     let lists = errors(&empty(&["list"]));
     assert!(lists[1].as_ref().expect("an error").contains("is a list with a null in it"), "{lists:?}");
     assert_eq!(lists.iter().filter(|error| error.is_some()).count(), 1);
     let arrow = open("nulls.arrow", &empty(&["text", "image.bytes", "label"])).unwrap();
-    assert_eq!(texts(&arrow, "text"), ["a", "b", "", ""]);
-    assert_eq!(texts(&arrow, "image.bytes"), ["x", "", "", "yz"]);
-    assert_eq!(texts(&arrow, "label"), ["a", "", "b", "a"]);
+    assert_eq!(texts(&*arrow, "text"), ["a", "b", "", ""]);
+    assert_eq!(texts(&*arrow, "image.bytes"), ["x", "", "", "yz"]);
+    assert_eq!(texts(&*arrow, "label"), ["a", "", "b", "a"]);
 }
 
 #[test]
@@ -126,7 +128,7 @@ fn a_stream_without_its_end_is_cut() {
     let path = folder.path().join("a.arrow");
     let bytes = std::fs::read(data("types-stream-none.arrow")).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 8]).unwrap();
-    let error = ArrowIpc::open(&[&path], &ColumnarOptions::default()).unwrap_err();
+    let error = dataset::open(&[&path], &Options::new().format("arrow")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Truncated);
     assert!(error.to_string().contains("batches may be lost"), "{error}");
 }
@@ -136,22 +138,18 @@ fn files_are_told_by_their_beginning_and_name() {
     let shown = |name| detect(&[data(name)], &Options::new()).unwrap().name;
     assert_eq!(["split-arrow", "nulls.arrow"].map(shown), ["arrow"; 2]);
     assert_eq!(["", "plain.parquet"].map(|name| shown(name) == "arrow"), [false; 2]);
-    let error = open("plain.parquet", &ColumnarOptions::default()).unwrap_err();
+    let error = open("plain.parquet", &Options::new()).unwrap_err();
     assert!(error.to_string().contains("neither a file nor a stream of Arrow"), "{error}");
 }
 
 #[test]
 fn cut_and_changed_files_are_errors_or_rows() {
-    let open = |path: &Path| -> Result<Box<dyn Dataset>, Error> {
-        Ok(Box::new(ArrowIpc::open(&[path], &of(&[]).nulls(Nulls::Empty))?))
-    };
+    let open = |path: &Path| dataset::open(&[path], &of(&[]).set("nulls", "empty").format("arrow"));
     for name in ["dictionaries.arrow", "other.arrow", "split-arrow/a.arrow"] {
         survives(&std::fs::read(data(name)).unwrap(), "arrow", &open);
     }
     // Of what is compressed and of every type, some changes; it is cut by the other tests.
-    let open = |path: &Path| -> Result<Box<dyn Dataset>, Error> {
-        Ok(Box::new(ArrowIpc::open(&[path], &ColumnarOptions::default())?))
-    };
+    let open = |path: &Path| dataset::open(&[path], &Options::new().format("arrow"));
     for name in ["types-stream-lz4.arrow", "types-stream-zstd.arrow"] {
         changes_are_survived(&std::fs::read(data(name)).unwrap(), "arrow", &open);
     }

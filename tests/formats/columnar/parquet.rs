@@ -1,21 +1,23 @@
 //! Parquet files.
 
 use super::*;
-use uringload::dataset::{DType, Nulls, Options, Parquet, SampleId, Shape, detect};
+use std::sync::Arc;
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, DType, Dataset, Options, SampleId, Shape};
 
 const CODECS: [&str; 6] = ["none", "snappy", "gzip", "zstd", "brotli", "lz4"];
 
 /// How columns are stored.
-fn words(parquet: &Parquet) -> Vec<String> {
+fn words(parquet: &dyn Dataset) -> Vec<String> {
     parquet.index().encodings.iter().map(|encoding| encoding.words.clone()).collect()
 }
 
-fn open(name: &str, options: &ColumnarOptions) -> Result<Parquet, Error> {
-    Parquet::open(&[data(name)], options)
+fn open(name: &str, options: &Options) -> Result<Arc<dyn Dataset>, Error> {
+    dataset::open(&[data(name)], &options.clone().format("parquet"))
 }
 
-fn all(name: &str) -> Parquet {
-    open(name, &ColumnarOptions::default()).expect("a dataset")
+fn all(name: &str) -> Arc<dyn Dataset> {
+    open(name, &Options::new()).expect("a dataset")
 }
 
 #[test]
@@ -26,7 +28,7 @@ fn every_type_of_every_codec_and_page_version() {
             let name = format!("types-{codec}-v{version}.parquet");
             let parquet = all(&name);
             assert_eq!(parquet.shards(), [4, 8, 10], "{name}");
-            assert_rows(&parquet, &expected, &name);
+            assert_rows(&*parquet, &expected, &name);
         }
     }
 }
@@ -48,7 +50,7 @@ fn columns_have_the_types_of_the_file() {
     assert_eq!(of("fixed_binary"), (DType::U8, Shape::Fixed(vec![3])));
     assert_eq!(of("list"), (DType::I32, Shape::Ragged));
     assert_eq!(of("image.bytes"), (DType::U8, Shape::Ragged));
-    let encodings = words(&parquet);
+    let encodings = words(&*parquet);
     assert_eq!(encodings.len(), parquet.schema().fields.len());
     assert!(
         encodings[0].contains("INT32") && encodings[0].contains("may be null: not compressed, PLAIN"),
@@ -65,10 +67,10 @@ fn what_is_projected_is_read_and_nothing_else() {
     let parquet = open(name, &of(&["image.path", "i16"])).unwrap();
     let names: Vec<&str> = parquet.schema().fields.iter().map(|field| field.name.as_str()).collect();
     assert_eq!(names, ["image.path", "i16"]);
-    assert_columns(&parquet, &expected("parquet"), name);
+    assert_columns(&*parquet, &expected("parquet"), name);
     let every = all(name);
     for unit in 0..3 {
-        let (few, many) = (stored(&parquet, unit), stored(&every, unit));
+        let (few, many) = (stored(&*parquet, unit), stored(&*every, unit));
         assert_eq!(few.len(), 2);
         assert_eq!(many.len(), every.schema().fields.len());
         assert!(few.iter().all(|span| many.contains(span)));
@@ -82,8 +84,8 @@ fn what_is_projected_is_read_and_nothing_else() {
     assert!(parquet.units().unwrap().largest_decoded() < every.units().unwrap().largest_decoded() / 8);
     // What lies elsewhere may be anything.
     let mut bytes = std::fs::read(data(name)).unwrap();
-    let kept: Vec<Span> = (0..3).flat_map(|unit| stored(&parquet, unit)).collect();
-    let data_end = (0..3).flat_map(|unit| stored(&every, unit)).map(|span| span.offset + span.len).max().unwrap();
+    let kept: Vec<Span> = (0..3).flat_map(|unit| stored(&*parquet, unit)).collect();
+    let data_end = (0..3).flat_map(|unit| stored(&*every, unit)).map(|span| span.offset + span.len).max().unwrap();
     for at in 4..data_end {
         if !kept.iter().any(|span| (span.offset..span.offset + span.len).contains(&at)) {
             bytes[at as usize] = 0xee;
@@ -92,16 +94,16 @@ fn what_is_projected_is_read_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
     std::fs::write(&path, bytes).unwrap();
-    let changed = Parquet::open(&[&path], &of(&["image.path", "i16"])).unwrap();
-    assert_eq!(rows(&changed), rows(&parquet));
-    let changed = Parquet::open(&[&path], &of(&["i32"])).unwrap();
-    assert!(samples(&changed).iter().all(Result::is_err));
+    let changed = dataset::open(&[&path], &of(&["image.path", "i16"]).format("parquet")).unwrap();
+    assert_eq!(rows(&*changed), rows(&*parquet));
+    let changed = dataset::open(&[&path], &of(&["i32"]).format("parquet")).unwrap();
+    assert!(samples(&*changed).iter().all(Result::is_err));
 }
 
 #[test]
 fn a_struct_stands_for_its_fields_and_names_are_checked() {
     let parquet = open("types-none-v1.parquet", &of(&["image"])).unwrap();
-    assert_eq!(rows(&parquet)[3].keys().collect::<Vec<_>>(), ["image.bytes", "image.path"]);
+    assert_eq!(rows(&*parquet)[3].keys().collect::<Vec<_>>(), ["image.bytes", "image.path"]);
     let error = open("types-none-v1.parquet", &of(&["picture"])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("the file has no column \"picture\"\n"), "{error}");
@@ -118,10 +120,10 @@ fn every_encoding() {
         ("delta_integers.parquet", &["DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"]),
     ] {
         let parquet = all(name);
-        let told = words(&parquet);
+        let told = words(&*parquet);
         assert_eq!(told.len(), encodings.len(), "{name}: {told:?}");
         assert!(told.iter().zip(encodings).all(|(told, encoding)| told.contains(encoding)), "{name}: {told:?}");
-        assert_columns(&parquet, &expected, name);
+        assert_columns(&*parquet, &expected, name);
     }
 }
 
@@ -131,7 +133,7 @@ fn memory_is_bounded_whatever_a_dictionary_repeats() {
     let mut bounds = Vec::new();
     for name in ["overflow.parquet", "legacy-overflow.parquet"] {
         let parquet = all(name);
-        let texts = texts(&parquet, "text");
+        let texts = texts(&*parquet, "text");
         assert_eq!(texts.len(), 100);
         assert!(texts.iter().all(|text| text.len() == 120), "{name}");
         assert!(texts[60..].iter().all(|text| *text == texts[39]), "{name}");
@@ -140,11 +142,11 @@ fn memory_is_bounded_whatever_a_dictionary_repeats() {
     assert!(bounds.iter().all(|&bound| (12_000..40_000).contains(&bound)), "{bounds:?}");
     // 1000 rows of three strings that are stored as references.
     let parquet = all("legacy-labels.parquet");
-    assert_eq!(texts(&parquet, "label")[..3], ["cat", "dog", "a longer label"]);
+    assert_eq!(texts(&*parquet, "label")[..3], ["cat", "dog", "a longer label"]);
     let of_labels = 1000 / 3 * (3 + 3 + 14);
     let bound = parquet.units().unwrap().largest_decoded();
     assert!((of_labels..of_labels + 10_000).contains(&bound), "{bound}");
-    assert!(stored(&parquet, 0)[0].len < 1000);
+    assert!(stored(&*parquet, 0)[0].len < 1000);
 }
 
 /// Old files of images, which no footer tells the length of: they are not read to be opened.
@@ -152,45 +154,46 @@ fn memory_is_bounded_whatever_a_dictionary_repeats() {
 fn dictionaries_in_which_nothing_repeats_are_not_read() {
     let name = "legacy-images.parquet";
     let parquet = all(name);
-    let images = rows(&parquet);
+    let images = rows(&*parquet);
     assert!(images.iter().enumerate().all(|(row, image)| image["image"] == [row as u8; 100_000]));
     let bound = parquet.units().unwrap().largest_decoded();
     assert!((2_000_000..2_100_000).contains(&bound), "{bound}");
-    let span = stored(&parquet, 0)[0];
+    let span = stored(&*parquet, 0)[0];
     let (_folder, path) = changed(name, |bytes| bytes[(span.offset + span.len / 2) as usize] ^= 1);
-    let parquet = Parquet::open(&[&path], &ColumnarOptions::default()).unwrap();
-    assert!(samples(&parquet).iter().any(Result::is_err));
+    let parquet = dataset::open(&[&path], &Options::new().format("parquet")).unwrap();
+    assert!(samples(&*parquet).iter().any(Result::is_err));
 }
 
 #[test]
 fn several_files_are_one_dataset() {
-    let parquet = Parquet::open(&[data("split")], &ColumnarOptions::default()).unwrap();
+    let parquet = dataset::open(&[data("split")], &Options::new().format("parquet")).unwrap();
     assert_eq!(parquet.shards(), [4, 6, 10]);
-    assert_columns(&parquet, &expected("parquet"), "split");
+    assert_columns(&*parquet, &expected("parquet"), "split");
     let mut key = Vec::new();
     parquet.key(SampleId(5), &mut key);
     parquet.key(SampleId(6), &mut key);
     assert_eq!(String::from_utf8(key).unwrap(), "a.parquet#5b.parquet#0");
-    let error =
-        Parquet::open(&[data("split/a.parquet"), data("other.parquet")], &ColumnarOptions::default()).unwrap_err();
+    let error = dataset::open(&[data("split/a.parquet"), data("other.parquet")], &Options::new().format("parquet"))
+        .unwrap_err();
     assert_eq!(error.path(), Some(&*data("other.parquet")), "{error}");
     assert!(error.to_string().contains("column \"i64\" is INT64"), "{error}");
     // One column more than the first has.
     let paths = [data("delta_byte_array.parquet"), data("with_one_more.parquet")];
-    let error = Parquet::open(&paths, &of(&[])).unwrap_err();
+    let error = dataset::open(&paths, &of(&[]).format("parquet")).unwrap_err();
     assert!(error.to_string().contains("the file has 2 columns, and the first file has 1\n"), "{error}");
-    assert_eq!(Parquet::open(&paths, &of(&["string"])).unwrap().len(), 20);
+    assert_eq!(dataset::open(&paths, &of(&["string"]).format("parquet")).unwrap().len(), 20);
     // What they have in common can be had of both.
-    let both = Parquet::open(&[data("split/a.parquet"), data("other.parquet")], &of(&["string"])).unwrap();
+    let both =
+        dataset::open(&[data("split/a.parquet"), data("other.parquet")], &of(&["string"]).format("parquet")).unwrap();
     assert_eq!(both.len(), 16);
     assert_ne!(both.fingerprint(), parquet.fingerprint());
 }
 
 #[test]
 fn nulls_are_errors_of_their_samples_or_empty() {
-    let errors = |options: &ColumnarOptions| -> Vec<Option<String>> {
+    let errors = |options: &Options| -> Vec<Option<String>> {
         let parquet = open("nulls.parquet", options).unwrap();
-        (0..4).map(|id| sample(&parquet, id).err().map(|error| error.to_string())).collect()
+        (0..4).map(|id| sample(&*parquet, id).err().map(|error| error.to_string())).collect()
     };
     let number = errors(&of(&["number"]));
     assert!(number[1].as_ref().unwrap().contains("column \"number\" is null in row 1 of row group 0\n"), "{number:?}");
@@ -199,16 +202,16 @@ fn nulls_are_errors_of_their_samples_or_empty() {
     assert!(lists[1].as_ref().unwrap().contains("is a list with a null in it"), "{lists:?}");
     assert!(lists[2].as_ref().unwrap().contains("is null in row 2"), "{lists:?}");
     assert!(lists[0].is_none() && lists[3].is_none());
-    let empty = |columns: &[&str]| of(columns).nulls(Nulls::Empty);
+    let empty = |columns: &[&str]| of(columns).set("nulls", "empty");
     assert_eq!(errors(&empty(&["list"])).iter().filter(|error| error.is_some()).count(), 1);
     assert_eq!(errors(&empty(&["number"])), number);
     let parquet = open("nulls.parquet", &empty(&["text", "image.bytes", "label"])).unwrap();
-    assert_eq!(texts(&parquet, "text"), ["a", "b", "", ""]);
-    assert_eq!(texts(&parquet, "image.bytes"), ["x", "", "", "yz"]);
-    assert_eq!(texts(&parquet, "label"), ["a", "", "b", "a"]);
+    assert_eq!(texts(&*parquet, "text"), ["a", "b", "", ""]);
+    assert_eq!(texts(&*parquet, "image.bytes"), ["x", "", "", "yz"]);
+    assert_eq!(texts(&*parquet, "label"), ["a", "", "b", "a"]);
     let required = all("required.parquet");
-    assert!(words(&required).iter().all(|encoding| !encoding.contains("null")));
-    assert_eq!(texts(&required, "text"), ["a", "b"]);
+    assert!(words(&*required).iter().all(|encoding| !encoding.contains("null")));
+    assert_eq!(texts(&*required, "text"), ["a", "b"]);
 }
 
 #[test]
@@ -223,7 +226,7 @@ fn what_has_no_form_is_refused_where_it_is_wanted() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains(doing) && error.to_string().contains(column), "{error}");
     }
-    assert!(open("odd.parquet", &ColumnarOptions::default()).is_err());
+    assert!(open("odd.parquet", &Options::new()).is_err());
     assert_eq!(open("odd.parquet", &of(&["id"])).unwrap().len(), 2);
     assert_eq!(open("empty.parquet", &of(&["id"])).unwrap_err().kind(), ErrorKind::Empty);
 }
@@ -240,11 +243,11 @@ fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> (tempfile::TempDir,
 #[test]
 fn wrong_bytes_of_a_page_are_found_by_its_checksum() {
     let name = "types-none-v1.parquet";
-    let span = stored(&open(name, &of(&["i64"])).unwrap(), 1)[0];
+    let span = stored(&*open(name, &of(&["i64"])).unwrap(), 1)[0];
     // The last byte of the chunk is one of a value.
     let (_folder, path) = changed(name, |bytes| bytes[(span.offset + span.len) as usize - 1] ^= 1);
-    let parquet = Parquet::open(&[&path], &of(&["i64"])).unwrap();
-    let results = samples(&parquet);
+    let parquet = dataset::open(&[&path], &of(&["i64"]).format("parquet")).unwrap();
+    let results = samples(&*parquet);
     assert!(results[..4].iter().chain(&results[8..]).all(Result::is_ok));
     let error = results[4].as_ref().unwrap_err();
     assert_eq!((error.kind(), error.offset()), (ErrorKind::Corrupt, Some(span.offset)), "{error}");
@@ -256,7 +259,7 @@ fn wrong_bytes_of_a_page_are_found_by_its_checksum() {
 fn hostile_ends_are_refused_by_name() {
     let error_of = |change: fn(&mut Vec<u8>)| {
         let (_folder, path) = changed("required.parquet", change);
-        Parquet::open(&[&path], &ColumnarOptions::default()).unwrap_err()
+        dataset::open(&[&path], &Options::new().format("parquet")).unwrap_err()
     };
     let error = error_of(|bytes| {
         let end = bytes.len();
@@ -280,17 +283,15 @@ fn files_are_told_by_their_beginning_and_name() {
     let shown = |name| detect(&[data(name)], &Options::new()).unwrap().name;
     assert_eq!(["split", "plain.parquet"].map(shown), ["parquet"; 2]);
     assert_eq!(["", "nulls.arrow", "rows.json"].map(|name| shown(name) == "parquet"), [false; 3]);
-    let parquet = Parquet::open(&[data("split")], &ColumnarOptions::default()).unwrap();
+    let parquet = dataset::open(&[data("split")], &Options::new().format("parquet")).unwrap();
     assert!(parquet.index().left_out.is_empty());
-    let error = Parquet::open(&[data("split-arrow")], &ColumnarOptions::default()).unwrap_err();
+    let error = dataset::open(&[data("split-arrow")], &Options::new().format("parquet")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Empty);
 }
 
 #[test]
 fn cut_and_changed_files_are_errors_or_rows() {
-    let open = |path: &Path| -> Result<Box<dyn Dataset>, Error> {
-        Ok(Box::new(Parquet::open(&[path], &ColumnarOptions::new().nulls(Nulls::Empty))?))
-    };
+    let open = |path: &Path| dataset::open(&[path], &Options::new().set("nulls", "empty").format("parquet"));
     for name in ["required.parquet", "legacy-labels.parquet", "delta_byte_array.parquet"] {
         survives(&std::fs::read(data(name)).unwrap(), "parquet", &open);
     }

@@ -35,11 +35,11 @@ fn what_h5py_writes_here() {
                 let bytes: u64 = dtype[1..].parse().unwrap();
                 assert_eq!((field.dtype.size(), &field.shape), (bytes, &Shape::Fixed(shape[1..].to_vec())), "{what}");
                 assert!(field.dtype.name().starts_with(&dtype[..1]) && dataset.len() == shape[0], "{what}");
-                assert_elements(&dataset, &what);
+                assert_elements(&*dataset, &what);
             }
         }
         for name in ["layouts-earliest", "layouts-latest", "indices-newest", "groups-latest", "types-latest"] {
-            assert_elements(&open(folder.path().join(format!("{name}.h5")), &[]).unwrap(), name);
+            assert_elements(&*open(folder.path().join(format!("{name}.h5")), &[]).unwrap(), name);
         }
     }
 }

@@ -31,7 +31,7 @@ fn drained(path: &Path) -> Result<(), Error> {
             assert!(span.offset.checked_add(span.len).is_some_and(|end| end <= size), "{span:?} of {size} bytes");
         }
         if has_room {
-            direct::sample(&dataset, id)?;
+            direct::sample(&*dataset, id)?;
         }
     }
     Ok(())
@@ -126,7 +126,7 @@ fn every_byte_of_every_form_may_be_any_other() {
 fn checksums_of_the_latest_form_are_compared() {
     bounded(|path| {
         let bytes = fs::read(data("small-newest.h5")).unwrap();
-        let whole: Vec<_> = direct::samples(&open(data("small-newest.h5"), &[]).unwrap());
+        let whole: Vec<_> = direct::samples(&*open(data("small-newest.h5"), &[]).unwrap());
         fs::write(path, &bytes).unwrap();
         let file = OpenOptions::new().write(true).open(path).unwrap();
         let mut others = 0;
@@ -134,7 +134,7 @@ fn checksums_of_the_latest_form_are_compared() {
             file.write_all_at(&[bytes[at] ^ 0x10], at as u64).unwrap();
             if drained(path).is_ok() {
                 let read = open(path, &["x"]).and_then(|dataset| {
-                    (0..dataset.len()).map(|id| direct::sample(&dataset, id)).collect::<Result<Vec<_>, _>>()
+                    (0..dataset.len()).map(|id| direct::sample(&*dataset, id)).collect::<Result<Vec<_>, _>>()
                 });
                 let same = |(read, whole): (&direct::Row, &Result<direct::Row, Error>)| {
                     read["x"] == whole.as_ref().unwrap()["x"]
@@ -167,7 +167,7 @@ fn a_wrong_fletcher32_names_the_chunk() {
         file.read_exact_at(&mut byte, chunk.offset + 17).unwrap();
         file.write_all_at(&[byte[0] ^ 4], chunk.offset + 17).unwrap();
         for id in 0..dataset.len() {
-            let row = direct::sample(&dataset, id);
+            let row = direct::sample(&*dataset, id);
             if !(4..8).contains(&id) {
                 assert_eq!(row.unwrap()["checked"], elements(DType::I32, id * 24, 24));
                 continue;

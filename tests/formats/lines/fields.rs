@@ -2,15 +2,15 @@
 
 use super::*;
 use bytes::Bytes;
-use uringload::dataset::{Sample, Shape, Span, Value};
+use uringload::dataset::{self, Options, Sample, Shape, Span, Value};
 
-fn jsonl(names: &[&str]) -> LineOptions {
-    columns(LineFormat::Jsonl, names)
+fn jsonl(names: &[&str]) -> Options {
+    columns("jsonl", names)
 }
 
 fn types(bytes: &[u8], names: &[&str]) -> Vec<(DType, Shape)> {
     let folder = folder(&[("file", bytes)]);
-    let lines = Lines::open(&[folder.path().join("file")], &jsonl(names)).unwrap();
+    let lines = dataset::open(&[folder.path().join("file")], &jsonl(names)).unwrap();
     lines.schema().fields.iter().map(|field| (field.dtype, field.shape.clone())).collect()
 }
 
@@ -72,7 +72,7 @@ fn values_are_what_is_asked_for() {
 #[test]
 fn text_without_escapes_is_not_copied() {
     let place = folder(&[("a.jsonl", b"{\"a\": \"where it was read\", \"b\": {}}")]);
-    let lines = Lines::open(&[place.path()], &jsonl(&["a", "b"])).unwrap();
+    let lines = dataset::open(&[place.path()], &jsonl(&["a", "b"])).unwrap();
     let mut spans: Vec<Span> = Vec::new();
     lines.spans(SampleId(0), &mut spans);
     let raw = Bytes::from(fs::read(place.path().join("a.jsonl")).unwrap());
@@ -111,9 +111,9 @@ fn bad_lines_are_errors_of_their_samples() {
         let text = [first, line, "\n", first].concat();
         let folder = folder(&[("file", text.as_bytes())]);
         let path = folder.path().join("file");
-        let lines = Lines::open(&[&path], &jsonl(&["s", "i", "a", "b", "o"])).unwrap();
-        assert_eq!(sample(&lines, 0).unwrap(), sample(&lines, 2).unwrap(), "{line}");
-        let error = sample(&lines, 1).unwrap_err();
+        let lines = dataset::open(&[&path], &jsonl(&["s", "i", "a", "b", "o"])).unwrap();
+        assert_eq!(sample(&*lines, 0).unwrap(), sample(&*lines, 2).unwrap(), "{line}");
+        let error = sample(&*lines, 1).unwrap_err();
         assert_eq!((error.kind(), error.path()), (ErrorKind::Corrupt, Some(&*path)), "{error}");
         let offset = error.offset().unwrap() - first.len() as u64;
         assert!(offset.abs_diff(at) <= 1 && error.to_string().contains(words), "{words} at {at}: {error}");

@@ -3,9 +3,9 @@
 use super::*;
 use crate::common::check::{WAYS, ways_to};
 use std::sync::Arc;
+use uringload::Loader;
 use uringload::batch::{Batch, Data};
 use uringload::config::{Collate, OnError, Shuffle};
-use uringload::loader::Loader;
 
 const ORDERS: [Shuffle; 4] = [Shuffle::Off, Shuffle::Full, Shuffle::Window(4), Shuffle::Shards { mixed: 2 }];
 
@@ -18,9 +18,9 @@ fn values(batch: &Batch, index: usize) -> Row {
 }
 
 /// Checks that every way to read through a loader gives what is read and parsed one by one.
-fn loads(lines: Lines, collate: Collate) {
-    let rows: Vec<Row> = samples(&lines).into_iter().map(Result::unwrap).collect();
-    let dataset = Arc::new(lines) as Arc<dyn Dataset>;
+fn loads(lines: Arc<dyn Dataset>, collate: Collate) {
+    let rows: Vec<Row> = samples(&*lines).into_iter().map(Result::unwrap).collect();
+    let dataset = lines;
     assert!(WAYS.len() >= 4 && rows.len() > 50);
     for (engine, io) in ways_to(&dataset) {
         for shuffle in ORDERS {
@@ -53,7 +53,7 @@ fn files(extension: &str, line: impl Fn(usize) -> String, header: &str) -> TempD
 fn text_in_every_form() {
     let place = files("txt", |number| format!("{}\n", "text ".repeat(number * 7 % 50)), "");
     for collate in [Collate::Auto, Collate::Ragged] {
-        let lines = Lines::open(&[place.path()], &quiet(LineFormat::Text)).unwrap();
+        let lines = dataset::open(&[place.path()], &quiet("text")).unwrap();
         assert_eq!(lines.shards(), [12, 12, 43, 44, 61]);
         loads(lines, collate);
     }
@@ -68,10 +68,10 @@ fn fields_of_json() {
     };
     let place = files("jsonl", line, "");
     for collate in [Collate::Auto, Collate::Ragged] {
-        let options = columns(LineFormat::Jsonl, &["text", "label", "score:f32", "ids"]);
-        loads(Lines::open(&[place.path()], &options).unwrap(), collate);
+        let options = columns("jsonl", &["text", "label", "score:f32", "ids"]);
+        loads(dataset::open(&[place.path()], &options).unwrap(), collate);
     }
-    loads(Lines::open(&[place.path()], &quiet(LineFormat::Jsonl)).unwrap(), Collate::Auto);
+    loads(dataset::open(&[place.path()], &quiet("jsonl")).unwrap(), Collate::Auto);
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn rows_of_tables() {
     let line = |number: usize| format!("{number},\"line\n\"\"{number}\"\"\",plain {number}\n");
     let place = files("csv", line, "number,quoted,plain\n");
     for collate in [Collate::Auto, Collate::Ragged] {
-        let options = columns(LineFormat::Csv, &["number:i64", "quoted", "plain"]);
-        loads(Lines::open(&[place.path()], &options).unwrap(), collate);
+        let options = columns("csv", &["number:i64", "quoted", "plain"]);
+        loads(dataset::open(&[place.path()], &options).unwrap(), collate);
     }
 }
 
@@ -88,7 +88,7 @@ fn rows_of_tables() {
 #[test]
 fn a_bad_line_is_the_error_of_its_sample() {
     let place = folder(&[("a.jsonl", b"{\"a\": 1}\n{\"a\": \"x\"}\n{\"a\": 3}\n{\n")]);
-    let lines = Arc::new(Lines::open(&[place.path()], &columns(LineFormat::Jsonl, &["a"])).unwrap());
+    let lines = dataset::open(&[place.path()], &columns("jsonl", &["a"])).unwrap();
     let loader = Loader::builder(lines).batch_size(8).epochs(1).on_error(OnError::Skip).build().unwrap();
     let batches: Vec<Batch> = loader.map(Result::unwrap).collect();
     assert_eq!(batches[0].ids, [SampleId(0), SampleId(2)]);

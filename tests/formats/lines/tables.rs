@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn csv(names: &[&str]) -> LineOptions {
-    columns(LineFormat::Csv, names)
+fn csv(names: &[&str]) -> Options {
+    columns("csv", names)
 }
 
 #[test]
@@ -15,25 +15,25 @@ fn rows_have_the_columns_of_their_header() {
         row(&[("a", b"3"), ("the \"b\"", b"4"), ("c", b"5")]),
     ];
     let place = folder(&[("a.csv", text)]);
-    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Csv)).unwrap();
+    let lines = dataset::open(&[place.path()], &quiet("csv")).unwrap();
     let names: Vec<&str> = lines.schema().fields.iter().map(|field| &*field.name).collect();
     assert_eq!(names, ["a", "the \"b\"", "c"]);
-    assert_eq!(samples(&lines).into_iter().map(Result::unwrap).collect::<Vec<_>>(), wanted);
-    assert_eq!((lines.len(), lines.plain_field()), (3, None));
-    assert_eq!(left_out(&lines), [(SkipReason::EmptyLine, 2)]);
+    assert_eq!(samples(&*lines).into_iter().map(Result::unwrap).collect::<Vec<_>>(), wanted);
+    assert_eq!((lines.len(), lines.index().plain_field), (3, None));
+    assert_eq!(left_out(&*lines), [("empty lines", 2)]);
     assert_eq!((lines.bytes(), lines.largest(1) >= 16), (16 + 11 + 5, true));
     let chosen = open(text, &csv(&["c", "a"])).unwrap();
     assert_eq!(chosen[2].as_ref().unwrap(), &row(&[("c", b"5"), ("a", b"3")]));
-    let all = open(text, &quiet(LineFormat::Csv).header(false)).unwrap();
+    let all = open(text, &quiet("csv").set("header", false)).unwrap();
     assert_eq!(all.len(), 4);
     assert_eq!(all[0].as_ref().unwrap(), &row(&[("0", b"a"), ("1", b"the \"b\""), ("2", b"c")]));
 }
 
 #[test]
 fn text_without_quotes_in_it_is_not_copied() {
-    use uringload::dataset::{Sample, Value};
+    use uringload::dataset::{self, Sample, Value};
     let place = folder(&[("a.csv", b"a,b,c\nplain,\"qu,oted\",\"dou\"\"bled\"\n")]);
-    let lines = Lines::open(&[place.path()], &quiet(LineFormat::Csv)).unwrap();
+    let lines = dataset::open(&[place.path()], &quiet("csv")).unwrap();
     let raw = bytes::Bytes::from_static(b"plain,\"qu,oted\",\"dou\"\"bled\"");
     let mut sample = Sample::default();
     lines.parse(SampleId(0), std::slice::from_ref(&raw), &mut sample).unwrap();
@@ -68,9 +68,9 @@ fn numbers_and_truths_by_type() {
     ] {
         let bytes = ["i,f,b,u,t\n", line, "\n1,1,1,1,1"].concat();
         let place = folder(&[("a.csv", bytes.as_bytes())]);
-        let lines = Lines::open(&[place.path()], &options).unwrap();
-        assert!(sample(&lines, 1).is_ok(), "{line}");
-        let error = sample(&lines, 0).unwrap_err();
+        let lines = dataset::open(&[place.path()], &options).unwrap();
+        assert!(sample(&*lines, 1).is_ok(), "{line}");
+        let error = sample(&*lines, 0).unwrap_err();
         assert!(error.offset().is_some_and(|offset| (10..20).contains(&offset)), "{error}");
         assert_error(Err::<(), _>(error), ErrorKind::Corrupt, &["a.csv", words]);
     }
@@ -79,16 +79,14 @@ fn numbers_and_truths_by_type() {
 #[test]
 fn delimiters_by_name_and_by_option() {
     let tsv = folder(&[("a.tsv", b"a\tb,c\n1\t\"2\t3\"\n")]);
-    let lines = Lines::open(&[tsv.path()], &quiet(LineFormat::Csv)).unwrap();
-    assert_eq!(sample(&lines, 0).unwrap(), row(&[("a", b"1"), ("b,c", b"2\t3")]));
-    for (delimiter, text) in
-        [(Delimiter::Semicolon, "a;b\n1,5;2"), (Delimiter::Bar, "a|b\n1,5|2"), (Delimiter::Tab, "a\tb\n1,5\t2")]
-    {
-        let options = quiet(LineFormat::Csv).delimiter(delimiter);
+    let lines = dataset::open(&[tsv.path()], &quiet("csv")).unwrap();
+    assert_eq!(sample(&*lines, 0).unwrap(), row(&[("a", b"1"), ("b,c", b"2\t3")]));
+    for (delimiter, text) in [(";", "a;b\n1,5;2"), ("|", "a|b\n1,5|2"), ("tab", "a\tb\n1,5\t2")] {
+        let options = quiet("csv").set("delimiter", delimiter);
         assert_eq!(open(text.as_bytes(), &options).unwrap()[0].as_ref().unwrap(), &row(&[("a", b"1,5"), ("b", b"2")]));
     }
     fs::write(tsv.path().join("b.csv"), "a\tb,c\n").unwrap();
-    let mixed = Lines::open(&[tsv.path()], &quiet(LineFormat::Csv));
+    let mixed = dataset::open(&[tsv.path()], &quiet("csv"));
     assert_error(mixed, ErrorKind::InvalidArgument, &["some have commas, some tabs", "b.csv"]);
 }
 
@@ -96,7 +94,7 @@ fn delimiters_by_name_and_by_option() {
 fn headers_are_the_same_and_make_sense() {
     let open = |files: &[(&str, &[u8])]| {
         let place = folder(files);
-        Lines::open(&[place.path()], &quiet(LineFormat::Csv)).map(|lines| (lines.len(), lines.shards().to_vec()))
+        dataset::open(&[place.path()], &quiet("csv")).map(|lines| (lines.len(), lines.shards().to_vec()))
     };
     let files: [(&str, &[u8]); 4] =
         [("a.csv", b"x,y\n"), ("b.csv", b""), ("c.csv", b"\"x\",y\n1,2\n"), ("d.csv", b"x,y\n3,4")];

@@ -18,9 +18,9 @@ fn expected(name: &str) -> Vec<Row> {
     rows.into_iter().map(|row| row.into_iter().map(|(name, value)| (name, bytes(value))).collect()).collect()
 }
 
-fn found(name: &str, options: &LineOptions) -> Vec<Row> {
-    let lines = Lines::open(&[data(name)], options).unwrap();
-    samples(&lines).into_iter().map(Result::unwrap).collect()
+fn found(name: &str, options: &Options) -> Vec<Row> {
+    let lines = dataset::open(&[data(name)], options).unwrap();
+    samples(&*lines).into_iter().map(Result::unwrap).collect()
 }
 
 const COLUMNS: [&str; 4] = ["plain", "odd \"name\", with a comma", "number:i64", "real:f64"];
@@ -28,18 +28,20 @@ const COLUMNS: [&str; 4] = ["plain", "odd \"name\", with a comma", "number:i64",
 #[test]
 fn tables_of_every_dialect() {
     for name in ["excel.csv", "excel.tsv", "unix.csv", "semicolon.csv", "nonnumeric.csv"] {
-        let delimiter = (name == "semicolon.csv").then_some(Delimiter::Semicolon);
-        let options = columns(LineFormat::Csv, &COLUMNS).delimiter(delimiter);
+        let mut options = columns("csv", &COLUMNS);
+        if name == "semicolon.csv" {
+            options = options.set("delimiter", ";");
+        }
         assert_eq!(found(name, &options), expected(name), "{name}");
     }
-    assert_eq!(found("single.csv", &quiet(LineFormat::Csv)), expected("single.csv"));
+    assert_eq!(found("single.csv", &quiet("csv")), expected("single.csv"));
 }
 
 #[test]
 fn objects_by_field_and_as_they_are() {
     for name in ["ascii.jsonl", "unicode.jsonl"] {
-        let all = columns(LineFormat::Jsonl, &["text", "label", "score", "ids", "flag", "meta"]);
+        let all = columns("jsonl", &["text", "label", "score", "ids", "flag", "meta"]);
         assert_eq!(found(name, &all), expected(name), "{name}");
-        assert_eq!(found(name, &quiet(LineFormat::Jsonl)), expected(&format!("{name} whole")), "{name}");
+        assert_eq!(found(name, &quiet("jsonl")), expected(&format!("{name} whole")), "{name}");
     }
 }

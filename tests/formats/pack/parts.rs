@@ -7,13 +7,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use uringload::config::Part;
 use uringload::pack::{Pack, PackOptions, PackReport};
-use uringload::{Error, ErrorKind};
+use uringload::{Error, ErrorKind, Loader};
 
-fn part_of(source: &Path, to: &Path, part: &str, change: impl FnOnce(&mut PackOptions)) -> Result<Pack, Error> {
+fn part_of(
+    source: &Path,
+    to: &Path,
+    part: &str,
+    change: impl FnOnce(PackOptions) -> PackOptions,
+) -> Result<Pack, Error> {
     let part: Part = part.parse().unwrap();
-    let mut options = PackOptions { shard_samples: Some(1), part, ..options() };
-    change(&mut options);
-    Pack::new(folder_at(source), to, options)
+    let options = options().shard_samples(1).part(part);
+    Loader::builder(folder_at(source)).pack(to, change(options))
 }
 
 fn run(pack: &Pack) -> Result<PackReport, Error> {
@@ -37,12 +41,12 @@ fn same(a: &Path, b: &Path) {
 #[test]
 fn parts_in_any_order_are_the_whole() {
     let (source, whole) = (class_folder(), tempfile::tempdir().unwrap());
-    run(&part_of(source.path(), whole.path(), "0/1", |_| {}).unwrap()).unwrap();
+    run(&part_of(source.path(), whole.path(), "0/1", |options| options).unwrap()).unwrap();
     for parts in [["0/3", "1/3", "2/3"], ["2/3", "0/3", "1/3"], ["1/3", "2/3", "0/3"]] {
         let to = tempfile::tempdir().unwrap();
         let mut shards = 0;
         for part in parts {
-            let pack = part_of(source.path(), to.path(), part, |_| {}).unwrap();
+            let pack = part_of(source.path(), to.path(), part, |options| options).unwrap();
             let report = run(&pack).unwrap();
             assert_eq!((report.shards, report.shards_kept), (pack.own_shards().count() as u64, 0), "{part}");
             assert_eq!((report.samples, report.lacking), (report.shards, 0), "{part}");
@@ -51,7 +55,7 @@ fn parts_in_any_order_are_the_whole() {
         assert_eq!(shards, 8);
         same(to.path(), whole.path());
         // Whoever packs all of it finds all of it there.
-        let report = run(&part_of(source.path(), to.path(), "0/1", |_| {}).unwrap()).unwrap();
+        let report = run(&part_of(source.path(), to.path(), "0/1", |options| options).unwrap()).unwrap();
         assert_eq!((report.shards_kept, report.bytes_written, report.samples), (8, 0, 8));
         assert_eq!(samples(to.path()), samples(whole.path()));
     }
@@ -60,8 +64,8 @@ fn parts_in_any_order_are_the_whole() {
 #[test]
 fn a_part_that_was_ended_is_gone_on_with() {
     let (source, to, whole) = (class_folder(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    run(&part_of(source.path(), whole.path(), "0/1", |_| {}).unwrap()).unwrap();
-    let first = part_of(source.path(), to.path(), "1/3", |options| options.threads = 1).unwrap();
+    run(&part_of(source.path(), whole.path(), "0/1", |options| options).unwrap()).unwrap();
+    let first = part_of(source.path(), to.path(), "1/3", |options| options.threads(1)).unwrap();
     let ended = first.run(&|done| {
         assert_eq!((done.shards_total, done.samples_total), (3, 3));
         if done.shards >= 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -75,7 +79,7 @@ fn a_part_that_was_ended_is_gone_on_with() {
     assert_eq!((report.shards, report.shards_kept), (3, 1));
     assert!(!to.path().join(".shard-000004.tar.tmp").exists() && to.path().join(".shard-000005.tar.tmp").exists());
     for part in ["2/3", "0/3"] {
-        run(&part_of(source.path(), to.path(), part, |_| {}).unwrap()).unwrap();
+        run(&part_of(source.path(), to.path(), part, |options| options).unwrap()).unwrap();
     }
     same(to.path(), whole.path());
 }
@@ -83,16 +87,16 @@ fn a_part_that_was_ended_is_gone_on_with() {
 #[test]
 fn parts_are_written_at_once() {
     let (source, to, whole) = (class_folder(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    run(&part_of(source.path(), whole.path(), "0/1", |_| {}).unwrap()).unwrap();
+    run(&part_of(source.path(), whole.path(), "0/1", |options| options).unwrap()).unwrap();
     std::thread::scope(|scope| {
         for part in ["0/4", "1/4", "2/4", "3/4"] {
             let (source, to) = (source.path(), to.path());
-            scope.spawn(move || run(&part_of(source, to, part, |_| {}).unwrap()).unwrap());
+            scope.spawn(move || run(&part_of(source, to, part, |options| options).unwrap()).unwrap());
         }
     });
     same(to.path(), whole.path());
     // More jobs than shards: the last have nothing to do.
-    let report = run(&part_of(source.path(), to.path(), "11/12", |_| {}).unwrap()).unwrap();
+    let report = run(&part_of(source.path(), to.path(), "11/12", |options| options).unwrap()).unwrap();
     assert_eq!((report.shards, report.samples, report.lacking), (0, 0, 0));
 }
 
@@ -103,19 +107,22 @@ fn what_parts_may_not_do_is_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().contains(words) && error.remedy().is_some(), "{error}");
     };
-    refused(part_of(source.path(), to.path(), "0/2", |options| options.overwrite = true).unwrap_err(), "part 0/2");
-    let first = part_of(source.path(), to.path(), "0/2", |_| {}).unwrap();
+    refused(part_of(source.path(), to.path(), "0/2", |options| options.overwrite(true)).unwrap_err(), "part 0/2");
+    let first = part_of(source.path(), to.path(), "0/2", |options| options).unwrap();
     let report = first.run(&|_| {
-        let all = part_of(source.path(), to.path(), "0/1", |_| {}).unwrap();
+        let all = part_of(source.path(), to.path(), "0/1", |options| options).unwrap();
         refused(run(&all).unwrap_err(), "another pack is writing");
-        let twice = part_of(source.path(), to.path(), "0/2", |_| {}).unwrap();
+        let twice = part_of(source.path(), to.path(), "0/2", |options| options).unwrap();
         refused(run(&twice).unwrap_err(), "another pack is writing");
         ControlFlow::Continue(())
     });
     assert_eq!(report.unwrap().shards, 4);
-    let other = part_of(source.path(), to.path(), "1/2", |options| options.shard_samples = Some(2)).unwrap();
+    let other = part_of(source.path(), to.path(), "1/2", |options| options.shard_samples(Some(2))).unwrap();
     refused(run(&other).unwrap_err(), "other settings: shard samples, number of shards\n");
     let elsewhere = tempfile::tempdir().unwrap();
     fs::write(elsewhere.path().join("thesis.tex"), b"").unwrap();
-    refused(run(&part_of(source.path(), elsewhere.path(), "0/2", |_| {}).unwrap()).unwrap_err(), "no pack has made");
+    refused(
+        run(&part_of(source.path(), elsewhere.path(), "0/2", |options| options).unwrap()).unwrap_err(),
+        "no pack has made",
+    );
 }

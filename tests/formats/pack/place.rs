@@ -7,8 +7,8 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use uringload::pack::{Pack, PackOptions};
-use uringload::{Error, ErrorKind};
+use uringload::pack::PackOptions;
+use uringload::{Error, ErrorKind, Loader};
 
 fn names(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -18,7 +18,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 fn one_each() -> PackOptions {
-    PackOptions { shard_samples: Some(1), ..options() }
+    options().shard_samples(1)
 }
 
 fn refused(error: Error, words: &str, remedy: &str) {
@@ -30,7 +30,7 @@ fn refused(error: Error, words: &str, remedy: &str) {
 fn a_pack_that_was_ended_is_gone_on_with() {
     let (source, to, whole) = (class_folder(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     pack(folder_at(source.path()), whole.path(), one_each()).unwrap();
-    let part = Pack::new(folder_at(source.path()), to.path(), PackOptions { threads: 1, ..one_each() }).unwrap();
+    let part = Loader::builder(folder_at(source.path())).pack(to.path(), one_each().threads(1)).unwrap();
     let stop_behind = |shards| {
         let told = part.run(&|done| {
             if done.shards >= shards { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -67,10 +67,10 @@ fn shards_of_another_plan_stay_unless_they_are_to_be_replaced() {
     fs::write(to.path().join("shard-000099.tar"), b"not of the manifest").unwrap();
     let before = samples_of(to.path());
     let others = [
-        ("align", PackOptions { align: 512, ..one_each() }),
-        ("prefix", PackOptions { prefix: "other".into(), ..one_each() }),
-        ("shard samples, number of shards", PackOptions { shard_samples: Some(2), ..one_each() }),
-        ("shard size", PackOptions { shard_bytes: 5_000_000, ..one_each() }),
+        ("align", one_each().align(512)),
+        ("prefix", one_each().prefix("other")),
+        ("shard samples, number of shards", one_each().shard_samples(2)),
+        ("shard size", one_each().shard_bytes(5_000_000)),
     ];
     for (what, options) in others {
         let error = pack(folder_at(source.path()), to.path(), options).unwrap_err();
@@ -80,7 +80,7 @@ fn shards_of_another_plan_stay_unless_they_are_to_be_replaced() {
     let error = pack(folder_at(source.path()), to.path(), one_each()).unwrap_err();
     refused(error, "other settings: source, number of samples, number of shards\n", "overwrite");
     assert_eq!(samples_of(to.path()), before);
-    let replace = PackOptions { overwrite: true, prefix: "other".into(), ..options() };
+    let replace = options().overwrite(true).prefix("other");
     let report = pack(folder_at(source.path()), to.path(), replace).unwrap();
     assert_eq!((report.shards, report.shards_kept), (1, 0));
     let left = ["other-000000.tar", "other-000000.tar.uidx", "pack.json", "shard-000099.tar"];
@@ -96,7 +96,7 @@ fn folders_with_something_else_in_them_are_refused() {
     let (source, to) = (class_folder(), tempfile::tempdir().unwrap());
     fs::write(to.path().join("thesis.tex"), b"").unwrap();
     for overwrite in [false, true] {
-        let error = pack(folder_at(source.path()), to.path(), PackOptions { overwrite, ..options() }).unwrap_err();
+        let error = pack(folder_at(source.path()), to.path(), options().overwrite(overwrite)).unwrap_err();
         refused(error, "files that no pack has made", "empty or new");
     }
     assert_eq!(names(to.path()), ["thesis.tex"]);
@@ -106,15 +106,15 @@ fn folders_with_something_else_in_them_are_refused() {
     // The source itself, and the folder that it lies in.
     let around = source.path().parent().unwrap();
     for folder in [source.path(), around] {
-        let error = Pack::new(folder_at(source.path()), folder, options()).unwrap_err();
+        let error = Loader::builder(folder_at(source.path())).pack(folder, options()).unwrap_err();
         refused(error, "the source has a file in the folder", "apart");
     }
     for (wrong, words) in [
-        (PackOptions { align: 1024, ..options() }, "aligned to 1024"),
-        (PackOptions { prefix: "a/b".into(), ..options() }, "a/b"),
-        (PackOptions { shard_samples: Some(0), ..options() }, "at least"),
+        (options().align(1024), "aligned to 1024"),
+        (options().prefix("a/b"), "a/b"),
+        (options().shard_samples(0), "at least"),
     ] {
-        let error = Pack::new(folder_at(source.path()), "/nowhere", wrong).unwrap_err();
+        let error = Loader::builder(folder_at(source.path())).pack("/nowhere", wrong).unwrap_err();
         refused(error, words, "");
     }
 }
@@ -122,7 +122,7 @@ fn folders_with_something_else_in_them_are_refused() {
 #[test]
 fn two_packs_do_not_write_to_one_folder() {
     let (source, to) = (class_folder(), tempfile::tempdir().unwrap());
-    let first = Pack::new(folder_at(source.path()), to.path(), one_each()).unwrap();
+    let first = Loader::builder(folder_at(source.path())).pack(to.path(), one_each()).unwrap();
     let report = first.run(&|_| {
         let error = pack(folder_at(source.path()), to.path(), one_each()).unwrap_err();
         refused(error, "another pack is writing", "wait");
@@ -148,7 +148,7 @@ fn a_full_disk_leaves_no_half_shard() {
         super::write_file(&source.path().join(format!("{number}.bin")), 50_000).unwrap();
     }
     let to = mounted.path().join("shards");
-    let options = PackOptions { shard_samples: Some(2), threads: 1, ..options() };
+    let options = options().shard_samples(2).threads(1);
     let dataset = folder_at(source.path());
     let error = pack(Arc::clone(&dataset), &to, options.clone()).unwrap_err();
     assert!(error.to_string().contains("No space left") && error.remedy().unwrap().contains("make room"), "{error}");

@@ -5,10 +5,11 @@ use super::*;
 use crate::formats::memory::Limit;
 use proptest::prelude::*;
 use serde_json::json;
-use uringload::dataset::{Beton, BetonOptions};
+use std::sync::Arc;
+use uringload::dataset::{self, Dataset, Options};
 
 /// Opens and reads everything; whether all was well.
-fn drained(dataset: Result<impl Dataset, Error>) -> bool {
+fn drained(dataset: Result<Arc<dyn Dataset>, Error>) -> bool {
     match dataset {
         Ok(dataset) => {
             assert!(dataset.len() < 1 << 20);
@@ -22,7 +23,7 @@ fn drained(dataset: Result<impl Dataset, Error>) -> bool {
             }
             assert!(dataset.largest(1) <= dataset.bytes());
             dataset.fingerprint();
-            (0..dataset.len()).all(|id| lenient(&dataset, id).is_ok())
+            (0..dataset.len()).all(|id| lenient(&*dataset, id).is_ok())
         }
         Err(error) => {
             assert!(error.to_string().lines().count() == 1 + usize::from(error.remedy().is_some()), "{error}");
@@ -291,7 +292,7 @@ proptest! {
             made.head = changed(&made.head, &changes);
         }
         made.write(&path);
-        drained(Beton::open(&[&path], &BetonOptions::default()));
+        drained(dataset::open(&[&path], &Options::new().format("beton")));
         assert_small();
     }
 }

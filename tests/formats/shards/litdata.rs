@@ -3,7 +3,7 @@
 use super::*;
 use crate::formats::memory::Limit;
 use serde_json::{Value as Json, json};
-use uringload::dataset::{DType, LitData, LitDataOptions, Shape};
+use uringload::dataset::{self, DType, Dataset, Options, Shape};
 
 /// The chunk of the format's description: two items of `int` and `str`, written by litdata.
 pub fn golden() -> Vec<u8> {
@@ -60,12 +60,12 @@ fn dataset(leaves: &[&str], items: &[Vec<u8>]) -> TempDir {
     folder(&[("index.json", index.to_string().as_bytes()), ("c.bin", &chunk)])
 }
 
-pub fn open(root: impl AsRef<Path>) -> Result<LitData, Error> {
-    LitData::open(&[root], &LitDataOptions::default())
+pub fn open(root: impl AsRef<Path>) -> Result<Arc<dyn Dataset>, Error> {
+    dataset::open(&[root], &Options::new().format("litdata"))
 }
 
-fn blocks(root: &Path, block_size: u64) -> Result<LitData, Error> {
-    LitData::open(&[root], &LitDataOptions::new().block_size(block_size))
+fn blocks(root: &Path, block_size: u64) -> Result<Arc<dyn Dataset>, Error> {
+    dataset::open(&[root], &Options::new().format("litdata").set("block_size", block_size))
 }
 
 #[test]
@@ -74,15 +74,15 @@ fn golden_chunk() {
     let root = folder(&[("index.json", index.as_bytes()), ("chunk-0-0.bin", &golden())]);
     let lit = open(root.path()).unwrap();
     assert_eq!((lit.len(), lit.bytes(), lit.largest(1), lit.shards()), (2, 37, 19, &[2][..]));
-    assert_eq!(samples(&lit).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), golden_rows());
+    assert_eq!(samples(&*lit).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), golden_rows());
     assert_eq!(
-        (key(&lit, 1), lit.length(SampleId(1), 1), lit.plain_field()),
+        (key(&*lit, 1), lit.length(SampleId(1), 1), lit.index().plain_field),
         ("chunk-0-0.bin#1".into(), Some(3), None)
     );
     // From an implementation in another language: a checkpoint stays valid in every later version.
     assert_eq!(lit.fingerprint(), 0xcafe_63ad_300d_6953);
     assert!(shows(root.path(), "litdata"));
-    loads(&(Arc::new(lit) as Arc<dyn Dataset>), &golden_rows());
+    loads(&lit, &golden_rows());
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn arrays_have_headers_of_either_order() {
         ("2", DType::Bool, &Shape::Ragged),
     ];
     assert_eq!(fields, wanted);
-    assert_eq!(sample(&lit, 1).unwrap()["0.shape"], hex("00000002 00000001"));
-    assert_eq!(sample(&lit, 1).unwrap()["1"], [2; 6]);
+    assert_eq!(sample(&*lit, 1).unwrap()["0.shape"], hex("00000002 00000001"));
+    assert_eq!(sample(&*lit, 1).unwrap()["1"], [2; 6]);
     for (bad, what) in [
         (item(&[&tensor(8, &[2, 1], &[1; 4]), &numpy(1, &[3], &[1; 6]), &tensor(19, &[], &[1])]), "dimensions of f16"),
         (item(&[&tensor(10, &[2], &[1; 4]), &numpy(1, &[3], &[1; 6]), &tensor(19, &[], &[1])]), "1 dimensions"),
@@ -120,9 +120,9 @@ fn arrays_have_headers_of_either_order() {
     ] {
         let root = dataset(&["tensor", "numpy", "tensor"], &[good(1), bad]);
         let lit = open(root.path()).unwrap();
-        let error = assert_error(sample(&lit, 1), ErrorKind::Corrupt, &["leaf \"0\"", what, "c.bin"]);
+        let error = assert_error(sample(&*lit, 1), ErrorKind::Corrupt, &["leaf \"0\"", what, "c.bin"]);
         assert!(error.offset().is_some(), "{error}");
-        assert!(sample(&lit, 0).is_ok());
+        assert!(sample(&*lit, 0).is_ok());
     }
     let root = dataset(&["numpy"], &[item(&[&numpy(99, &[1], &[1; 4])])]);
     assert_error(open(root.path()), ErrorKind::Corrupt, &["leaf \"0\"", "type 99", "c.bin"]);
@@ -139,7 +139,7 @@ fn sizes_of_leaves_are_checked() {
         let root = dataset(&["int", "str"], &[hex(&format!("{bad} 00"))[..hex(bad).len()].to_vec()]);
         let lit = open(root.path());
         let error = match lit {
-            Ok(lit) => parse(&lit).unwrap_err(),
+            Ok(lit) => parse(&*lit).unwrap_err(),
             Err(error) => error,
         };
         let line = error.to_string();
@@ -147,7 +147,7 @@ fn sizes_of_leaves_are_checked() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{line}");
     }
     let root = dataset(&["no_header_numpy:9"], &[item(&[&[0; 6]])]);
-    assert!(parse(&open(root.path()).unwrap()).unwrap_err().to_string().contains("6 bytes of f32"));
+    assert!(parse(&*open(root.path()).unwrap()).unwrap_err().to_string().contains("6 bytes of f32"));
 }
 
 /// Parses the first sample, whose bytes belie its length.
@@ -194,12 +194,12 @@ fn what_cannot_be_read_is_refused_by_name() {
         let root = folder(&[("index.json", index.as_bytes()), ("c.bin", chunk)]);
         match kind {
             Some(kind) => drop(assert_error(open(root.path()), kind, &["c.bin"])),
-            None => assert_eq!(sample(&open(root.path()).unwrap(), 0).unwrap(), golden_rows()[0]),
+            None => assert_eq!(sample(&*open(root.path()).unwrap(), 0).unwrap(), golden_rows()[0]),
         }
     }
     let root = dataset(&["int", "str"], &[golden()[16..34].to_vec()]);
     assert_error(blocks(root.path(), 4), ErrorKind::InvalidArgument, &["tokens"]);
-    let zero = LitData::open(&[root.path()], &LitDataOptions::new().block_size(0_u64));
+    let zero = dataset::open(&[root.path()], &Options::new().format("litdata").set("block_size", 0_u64));
     assert_eq!(zero.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
@@ -301,26 +301,26 @@ fn tokens_are_documents_or_blocks() {
         |tokens: std::ops::Range<u16>| row(&[("tokens", &tokens.flat_map(u16::to_le_bytes).collect::<Vec<_>>())]);
     let documents = open(root.path()).unwrap();
     let rows = [row_of(0..5), row_of(5..11), row_of(0..0), row_of(11..20), row_of(20..24)];
-    assert_eq!((documents.plain_field(), documents.length(SampleId(3), 0)), (Some(0), Some(9)));
-    loads(&(Arc::new(documents) as Arc<dyn Dataset>), &rows);
+    assert_eq!((documents.index().plain_field, documents.length(SampleId(3), 0)), (Some(0), Some(9)));
+    loads(&documents, &rows);
     let blocks_of_4 = blocks(root.path(), 4).unwrap();
     let rows = [row_of(0..4), row_of(4..8), row_of(11..15), row_of(15..19), row_of(20..24)];
-    assert_eq!((blocks_of_4.plain_field(), blocks_of_4.length(SampleId(0), 0)), (Some(0), Some(4)));
+    assert_eq!((blocks_of_4.index().plain_field, blocks_of_4.length(SampleId(0), 0)), (Some(0), Some(4)));
     assert_eq!(
-        (blocks_of_4.index().left_out[0].count, key(&blocks_of_4, 2)),
+        (blocks_of_4.index().left_out[0].count, key(&*blocks_of_4, 2)),
         (2, "c1.bin#0".into()),
         "3 and 1 tokens are left"
     );
     assert_eq!(blocks_of_4.schema().fields[0].shape, Shape::Fixed(vec![4]));
     assert_ne!(blocks_of_4.fingerprint(), blocks(root.path(), 3).unwrap().fingerprint());
-    loads(&(Arc::new(blocks_of_4) as Arc<dyn Dataset>), &rows);
+    loads(&blocks_of_4, &rows);
     assert_error(blocks(root.path(), 100), ErrorKind::Empty, &[]);
     assert_error(blocks(root.path(), u64::MAX), ErrorKind::Empty, &[]);
     let text = fs::read_to_string(root.path().join("index.json")).unwrap().replace("\"dim\":11", "\"dim\":1000000000");
     put(root.path(), "index.json", text.as_bytes());
     assert_error(blocks(root.path(), 4), ErrorKind::Corrupt, &["the index says 250000000", "c0.bin"]);
-    let options = LitDataOptions::new().block_size(4_u64).allow_bad_shards(true);
-    let failing = LitData::open(&[root.path()], &options).unwrap();
-    assert_error(sample(&failing, 0), ErrorKind::Corrupt, &["the index says 250000000"]);
-    assert_eq!(sample(&failing, failing.len() - 1).unwrap(), row_of(20..24));
+    let options = Options::new().format("litdata").set("block_size", 4_u64).set("allow_bad_shards", true);
+    let failing = dataset::open(&[root.path()], &options).unwrap();
+    assert_error(sample(&*failing, 0), ErrorKind::Corrupt, &["the index says 250000000"]);
+    assert_eq!(sample(&*failing, failing.len() - 1).unwrap(), row_of(20..24));
 }

@@ -5,7 +5,7 @@ use crate::formats::memory::Limit;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 use uringload::config::OnError;
-use uringload::dataset::{DType, Mds, MdsOptions, Shape};
+use uringload::dataset::{self, DType, Dataset, Options, Shape};
 
 /// The shard of the format's description: columns a `ndarray:uint8:2`, x `int`, y `str`; written by MDSWriter.
 pub fn golden() -> Vec<u8> {
@@ -66,8 +66,8 @@ fn one(encoding: &str, size: Option<u64>, samples: &[&[u8]]) -> TempDir {
     folder(&[("index.json", &index(&[entry])), ("s.mds", &shard)])
 }
 
-pub fn open(root: impl AsRef<Path>) -> Result<Mds, Error> {
-    Mds::open(&[root], &MdsOptions::default())
+pub fn open(root: impl AsRef<Path>) -> Result<Arc<dyn Dataset>, Error> {
+    dataset::open(&[root], &Options::new().format("mds"))
 }
 
 fn sized(bytes: &[u8]) -> Vec<u8> {
@@ -85,9 +85,9 @@ fn golden_shard() {
     let shapes: Vec<_> = mds.schema().fields.iter().map(|field| (field.dtype, field.shape.clone())).collect();
     let fixed = |dims: &[u64]| Shape::Fixed(dims.to_vec());
     assert_eq!(shapes, [(DType::U8, fixed(&[2])), (DType::I64, fixed(&[])), (DType::U8, Shape::Ragged)]);
-    assert_eq!(samples(&mds).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), golden_rows());
+    assert_eq!(samples(&*mds).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), golden_rows());
     assert_eq!(
-        (key(&mds, 1), mds.length(SampleId(1), 2), mds.plain_field()),
+        (key(&*mds, 1), mds.length(SampleId(1), 2), mds.index().plain_field),
         ("shard.00000.mds#1".into(), Some(3), None)
     );
     assert_eq!(open(root.path().join("index.json")).unwrap().fingerprint(), mds.fingerprint());
@@ -95,7 +95,7 @@ fn golden_shard() {
     assert_eq!(mds.fingerprint(), 0xe2c9_3087_e471_0cd7);
     assert!(shows(root.path(), "mds") && shows(root.path().join("*.json"), "mds"));
     assert!(!shows(root.path().join("nothing-*"), "mds") && !shows(root.path().join("shard.00000.mds"), "mds"));
-    loads(&(Arc::new(mds) as Arc<dyn Dataset>), &golden_rows());
+    loads(&mds, &golden_rows());
 }
 
 #[test]
@@ -104,21 +104,21 @@ fn golden_arrays() {
         let root = one(encoding, None, &[&sized(&hex(bytes))]);
         let mds = open(root.path()).unwrap();
         assert_eq!((mds.schema().fields[0].dtype, &*mds.schema().fields[1].name), (DType::I16, "v.shape"));
-        let values = sample(&mds, 0).unwrap();
+        let values = sample(&*mds, 0).unwrap();
         assert_eq!((&values["v"], &values["v.shape"]), (&hex("0100 0200 2c01"), &hex("08 01 03")), "{encoding}");
-        assert_eq!(Mds::array_shape(&values["v.shape"]), Some(vec![1, 3]));
+        assert_eq!(dataset::internal::array_shape(&values["v.shape"]), Some(vec![1, 3]));
     }
-    assert_eq!(Mds::array_shape(&hex("0a 0001 0002 00")), None);
-    assert_eq!(Mds::array_shape(&hex("0b 0000000000000001 0200000000000000")), Some(vec![1 << 56, 2]));
-    assert_eq!(Mds::array_shape(&[]), None);
+    assert_eq!(dataset::internal::array_shape(&hex("0a 0001 0002 00")), None);
+    assert_eq!(dataset::internal::array_shape(&hex("0b 0000000000000001 0200000000000000")), Some(vec![1 << 56, 2]));
+    assert_eq!(dataset::internal::array_shape(&[]), None);
 }
 
 #[test]
 fn one_column_of_one_size_is_plain() {
     let root = one("ndarray:int32:2", Some(8), &[&[1; 8], &[2; 8], &[3; 8]]);
     let mds = open(root.path()).unwrap();
-    assert_eq!((mds.plain_field(), mds.largest(2), mds.length(SampleId(0), 0)), (Some(0), 16, Some(2)));
-    let part = bytes_of(&mds, &[9; 4]);
+    assert_eq!((mds.index().plain_field, mds.largest(2), mds.length(SampleId(0), 0)), (Some(0), 16, Some(2)));
+    let part = bytes_of(&*mds, &[9; 4]);
     assert_eq!(part, [9; 4], "a part of the value is the value");
     let root = one("ndarray:int32:2", Some(8), &[&[1; 8], &[2; 7]]);
     assert_error(open(root.path()), ErrorKind::Corrupt, &["sample 1 has 7 bytes", "s.mds"]);
@@ -148,16 +148,16 @@ fn samples_that_break_the_format_are_their_own_error() {
     ] {
         let root = one("ndarray", None, &[&good, &sized(&hex(bad)), &good]);
         let mds = open(root.path()).unwrap();
-        let error = assert_error(sample(&mds, 1), ErrorKind::Corrupt, &[what, "s.mds"]);
+        let error = assert_error(sample(&*mds, 1), ErrorKind::Corrupt, &[what, "s.mds"]);
         assert!(error.offset().is_some(), "{error}");
-        assert!(sample(&mds, 0).is_ok() && sample(&mds, 2).is_ok());
+        assert!(sample(&*mds, 0).is_ok() && sample(&*mds, 2).is_ok());
     }
     for (bad, what) in [("05000000 0102", "behind its sample"), ("01000000 0102", "1 bytes"), ("ffffffff 01", "behind")]
     {
         let root = one("bytes", None, &[&sized(b"good"), &hex(bad)]);
         let mds = open(root.path()).unwrap();
-        assert_eq!(sample(&mds, 0).unwrap()["v"], b"good");
-        let error = sample_without_length(&mds, 1).unwrap_err();
+        assert_eq!(sample(&*mds, 0).unwrap()["v"], b"good");
+        let error = sample_without_length(&*mds, 1).unwrap_err();
         assert!(error.to_string().contains(if what == "1 bytes" { "5 bytes of the 6" } else { what }), "{error}");
     }
     // The first sample is the one that types are learned from.
@@ -267,8 +267,8 @@ fn heads_that_lie_are_refused() {
         let root = folder(&[("index.json", &index(&[entry])), ("s.mds", &golden())]);
         let kind = if bytes > 253 { ErrorKind::Truncated } else { ErrorKind::Corrupt };
         assert_error(open(root.path()), kind, &["the index", "s.mds"]);
-        let options = MdsOptions::new().allow_bad_shards(true);
-        let forgiving = Mds::open(&[root.path()], &options);
+        let options = Options::new().format("mds").set("allow_bad_shards", true);
+        let forgiving = dataset::open(&[root.path()], &options);
         assert_eq!(forgiving.is_err(), samples == 1 << 60, "nobody waits for 2^60 samples to fail");
     }
     assert_small();
@@ -281,14 +281,13 @@ fn a_good_shard_beside_bad_ones_is_read() {
     broken[4] = 0;
     let root =
         folder(&[("index.json", &index(&entries)), ("s1.mds", &golden()), ("s2.mds", &broken), ("s3.mds", b"short")]);
-    let options = MdsOptions::new().allow_bad_shards(true);
-    let mds = Mds::open(&[root.path()], &options).unwrap();
+    let options = Options::new().format("mds").set("allow_bad_shards", true);
+    let mds = dataset::open(&[root.path()], &options).unwrap();
     assert_eq!((mds.len(), mds.shards()), (8, &[2, 4, 6, 8][..]), "numbers stay what they are");
-    assert_error(sample(&mds, 0), ErrorKind::NotFound, &["s0.mds"]);
-    assert_error(sample(&mds, 5), ErrorKind::Corrupt, &["s2.mds"]);
-    assert_error(sample(&mds, 6), ErrorKind::Truncated, &["s3.mds"]);
+    assert_error(sample(&*mds, 0), ErrorKind::NotFound, &["s0.mds"]);
+    assert_error(sample(&*mds, 5), ErrorKind::Corrupt, &["s2.mds"]);
+    assert_error(sample(&*mds, 6), ErrorKind::Truncated, &["s3.mds"]);
     let healthy: Vec<(String, Vec<u8>)> = (0..4).map(|n| (format!("s{n}.mds"), golden())).collect();
-    let mds: Arc<dyn Dataset> = Arc::new(mds);
     let loader = Loader::builder(Arc::clone(&mds)).batch_size(3).epochs(1).on_error(OnError::Skip).build().unwrap();
     let (mut good, mut failed) = (Vec::new(), Vec::new());
     for batch in loader.map(|batch| batch.expect("a batch")) {
@@ -305,7 +304,7 @@ fn a_good_shard_beside_bad_ones_is_read() {
 
 #[test]
 fn hashes_are_checked_where_that_is_asked_for() {
-    let strict = MdsOptions::new().verify_hashes(true);
+    let strict = Options::new().format("mds").set("verify_hashes", true);
     let mut entries: Vec<Json> = (0..3).map(|n| entry(&format!("s{n}.mds"), &GOLDEN, 253, 2)).collect();
     // From Python's hashlib.
     let sha1 = "b535664f2b274ec34a1dab1da3dea3d666720409";
@@ -317,17 +316,17 @@ fn hashes_are_checked_where_that_is_asked_for() {
         [("index.json", &index(&entries)[..]), ("s0.mds", &golden()), ("s1.mds", &golden()), ("s2.mds", &other)];
     let root = folder(&files);
     assert_eq!(open(root.path()).unwrap().len(), 6, "they are not checked unasked");
-    let found = Mds::open(&[root.path()], &strict);
+    let found = dataset::open(&[root.path()], &strict);
     assert_error(found, ErrorKind::Corrupt, &["s1.mds:0: ", "md5", "should be \"0123\""]);
     put(root.path(), "s0.mds", &other);
-    let forgiving = strict.clone().allow_bad_shards(true);
-    let mds = Mds::open(&[root.path()], &forgiving).unwrap();
-    let failed: Vec<u64> = (0..6).filter(|&id| sample(&mds, id).is_err()).collect();
+    let forgiving = strict.clone().set("allow_bad_shards", true);
+    let mds = dataset::open(&[root.path()], &forgiving).unwrap();
+    let failed: Vec<u64> = (0..6).filter(|&id| sample(&*mds, id).is_err()).collect();
     assert_eq!((failed, mds.faults().len()), (vec![0, 1, 2, 3], 2));
     entries[1]["raw_data"]["hashes"] = json!({ "whirlpool": "00" });
     put(root.path(), "s0.mds", &golden());
     put(root.path(), "index.json", &index(&entries));
-    assert_error(Mds::open(&[root.path()], &strict), ErrorKind::Unavailable, &["whirlpool", "s1.mds"]);
+    assert_error(dataset::open(&[root.path()], &strict), ErrorKind::Unavailable, &["whirlpool", "s1.mds"]);
 }
 
 #[test]
@@ -343,11 +342,11 @@ fn several_datasets_are_one_row() {
         ("c/s.mds", &shard),
     ]);
     let paths = |names: &[&str]| names.iter().map(|name| root.path().join(name)).collect::<Vec<PathBuf>>();
-    let both = Mds::open(&paths(&["b", "a"]), &MdsOptions::default()).unwrap();
+    let both = dataset::open(&paths(&["b", "a"]), &Options::new().format("mds")).unwrap();
     assert_eq!((both.len(), both.shards()), (4, &[2, 4][..]));
     assert_eq!(both.files().path(uringload::dataset::FileId(0)), root.path().join("b/s.mds"));
-    assert_eq!(Mds::open(&paths(&["{a,b}"]), &MdsOptions::default()).unwrap().len(), 4);
-    let error = Mds::open(&paths(&["a", "c"]), &MdsOptions::default());
+    assert_eq!(dataset::open(&paths(&["{a,b}"]), &Options::new().format("mds")).unwrap().len(), 4);
+    let error = dataset::open(&paths(&["a", "c"]), &Options::new().format("mds"));
     assert_error(error, ErrorKind::Corrupt, &["c/s.mds", "columns"]);
 }
 
@@ -363,5 +362,5 @@ fn a_million_samples_take_four_bytes_each() {
     let root = folder(&[("index.json", &index), ("s.mds", &shard)]);
     let mds = open(root.path()).unwrap();
     assert_eq!((mds.len(), mds.largest(1000), mds.bytes()), (SAMPLES.into(), 8000, 8 * u64::from(SAMPLES)));
-    assert_eq!(sample(&mds, u64::from(SAMPLES) - 1).unwrap()["x"], [7; 8]);
+    assert_eq!(sample(&*mds, u64::from(SAMPLES) - 1).unwrap()["x"], [7; 8]);
 }

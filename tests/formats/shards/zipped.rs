@@ -4,7 +4,8 @@ use super::*;
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use std::io::Write;
-use uringload::dataset::{FileId, LitData, LitDataOptions, Mds, MdsOptions, UnitId};
+use std::sync::Arc;
+use uringload::dataset::{self, Dataset, FileId, Options, UnitId};
 use written::{COMPRESSIONS, copy, data, expected};
 
 /// By the writers that the library's own decoders come with; none of them writes Brotli.
@@ -54,8 +55,8 @@ fn one(compression: &str, raw: &[u8]) -> TempDir {
     folder(&[("index.json", &index), ("s.mds.zip", &stored)])
 }
 
-fn good<D: Dataset>(dataset: Result<D, Error>) -> Result<Vec<Row>, Error> {
-    samples(&dataset?).into_iter().collect()
+fn good(dataset: Result<Arc<dyn Dataset>, Error>) -> Result<Vec<Row>, Error> {
+    samples(&*dataset?).into_iter().collect()
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn golden_shards_by_hand() {
         let mds = mds::open(root.path()).unwrap();
         let units = mds.units().unwrap();
         assert_eq!((units.largest_stored(), units.largest_decoded()), (stored.len() as u64, raw.len() as u64));
-        assert_eq!((key(&mds, 1), mds.files().name(FileId(0))), ("s.mds#1".into(), &b"s.mds.zip"[..]));
+        assert_eq!((key(&*mds, 1), mds.files().name(FileId(0))), ("s.mds#1".into(), &b"s.mds.zip"[..]));
     }
 }
 
@@ -103,7 +104,7 @@ fn golden_chunks_by_hand() {
         for full_bytes in [None, Some(18), Some(1 << 20)] {
             let root = chunk(level, full_bytes, &stored);
             let lit = litdata::open(root.path()).unwrap();
-            assert_eq!(samples(&lit).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), litdata::golden_rows());
+            assert_eq!(samples(&*lit).into_iter().collect::<Result<Vec<_>, _>>().unwrap(), litdata::golden_rows());
             let room = match (level, full_bytes) {
                 ("batch", _) => 37,
                 (_, None) => 16 + 37,
@@ -190,9 +191,9 @@ fn a_sample_that_breaks_the_format_is_its_own_error() {
     for compression in WRITABLE {
         let root = one(compression, &raw);
         let mds = mds::open(root.path()).unwrap();
-        assert_eq!(sample(&mds, 0).unwrap(), mds::golden_rows()[0]);
+        assert_eq!(sample(&*mds, 0).unwrap(), mds::golden_rows()[0]);
         let what = ["column \"y\" of 9 bytes", "decoded bytes", "s.mds.zip:250: "];
-        assert_error(sample(&mds, 1), ErrorKind::Corrupt, &what);
+        assert_error(sample(&*mds, 1), ErrorKind::Corrupt, &what);
     }
     let (level, mut stored) = golden_chunks().into_iter().next_back().unwrap();
     let at = stored.len() - 19;
@@ -200,19 +201,19 @@ fn a_sample_that_breaks_the_format_is_its_own_error() {
     let lit = litdata::open(chunk(level, None, &stored).path().join("index.json")).map(drop);
     assert!(lit.is_ok(), "{lit:?}");
     let root = chunk(level, None, &stored);
-    let error = sample(&litdata::open(root.path()).unwrap(), 1);
+    let error = sample(&*litdata::open(root.path()).unwrap(), 1);
     assert_error(error, ErrorKind::Corrupt, &["leaf \"1\" of 9 bytes", "decoded bytes", "c.bin:34: "]);
 }
 
 #[test]
 fn a_good_shard_beside_bad_ones_is_read() {
     let rows = expected("mds-zip");
-    let options = MdsOptions::new().allow_bad_shards(true);
+    let options = Options::new().format("mds").set("allow_bad_shards", true);
     for compression in COMPRESSIONS {
         let root = copy(&format!("mds-zip/{compression}"));
         let name = format!("shard.00000.mds.{compression}");
         let healthy = fs::read(root.path().join(&name)).unwrap();
-        let open = || Mds::open(&[root.path()], &options);
+        let open = || dataset::open(&[root.path()], &options);
         let fingerprint = open().unwrap().fingerprint();
         let junk = vec![0xff; healthy.len()];
         for (stored, kind) in [
@@ -224,7 +225,7 @@ fn a_good_shard_beside_bad_ones_is_read() {
             stored.into_iter().for_each(|stored| put(root.path(), &name, stored));
             let mds = open().unwrap();
             assert_eq!(mds.fingerprint(), fingerprint, "a state is good for the restored dataset");
-            let all = samples(&mds);
+            let all = samples(&*mds);
             let first = mds.shards()[0] as usize;
             assert!(all.len() == rows.len() && first > 0 && first < rows.len());
             for (id, row) in all.into_iter().enumerate() {
@@ -254,15 +255,15 @@ fn a_compressed_shard_cut_off_or_changed_is_an_error() {
         let index: Json = serde_json::from_slice(&fs::read(root.path().join("index.json")).unwrap()).unwrap();
         let name = format!("shard.00001.mds.{compression}");
         let healthy = fs::read(root.path().join(&name)).unwrap();
-        let first = Mds::open(&[root.path()], &MdsOptions::default()).unwrap().shards()[0];
+        let first = dataset::open(&[root.path()], &Options::new().format("mds")).unwrap().shards()[0];
         // One sample tells whether the unit can be had.
         let read = |stored: &[u8]| {
             let mut index = index.clone();
             index["shards"][1]["zip_data"]["bytes"] = json!(stored.len());
             put(root.path(), "index.json", index.to_string().as_bytes());
             put(root.path(), &name, stored);
-            let mds = Mds::open(&[root.path()], &MdsOptions::default())?;
-            sample(&mds, first).inspect_err(|error| assert!(error.path().is_some(), "{error}"))
+            let mds = dataset::open(&[root.path()], &Options::new().format("mds"))?;
+            sample(&*mds, first).inspect_err(|error| assert!(error.path().is_some(), "{error}"))
         };
         assert_eq!(read(&healthy).unwrap(), rows[first as usize]);
         for len in 0..healthy.len() {
@@ -308,11 +309,11 @@ fn checksums_of_zstd_are_compared() {
 /// As the loader would never do it.
 #[test]
 fn a_unit_that_is_none_is_an_error() {
-    let mds = Mds::open(&[data("mds-zip/zstd")], &MdsOptions::default()).unwrap();
-    let lit = |name: &str| LitData::open(&[data("litdata-zip").join(name)], &LitDataOptions::default()).unwrap();
-    let blocks = LitDataOptions::new().block_size(16_u64);
-    let tokens = LitData::open(&[data("litdata-zip/tokens")], &blocks).unwrap();
-    let datasets: [&dyn Dataset; 5] = [&mds, &lit("chunk"), &lit("batch"), &lit("sample"), &tokens];
+    let mds = dataset::open(&[data("mds-zip/zstd")], &Options::new().format("mds")).unwrap();
+    let lit = |name: &str| dataset::open(&[data("litdata-zip").join(name)], &Options::new().format("litdata")).unwrap();
+    let blocks = Options::new().format("litdata").set("block_size", 16_u64);
+    let tokens = dataset::open(&[data("litdata-zip/tokens")], &blocks).unwrap();
+    let datasets: [&dyn Dataset; 5] = [&*mds, &*lit("chunk"), &*lit("batch"), &*lit("sample"), &*tokens];
     for dataset in datasets {
         let good = decoded(dataset, dataset.units().unwrap(), UnitId(0)).unwrap();
         for unit in

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use uringload::dataset::{Dataset, Options, Progress, SkipReason, Tar, TarOptions, detect};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, IndexProgress, Options};
 
 fn two_samples() -> Vec<u8> {
     Archive::new()
@@ -21,15 +22,15 @@ fn two_samples() -> Vec<u8> {
         .0
 }
 
-pub fn with_sidecars() -> TarOptions {
-    TarOptions::new().common(|common| common.threads = 2)
+pub fn with_sidecars() -> Options {
+    Options::new().format("tar").threads(2)
 }
 
 /// Scanned or current, and the samples.
-fn start(folder: &Path) -> (u64, u64, Contents, Vec<(SkipReason, u64)>) {
-    let tar = Tar::open(&[folder], &with_sidecars()).unwrap();
+fn start(folder: &Path) -> (u64, u64, Contents, Vec<(&'static str, u64)>) {
+    let tar = dataset::open(&[folder], &with_sidecars()).unwrap();
     assert!(tar.index().fallbacks.is_empty(), "{:?}", tar.index().fallbacks);
-    (report(&tar).scanned, report(&tar).current, contents(&tar), left_out(&tar))
+    (report(&*tar).scanned, report(&*tar).current, contents(&*tar), left_out(&*tar))
 }
 
 #[test]
@@ -37,15 +38,15 @@ fn a_second_start_looks_through_nothing() {
     let folder = folder(&[("a.tar", &two_samples()), ("b.tar", &two_samples())]);
     let (scanned, current, samples, skipped) = start(folder.path());
     assert_eq!((scanned, current, samples.len()), (2, 0, 4));
-    assert_eq!(skipped, [(SkipReason::NoField, 2)]);
-    let first = Tar::open(&[folder.path()], &with_sidecars()).unwrap();
-    assert_eq!((report(&first).scanned, report(&first).current, report(&first).bytes_read), (0, 2, 0));
-    assert_eq!((contents(&first), left_out(&first)), (samples.clone(), skipped));
-    let rebuilt = Tar::open(&[folder.path()], &with_sidecars().common(|common| common.rebuild = true)).unwrap();
-    assert_eq!((report(&rebuilt).scanned, report(&rebuilt).written), (2, 2));
-    let without = Tar::open(&[folder.path()], &quiet()).unwrap();
+    assert_eq!(skipped, [("members without a field in their name", 2)]);
+    let first = dataset::open(&[folder.path()], &with_sidecars()).unwrap();
+    assert_eq!((report(&*first).scanned, report(&*first).current, report(&*first).bytes_read), (0, 2, 0));
+    assert_eq!((contents(&*first), left_out(&*first)), (samples.clone(), skipped));
+    let rebuilt = dataset::open(&[folder.path()], &with_sidecars().rebuild(true)).unwrap();
+    assert_eq!((report(&*rebuilt).scanned, report(&*rebuilt).written), (2, 2));
+    let without = dataset::open(&[folder.path()], &quiet()).unwrap();
     for other in [&rebuilt, &without] {
-        assert_eq!((other.fingerprint(), contents(other)), (first.fingerprint(), samples.clone()));
+        assert_eq!((other.fingerprint(), contents(&**other)), (first.fingerprint(), samples.clone()));
     }
     let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 4, "no temporary file is left: {names:?}");
@@ -64,10 +65,10 @@ fn a_sidecar_that_is_not_the_shards_is_rebuilt() {
     let (_, _, samples, _) = start(place.path());
     let whole = fs::read(&index).unwrap();
     let rebuilt = |what: &str| {
-        let tar = Tar::open(&[place.path()], &with_sidecars()).unwrap();
-        assert_eq!((report(&tar).scanned, contents(&tar)), (1, samples.clone()), "{what}");
-        assert_eq!(report(&tar).refused.len(), 1, "{what}");
-        let (file, reason) = &report(&tar).refused[0];
+        let tar = dataset::open(&[place.path()], &with_sidecars()).unwrap();
+        assert_eq!((report(&*tar).scanned, contents(&*tar)), (1, samples.clone()), "{what}");
+        assert_eq!(report(&*tar).refused.len(), 1, "{what}");
+        let (file, reason) = &report(&*tar).refused[0];
         assert!(file == &index && !reason.is_empty(), "{what}");
         assert_eq!(start(place.path()).1, 1, "{what}: the new one is used");
     };
@@ -114,18 +115,18 @@ fn where_a_folder_takes_no_index() {
     let place = folder(&[("a.tar", &two_samples())]);
     // A folder in the place of the sidecar: nobody, root included, can put a file there.
     fs::create_dir(place.path().join("a.tar.uidx")).unwrap();
-    let tar = Tar::open(&[place.path()], &with_sidecars()).unwrap();
+    let tar = dataset::open(&[place.path()], &with_sidecars()).unwrap();
     let [fallback] = &*tar.index().fallbacks else { panic!("{:?}", tar.index().fallbacks) };
     let line = fallback.to_string();
     assert!(line.contains("indexes in memory") && line.contains("--index-cache") && fallback.errno.is_some(), "{line}");
     assert_eq!(tar.len(), 2);
     let cache = tempfile::tempdir().unwrap();
-    let options = with_sidecars().index_cache(cache.path().join("sub"));
-    let tar = Tar::open(&[place.path()], &options).unwrap();
+    let options = with_sidecars().set("index_cache", cache.path().join("sub"));
+    let tar = dataset::open(&[place.path()], &options).unwrap();
     assert!(tar.index().fallbacks[0].to_string().contains("indexes in \""), "{}", tar.index().fallbacks[0]);
-    assert_eq!((report(&tar).scanned, report(&tar).written), (1, 1));
-    let again = Tar::open(&[place.path()], &options).unwrap();
-    assert_eq!((report(&again).scanned, report(&again).current, again.len()), (0, 1, 2));
+    assert_eq!((report(&*tar).scanned, report(&*tar).written), (1, 1));
+    let again = dataset::open(&[place.path()], &options).unwrap();
+    assert_eq!((report(&*again).scanned, report(&*again).current, again.len()), (0, 1, 2));
     let left: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "no temporary file is left: {left:?}");
 }
@@ -136,9 +137,9 @@ fn dalis_index_is_taken_over_where_it_fits() {
     let good = "v1.2 2\njpg 512 3 a.jpg cls 1536 1 a.cls\njpg 2560 3 b.jpg cls 3584 1 b.cls\n";
     let open = |index: &str, bytes: &[u8]| {
         let folder = folder(&[("a.tar", bytes), ("a.idx", index.as_bytes())]);
-        let tar = Tar::open(&[folder.path()], &quiet()).unwrap();
+        let tar = dataset::open(&[folder.path()], &quiet()).unwrap();
         let reason = tar.index().fallbacks.first().map(ToString::to_string);
-        (report(&tar).imported, contents(&tar), reason)
+        (report(&*tar).imported, contents(&*tar), reason)
     };
     // What `wds2idx` would leave out is behind the last sample here: without it the index fits.
     let mut exact = bytes.clone();
@@ -173,8 +174,8 @@ fn dalis_index_is_taken_over_where_it_fits() {
     let folder = folder(&[("a.tar", &exact), ("a.idx", good.as_bytes())]);
     let file = fs::File::options().write(true).open(folder.path().join("a.idx")).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(100)).unwrap();
-    let tar = Tar::open(&[folder.path()], &quiet()).unwrap();
-    assert!(report(&tar).imported == 0 && tar.index().fallbacks[0].to_string().contains("changed since"));
+    let tar = dataset::open(&[folder.path()], &quiet()).unwrap();
+    assert!(report(&*tar).imported == 0 && tar.index().fallbacks[0].to_string().contains("changed since"));
 }
 
 #[test]
@@ -185,13 +186,13 @@ fn progress_comes_to_its_end() {
     let seen = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let (calls, most) = &*seen;
     let told = Arc::clone(&seen);
-    let progress = Progress::new(move |progress| {
+    let progress = move |progress: IndexProgress| {
         told.0.fetch_add(1, Ordering::Relaxed);
         told.1.fetch_max(progress.bytes, Ordering::Relaxed);
         assert!(progress.shards <= progress.shards_total && progress.shards_total == 9);
         assert!(progress.bytes <= progress.bytes_total);
-    });
-    let tar = Tar::open(&[folder.path()], &quiet().common(|common| common.progress = progress));
+    };
+    let tar = dataset::open(&[folder.path()], &quiet().progress(progress));
     let size = two_samples().len() as u64;
     assert_eq!((calls.load(Ordering::Relaxed), most.load(Ordering::Relaxed)), (9, 9 * size));
     assert_eq!(tar.unwrap().shards(), [2, 4, 6, 8, 10, 12, 14, 16, 18]);

@@ -6,10 +6,11 @@ use crate::common::archive::Archive;
 use crate::common::{check, content};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use uringload::Loader;
 use uringload::batch::Data;
-use uringload::config::{Config, EngineChoice, IoChoice, OnError};
-use uringload::dataset::{Dataset, FileId, Missing, SampleId, Tar};
-use uringload::loader::Loader;
+use uringload::config::{EngineChoice, IoChoice, OnError};
+use uringload::dataset::{self, Dataset, FileId, SampleId};
+use uringload::internal::Config;
 
 /// Every byte of every field through the loader, on each engine, in order and shuffled.
 #[test]
@@ -34,7 +35,7 @@ fn every_byte_through_the_loader() {
     }
     let archives: Vec<(&str, &[u8])> = archives.iter().map(|(name, bytes)| (&**name, &**bytes)).collect();
     let folder = folder(&archives);
-    let tar = Arc::new(Tar::open(&[folder.path()], &with_sidecars().missing(Missing::Empty)).unwrap());
+    let tar = dataset::open(&[folder.path()], &with_sidecars().set("missing", "empty")).unwrap();
     let dataset = Arc::clone(&tar) as Arc<dyn Dataset>;
     let ways = check::ways_to(&dataset);
     for (engine, io) in ways.into_iter().chain([(EngineChoice::Auto, IoChoice::Auto)]) {
@@ -55,8 +56,8 @@ fn every_byte_through_the_loader() {
                 for (index, id) in batch.ids.iter().enumerate() {
                     for column in &batch.columns {
                         let Data::Views(views) = &column.data else { panic!("views") };
-                        let found = wanted.get(&(key(&tar, id.0), &*column.name)).map_or(&[][..], |bytes| &bytes[..]);
-                        assert!(views[index] == found, "{engine:?} {io:?}: {} of {}", column.name, key(&tar, id.0));
+                        let found = wanted.get(&(key(&*tar, id.0), &*column.name)).map_or(&[][..], |bytes| &bytes[..]);
+                        assert!(views[index] == found, "{engine:?} {io:?}: {} of {}", column.name, key(&*tar, id.0));
                     }
                     seen += 1;
                 }
@@ -77,10 +78,12 @@ fn a_lacking_field_is_the_error_of_its_sample() {
         .file("c.cls", b"2")
         .end();
     let folder = folder(&[("a.tar", &archive.0)]);
-    let tar = Arc::new(Tar::open(&[folder.path()], &with_sidecars()).unwrap());
+    let tar = dataset::open(&[folder.path()], &with_sidecars()).unwrap();
     let loader = Loader::builder(tar.clone()).batch_size(8).epochs(1).on_error(OnError::Skip).build().unwrap();
     let batches: Vec<_> = loader.map(Result::unwrap).collect();
     assert_eq!(batches[0].ids, [SampleId(0), SampleId(2)]);
     assert!(batches[0].failed[0].error.to_string().contains("has no field \"cls\""));
-    assert_eq!(tar.locate(SampleId(2)), (FileId(0), 2));
+    let mut spans = Vec::new();
+    tar.spans(SampleId(2), &mut spans);
+    assert_eq!((spans[0].file, tar.shards()), (FileId(0), &[3][..]));
 }

@@ -15,22 +15,22 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
-use uringload::dataset::{Compression, Dataset, Options, Progress, SampleId, Span, Tar, UnitId, detect};
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Dataset, FileId, IndexProgress, Options, SampleId, Span, UnitId};
 use uringload::{Error, ErrorKind};
 
-pub const ZSTD: Compression = Compression::Zstd;
+pub const ZSTD: &str = "zstd";
 /// The ways, with the name that an archive has.
-const WAYS: [(Compression, &str); 3] =
-    [(Compression::Gzip, "a.tar.gz"), (ZSTD, "a.tar.zst"), (Compression::Bzip2, "a.tar.bz2")];
+const WAYS: [(&str, &str); 3] = [("gzip", "a.tar.gz"), (ZSTD, "a.tar.zst"), ("bzip2", "a.tar.bz2")];
 
 /// With the checksum that each way has.
-pub fn pack(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+pub fn pack(compression: &str, bytes: &[u8]) -> Vec<u8> {
     match compression {
-        Compression::Gzip => {
+        "gzip" => {
             let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             writer.write_all(bytes).and_then(|()| writer.finish()).unwrap()
         }
-        Compression::Bzip2 => {
+        "bzip2" => {
             let mut writer = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
             writer.write_all(bytes).and_then(|()| writer.finish()).unwrap()
         }
@@ -51,12 +51,12 @@ fn archive(from: u64, count: u64) -> Archive {
     (from..from + count).fold(Archive::new(), add).end()
 }
 
-fn open(folder: &Path) -> Result<Tar, Error> {
-    Tar::open(&[folder], &quiet())
+fn open(folder: &Path) -> Result<Arc<dyn Dataset>, Error> {
+    dataset::open(&[folder], &quiet())
 }
 
 fn plain(archive: &Archive) -> Contents {
-    contents(&open(folder(&[("a.tar", &archive.0)]).path()).unwrap())
+    contents(&*open(folder(&[("a.tar", &archive.0)]).path()).unwrap())
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn compressed_archives_have_the_samples_of_plain_ones() {
         // A name says nothing, and streams one behind the other are one.
         for (name, packed) in [(name, pack(way, &archive.0)), (name, parts), ("a.tar", pack(way, &archive.0))] {
             let folder = folder(&[(name, &packed)]);
-            let scanned = Tar::open(&[folder.path()], &with_sidecars()).unwrap();
-            assert_eq!((report(&scanned).scanned, report(&scanned).bytes_read), (1, packed.len() as u64), "{name}");
-            let current = Tar::open(&[folder.path()], &with_sidecars()).unwrap();
-            assert_eq!((report(&current).current, report(&current).bytes_read), (1, 0), "{name}");
+            let scanned = dataset::open(&[folder.path()], &with_sidecars()).unwrap();
+            assert_eq!((report(&*scanned).scanned, report(&*scanned).bytes_read), (1, packed.len() as u64), "{name}");
+            let current = dataset::open(&[folder.path()], &with_sidecars()).unwrap();
+            assert_eq!((report(&*current).current, report(&*current).bytes_read), (1, 0), "{name}");
             for tar in [&scanned, &current] {
-                assert_eq!(contents(tar), wanted, "{name}");
+                assert_eq!(contents(&**tar), wanted, "{name}");
                 assert_eq!((tar.fingerprint(), tar.shards()), (scanned.fingerprint(), &[12][..]));
-                assert_eq!((tar.largest(30), tar.plain_field()), (0, None), "no span of a sample is read");
+                assert_eq!((tar.largest(30), tar.index().plain_field), (0, None), "no span of a sample is read");
                 let units = tar.units().expect("compressed archives are units");
                 assert_eq!((units.count(), units.decoded_bytes(UnitId(0))), (1, archive.0.len() as u64));
                 assert_eq!(
@@ -85,9 +85,9 @@ fn compressed_archives_have_the_samples_of_plain_ones() {
                 );
                 let mut stored = Vec::new();
                 units.stored(UnitId(0), &mut stored);
-                let file = tar.locate(SampleId(0)).0;
+                let file = FileId(tar.shards().partition_point(|&end| end == 0) as u32);
                 assert_eq!(stored, [Span { file, offset: 0, len: packed.len() as u64 }]);
-                assert!(direct::decoded(tar, units, UnitId(0)).unwrap() == archive.0);
+                assert!(direct::decoded(&**tar, units, UnitId(0)).unwrap() == archive.0);
             }
         }
     }
@@ -99,8 +99,8 @@ fn plain_and_compressed_archives_side_by_side() {
     let empty = Archive::new().file("no-sample", b"").end();
     let files = [
         ("0.tar", archives[0].0.clone()),
-        ("1.tar.gz", pack(Compression::Gzip, &archives[1].0)),
-        ("2.tgz", pack(Compression::Gzip, &archives[2].0)),
+        ("1.tar.gz", pack("gzip", &archives[1].0)),
+        ("2.tgz", pack("gzip", &archives[2].0)),
         // Without a sample it is no unit.
         ("3.tar.zst", pack(ZSTD, &empty.0)),
         ("4.TAR.ZST", pack(ZSTD, &archives[3].0)),
@@ -109,7 +109,7 @@ fn plain_and_compressed_archives_side_by_side() {
     let folder = folder(&files.each_ref().map(|(name, bytes)| (*name, &bytes[..])));
     assert_eq!(detect(&[folder.path()], &Options::new()).unwrap().name, "tar");
     let tar = open(folder.path()).unwrap();
-    assert_eq!(contents(&tar), archives.iter().flat_map(plain).collect::<Contents>());
+    assert_eq!(contents(&*tar), archives.iter().flat_map(plain).collect::<Contents>());
     assert_eq!(tar.shards(), [10, 20, 30, 30, 40, 50]);
     let units = tar.units().unwrap();
     assert_eq!(units.count(), 3);
@@ -122,11 +122,11 @@ fn plain_and_compressed_archives_side_by_side() {
     for count in [1, 5, 50] {
         assert_eq!(tar.largest(count), plain.largest(count), "{count}");
     }
-    let one_field = quiet().fields(["jpg"]);
-    assert_eq!(Tar::open(&[folder.path()], &one_field).unwrap().plain_field(), None);
-    let jpg = Tar::open(&[folder.path()], &one_field).unwrap();
+    let one_field = quiet().set("fields", ["jpg"]);
+    assert_eq!(dataset::open(&[folder.path()], &one_field).unwrap().index().plain_field, None);
+    let jpg = dataset::open(&[folder.path()], &one_field).unwrap();
     for id in 0..50 {
-        assert_eq!(sample(&jpg, id).unwrap()["jpg"], sample(&tar, id).unwrap()["jpg"], "{id}");
+        assert_eq!(sample(&*jpg, id).unwrap()["jpg"], sample(&*tar, id).unwrap()["jpg"], "{id}");
     }
 }
 
@@ -138,8 +138,8 @@ fn a_plain_archive_that_begins_like_a_compressed_one() {
         for shard in ["a.tar", "a.tar.gz"] {
             let folder = folder(&[(shard, &archive.0)]);
             for _ in 0..2 {
-                let tar = Tar::open(&[folder.path()], &with_sidecars()).unwrap();
-                assert!(tar.units().is_none() && tar.len() == 1 && report(&tar).refused.is_empty(), "{name} {shard}");
+                let tar = dataset::open(&[folder.path()], &with_sidecars()).unwrap();
+                assert!(tar.units().is_none() && tar.len() == 1 && report(&*tar).refused.is_empty(), "{name} {shard}");
             }
         }
     }
@@ -162,8 +162,8 @@ fn a_cut_at_every_byte() {
             let error = open(place.path()).expect_err("a cut archive");
             assert!(matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Corrupt), "{name} {len}: {error}");
             assert!(error.path().is_some_and(|file| file.ends_with(name)) && error.offset().is_some(), "{error}");
-            let keep = Tar::open(&[place.path()], &quiet().keep_damaged(true)).unwrap();
-            assert_eq!(contents(&keep), wanted, "{name} {len}");
+            let keep = dataset::open(&[place.path()], &quiet().set("keep_damaged", true)).unwrap();
+            assert_eq!(contents(&*keep), wanted, "{name} {len}");
             assert_eq!(keep.index().damage[0].to_string(), error.to_string());
         }
     }
@@ -181,13 +181,13 @@ fn damage_within_a_sound_stream() {
         error.to_string().contains("b.jpg") && error.remedy().is_some_and(|remedy| remedy.contains("decoded bytes")),
         "{error}"
     );
-    let keep = with_sidecars().keep_damaged(true);
-    let tar = Tar::open(&[folder.path()], &keep).unwrap();
-    assert_eq!(contents(&tar), [one("a", &[("jpg", "one"), ("cls", "1")])]);
+    let keep = with_sidecars().set("keep_damaged", true);
+    let tar = dataset::open(&[folder.path()], &keep).unwrap();
+    assert_eq!(contents(&*tar), [one("a", &[("jpg", "one"), ("cls", "1")])]);
     assert_eq!(tar.units().unwrap().decoded_bytes(UnitId(0)), 2600);
     assert!(!folder.path().join("a.tar.zst.uidx").exists(), "no index of a damaged shard is kept");
     // Compressed twice, and not at all in a way that is known.
-    for bytes in [pack(ZSTD, &pack(Compression::Gzip, &archive(0, 9).0)), b"\xfd7zXZ\0 and so on".repeat(100)] {
+    for bytes in [pack(ZSTD, &pack("gzip", &archive(0, 9).0)), b"\xfd7zXZ\0 and so on".repeat(100)] {
         fs::write(folder.path().join("a.tar.zst"), bytes).unwrap();
         let error = open(folder.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -206,17 +206,17 @@ fn an_index_that_is_not_the_shards_is_rebuilt() {
         fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
     };
     let look = |what: &str, rebuilt: u64| {
-        let tar = Tar::open(&[place.path()], &with_sidecars()).unwrap();
-        assert_eq!((report(&tar).scanned, contents(&tar)), (rebuilt, samples.clone()), "{what}");
-        assert_eq!(report(&tar).refused.len() as u64, rebuilt, "{what}");
-        if let Some((file, reason)) = report(&tar).refused.first() {
+        let tar = dataset::open(&[place.path()], &with_sidecars()).unwrap();
+        assert_eq!((report(&*tar).scanned, contents(&*tar)), (rebuilt, samples.clone()), "{what}");
+        assert_eq!(report(&*tar).refused.len() as u64, rebuilt, "{what}");
+        if let Some((file, reason)) = report(&*tar).refused.first() {
             assert!(file == &index && !reason.is_empty(), "{what}");
         }
     };
     let time = SystemTime::now() - std::time::Duration::from_secs(1000);
-    let gzip = pack(Compression::Gzip, &archive.0);
+    let gzip = pack("gzip", &archive.0);
     put(&gzip, time);
-    assert_eq!(report(&Tar::open(&[place.path()], &with_sidecars()).unwrap()).scanned, 1);
+    assert_eq!(report(&*dataset::open(&[place.path()], &with_sidecars()).unwrap()).scanned, 1);
     look("its own", 0);
     let whole = fs::read(&index).unwrap();
     for len in [0, 1, 100, 4096, whole.len() - 1] {
@@ -285,7 +285,7 @@ proptest! {
         }
         let folder = folder(&[(name, &changed)]);
         match open(folder.path()) {
-            Ok(tar) => prop_assert_eq!(contents(&tar), plain(&small())),
+            Ok(tar) => prop_assert_eq!(contents(&*tar), plain(&small())),
             Err(error) => {
                 prop_assert!(error.path().is_some() && error.offset().is_some(), "{}", error);
             }
@@ -306,7 +306,7 @@ proptest! {
 #[test]
 fn what_decodes_to_much_is_indexed_in_little_memory() {
     const ZEROS: usize = 4 << 20;
-    for (way, name, times) in [(Compression::Gzip, "a.tar.gz", 64), (ZSTD, "a.tar.zst", 256)] {
+    for (way, name, times) in [("gzip", "a.tar.gz", 64), (ZSTD, "a.tar.zst", 256)] {
         let zeros = pack(way, &[0; ZEROS]);
         let size = (ZEROS * times) as u64;
         let head = Archive::new().file("a.jpg", b"one").header(b"b.jpg", b'0', &octal(size), |_| {});
@@ -319,7 +319,7 @@ fn what_decodes_to_much_is_indexed_in_little_memory() {
         assert_eq!(tar.units().unwrap().largest_decoded(), head.0.len() as u64 + size + 1024, "{name}");
         // Nothing but the end of an archive: no sample, and no unit that would take memory.
         let good = archive(0, 1);
-        let place = folder(&[(name, &zeros.repeat(5)), ("b.tar.gz", &pack(Compression::Gzip, &good.0))]);
+        let place = folder(&[(name, &zeros.repeat(5)), ("b.tar.gz", &pack("gzip", &good.0))]);
         let tar = open(place.path()).unwrap();
         assert_eq!((tar.len(), tar.units().unwrap().largest_decoded()), (1, good.0.len() as u64), "{name}");
     }
@@ -329,15 +329,15 @@ fn what_decodes_to_much_is_indexed_in_little_memory() {
 /// Progress counts what is stored, whatever it decodes to.
 #[test]
 fn progress_is_of_what_is_stored() {
-    let packed = pack(Compression::Gzip, &archive(0, 20).0);
+    let packed = pack("gzip", &archive(0, 20).0);
     let folder = folder(&[("a.tar.gz", &packed), ("b.tar", &archive(0, 2).0)]);
     let most = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&most);
-    let progress = Progress::new(move |progress| {
+    let progress = move |progress: IndexProgress| {
         assert!(progress.bytes <= progress.bytes_total);
         told.fetch_max(progress.bytes, Ordering::Relaxed);
-    });
-    let tar = Tar::open(&[folder.path()], &quiet().common(|common| common.progress = progress));
+    };
+    let tar = dataset::open(&[folder.path()], &quiet().progress(progress));
     assert_eq!(tar.unwrap().len(), 22);
     assert_eq!(most.load(Ordering::Relaxed), packed.len() as u64 + archive(0, 2).0.len() as u64);
 }
@@ -349,16 +349,16 @@ fn archives_that_python_wrote() {
     let all: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(all.len(), 4, "{all:?}");
     for path in all {
-        let tar = Tar::open(&[&path], &quiet()).unwrap_or_else(|error| panic!("{error}"));
+        let tar = dataset::open(&[&path], &quiet()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((tar.len(), tar.units().unwrap().count()), (6, 1), "{path:?}");
         for id in 0..6_u8 {
             let long = if id == 5 { "d".repeat(150) + "/" } else { String::new() };
-            assert_eq!(key(&tar, id.into()), format!("{long}{id:04}"), "{path:?}");
+            assert_eq!(key(&*tar, id.into()), format!("{long}{id:04}"), "{path:?}");
             let image: Vec<u8> = (0..300 * u32::from(id)).map(|at| (at * (u32::from(id) + 3) % 251) as u8).collect();
-            let row = sample(&tar, id.into()).unwrap();
+            let row = sample(&*tar, id.into()).unwrap();
             assert!(row["jpg"] == image && row["cls"] == [b'0' + id], "{path:?} {id}");
         }
-        assert!(left_out(&tar).is_empty(), "{path:?}");
+        assert!(left_out(&*tar).is_empty(), "{path:?}");
     }
 }
 
@@ -384,10 +384,10 @@ fn archives_that_the_tools_wrote() {
                 continue;
             }
         }
-        let tar = Tar::open(&[&path], &quiet()).unwrap();
+        let tar = dataset::open(&[&path], &quiet()).unwrap();
         assert_eq!(tar.len(), 8, "{name}");
         for (id, file) in (0..).zip(&names) {
-            assert!(sample(&tar, id).unwrap()["jpg"] == fs::read(folder.path().join(file)).unwrap(), "{name}: {file}");
+            assert!(sample(&*tar, id).unwrap()["jpg"] == fs::read(folder.path().join(file)).unwrap(), "{name}: {file}");
         }
     }
 }

@@ -3,18 +3,19 @@
 use super::writer::{self, features, field, file, floats, frame, integers, strings, varint};
 use super::{assert_error, folder, payloads, quiet};
 use crate::common::direct::{Row, sample, samples};
-use uringload::dataset::{DType, Dataset, Missing, Sample, SampleId, Shape, TfRecord, TfRecordOptions};
+use std::sync::Arc;
+use uringload::dataset::{self, DType, Dataset, Options, Sample, SampleId, Shape};
 use uringload::{Error, ErrorKind};
 
-fn open(records: &[Vec<u8>], options: &TfRecordOptions) -> Result<TfRecord, Error> {
+fn open(records: &[Vec<u8>], options: &Options) -> Result<Arc<dyn Dataset>, Error> {
     let folder = folder(&[("a.tfrecord", &file(records))]);
-    TfRecord::open(&[folder.path()], options)
+    dataset::open(&[folder.path()], options)
 }
 
 /// The samples of records; errors as text.
-fn rows(records: &[Vec<u8>], options: &TfRecordOptions) -> Vec<Result<Row, String>> {
+fn rows(records: &[Vec<u8>], options: &Options) -> Vec<Result<Row, String>> {
     let folder = folder(&[("a.tfrecord", &file(records))]);
-    let dataset = TfRecord::open(&[folder.path()], options).unwrap();
+    let dataset = dataset::open(&[folder.path()], options).unwrap();
     let row = |row: Result<Row, Error>| {
         row.map_err(|error| {
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
@@ -22,7 +23,7 @@ fn rows(records: &[Vec<u8>], options: &TfRecordOptions) -> Vec<Result<Row, Strin
             error.to_string()
         })
     };
-    samples(&dataset).into_iter().map(row).collect()
+    samples(&*dataset).into_iter().map(row).collect()
 }
 
 fn row(values: &[(&str, &[u8])]) -> Row {
@@ -37,8 +38,8 @@ fn reals(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-fn asked(fields: &[&str]) -> TfRecordOptions {
-    quiet().fields(fields)
+fn asked(fields: &[&str]) -> Options {
+    quiet().set("fields", fields)
 }
 
 fn label(value: i64) -> Vec<u8> {
@@ -132,7 +133,7 @@ fn records_that_are_not_like_the_first() {
 fn features_that_some_records_lack() {
     let records =
         [features(&[("a", strings(&[b"x"])), ("n", integers(&[1]))]), features(&[("a", strings(&[]))]), label(1)];
-    let empty = asked(&["n", "a"]).missing(Missing::Empty);
+    let empty = asked(&["n", "a"]).set("missing", "empty");
     let found = rows(&records, &empty);
     assert_eq!(found[0], Ok(row(&[("a", b"x"), ("n", &numbers(&[1]))])));
     assert_eq!(found[1..], [Ok(row(&[("a", b""), ("n", b"")])), Ok(row(&[("a", b""), ("n", b"")]))]);
@@ -141,44 +142,44 @@ fn features_that_some_records_lack() {
     // An empty list of numbers is a value.
     let lists = [features(&[("n", integers(&[])), ("f", floats(&[]))])];
     assert_eq!(rows(&lists, &quiet()), [Ok(row(&[("n", b""), ("f", b"")]))]);
-    let fixed = empty.fixed([("n", &[][..])]);
+    let fixed = empty.set("fixed", ["n:"]);
     assert!(rows(&records, &fixed)[1].as_ref().is_err_and(|error| error.contains("no feature \"n\"")));
 }
 
 #[test]
 fn values_of_one_shape() {
     let box_ = |count: usize| features(&[("box", floats(&[1; 4].repeat(count))), ("n", integers(&vec![5; count - 3]))]);
-    let fixed = |n: &[u64]| quiet().fixed([("box", &[2, 2][..]), ("n", n)]);
+    let fixed = |n: &str| quiet().set("fixed", ["box:2x2", n]);
     let folder = folder(&[("a.tfrecord", &file(&[box_(4), box_(5)]))]);
-    let dataset = TfRecord::open(&[folder.path()], &fixed(&[])).unwrap();
+    let dataset = dataset::open(&[folder.path()], &fixed("n:")).unwrap();
     let shapes: Vec<_> = dataset.schema().fields.iter().map(|field| (field.dtype, field.shape.clone())).collect();
     assert_eq!(shapes, [(DType::F32, Shape::Fixed(vec![2, 2])), (DType::I64, Shape::Fixed(vec![]))]);
     assert_eq!((dataset.length(SampleId(0), 0), dataset.length(SampleId(0), 1)), (Some(4), Some(1)));
-    assert_eq!(sample(&dataset, 0).unwrap(), row(&[("box", &[1; 16]), ("n", &numbers(&[5]))]));
+    assert_eq!(sample(&*dataset, 0).unwrap(), row(&[("box", &[1; 16]), ("n", &numbers(&[5]))]));
     assert_error(
-        sample(&dataset, 1),
+        sample(&*dataset, 1),
         ErrorKind::Corrupt,
         &["\"box\" has 5 values, which do not make the shape [2, 2]"],
     );
-    assert_ne!(dataset.fingerprint(), TfRecord::open(&[folder.path()], &quiet()).unwrap().fingerprint());
-    let vector = TfRecord::open(&[folder.path()], &fixed(&[1])).unwrap();
-    assert_eq!(sample(&vector, 0).unwrap()["n"], numbers(&[5]));
-    let refused = |name: &str, shape: &[u64]| {
+    assert_ne!(dataset.fingerprint(), dataset::open(&[folder.path()], &quiet()).unwrap().fingerprint());
+    let vector = dataset::open(&[folder.path()], &fixed("n:1")).unwrap();
+    assert_eq!(sample(&*vector, 0).unwrap()["n"], numbers(&[5]));
+    let refused = |fixed: &str| {
         let record = features(&[("box", floats(&[])), ("s", strings(&[b""]))]);
-        open(&[record], &quiet().fixed([(name, shape)]))
+        open(&[record], &quiet().set("fixed", fixed))
     };
     assert_error(
-        refused("none", &[]),
+        refused("none:"),
         ErrorKind::InvalidArgument,
         &["\"none\", which is no column", "choose from the features box, s"],
     );
-    assert_error(refused("s", &[]), ErrorKind::InvalidArgument, &["\"s\", which is bytes"]);
-    assert_error(refused("box", &[1 << 32, 1 << 32]), ErrorKind::InvalidArgument, &["2^61"]);
+    assert_error(refused("s:"), ErrorKind::InvalidArgument, &["\"s\", which is bytes"]);
+    assert_error(refused("box:4294967296x4294967296"), ErrorKind::InvalidArgument, &["2^61"]);
 }
 
 #[test]
 fn which_records_are_examples() {
-    let examples = quiet().examples(true);
+    let examples = quiet().set("examples", true);
     let names = |records: &[Vec<u8>]| -> Vec<String> {
         let dataset = open(records, &quiet()).unwrap();
         dataset.schema().fields.iter().map(|field| field.name.clone()).collect()
@@ -207,7 +208,7 @@ fn which_records_are_examples() {
     for (fields, words) in [(&["none"][..], "no feature \"none\""), (&["label", "label"], "twice")] {
         assert_error(open(&[label(1)], &asked(fields)), ErrorKind::InvalidArgument, &[words]);
     }
-    let bytes = asked(&["label"]).whole_records(true);
+    let bytes = asked(&["label"]).set("whole_records", true);
     assert_error(open(&[label(1)], &bytes), ErrorKind::InvalidArgument, &["features are named"]);
     let torn = features(&[("a\n\x1bb", integers(&[1]))]);
     assert_error(open(&[torn], &asked(&["c"])), ErrorKind::InvalidArgument, &["choose from the features a\\n\\u{1b}b"]);
@@ -219,13 +220,13 @@ fn a_damaged_first_record_tells_nothing() {
     let mut bytes = [frame(&label(1)), frame(&label(2))].concat();
     bytes[14] ^= 1;
     let folder = folder(&[("a.tfrecord", &bytes)]);
-    let dataset = TfRecord::open(&[folder.path()], &quiet()).unwrap();
+    let dataset = dataset::open(&[folder.path()], &quiet()).unwrap();
     assert_eq!(dataset.schema().fields[0].name, "label");
-    assert_error(sample(&dataset, 0), ErrorKind::Corrupt, &["record 0: its checksum is"]);
-    assert_eq!(sample(&dataset, 1).unwrap(), row(&[("label", &numbers(&[2]))]));
-    let unchecked = quiet().verify_crc(false).whole_records(true);
-    let unchecked = TfRecord::open(&[folder.path()], &unchecked).unwrap();
-    assert_eq!(payloads(&unchecked)[0].as_ref().unwrap().len(), label(1).len());
+    assert_error(sample(&*dataset, 0), ErrorKind::Corrupt, &["record 0: its checksum is"]);
+    assert_eq!(sample(&*dataset, 1).unwrap(), row(&[("label", &numbers(&[2]))]));
+    let unchecked = quiet().set("verify_crc", false).set("whole_records", true);
+    let unchecked = dataset::open(&[folder.path()], &unchecked).unwrap();
+    assert_eq!(payloads(&*unchecked)[0].as_ref().unwrap().len(), label(1).len());
 }
 
 /// Strings and floats are slices of what was read, wherever they lie.
@@ -233,7 +234,7 @@ fn a_damaged_first_record_tells_nothing() {
 fn only_integers_are_copied() {
     let record = features(&[("f", floats(&[1; 400])), ("s", strings(&[&[2; 300]]))]);
     let folder = folder(&[("a.tfrecord", &file(&[&record]))]);
-    let dataset = TfRecord::open(&[folder.path()], &quiet()).unwrap();
+    let dataset = dataset::open(&[folder.path()], &quiet()).unwrap();
     let raw = bytes::Bytes::from([&record[..], &writer::frame(&record)[12 + record.len()..]].concat());
     let mut sample = Sample::default();
     dataset.parse(SampleId(0), std::slice::from_ref(&raw), &mut sample).unwrap();

@@ -3,11 +3,11 @@
 use super::writer::{features, file, frame, gzip, header, integers, strings, zlib};
 use super::{assert_error, assert_small, bytes, folder, payloads, put, quiet};
 use crate::common::direct::{Row, samples};
-use uringload::dataset::{Dataset, SkipReason, TfRecord, TfRecordOptions};
+use uringload::dataset::{self, Dataset, Options};
 use uringload::{Error, ErrorKind};
 
-fn keep(options: TfRecordOptions) -> TfRecordOptions {
-    options.keep_damaged(true)
+fn keep(options: Options) -> Options {
+    options.set("keep_damaged", true)
 }
 
 fn three() -> Vec<Vec<u8>> {
@@ -26,7 +26,7 @@ fn a_cut_at_every_byte() {
     for len in 0..whole.len() {
         put(&path, &whole[..len]);
         let count = borders.iter().filter(|&&border| border <= len).count() - 1;
-        let strict = TfRecord::open(&[&path], &bytes());
+        let strict = dataset::open(&[&path], &bytes());
         match (borders.contains(&len), strict) {
             (true, Ok(dataset)) => {
                 assert_eq!((dataset.len() as usize, dataset.index().damage.len()), (count, 0), "{len}")
@@ -37,9 +37,9 @@ fn a_cut_at_every_byte() {
                 assert_eq!(error.offset(), Some(borders[count] as u64), "{len}: {error}");
             }
         }
-        match TfRecord::open(&[&path], &keep(bytes())) {
+        match dataset::open(&[&path], &keep(bytes())) {
             Ok(dataset) => {
-                let read: Vec<Vec<u8>> = payloads(&dataset).into_iter().map(Result::unwrap).collect();
+                let read: Vec<Vec<u8>> = payloads(&*dataset).into_iter().map(Result::unwrap).collect();
                 assert_eq!(read, records[..count], "{len}");
                 assert_eq!(dataset.index().damage.len(), usize::from(!borders.contains(&len)), "{len}");
             }
@@ -58,16 +58,16 @@ fn a_cut_at_every_byte_of_a_compressed_file() {
         let path = folder.path().join("a.tfrecord");
         for len in 1..whole.len() {
             put(&path, &whole[..len]);
-            let error = TfRecord::open(&[&path], &quiet()).expect_err("it is cut");
+            let error = dataset::open(&[&path], &quiet()).expect_err("it is cut");
             assert!(matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Corrupt), "{name} {len}: {error}");
-            if let Ok(dataset) = TfRecord::open(&[&path], &keep(bytes())) {
-                let read: Vec<Vec<u8>> = payloads(&dataset).into_iter().map(Result::unwrap).collect();
+            if let Ok(dataset) = dataset::open(&[&path], &keep(bytes())) {
+                let read: Vec<Vec<u8>> = payloads(&*dataset).into_iter().map(Result::unwrap).collect();
                 assert!(records.starts_with(&read) && !read.is_empty(), "{name} {len}");
                 assert_eq!(dataset.index().damage.len(), 1, "{name} {len}");
             }
         }
         put(&path, &[&whole[..], b"something behind it"].concat());
-        assert_error(TfRecord::open(&[&path], &quiet()), ErrorKind::Corrupt, &["a.tfrecord"]);
+        assert_error(dataset::open(&[&path], &quiet()), ErrorKind::Corrupt, &["a.tfrecord"]);
     }
     assert_small();
 }
@@ -76,22 +76,22 @@ fn a_cut_at_every_byte_of_a_compressed_file() {
 #[test]
 fn a_change_of_every_byte() {
     let records = three();
-    let rows = |dataset: &TfRecord| -> Vec<Result<Row, Error>> { samples(dataset) };
+    let rows = |dataset: &dyn Dataset| -> Vec<Result<Row, Error>> { samples(dataset) };
     for (compressed, whole) in [(false, file(&records)), (true, gzip(&file(&records))), (true, zlib(&file(&records)))] {
         let folder = folder(&[("a.tfrecord", &whole)]);
         let path = folder.path().join("a.tfrecord");
         let wanted: Vec<Row> =
-            rows(&TfRecord::open(&[&path], &quiet()).unwrap()).into_iter().map(Result::unwrap).collect();
+            rows(&*dataset::open(&[&path], &quiet()).unwrap()).into_iter().map(Result::unwrap).collect();
         for at in 0..whole.len() {
             for flip in [0x01, 0x10, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] ^= flip;
                 put(&path, &changed);
                 let mut failed = 0;
-                match TfRecord::open(&[&path], &keep(quiet())) {
+                match dataset::open(&[&path], &keep(quiet())) {
                     Ok(dataset) => {
                         failed += dataset.index().damage.len();
-                        for (number, row) in rows(&dataset).into_iter().enumerate() {
+                        for (number, row) in rows(&*dataset).into_iter().enumerate() {
                             match row {
                                 Ok(row) => assert_eq!(row, wanted[number], "byte {at} ^ {flip:#x}"),
                                 Err(error) => {
@@ -122,11 +122,11 @@ fn lengths_that_no_file_has() {
         let claims = [frame(b"good"), header(len), b"twelve bytes".to_vec()].concat();
         for bytes_ in [claims.clone(), gzip(&claims), zlib(&claims)] {
             let folder = folder(&[("a.tfrecord", &bytes_)]);
-            let error = TfRecord::open(&[folder.path()], &bytes());
+            let error = dataset::open(&[folder.path()], &bytes());
             assert_error(error, ErrorKind::Truncated, &["record 1", &format!("claims {len} bytes")]);
-            let kept = TfRecord::open(&[folder.path()], &keep(bytes())).unwrap();
-            assert_eq!(payloads(&kept)[0].as_ref().unwrap(), b"good");
-            assert_eq!((kept.len(), kept.index().left_out[0].reason), (1, SkipReason::DamagedShard));
+            let kept = dataset::open(&[folder.path()], &keep(bytes())).unwrap();
+            assert_eq!(payloads(&*kept)[0].as_ref().unwrap(), b"good");
+            assert_eq!((kept.len(), kept.index().left_out[0].what), (1, "rests of damaged shards"));
         }
     }
     assert_small();
@@ -137,19 +137,19 @@ fn a_good_file_beside_a_bad_one_is_read() {
     let good = file(&[b"good"]);
     for bad in [&b"no records at all"[..], b"\x1f\x8b and no stream", b"short", b"\x78\x9c and no stream"] {
         let folder = folder(&[("0.tfrecord", &good), ("1.tfrecord", bad), ("2.tfrecord", &good)]);
-        let error = TfRecord::open(&[folder.path()], &bytes()).unwrap_err();
+        let error = dataset::open(&[folder.path()], &bytes()).unwrap_err();
         assert!(error.path().is_some_and(|file| file.ends_with("1.tfrecord")), "{error}");
-        let with_sidecars = keep(bytes()).common(|common| common.sidecars = true);
+        let with_sidecars = keep(bytes()).sidecars(true);
         for _ in 0..2 {
-            let dataset = TfRecord::open(&[folder.path()], &with_sidecars).unwrap();
-            let read: Vec<Vec<u8>> = payloads(&dataset).into_iter().map(Result::unwrap).collect();
+            let dataset = dataset::open(&[folder.path()], &with_sidecars).unwrap();
+            let read: Vec<Vec<u8>> = payloads(&*dataset).into_iter().map(Result::unwrap).collect();
             assert_eq!((read, dataset.shards()), (vec![b"good".to_vec(); 2], &[1, 1, 2][..]));
             assert_eq!(dataset.index().damage[0].to_string(), error.to_string());
             assert!(!folder.path().join("1.tfrecord.uidx").exists(), "no index of a damaged file is kept");
         }
     }
     let folder = folder(&[("a.tfrecord", b"no records at all")]);
-    let error = TfRecord::open(&[folder.path()], &quiet());
+    let error = dataset::open(&[folder.path()], &quiet());
     let error = assert_error(error, ErrorKind::Corrupt, &["no TFRecord file", "and should have"]);
     assert_eq!(error.offset(), Some(0));
 }

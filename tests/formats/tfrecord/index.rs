@@ -8,21 +8,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use uringload::dataset::{Dataset, Progress, TfRecord, TfRecordOptions};
+use uringload::dataset::{self, Dataset, IndexProgress, Options};
 
 fn records() -> Vec<Vec<u8>> {
     vec![b"one".to_vec(), vec![], vec![3; 70_000], b"four".to_vec()]
 }
 
-fn with_sidecars() -> TfRecordOptions {
-    bytes().common(|common| common.sidecars = true)
+fn with_sidecars() -> Options {
+    bytes().sidecars(true)
 }
 
-fn open(folder: &Path) -> TfRecord {
-    TfRecord::open(&[folder], &with_sidecars()).unwrap()
+fn open(folder: &Path) -> Arc<dyn Dataset> {
+    dataset::open(&[folder], &with_sidecars()).unwrap()
 }
 
-fn all(dataset: &TfRecord) -> Vec<Vec<u8>> {
+fn all(dataset: &dyn Dataset) -> Vec<Vec<u8>> {
     payloads(dataset).into_iter().map(Result::unwrap).collect()
 }
 
@@ -30,15 +30,15 @@ fn all(dataset: &TfRecord) -> Vec<Vec<u8>> {
 fn a_second_start_looks_through_nothing() {
     let folder = folder(&[("a.tfrecord", &file(&records())), ("b.tfrecord.gz", &gzip(&file(&records())))]);
     let first = open(folder.path());
-    assert_eq!((report(&first).scanned, report(&first).written, report(&first).current), (2, 2, 0));
+    assert_eq!((report(&*first).scanned, report(&*first).written, report(&*first).current), (2, 2, 0));
     let wanted = [records(), records()].concat();
-    assert_eq!(all(&first), wanted);
+    assert_eq!(all(&*first), wanted);
     let second = open(folder.path());
-    assert_eq!((report(&second).scanned, report(&second).current, report(&second).bytes_read), (0, 2, 0));
-    assert_eq!((all(&second), second.fingerprint()), (wanted.clone(), first.fingerprint()));
-    let without = TfRecord::open(&[folder.path()], &bytes().common(|common| common.rebuild = true)).unwrap();
-    assert_eq!((report(&without).scanned, report(&without).written), (2, 0));
-    assert_eq!((all(&without), without.fingerprint()), (wanted, first.fingerprint()));
+    assert_eq!((report(&*second).scanned, report(&*second).current, report(&*second).bytes_read), (0, 2, 0));
+    assert_eq!((all(&*second), second.fingerprint()), (wanted.clone(), first.fingerprint()));
+    let without = dataset::open(&[folder.path()], &bytes().rebuild(true)).unwrap();
+    assert_eq!((report(&*without).scanned, report(&*without).written), (2, 0));
+    assert_eq!((all(&*without), without.fingerprint()), (wanted, first.fingerprint()));
     let (units, of) = (second.units().unwrap(), file(&records()).len() as u64);
     assert_eq!((units.count(), units.largest_decoded()), (1, of), "an index tells what a file decodes to");
 }
@@ -56,10 +56,10 @@ fn a_sidecar_that_is_not_the_files_is_rebuilt() {
         let whole = fs::read(&index).unwrap();
         let rebuilt = |what: &str| {
             let dataset = open(place.path());
-            assert_eq!((report(&dataset).scanned, all(&dataset)), (1, records()), "{name}: {what}");
-            let (file, reason) = &report(&dataset).refused[0];
+            assert_eq!((report(&*dataset).scanned, all(&*dataset)), (1, records()), "{name}: {what}");
+            let (file, reason) = &report(&*dataset).refused[0];
             assert!(file == &index && !reason.is_empty(), "{name}: {what}");
-            assert_eq!(report(&open(place.path())).current, 1, "{name}: {what}: the new one is used");
+            assert_eq!(report(&*open(place.path())).current, 1, "{name}: {what}: the new one is used");
         };
         for at in [0, 8, 12, 24, 40, 60, 4096, 4100, whole.len() - 1] {
             let mut bytes = whole.clone();
@@ -98,10 +98,10 @@ fn where_a_folder_takes_no_index() {
     let line = dataset.index().fallbacks[0].to_string();
     assert!(line.contains("indexes in memory") && line.contains("--index-cache"), "{line}");
     let cache = tempfile::tempdir().unwrap();
-    let options = with_sidecars().index_cache(cache.path().join("sub"));
+    let options = with_sidecars().set("index_cache", cache.path().join("sub"));
     for current in [0, 1] {
-        let dataset = TfRecord::open(&[place.path()], &options).unwrap();
-        assert_eq!((report(&dataset).current, all(&dataset)), (current, records()));
+        let dataset = dataset::open(&[place.path()], &options).unwrap();
+        assert_eq!((report(&*dataset).current, all(&*dataset)), (current, records()));
     }
 }
 
@@ -109,26 +109,30 @@ fn where_a_folder_takes_no_index() {
 fn dalis_index_is_taken_over_where_it_fits() {
     let bytes_ = file(&records());
     let good = "0 19\n19 16\n35 70016\n70051 20\n";
-    let scanned = TfRecord::open(&[folder(&[("a.tfrecord", &bytes_)]).path()], &bytes()).unwrap().fingerprint();
+    let scanned = dataset::open(&[folder(&[("a.tfrecord", &bytes_)]).path()], &bytes()).unwrap().fingerprint();
     for name in ["a.tfrecord.idx", "a.idx"] {
         let folder = folder(&[("a.tfrecord", &bytes_), (name, good.as_bytes())]);
-        let dataset = TfRecord::open(&[folder.path()], &bytes()).unwrap();
+        let dataset = dataset::open(&[folder.path()], &bytes()).unwrap();
         assert_eq!(
-            (report(&dataset).imported, report(&dataset).scanned, dataset.index().fallbacks.len()),
+            (report(&*dataset).imported, report(&*dataset).scanned, dataset.index().fallbacks.len()),
             (1, 0, 0),
             "{name}"
         );
-        assert_eq!((all(&dataset), dataset.fingerprint()), (records(), scanned));
+        assert_eq!((all(&*dataset), dataset.fingerprint()), (records(), scanned));
         let index = fs::File::options().write(true).open(folder.path().join(name)).unwrap();
         index.set_modified(SystemTime::now() - Duration::from_secs(100)).unwrap();
-        let dataset = TfRecord::open(&[folder.path()], &bytes()).unwrap();
+        let dataset = dataset::open(&[folder.path()], &bytes()).unwrap();
         assert!(dataset.index().fallbacks[0].to_string().contains("changed since"));
-        assert_eq!(all(&dataset), records());
+        assert_eq!(all(&*dataset), records());
     }
     for bad in ["", "0 19\n", "v1.2 4\n", "0 35\n35 70016\n70051 20\n", "0 70071\n"] {
         let folder = folder(&[("a.tfrecord", &bytes_), ("a.idx", bad.as_bytes())]);
-        let dataset = TfRecord::open(&[folder.path()], &bytes()).unwrap();
-        assert_eq!((report(&dataset).imported, report(&dataset).scanned, all(&dataset)), (0, 1, records()), "{bad:?}");
+        let dataset = dataset::open(&[folder.path()], &bytes()).unwrap();
+        assert_eq!(
+            (report(&*dataset).imported, report(&*dataset).scanned, all(&*dataset)),
+            (0, 1, records()),
+            "{bad:?}"
+        );
         let [fallback] = &*dataset.index().fallbacks else { panic!("{bad:?}: {:?}", dataset.index().fallbacks) };
         assert!(fallback.to_string().contains("a.idx"), "{fallback}");
     }
@@ -140,12 +144,12 @@ fn progress_comes_to_its_end() {
     let seen = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let (calls, most) = &*seen;
     let told = Arc::clone(&seen);
-    let progress = Progress::new(move |progress| {
+    let progress = move |progress: IndexProgress| {
         told.0.fetch_add(1, Ordering::Relaxed);
         told.1.fetch_max(progress.bytes, Ordering::Relaxed);
         assert!(progress.bytes <= progress.bytes_total && progress.shards_total == 2);
-    });
-    let dataset = TfRecord::open(&[folder.path()], &bytes().common(|common| common.progress = progress)).unwrap();
+    };
+    let dataset = dataset::open(&[folder.path()], &bytes().progress(progress)).unwrap();
     let all = dataset.files().sizes().iter().sum::<u64>();
     assert_eq!((calls.load(Ordering::Relaxed), most.load(Ordering::Relaxed)), (2, all));
 }

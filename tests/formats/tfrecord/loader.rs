@@ -5,15 +5,14 @@ use super::{bytes, data, folder, quiet};
 use crate::common::check::ways_to;
 use crate::common::direct::{Row, samples};
 use std::sync::Arc;
+use uringload::Loader;
 use uringload::batch::{Column, Data};
 use uringload::config::OnError;
-use uringload::dataset::{Dataset, SampleId, TfRecord};
-use uringload::loader::Loader;
+use uringload::dataset::{self, Dataset, SampleId};
 
 /// Checks that every way to read through a loader gives what the dataset gives without one, in a shuffled order too.
-fn loads(dataset: TfRecord) {
-    let rows: Vec<Row> = samples(&dataset).into_iter().map(Result::unwrap).collect();
-    let dataset: Arc<dyn Dataset> = Arc::new(dataset);
+fn loads(dataset: Arc<dyn Dataset>) {
+    let rows: Vec<Row> = samples(&*dataset).into_iter().map(Result::unwrap).collect();
     for (engine, io) in ways_to(&dataset) {
         for shuffle in [false, true] {
             let builder = Loader::builder(Arc::clone(&dataset)).batch_size(3).epochs(1).shuffle(shuffle);
@@ -37,11 +36,11 @@ fn loads(dataset: TfRecord) {
 
 #[test]
 fn every_way_gives_every_sample() {
-    loads(TfRecord::open(&[data("examples")], &quiet()).unwrap());
-    loads(TfRecord::open(&[data("bytes")], &quiet()).unwrap());
-    loads(TfRecord::open(&[data("bytes")], &bytes().verify_crc(false)).unwrap());
-    let fixed = quiet().fixed([("label", &[][..]), ("box", &[4])]);
-    loads(TfRecord::open(&[data("examples")], &fixed).unwrap());
+    loads(dataset::open(&[data("examples")], &quiet()).unwrap());
+    loads(dataset::open(&[data("bytes")], &quiet()).unwrap());
+    loads(dataset::open(&[data("bytes")], &bytes().set("verify_crc", false)).unwrap());
+    let fixed = quiet().set("fixed", ["label:", "box:4"]);
+    loads(dataset::open(&[data("examples")], &fixed).unwrap());
     // Records of many pages, in several files.
     let record = |number: u64| {
         let image: Vec<u8> = (0..number * number * 97 % 60_000).map(|at| (at * 31 + number) as u8).collect();
@@ -49,7 +48,7 @@ fn every_way_gives_every_sample() {
     };
     let shard = |shard: u64| file(&(shard * 20..shard * 20 + 20).map(record).collect::<Vec<_>>());
     let folder = folder(&[("train-00000-of-00002", &shard(0)), ("train-00001-of-00002", &shard(1))]);
-    loads(TfRecord::open(&[folder.path()], &quiet()).unwrap());
+    loads(dataset::open(&[folder.path()], &quiet()).unwrap());
 }
 
 /// A wrong checksum is the error of its sample alone; `on_error` decides about it as about any other.
@@ -58,7 +57,7 @@ fn a_damaged_record_is_the_error_of_its_sample() {
     let mut file = file(&[b"first", b"other", b"third"]);
     file[21 + 12] ^= 1;
     let folder = folder(&[("a.tfrecord", &file)]);
-    let dataset = Arc::new(TfRecord::open(&[folder.path()], &bytes()).unwrap());
+    let dataset = dataset::open(&[folder.path()], &bytes()).unwrap();
     let loader = Loader::builder(dataset).batch_size(8).epochs(1).on_error(OnError::Skip).build().unwrap();
     let batches: Vec<_> = loader.map(Result::unwrap).collect();
     assert_eq!(batches[0].ids, [SampleId(0), SampleId(2)]);

@@ -2,10 +2,13 @@
 //! writes byte by byte. Do not change the files: users have such states.
 
 use super::*;
-use uringload::config::{Batching, Buckets, EngineChoice, PackMethod, Packing, PadValue, Shuffle};
+use uringload::config::{Buckets, EngineChoice, PackMethod, Packing, Shuffle};
 use uringload::dataset::Concat;
-use uringload::sampler::{BatchingId, Mixed, Mixer, Stopping, epoch_digest, for_dataset};
-use uringload::state::{Identity, Saved};
+use uringload::internal::Batching;
+use uringload::internal::BatchingId;
+use uringload::internal::KnownOrder;
+use uringload::internal::{Identity, Saved};
+use uringload::sampler::{Mixed, Mixer, Stopping, epoch_digest, for_dataset};
 
 /// Reads nothing: the files of the golden states need not be there.
 fn unread(dataset: Arc<dyn Dataset>) -> Builder {
@@ -13,12 +16,12 @@ fn unread(dataset: Arc<dyn Dataset>) -> Builder {
 }
 
 fn of_rows() -> Builder {
-    let packing = Packing { method: PackMethod::FirstFit, seq_len: 2048, window: 8192, pad: PadValue::default() };
+    let packing = Packing::new(2048).method(PackMethod::FirstFit).window(8192);
     unread(golden_folder()).batching(Batching::Packed(packing))
 }
 
 fn of_buckets() -> Builder {
-    let buckets = Buckets { boundaries: vec![4500, 5000], batch_sizes: vec![8, 4, 2], window: 64 };
+    let buckets = Buckets::new(vec![4500, 5000], vec![8, 4, 2]).window(64);
     unread(golden_folder()).shuffle(Shuffle::Window(10)).batching(Batching::Buckets(buckets))
 }
 
@@ -34,7 +37,7 @@ fn known(id: OrderId, positions: u64) -> Builder {
 
 /// A state of each kind that version 2 can have, and what resumes it.
 fn version_2() -> Vec<(&'static str, Builder)> {
-    let distributed = OrderId::TorchDistributed { ranks: 3, seed: Some(5), version: 1 };
+    let distributed = KnownOrder::TorchDistributed { ranks: 3, seed: Some(5), version: 1 }.into();
     vec![
         (FOLDER, unread(golden_folder())),
         (RECORDS, unread(golden_records()).shuffle(false)),

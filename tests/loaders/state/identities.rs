@@ -2,8 +2,10 @@
 
 use super::*;
 use uringload::config::EngineChoice;
-use uringload::sampler::{Mixer, Shuffled, for_dataset};
-use uringload::state::Saved;
+use uringload::internal::KnownOrder;
+use uringload::internal::Saved;
+use uringload::internal::Shuffled;
+use uringload::sampler::{Mixer, for_dataset};
 use uringload::{Error, ErrorKind};
 
 /// A mixture as far as a state sees it: it says where it stands, and takes only that back.
@@ -23,7 +25,7 @@ impl Sampler for Counted {
     }
 
     fn id(&self) -> OrderId {
-        OrderId::Shuffled { seed: 42, version: 1 }
+        KnownOrder::Shuffled { seed: 42, version: 1 }.into()
     }
 
     fn mixer(&self, cursor: Cursor) -> Option<Mixer> {
@@ -100,7 +102,7 @@ fn error_of(text: &str, sampler: impl Sampler) -> Error {
 
 #[test]
 fn what_differs_is_named() {
-    let shuffled = |seed, version| Known(OrderId::Shuffled { seed, version }, 100);
+    let shuffled = |seed, version| Known(KnownOrder::Shuffled { seed, version }.into(), 100);
     let error = error_of(FOLDER, shuffled(43, 1)).to_string();
     let told = "\"shuffled, seed 42\" in the state, \"shuffled, seed 43\" here (seed 42 in the state, 43 here)";
     assert!(error.contains(told), "{error}");

@@ -7,11 +7,13 @@ use super::{
 };
 use proptest::prelude::*;
 use std::sync::Arc;
+use uringload::Builder;
 use uringload::config::EngineChoice;
-use uringload::dataset::{Dataset, Folder};
-use uringload::loader::Builder;
-use uringload::sampler::{BatchingId, Cursor, OrderId};
-use uringload::state::Saved;
+use uringload::dataset::{self, Dataset, Options};
+use uringload::internal::BatchingId;
+use uringload::internal::KnownOrder;
+use uringload::internal::Saved;
+use uringload::sampler::{Cursor, OrderId};
 use uringload::{Error, ErrorKind, State};
 
 const ALL: [&str; 8] = [FOLDER_V1, RECORDS_V1, MIXER_V1, ROWS_V1, FOLDER, RECORDS, MIXTURE, ROWS];
@@ -164,7 +166,7 @@ fn a_state_that_was_cut_off_says_so() {
 }
 
 proptest! {
-    /// Whatever becomes of the text: a state that can be, or an error in one line.
+    /// Whatever becomes of the text: a state that can be, or an error.
     #[test]
     fn no_text_makes_it_panic(
         which in 0..ALL.len(),
@@ -230,7 +232,7 @@ fn another_dataset_is_refused_with_what_differs() {
     // A file more, and a file of another name.
     let mut files = golden_files();
     files.push(b"more", 10).unwrap();
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::from_files(files));
+    let dataset: Arc<dyn Dataset> = dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap();
     refused(builder(&dataset).resume(&state), &["100 samples in the state, 101 here", "100 files", "bytes"]);
     let records = State::from_json(RECORDS).unwrap();
     refused(
@@ -249,7 +251,7 @@ fn another_order_is_refused_with_both() {
         refused(builder(&dataset).shuffle(false).resume(&state), &["\"in the order of the dataset\" here"]);
         let custom = Arc::new(Known(OrderId::custom("mine\n", 1, &[]), 100));
         refused(builder(&dataset).sampler(custom).resume(&state), &["\"mine\\n\" here"]);
-        let short = Arc::new(Known(OrderId::Shuffled { seed: 42, version: 1 }, 63));
+        let short = Arc::new(Known(KnownOrder::Shuffled { seed: 42, version: 1 }.into(), 63));
         let told = ["position 64 of epoch 3, which has 63 positions here"];
         refused(builder(&dataset).sampler(short).resume(&state), &told);
     }
@@ -307,7 +309,7 @@ fn a_bare_cursor_is_not_checked() {
     for number in 0..100 {
         std::fs::write(folder.path().join(format!("{number}")), [0; 10]).unwrap();
     }
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::open(&[folder.path()]).unwrap());
+    let dataset: Arc<dyn Dataset> = dataset::open(&[folder.path()], &Options::new().format("folder")).unwrap();
     let mut loader = builder(&dataset).resume(&state).start(state.cursor()).build().expect("a loader");
     assert_eq!(loader.next().unwrap().unwrap().cursor, state.cursor());
     refused(builder(&dataset).start(state.cursor()).resume(&state), &["samples"]);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use uringload::config::{EngineChoice, IoChoice, OnError, Shuffle};
-use uringload::dataset::{Dataset, Folder, RecordOptions, Records, SampleId};
-use uringload::loader::{Builder, Loader};
+use uringload::dataset::{self, Dataset, Options, SampleId};
 use uringload::sampler::{Cursor, Digest, EpochDigest, Sampler, epoch_digest, for_dataset};
+use uringload::{Builder, Loader};
 use uringload::{ErrorKind, State};
 
 const BOUND: Duration = Duration::from_secs(120);
@@ -48,15 +48,19 @@ impl Work {
         for number in 0..files {
             write_file(&root.path().join(format!("{number:03}")), number * 37 % 3001).expect("a file");
         }
-        Work { dataset: Arc::new(Folder::open(&[root.path()]).expect("a folder")), shuffle, _root: Arc::new(root) }
+        Work {
+            dataset: dataset::open(&[root.path()], &Options::new().format("folder")).expect("a folder"),
+            shuffle,
+            _root: Arc::new(root),
+        }
     }
 
     fn records(records: u64, shuffle: Shuffle) -> Work {
         let root = TempDir::new().expect("a folder");
         write_file(&root.path().join("records"), 300 * records).expect("a file");
-        let options = RecordOptions::new().record_bytes(300);
-        let dataset = Records::open(&[root.path()], &options).expect("records");
-        Work { dataset: Arc::new(dataset), shuffle, _root: Arc::new(root) }
+        let options = Options::new().format("records").set("record_bytes", 300);
+        let dataset = dataset::open(&[root.path()], &options).expect("records");
+        Work { dataset, shuffle, _root: Arc::new(root) }
     }
 
     /// `None`, said aloud, where nothing shuffles so.

@@ -2,10 +2,9 @@
 //! and were before a stop.
 
 use crate::config::{Batching, Buckets, Config, PackMethod, Packing, PadValue, Shuffle};
-use crate::dataset::{Dataset, FileTable, Folder, Index, Sample, SampleId, Shape, Span};
-use crate::sampler::{
-    Bucketer, Cursor, Digest, Order, Packer, Piece, RowPiece, Rows, Sampler, Selection, Sequential, Shuffled, Walk,
-};
+use crate::dataset::{self, Dataset, FileTable, Index, Options, Sample, SampleId, Shape, Span};
+use crate::sampler::rows::{Bucketer, Packer, RowPiece, Rows};
+use crate::sampler::{Cursor, Digest, Order, Piece, Sampler, Selection, Sequential, Shuffled, Walk};
 use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -22,7 +21,7 @@ fn files(lengths: &[u64]) -> Arc<dyn Dataset> {
     let mut files = FileTable::new();
     files.push_root("/nowhere");
     lengths.iter().for_each(|&length| assert!(files.push(b"x", length).is_some()));
-    Arc::new(Folder::from_files(files))
+    dataset::internal::of_files(files, &Options::new().set("labels", false)).unwrap()
 }
 
 fn sampler(config: &Config, len: u64) -> Arc<dyn Sampler> {

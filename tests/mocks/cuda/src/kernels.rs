@@ -5,7 +5,8 @@ use crate::abi::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, MISALIGNED_ADDRESS, Param
 use crate::memory::Memory;
 use crate::order::Actor;
 use uringload::dataset::DType;
-use uringload::transform::twin::{self, IMAGE_RECORD_BYTES, ImageLayout, ImageParams};
+use uringload::internal::twin;
+use uringload::internal::twin::{IMAGE_RECORD_BYTES, ImageLayout, ImageParams};
 
 /// Bytes of `struct Piece` and `struct Row`.
 const PIECE_BYTES: usize = 24;

@@ -6,13 +6,16 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use uringload::batch::{Batch, Column, Data, Packed};
-use uringload::config::{Collate, Config, Device, Gds, GdsSearch};
+use uringload::config::{Collate, Device, Gds};
 use uringload::dataset::{DType, Dataset, Shape};
 use uringload::device::{DeviceBatch, DeviceForm};
-use uringload::loader::{DeviceBuilder, DeviceLoader};
-use uringload::sys::cuda::{Context, Stream, StreamRef};
-use uringload::transform::{Transform, images_on_host, tokens_on_host};
+use uringload::internal::Config;
+use uringload::internal::GdsSearch;
+use uringload::internal::Transform;
+use uringload::internal::{images_on_host, tokens_on_host};
+use uringload::{DeviceBuilder, DeviceLoader};
 use uringload::{Error, ErrorKind, Loader};
+use uringload_sys::cuda::{Context, Stream, StreamRef};
 
 /// What to load, and how.
 #[derive(Clone)]
@@ -182,8 +185,8 @@ impl Case {
                     batch.ids.iter().map(|&id| images.params(self.config.seed, epoch, id, height, width)).collect();
                 let bytes = images_on_host(&layout, &params, &samples).expect("images");
                 let [height, width, channels] = [layout.height, layout.width, layout.channels].map(u64::from);
-                let shape = if images.channels_last { [height, width, channels] } else { [channels, height, width] };
-                vec![(form(&column.name, images.dtype, &shape), Bytes::from(bytes))]
+                let shape = if layout.channels_last { [height, width, channels] } else { [channels, height, width] };
+                vec![(form(&column.name, layout.dtype, &shape), Bytes::from(bytes))]
             }
             Transform::Tokens(tokens) => {
                 let (ids, labels) = tokens_on_host(tokens, field.dtype, &samples).expect("tokens");

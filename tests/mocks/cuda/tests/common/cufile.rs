@@ -9,10 +9,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use uringload::config::{Gds, GdsSearch};
-use uringload::dataset::{
-    ArrayFormat, ArrayOptions, Arrays, DType, Dataset, Folder, FolderOptions, RecordOptions, Records,
-};
+use uringload::config::Gds;
+use uringload::dataset::{self, DType, Dataset, Options};
+use uringload::internal::GdsSearch;
 
 /// Longer than anything that does not hang.
 pub const BOUND: Duration = Duration::from_secs(2);
@@ -55,7 +54,7 @@ impl Cufile {
     pub fn search(&self) -> GdsSearch {
         let root = self.folder.path().to_path_buf();
         let (library, scratch) = (Some(root.join("libcufile.so.0")), Some(root.join("tmp")));
-        GdsSearch { library, scratch, bound: BOUND, root, ..GdsSearch::default() }
+        GdsSearch::default().library(library).scratch(scratch).bound(BOUND).root(root)
     }
 
     pub fn choice(&self, gds: Gds) -> (Gds, GdsSearch) {
@@ -114,8 +113,8 @@ pub fn records(count: usize, record_bytes: u64, random: &mut Random) -> Made {
         let bytes = random.bytes(count / 2 * record_bytes as usize);
         std::fs::write(folder.path().join(name), bytes).expect("a file");
     }
-    let options = RecordOptions::new().record_bytes(record_bytes);
-    let dataset: Arc<dyn Dataset> = Arc::new(Records::open(&[folder.path()], &options).expect("records"));
+    let options = Options::new().format("records").set("record_bytes", record_bytes);
+    let dataset: Arc<dyn Dataset> = dataset::open(&[folder.path()], &options).expect("records");
     Made { dataset, folder }
 }
 
@@ -128,8 +127,8 @@ pub fn files(count: usize, random: &mut Random) -> Made {
         let len = if random.chance(4) { random.below(5000) } else { random.below(700_000) };
         std::fs::write(class.join(format!("{index:03}")), random.bytes(len)).expect("a file");
     }
-    let options = FolderOptions::new().labels(true);
-    let dataset: Arc<dyn Dataset> = Arc::new(Folder::open_with(&[folder.path()], &options).expect("a folder"));
+    let options = Options::new().format("folder").set("labels", true);
+    let dataset: Arc<dyn Dataset> = dataset::open(&[folder.path()], &options).expect("a folder");
     Made { dataset, folder }
 }
 
@@ -145,9 +144,8 @@ pub fn arrays(rows: usize, random: &mut Random) -> Made {
         bytes.extend(random.bytes(rows / 2 * 400_000));
         std::fs::write(folder.path().join(name), bytes).expect("a file");
     }
-    let options = ArrayOptions::new().rows(true);
-    let dataset: Arc<dyn Dataset> =
-        Arc::new(Arrays::open(ArrayFormat::Npy, &[folder.path()], &options).expect("arrays"));
+    let options = Options::new().format("npy").set("rows", true);
+    let dataset = dataset::open(&[folder.path()], &options).expect("arrays");
     assert_eq!(dataset.schema().fields[0].dtype, DType::F32);
     Made { dataset, folder }
 }

@@ -6,10 +6,7 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
-use uringload::dataset::{
-    DType, Dataset, Field, Folder, FolderOptions, Index, LineFormat, LineOptions, Lines, LitData, LitDataOptions, Mds,
-    MdsOptions, RecordOptions, Records, Sample, SampleId, Schema, Shape, Span, Value,
-};
+use uringload::dataset::{self, DType, Dataset, Field, Index, Options, Sample, SampleId, Schema, Shape, Span, Value};
 use uringload::{Error, ErrorKind, Result};
 
 /// Height, width and channels of all images.
@@ -32,8 +29,8 @@ pub fn texts(count: usize, random: &mut Random) -> Made {
         let len = if random.chance(8) { 0 } else { random.below(9000) };
         std::fs::write(class.join(format!("{number:04}")), random.bytes(len * 2)).expect("a file");
     }
-    let options = FolderOptions::new().labels(true).dtype(DType::U16);
-    let dataset = Arc::new(Folder::open_with(&[folder.path()], &options).expect("a folder"));
+    let options = Options::new().format("folder").set("labels", true).set("dtype", DType::U16);
+    let dataset = dataset::open(&[folder.path()], &options).expect("a folder");
     Made { dataset, folder }
 }
 
@@ -64,8 +61,8 @@ pub fn table(count: usize, random: &mut Random) -> Made {
     let row = |number: usize| format!("{number},{}.25,{}\n", random.below(1000), "text ".repeat(random.below(60)));
     let rows: String = std::iter::once("label,score,text\n".to_owned()).chain((0..count).map(row)).collect();
     std::fs::write(folder.path().join("table.csv"), rows).expect("a file");
-    let options = LineOptions::new().format(LineFormat::Csv).common(|common| common.sidecars = false);
-    let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("a table"));
+    let options = Options::new().format("csv").sidecars(false);
+    let dataset = dataset::open(&[folder.path()], &options).expect("a table");
     Made { dataset, folder }
 }
 
@@ -75,9 +72,9 @@ pub fn numbers(count: usize, random: &mut Random) -> Made {
     let digits = |count: usize| vec!["7"; count].join(",");
     let lines: String = (0..count).map(|_| format!("{{\"ids\":[{}]}}\n", digits(random.below(400)))).collect();
     std::fs::write(folder.path().join("lines.jsonl"), lines).expect("a file");
-    let options = LineOptions::new().format(LineFormat::Jsonl).columns(["ids"]);
-    let options = options.common(|common| common.sidecars = false);
-    let dataset = Arc::new(Lines::open(&[folder.path()], &options).expect("lines"));
+    let options = Options::new().format("jsonl").set("columns", ["ids"]);
+    let options = options.sidecars(false);
+    let dataset = dataset::open(&[folder.path()], &options).expect("lines");
     Made { dataset, folder }
 }
 
@@ -85,9 +82,9 @@ pub fn numbers(count: usize, random: &mut Random) -> Made {
 pub fn decoded(which: usize) -> Made {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
     let dataset: Arc<dyn Dataset> = match which % 3 {
-        0 => Arc::new(Mds::open(&[data.join("mds-zip/zstd")], &MdsOptions::default()).expect("shards")),
-        1 => Arc::new(Mds::open(&[data.join("mds-zip/gz")], &MdsOptions::default()).expect("shards")),
-        _ => Arc::new(LitData::open(&[data.join("litdata-zip/sample")], &LitDataOptions::default()).expect("chunks")),
+        0 => dataset::open(&[data.join("mds-zip/zstd")], &Options::new().format("mds")).expect("shards"),
+        1 => dataset::open(&[data.join("mds-zip/gz")], &Options::new().format("mds")).expect("shards"),
+        _ => dataset::open(&[data.join("litdata-zip/sample")], &Options::new().format("litdata")).expect("chunks"),
     };
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     Made { dataset, folder }
@@ -96,8 +93,9 @@ pub fn decoded(which: usize) -> Made {
 fn records(count: usize, record_bytes: u64, dtype: DType, shape: Vec<u64>, random: &mut Random) -> Made {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     std::fs::write(folder.path().join("records"), random.bytes(count * record_bytes as usize)).expect("a file");
-    let options = RecordOptions::new().record_bytes(record_bytes).dtype(dtype).shape(shape);
-    let dataset = Arc::new(Records::open(&[folder.path()], &options).expect("records"));
+    let options =
+        Options::new().format("records").set("record_bytes", record_bytes).set("dtype", dtype).set("shape", shape);
+    let dataset = dataset::open(&[folder.path()], &options).expect("records");
     Made { dataset, folder }
 }
 

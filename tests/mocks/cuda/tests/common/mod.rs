@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 use tempfile::TempDir;
-use uringload::sys::cuda::{Context, Driver, ProbeError, Span, StreamRef};
+use uringload_sys::cuda::{Context, Driver, ProbeError, Span, StreamRef};
 
 /// Keeps the copies of loaded drivers, which are never unloaded because they have threads.
 pub struct Mock {

@@ -4,11 +4,12 @@
 use crate::common::case::{Case, Consumer};
 use crate::common::{Mock, Random, dataset, within};
 use std::time::Duration;
-use uringload::config::{
-    Batching, Collate, Config, EngineChoice, IoChoice, OnError, PackMethod, Packing, PadValue, Padding,
-};
+use uringload::config::{Collate, EngineChoice, IoChoice, OnError, PackMethod, Packing, PadValue, Padding};
 use uringload::dataset::{DType, Shape};
-use uringload::transform::{Crop, Images, Tokens, Transform};
+use uringload::internal::Batching;
+use uringload::internal::Config;
+use uringload::internal::Transform;
+use uringload::transform::{Crop, Images, Tokens};
 
 const SEEDS: u64 = 250;
 /// The limit of one case: far more than any takes.
@@ -101,11 +102,10 @@ fn case(random: &mut Random) -> (dataset::Made, Case) {
         3 => dataset::decoded(random.below(3)),
         _ => dataset::mixed(count, bad, random),
     };
-    let pad = Padding {
-        value: PadValue::Bits(random.next() & 0xff),
-        max_length: random.chance(2).then(|| 1 + random.below(3000) as u64),
-        multiple_of: 1 + random.below(20) as u64,
-    };
+    let pad = Padding::default()
+        .value(PadValue::Bits(random.next() & 0xff))
+        .max_length(random.chance(2).then(|| 1 + random.below(3000) as u64))
+        .multiple_of(1 + random.below(20) as u64);
     let forms = [Collate::Auto, Collate::Ragged, Collate::Views, Collate::Padded(pad)];
     let config = Config {
         batch_size: 1 + random.below(9) as u64,
@@ -144,17 +144,18 @@ fn batching(random: &mut Random, made: &dataset::Made) -> Batching {
     }
     let method = [PackMethod::FirstFit, PackMethod::BestFit, PackMethod::Concat][random.below(3)];
     let (seq_len, window) = (200 + random.below(9000) as u64, 1 + random.below(100) as u64);
-    Batching::Packed(Packing { method, seq_len, window, pad: PadValue::Bits(random.next() & 0xffff) })
+    Batching::Packed(Packing::new(seq_len).method(method).window(window).pad(PadValue::Bits(random.next() & 0xffff)))
 }
 
 fn transform(random: &mut Random, dtype: DType, shape: &Shape) -> Option<Transform> {
     match (dtype, shape) {
-        (DType::U16, Shape::Ragged) => Some(Transform::Tokens(Tokens {
-            labels: random.chance(2),
-            pad_id: random.next() as i64,
-            ignore_index: -100,
-            seq_len: random.chance(2).then(|| 1 + random.below(5000) as u64),
-        })),
+        (DType::U16, Shape::Ragged) => Some(Transform::Tokens(
+            Tokens::default()
+                .labels(random.chance(2))
+                .pad_id(random.next() as i64)
+                .ignore_index(-100)
+                .seq_len(random.chance(2).then(|| 1 + random.below(5000) as u64)),
+        )),
         (DType::U8, Shape::Fixed(shape)) if shape.len() == 3 => {
             let resized = Crop::RandomResized { scale: (0.05, 1.0), ratio: (0.3, 3.0) };
             let crop = [Crop::None, Crop::Center, Crop::Random, resized][random.below(4)];
@@ -162,15 +163,16 @@ fn transform(random: &mut Random, dtype: DType, shape: &Shape) -> Option<Transfo
             let size = (1 + random.below(shape[0] as usize) as u32, 1 + random.below(shape[1] as usize) as u32);
             let is_scaled = dtype != DType::U8 && random.chance(2);
             let numbers = |number: f32| if is_scaled { vec![number; shape[2] as usize] } else { Vec::new() };
-            Some(Transform::Images(Images {
-                size: (crop != Crop::None || random.chance(2)).then_some(size),
-                crop,
-                flip: [0.0, 0.5, 1.0][random.below(3)],
-                mean: numbers(0.45),
-                std: numbers(0.22),
-                dtype,
-                channels_last: random.chance(2),
-            }))
+            Some(Transform::Images(
+                Images::default()
+                    .size((crop != Crop::None || random.chance(2)).then_some(size))
+                    .crop(crop)
+                    .flip([0.0, 0.5, 1.0][random.below(3)])
+                    .mean(numbers(0.45))
+                    .std(numbers(0.22))
+                    .dtype(dtype)
+                    .channels_last(random.chance(2)),
+            ))
         }
         _ => None,
     }

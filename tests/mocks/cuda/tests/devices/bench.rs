@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uringload::config::Device;
-use uringload::dataset::{RecordOptions, Records};
-use uringload::raw::bus::{self, COPY_BYTES};
-use uringload::sys::cuda::{Context, Stream, StreamRef};
+use uringload::dataset::{self, Options};
+use uringload::internal::raw::bus;
+use uringload::internal::raw::bus::COPY_BYTES;
 use uringload::{ErrorKind, Loader};
+use uringload_sys::cuda::{Context, Stream, StreamRef};
 
 #[test]
 fn a_stream_of_ones_own_is_kept_by_the_batches_that_wait_on_it() {
     let mock = Mock::new("kernel_us=500");
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     std::fs::write(folder.path().join("records"), vec![7; 40 * 1000]).expect("room for a file");
-    let options = RecordOptions::new().record_bytes(1000);
-    let records = Arc::new(Records::open(&[folder.path()], &options).expect("records"));
+    let options = Options::new().format("records").set("record_bytes", 1000);
+    let records = dataset::open(&[folder.path()], &options).expect("records");
     let device = Device::cuda(0).library(mock.path());
     let mut loader = Loader::builder(records).batch_size(8).device(device).build().expect("a loader");
     let batch = loader.next().expect("a batch").expect("no error");
@@ -41,8 +42,8 @@ fn a_stream_of_another_device_is_refused_and_not_kept() {
     let mock = Mock::new("devices=2");
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     std::fs::write(folder.path().join("records"), vec![7; 8000]).expect("room for a file");
-    let options = RecordOptions::new().record_bytes(1000);
-    let records = Arc::new(Records::open(&[folder.path()], &options).expect("records"));
+    let options = Options::new().format("records").set("record_bytes", 1000);
+    let records = dataset::open(&[folder.path()], &options).expect("records");
     let device = Device::cuda(0).library(mock.path());
     let mut loader = Loader::builder(records).batch_size(8).device(device).build().expect("a loader");
     let batch = loader.next().expect("a batch").expect("no error");

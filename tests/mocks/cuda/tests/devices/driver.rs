@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uringload::sys::cuda::{
+use uringload_sys::cuda::{
     Context, Copies, DeviceMemory, Event, Fill, Kernels, Notice, Piece, Pinned, ProbeError, SharedStream, Span, Stream,
     StreamRef, Timing,
 };

@@ -4,10 +4,10 @@
 use crate::common::case::{Case, is_device, reference};
 use crate::common::{Mock, Random, dataset, within};
 use std::time::{Duration, Instant};
-use uringload::config::{Config, DeviceKind};
-use uringload::loader::DeviceLoader;
-use uringload::sys::cuda::{Driver, Stream};
+use uringload::DeviceLoader;
+use uringload::internal::{Config, DeviceKind};
 use uringload::{ErrorKind, Loader};
+use uringload_sys::cuda::{Driver, Stream};
 
 const BOUND: Duration = Duration::from_secs(100);
 /// Longer than any step of any test.

@@ -5,11 +5,12 @@ use crate::common::{Mock, Random, within};
 use bytes::Bytes;
 use std::time::Duration;
 use uringload::dataset::DType;
-use uringload::sys::cuda::{
+use uringload::internal::twin;
+use uringload::internal::twin::{ImageLayout, ImageParams};
+use uringload_sys::cuda::{
     Context, Copies, DeviceMemory, Fill, Image, Images, Kernels, Piece, PixelType, Row, Span, Stream, TokenType,
     Tokens, Uploaded,
 };
-use uringload::transform::twin::{self, ImageLayout, ImageParams};
 
 const BOUND: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 12;

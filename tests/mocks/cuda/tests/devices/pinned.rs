@@ -8,12 +8,12 @@ use bytes::Bytes;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::Builder;
 use uringload::batch::Data;
 use uringload::config::{Cause, Collate, Device};
 use uringload::dataset::Dataset;
-use uringload::loader::Builder;
-use uringload::sys::cuda::{Context, DeviceMemory, Stream, StreamRef};
 use uringload::{ErrorKind, Loader};
+use uringload_sys::cuda::{Context, DeviceMemory, Stream, StreamRef};
 
 type Upload = unsafe extern "C" fn(u64, *const c_void, usize, *mut c_void) -> c_int;
 

@@ -4,12 +4,14 @@
 use crate::common::case::{Case, Consumer, reference};
 use crate::common::{Mock, Random, dataset, within};
 use std::time::Duration;
-use uringload::config::{Batching, Cause, Collate, Config, Device, OnError, PackMethod, Packing, PadValue, Padding};
+use uringload::DeviceLoader;
+use uringload::config::{Cause, Collate, Device, OnError, PackMethod, Packing, PadValue, Padding};
 use uringload::dataset::DType;
-use uringload::loader::DeviceLoader;
-use uringload::sys::cuda::{Stream, StreamRef};
+use uringload::internal::Batching;
+use uringload::internal::Config;
 use uringload::transform::{Crop, Images, Tokens};
 use uringload::{ErrorKind, Loader, State};
+use uringload_sys::cuda::{Stream, StreamRef};
 
 const BOUND: Duration = Duration::from_secs(100);
 const TRAIN: Consumer = Consumer::Train { time: Duration::from_micros(300), held: 1 };
@@ -23,9 +25,10 @@ fn every_form_has_the_bytes_that_the_host_has() {
     within(BOUND, || {
         let mut random = Random::new(1);
         let mock = Mock::new("copy_us=100");
-        let pad = |value, max_length| Collate::Padded(Padding { value, max_length, multiple_of: 16 });
+        let pad =
+            |value, max_length| Collate::Padded(Padding::default().value(value).max_length(max_length).multiple_of(16));
         let texts = dataset::texts(50, &mut random);
-        let packing = |method| Packing { method, seq_len: 5000, window: 30, pad: PadValue::Bits(0x0102) };
+        let packing = |method| Packing::new(5000).method(method).window(30).pad(PadValue::Bits(0x0102));
         let mut cases = Vec::new();
         for collate in [
             Collate::Auto,
@@ -85,8 +88,15 @@ fn every_transform_makes_what_the_twins_make() {
         ] {
             let (mean, std) = if dtype == DType::U8 { (Vec::new(), Vec::new()) } else { (mean.clone(), std.clone()) };
             let size = (crop != Crop::None).then_some((7, 5));
-            let images = Images { size, crop, flip: 0.5, mean, std, dtype, channels_last };
-            let tokens = Tokens { seq_len: Some(40), pad_id: -1, ..Tokens::default() };
+            let images = Images::default()
+                .size(size)
+                .crop(crop)
+                .flip(0.5)
+                .mean(mean)
+                .std(std)
+                .dtype(dtype)
+                .channels_last(channels_last);
+            let tokens = Tokens::default().seq_len(40).pad_id(-1);
             let transforms = vec![("image".to_owned(), images.into()), ("text".to_owned(), tokens.into())];
             let case = Case { transforms, ..Case::new(&mixed.dataset, config()) };
             assert_eq!(case.check(&mock, TRAIN, usize::MAX), 7);
@@ -94,7 +104,7 @@ fn every_transform_makes_what_the_twins_make() {
         }
         for (labels, seq_len) in [(true, None), (false, None), (true, Some(1000)), (true, Some(20_000))] {
             let name = texts.dataset.schema().fields[0].name.clone();
-            let tokens = Tokens { labels, seq_len, ..Tokens::default() };
+            let tokens = Tokens::default().labels(labels).seq_len(seq_len);
             let case = Case { transforms: vec![(name, tokens.into())], ..Case::new(&texts.dataset, config()) };
             assert_eq!(case.check(&mock, Consumer::Look, usize::MAX), 7);
             mock.assert_clean();

@@ -5,11 +5,13 @@ use crate::common::cufile::{self, Cufile};
 use crate::common::{Mock, Random, dataset, within};
 use mock_cufile::Knob;
 use std::time::Duration;
+use uringload::DeviceLoader;
 use uringload::config::{
-    Batching, Cause, Collate, Config, EngineKind, Gds, IoChoice, OnError, PackMethod, Packing, PadValue, Padding,
-    Shuffle,
+    Cause, Collate, EngineKind, Gds, IoChoice, OnError, PackMethod, Packing, PadValue, Padding, Shuffle,
 };
-use uringload::loader::DeviceLoader;
+use uringload::internal::Batching;
+use uringload::internal::Config;
+use uringload::internal::GdsCause;
 
 const BOUND: Duration = Duration::from_secs(100);
 const TRAIN: Consumer = Consumer::Train { time: Duration::from_micros(300), held: 1 };
@@ -47,8 +49,10 @@ fn every_sample_is_there_in_every_order_and_form() {
         let records = cufile::records(40, 300_001, &mut random);
         let files = cufile::files(40, &mut random);
         let arrays = cufile::arrays(40, &mut random);
-        let pad = |max_length| Collate::Padded(Padding { value: PadValue::Bits(7), max_length, multiple_of: 64 });
-        let packing = Packing { method: PackMethod::Concat, seq_len: 200_000, window: 16, pad: PadValue::Bits(1) };
+        let pad = |max_length| {
+            Collate::Padded(Padding::default().value(PadValue::Bits(7)).max_length(max_length).multiple_of(64))
+        };
+        let packing = Packing::new(200_000).method(PackMethod::Concat).window(16).pad(PadValue::Bits(1));
         let packed = Config { batching: Batching::Packed(packing), batch_size: 1, ..config() };
         let mut cases = vec![
             Case::new(&files.dataset, Config { collate: Collate::Ragged, ..config() }),
@@ -116,7 +120,7 @@ fn memory_that_cannot_be_registered_is_reached_by_way_of_the_host() {
         drop(loader);
         // Hold many batches, so that memory beyond the registered part is used.
         let hoard = Consumer::Train { time: Duration::from_millis(3), held: 1 };
-        assert_eq!(check(&case, &mock, hoard), [Cause::GdsMemory]);
+        assert_eq!(check(&case, &mock, hoard), [Cause::Gds(GdsCause::Memory)]);
         // No registered memory at all: requested by name it fails, else the pinned path serves.
         cufile.set(Knob::BarBytes, 1 << 20);
         let error = case.builder(&mock).build().map(drop).unwrap_err().to_string();
@@ -125,7 +129,7 @@ fn memory_that_cannot_be_registered_is_reached_by_way_of_the_host() {
         let config = Config { io: IoChoice::Direct, ..auto.config.clone() };
         let auto = Case { config, ..auto };
         let loader = auto.build(&mock);
-        assert!(causes(&loader).contains(&Cause::GdsMemory) && loader.route().engine != EngineKind::Gds);
+        assert!(causes(&loader).contains(&Cause::Gds(GdsCause::Memory)) && loader.route().engine != EngineKind::Gds);
         drop(loader);
         auto.check(&mock, Consumer::Look, usize::MAX);
         mock.assert_clean();
@@ -156,7 +160,11 @@ fn auto_tries_both_ways_and_tells_both_figures() {
                     route.to_string()
                 }
                 None => {
-                    let step = route.fallbacks.iter().find(|step| step.cause == Cause::GdsSlower).expect("it is said");
+                    let step = route
+                        .fallbacks
+                        .iter()
+                        .find(|step| step.cause == Cause::Gds(GdsCause::Slower))
+                        .expect("it is said");
                     step.to_string()
                 }
             };
@@ -183,13 +191,19 @@ fn what_cannot_be_done_so_is_said_and_done_otherwise() {
         let mixed = dataset::mixed(30, false, &mut random);
         let engine = uringload::config::EngineChoice::Threads;
         let cases = [
-            (Case::new(&mixed.dataset, config()), Cause::GdsWork),
-            (Case::new(&records.dataset, Config { on_error: OnError::Replace, ..config() }), Cause::GdsWork),
-            (Case::new(&records.dataset, Config { collate: Collate::Views, ..config() }), Cause::GdsWork),
-            (Case::new(&records.dataset, Config { engine, ..config() }), Cause::GdsWork),
-            (Case { devices: 2, ..Case::new(&records.dataset, config()) }, Cause::GdsWork),
-            (Case::new(&files.dataset, Config { io: IoChoice::Buffered, ..config() }), Cause::GdsFiles),
-            (Case { memory_limit: Some(7_600_000), ..Case::new(&files.dataset, config()) }, Cause::GdsMemory),
+            (Case::new(&mixed.dataset, config()), Cause::Gds(GdsCause::Work)),
+            (
+                Case::new(&records.dataset, Config { on_error: OnError::Replace, ..config() }),
+                Cause::Gds(GdsCause::Work),
+            ),
+            (Case::new(&records.dataset, Config { collate: Collate::Views, ..config() }), Cause::Gds(GdsCause::Work)),
+            (Case::new(&records.dataset, Config { engine, ..config() }), Cause::Gds(GdsCause::Work)),
+            (Case { devices: 2, ..Case::new(&records.dataset, config()) }, Cause::Gds(GdsCause::Work)),
+            (Case::new(&files.dataset, Config { io: IoChoice::Buffered, ..config() }), Cause::Gds(GdsCause::Files)),
+            (
+                Case { memory_limit: Some(7_600_000), ..Case::new(&files.dataset, config()) },
+                Cause::Gds(GdsCause::Memory),
+            ),
         ];
         for (case, cause) in cases {
             let by_name = Case { gds: cufile.choice(Gds::On), ..case.clone() };
@@ -235,15 +249,14 @@ fn absence_costs_less_than_a_second() {
             case.check(&mock, Consumer::Look, usize::MAX);
         };
         cufile.set(Knob::NvidiaFs, 0);
-        expect(&case, Cause::GdsCompat);
-        let mut search = cufile.search();
-        search.library = Some(cufile.root().join("libnone.so"));
-        expect(&Case { gds: (Gds::Auto, search), ..case.clone() }, Cause::GdsLibrary);
+        expect(&case, Cause::Gds(GdsCause::Compat));
+        let search = cufile.search().library(cufile.root().join("libnone.so"));
+        expect(&Case { gds: (Gds::Auto, search), ..case.clone() }, Cause::Gds(GdsCause::Library));
         std::fs::remove_dir_all(cufile.root().join("run")).unwrap();
-        expect(&case, Cause::GdsUdev);
+        expect(&case, Cause::Gds(GdsCause::Udev));
         std::fs::remove_dir_all(cufile.root().join("proc/driver")).unwrap();
         std::fs::write(cufile.root().join("proc/modules"), "nvme 1 0 - Live 0x0\n").unwrap();
-        expect(&case, Cause::GdsPath);
+        expect(&case, Cause::Gds(GdsCause::Path));
         assert_eq!(cufile.get(Knob::Reads), 0);
         mock.assert_clean();
         cufile.assert_closed();

@@ -9,11 +9,13 @@ use mock_cufile::Knob;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uringload::DeviceLoader;
 use uringload::batch::Data;
-use uringload::config::{Cause, Collate, Config, EngineKind, Gds, IoChoice, OnError};
+use uringload::config::{Cause, Collate, EngineKind, Gds, IoChoice, OnError};
 use uringload::dataset::{Dataset, SampleId};
 use uringload::device::{DeviceBatch, DeviceForm};
-use uringload::loader::DeviceLoader;
+use uringload::internal::Config;
+use uringload::internal::GdsCause;
 use uringload::{ErrorKind, Loader};
 
 const BOUND: Duration = Duration::from_secs(200);
@@ -114,7 +116,9 @@ fn whatever_cufile_says_of_a_read_or_a_file_the_host_reads_it() {
         let truth = truth(&made.dataset);
         let case = Case { gds: cufile.choice(Gds::On), ..Case::new(&made.dataset, config()) };
         let codes: Vec<i64> = (5001..=5049).step_by(4).chain([5011, 5036, 5043, 5049, 6000, i64::MAX]).collect();
-        for (knob, cause, sign) in [(Knob::ReadError, Cause::GdsRead, -1), (Knob::HandleError, Cause::GdsFile, 1)] {
+        for (knob, cause, sign) in
+            [(Knob::ReadError, Cause::Gds(GdsCause::Read), -1), (Knob::HandleError, Cause::Gds(GdsCause::File), 1)]
+        {
             for &code in &codes {
                 let mut loader = case.build(&mock);
                 cufile.set(knob, sign * code.min(i64::from(i32::MAX)));
@@ -207,7 +211,7 @@ fn a_read_that_hangs_is_given_up_and_its_memory_comes_back() {
         let start = Instant::now();
         let mut loader = auto.build(&mock);
         assert!(start.elapsed() < 2 * cufile::BOUND, "{:?}", start.elapsed());
-        assert!(causes(&loader).contains(&Cause::GdsTimeout));
+        assert!(causes(&loader).contains(&Cause::Gds(GdsCause::Timeout)));
         assert_eq!(drain(&mut loader, &truth).good, truth.len());
         drop(loader);
         cufile.set(Knob::OpenHangs, 0);
@@ -233,7 +237,7 @@ fn wrong_bytes_are_found_before_anything_is_delivered() {
         assert!(error.to_string().contains("is another one on the GPU"), "{error}");
         let auto = Case { gds: cufile.choice(Gds::Auto), ..case };
         let mut loader = auto.build(&mock);
-        assert!(causes(&loader).contains(&Cause::GdsProof));
+        assert!(causes(&loader).contains(&Cause::Gds(GdsCause::Proof)));
         assert_eq!(drain(&mut loader, &truth).good, truth.len());
         drop(loader);
         mock.assert_clean();

@@ -6,7 +6,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 use uringload::config::Cause;
-use uringload::gds::{self, Configuration, Cufile};
+use uringload::internal::GdsCause;
+use uringload::internal::gds;
+use uringload::internal::gds::{Configuration, Cufile};
 use uringload_sys::cufile::{CufileError, OpenError, ReadError};
 
 fn standard_input() -> Option<(u64, u64)> {
@@ -55,7 +57,7 @@ fn every_error_of_opening_is_a_fallback_with_its_remedy_and_the_log() {
     for error in CufileError::known().filter(|error| *error != CufileError::DRIVER_ALREADY_OPEN) {
         mock.set(Knob::OpenError, i64::from(error.code()));
         let step = gds::open(&native(), mock.search(), || Ok(())).unwrap_err();
-        assert_eq!((step.cause, &*step.remedy), (Cause::GdsDriver, error.remedy()));
+        assert_eq!((step.cause, &*step.remedy), (Cause::Gds(GdsCause::Driver), error.remedy()));
         assert!(step.reason.contains(&error.code().to_string()), "{step}");
         assert!(step.reason.ends_with(&format!("its log says: mock:1 error {}", error.code())), "{step}");
     }
@@ -136,7 +138,7 @@ fn an_opening_that_hangs_is_left_to_itself_within_the_bound() {
     let start = Instant::now();
     let step = gds::open(&native(), mock.search(), || Ok(())).unwrap_err();
     assert!(start.elapsed() >= BOUND && start.elapsed() < BOUND * 4, "{:?}", start.elapsed());
-    assert_eq!(step.cause, Cause::GdsTimeout);
+    assert_eq!(step.cause, Cause::Gds(GdsCause::Timeout));
     assert!(step.reason.contains("did not return within 500 ms") && step.reason.contains("its log is in"), "{step}");
     let start = Instant::now();
     assert!(matches!(mock.open(), Err(OpenError::Busy)), "no second thread is lost");
@@ -221,7 +223,7 @@ fn a_closed_standard_input_becomes_dev_null_and_is_said() {
     let null = standard_input();
     rustix::stdio::dup2_stdin(&saved).unwrap();
     let gds = opened.unwrap();
-    assert_eq!(gds.said.iter().map(|step| step.cause).collect::<Vec<_>>(), [Cause::GdsStandardInput]);
+    assert_eq!(gds.said.iter().map(|step| step.cause).collect::<Vec<_>>(), [Cause::Gds(GdsCause::StandardInput)]);
     let expected = rustix::fs::stat("/dev/null").unwrap();
     assert_eq!(null, Some((expected.st_dev, expected.st_ino)));
 }
@@ -231,13 +233,13 @@ fn compat_mode_is_refused_by_its_name() {
     let mock = Mock::new();
     mock.set(Knob::NvidiaFs, 0);
     let step = gds::open(&native(), mock.search(), || Ok(())).unwrap_err();
-    assert_eq!(step.cause, Cause::GdsCompat);
+    assert_eq!(step.cause, Cause::Gds(GdsCause::Compat));
     // nvidia-fs is there, but the user's own configuration allows compatibility mode.
     mock.set(Knob::NvidiaFs, 2030);
     mock.set(Knob::ControlFlags, 1 << 1);
-    let search = gds::Search { scratch: None, ..mock.search() };
+    let search = mock.search().scratch(None);
     let step = gds::open(&native(), search, || Ok(())).unwrap_err();
-    assert_eq!(step.cause, Cause::GdsCompat);
+    assert_eq!(step.cause, Cause::Gds(GdsCause::Compat));
     assert!(step.reason.contains("CUFILE_ENV_PATH_JSON"), "{step}");
     assert_eq!(mock.get(Knob::ConfigurationBytes), 0, "the user's configuration is not replaced");
     assert_eq!(mock.get(Knob::Uses), 0, "what is refused is closed");

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use uringload::gds::{Configuration, Cufile, Facts, Options, Search};
+use uringload::internal::gds::{Configuration, Cufile, Facts, Options, Search};
 use uringload_sys::cufile::{DeviceRange, OpenError};
 
 /// Shorter than anything that hangs, longer than anything that does not.
@@ -69,7 +69,7 @@ impl Mock {
 
     pub fn search(&self) -> Search {
         let scratch = Some(self.scratch.path().into());
-        Search { library: Some(path()), scratch, bound: BOUND, ..Search::default() }
+        Search::default().library(path()).scratch(scratch).bound(BOUND)
     }
 
     /// Files and folders left in the scratch folder.

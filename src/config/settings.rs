@@ -1,0 +1,100 @@
+//! Everything that can be set of a loader, as plain data: what [`Builder`](crate::Builder) fills in.
+
+use super::{Batching, Collate, Cursor, EngineChoice, IoChoice, MaxFailures, OnError, Shuffle};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the user asks of a loader. `None` means: the loader chooses, from the device and the dataset.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Rows (samples, unless `batching` says otherwise) in a batch.
+    pub batch_size: u64,
+    /// What a row is.
+    pub batching: Batching,
+    /// Epochs until the loader ends; `None`: it never ends.
+    pub epochs: Option<u64>,
+    /// Whether, and how, each epoch visits the samples in an order of its own.
+    pub shuffle: Shuffle,
+    /// What the shuffled orders derive from.
+    pub seed: u64,
+    /// Which of the `world_size` equal consumers this is, from 0.
+    pub rank: u64,
+    /// Number of equal consumers that share the samples of an epoch.
+    pub world_size: u64,
+    /// Whether samples that do not fill a batch on every rank are dropped at the end of an epoch.
+    pub drop_last: bool,
+    /// Where to start: the `next` of the last batch that was used, or the beginning of an epoch.
+    pub start: Cursor,
+    /// What moves the bytes.
+    pub engine: EngineChoice,
+    /// Whether reads go past the page cache.
+    pub io: IoChoice,
+    /// Reads in flight at most.
+    pub queue_depth: Option<usize>,
+    /// Length of one read at most, in bytes.
+    pub read_bytes: Option<usize>,
+    /// Threads of the `threads` engine.
+    pub io_threads: Option<usize>,
+    /// Threads that decode, where samples are stored in units that must be; 0: on the thread that reads. `None`: one
+    /// for each processor, at most 8.
+    pub num_threads: Option<usize>,
+    /// Bytes of memory for samples at most.
+    pub memory_limit: Option<u64>,
+    /// Two reads whose gap is at most this many bytes become one.
+    pub coalesce_gap: u64,
+    /// What becomes of a sample that cannot be read.
+    pub on_error: OnError,
+    /// How many samples may fail, whatever `on_error` says, before the loader ends with `TooManyFailures` in the place
+    /// of the batch that was one too many; `None`: any number.
+    pub max_failures: Option<MaxFailures>,
+    /// A file to which a line of JSON is added for each sample that cannot be had: see
+    /// [`quarantine`](mod@crate::quarantine). It is made if it is not there.
+    pub quarantine: Option<PathBuf>,
+    /// How long a read may take, from when it is handed to the engine, before it is cancelled and its samples fail with
+    /// `Timeout`; `None`: as long as it likes. One that does not end even so keeps its memory until it does. A read
+    /// that only waits behind such ones may take four times as long.
+    pub timeout: Option<Duration>,
+    /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
+    pub starved_after: Duration,
+    /// The form of a batch's columns.
+    pub collate: Collate,
+    /// The form of single columns, by name, where it is another.
+    pub collate_columns: Vec<(String, Collate)>,
+    /// Whether each batch has a column "key" with the samples' keys.
+    pub key_column: bool,
+    /// Whether each batch has a column "index" with the samples' numbers in the dataset.
+    pub index_column: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            batch_size: 64,
+            batching: Batching::Samples,
+            epochs: Some(1),
+            shuffle: Shuffle::Off,
+            seed: 0,
+            rank: 0,
+            world_size: 1,
+            drop_last: false,
+            start: Cursor::default(),
+            engine: EngineChoice::Auto,
+            io: IoChoice::Auto,
+            queue_depth: None,
+            read_bytes: None,
+            io_threads: None,
+            num_threads: None,
+            memory_limit: None,
+            coalesce_gap: 0,
+            on_error: OnError::Raise,
+            max_failures: None,
+            quarantine: None,
+            timeout: None,
+            starved_after: Duration::from_secs(10),
+            collate: Collate::Auto,
+            collate_columns: Vec::new(),
+            key_column: false,
+            index_column: false,
+        }
+    }
+}

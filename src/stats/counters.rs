@@ -1,0 +1,163 @@
+//! The counters of a loader, as they grow and at a moment.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`. Any thread may; some 5 ns where no other thread does at the same time.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that goes up and down, with its greatest value and its mean over time. One thread writes it.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    value: AtomicU64,
+    max: AtomicU64,
+    /// Sum of value x nanoseconds up to `since`.
+    area: AtomicU64,
+    /// Nanoseconds from the epoch of the stats to the last change.
+    since: AtomicU64,
+}
+
+impl Gauge {
+    pub(super) fn value(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, value: u64, now: u64) {
+        let area = self.area_at(now);
+        self.area.store(area, Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
+        self.value.store(value, Ordering::Relaxed);
+        if value > self.max.load(Ordering::Relaxed) {
+            self.max.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn area_at(&self, now: u64) -> u64 {
+        let held = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        // 2^64 hold a depth of 4096 for 52 days; from then on the mean is of the last 52 days.
+        self.area.load(Ordering::Relaxed).wrapping_add(self.value.load(Ordering::Relaxed).wrapping_mul(held))
+    }
+}
+
+/// Declares the counters once, as atomics in [`Counters`] and as plain numbers in [`Counts`].
+macro_rules! counters {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// The counters, while they grow.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$meta])* pub $name: Counter,)*
+        }
+
+        /// The counters at a moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counts {
+            $($(#[$meta])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            pub(super) fn snapshot(&self) -> Counts {
+                Counts { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl Counts {
+            /// Bytes that stand for what the storage gave: those that the consumer got or, where samples are cut from
+            /// units, those that the units are stored in.
+            #[doc(hidden)]
+            pub fn bytes_stored(&self) -> u64 {
+                if self.units_decoded > 0 { self.bytes_wanted } else { self.bytes_delivered }
+            }
+
+            /// What was counted since `earlier`.
+            #[must_use]
+            pub(crate) fn since(&self, earlier: &Counts) -> Counts {
+                Counts { $($name: self.$name.saturating_sub(earlier.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Bytes read, including alignment and coalesced gaps.
+    bytes_read,
+    /// Bytes of these that samples needed.
+    bytes_wanted,
+    /// Bytes of samples in the batches that were handed out.
+    bytes_delivered,
+    /// Reads that ended, with or without an error.
+    reads,
+    /// Samples in the batches that were handed out.
+    samples,
+    /// Batches that were handed out.
+    batches,
+    /// Batches of these that were ready when the consumer asked.
+    #[doc(hidden)]
+    batches_ready,
+    /// Samples that failed and whose error went to the consumer.
+    samples_failed,
+    /// Samples that were left out of their batch because they could not be read.
+    samples_skipped,
+    /// Values that were cut because they were longer than the `max_length` of their column, or than the room in a
+    /// packed row of the sample that they replace.
+    samples_truncated,
+    /// Samples that were replaced because they could not be read.
+    samples_replaced,
+    /// Reads that took longer than the timeout.
+    timeouts,
+    /// Reads that gave fewer bytes than asked, before the end of the file.
+    #[doc(hidden)]
+    short_reads,
+    /// Reads that were retried after an error or a short read.
+    retries,
+    /// Units that were decoded; a unit counts as often as it was.
+    #[doc(hidden)]
+    units_decoded,
+    /// Bytes after decoding.
+    bytes_decoded,
+    /// Bytes that were put on their way to a device, tables included.
+    #[doc(hidden)]
+    bytes_copied,
+    /// Copies that they went in.
+    #[doc(hidden)]
+    copies,
+    /// Nanoseconds that devices were at copies, as they tell it themselves; of several devices, the sum.
+    #[doc(hidden)]
+    copy_nanos,
+    /// Nanoseconds that devices were at making columns, likewise.
+    #[doc(hidden)]
+    kernel_nanos,
+    /// Turns of the reactor.
+    #[doc(hidden)]
+    turns,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_depth_is_weighted_by_time() {
+        let gauge = Gauge::default();
+        gauge.set(10, 100);
+        gauge.set(40, 200);
+        gauge.set(0, 300);
+        assert_eq!((gauge.area_at(1000), gauge.max()), (10 * 100 + 40 * 100, 40));
+    }
+}

@@ -1,0 +1,50 @@
+//! What happens to a column, whichever transform it is.
+
+use super::{Images, Tokens};
+use crate::Result;
+use crate::dataset::{DType, Field, Shape};
+
+/// What happens to a column.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Transform {
+    /// Pixels become a tensor.
+    Images(Images),
+    /// Tokens become ids, and labels.
+    Tokens(Tokens),
+}
+
+/// What a transform makes of one sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Element type.
+    pub dtype: DType,
+    /// Shape, without the batch. `Ragged`: a vector as long as the longest of the batch.
+    pub shape: Shape,
+}
+
+impl Transform {
+    /// What it makes of a sample of that column.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where it cannot be applied to the column, or not at all; says which column and what to do.
+    #[doc(hidden)]
+    pub fn check(&self, field: &Field) -> Result<Output> {
+        match self {
+            Transform::Images(images) => images.check(field),
+            Transform::Tokens(tokens) => tokens.check(field),
+        }
+    }
+}
+
+impl From<Images> for Transform {
+    fn from(images: Images) -> Transform {
+        Transform::Images(images)
+    }
+}
+
+impl From<Tokens> for Transform {
+    fn from(tokens: Tokens) -> Transform {
+        Transform::Tokens(tokens)
+    }
+}
