@@ -127,10 +127,10 @@ macro_rules! entry {
             shows: Shows::Path(|path, _| $format.detects(path)),
             open: |paths, options| {
                 let typed: ArrayOptions = options.typed()?;
-                match Arrays::open($format, paths, &typed) {
+                match Arrays::open($format, &paths, &typed) {
                     // Tensors of several types are no samples, and sound all the same: files can be read as a whole.
                     Err(error) if typed.common.verifying && error.kind() == ErrorKind::InvalidArgument => Ok(Arc::new(
-                        Arrays::open($format, paths, &ArrayOptions { samples: Some(ArraySamples::Files), ..typed })?,
+                        Arrays::open($format, &paths, &ArrayOptions { samples: Some(ArraySamples::Files), ..typed })?,
                     )),
                     opened => Ok(Arc::new(opened?)),
                 }

@@ -32,7 +32,7 @@ pub(crate) const FORMAT: Format = Format {
     options: BetonOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|path, _| is_beton(path)),
-    open: |paths, options| Ok(Arc::new(Beton::open(paths, &options.typed()?)?)),
+    open: |paths, options| Ok(Arc::new(Beton::open(&paths, &options.typed()?)?)),
 };
 
 /// A dataset written by FFCV's `DatasetWriter`.

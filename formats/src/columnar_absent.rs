@@ -3,8 +3,8 @@
 
 use crate::Dataset;
 use crate::options::Options;
-use crate::registry::{Format, Shows};
-use std::path::{Path, PathBuf};
+use crate::registry::{Format, Paths, Shows};
+use std::path::Path;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -22,7 +22,7 @@ const fn absent(name: &'static str, shows: fn(&Path, &Options) -> bool) -> Forma
     }
 }
 
-fn refuse(_paths: &[PathBuf], _options: &Options) -> Result<Arc<dyn Dataset>> {
+fn refuse(_paths: Paths, _options: &Options) -> Result<Arc<dyn Dataset>> {
     let error = Error::new(ErrorKind::Unavailable, "this uringload was built without Parquet and Arrow");
     Err(error.with_remedy("build it again with `--features parquet`, or name another format"))
 }

@@ -3,12 +3,11 @@
 use crate::classes::Classes;
 use crate::fingerprint::Fingerprint;
 use crate::options::{FormatOptions, options};
-use crate::paths::{FoundFiles, index, thread_count};
-use crate::registry::{Format, Shows};
+use crate::paths::FoundFiles;
+use crate::registry::{Format, Paths, Shows};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Skipped, Span, Value};
 use bytes::Bytes;
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -45,8 +44,8 @@ pub struct Folder {
 
 impl Folder {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &FolderOptions) -> Result<Folder> {
-        Folder::from_index(index(paths, thread_count(options.common.threads))?, options)
+    fn open(mut paths: Paths, options: &FolderOptions) -> Result<Folder> {
+        Folder::from_index(paths.files(options.common.threads)?, options)
     }
 
     pub(crate) fn from_index(index: FoundFiles, options: &FolderOptions) -> Result<Folder> {

@@ -52,7 +52,7 @@ pub(crate) const FORMAT: Format = Format {
     options: Hdf5Options::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|path, _| is_hdf5(path)),
-    open: |paths, options| Ok(Arc::new(Hdf5::open(paths, &options.typed()?)?)),
+    open: |paths, options| Ok(Arc::new(Hdf5::open(&paths, &options.typed()?)?)),
 };
 
 /// Rows of the datasets of HDF5 files.

@@ -22,7 +22,7 @@ pub(crate) const FORMAT: Format = Format {
     options: &[],
     has_sidecars: false,
     shows: Shows::Path(|path, _| stands_for(path, is_idx)),
-    open: |paths, options| Ok(Arc::new(Idx::open(paths, options.common().threads)?)),
+    open: |paths, options| Ok(Arc::new(Idx::open(&paths, options.common().threads)?)),
 };
 
 /// Bytes before the dimensions: two zeros, the type, the number of dimensions.

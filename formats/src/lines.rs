@@ -126,7 +126,7 @@ macro_rules! entry {
             options: specs($options),
             has_sidecars: true,
             shows: Shows::Path(|path, options| shows($format, path, options)),
-            open: |paths, options| Ok(Arc::new(Lines::open($format, paths, &options.typed()?)?)),
+            open: |paths, options| Ok(Arc::new(Lines::open($format, &paths, &options.typed()?)?)),
         }
     };
 }

@@ -32,7 +32,7 @@ pub(crate) const FORMAT: Format = Format {
     options: LitDataOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|path, _| has_index::<index::Probe>(path)),
-    open: |paths, options| Ok(Arc::new(open(paths, &options.typed()?)?)),
+    open: |paths, options| Ok(Arc::new(open(&paths, &options.typed()?)?)),
 };
 
 /// A dataset that litdata's `optimize` wrote.

@@ -60,7 +60,7 @@ pub(crate) const FORMAT: Format = Format {
     options: ColumnarOptions::SPECS,
     has_sidecars: false,
     shows: Shows::Path(|path, _| detect(path)),
-    open: |paths, options| Ok(Arc::new(Parquet::open(paths, &columnar::typed(options)?)?)),
+    open: |paths, options| Ok(Arc::new(Parquet::open(&paths, &columnar::typed(options)?)?)),
 };
 
 /// Whether a path is a file with the magic and an extension of Parquet, or a folder with nothing but such files.

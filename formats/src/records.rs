@@ -39,7 +39,7 @@ pub(crate) const FORMAT: Format = Format {
             let error = Error::new(ErrorKind::InvalidArgument, "records need the size of a record");
             return Err(error.with_remedy("give record_bytes"));
         }
-        Ok(Arc::new(Records::open(paths, &options.typed()?)?))
+        Ok(Arc::new(Records::open(&paths, &options.typed()?)?))
     },
 };
 

@@ -3,8 +3,7 @@
 
 use crate::folder::Folder;
 use crate::options::{OptionSpec, Options};
-use crate::paths::FoundFiles;
-use crate::paths::{index, thread_count};
+use crate::paths::{FoundFiles, index, thread_count};
 use crate::records::Records;
 use crate::{Dataset, FileTable};
 use std::path::{Path, PathBuf};
@@ -32,7 +31,42 @@ pub struct Format {
 }
 
 /// Opens paths as one dataset.
-type Open = fn(&[PathBuf], &Options) -> Result<Arc<dyn Dataset>>;
+type Open = fn(Paths, &Options) -> Result<Arc<dyn Dataset>>;
+
+/// The paths that a user names. The files below them are listed once, whether detection or the format needs them first:
+/// that is a system call for each file.
+pub(crate) struct Paths {
+    named: Vec<PathBuf>,
+    found: Option<FoundFiles>,
+}
+
+impl Paths {
+    fn new<P: AsRef<Path>>(paths: &[P]) -> Paths {
+        Paths { named: paths.iter().map(|path| path.as_ref().to_path_buf()).collect(), found: None }
+    }
+
+    fn list(&mut self, threads: usize) -> Result<&FoundFiles> {
+        let found = match self.found.take() {
+            Some(found) => found,
+            None => index(&self.named, thread_count(threads))?,
+        };
+        Ok(self.found.insert(found))
+    }
+
+    /// The files below the paths.
+    pub(crate) fn files(&mut self, threads: usize) -> Result<FoundFiles> {
+        self.list(threads)?;
+        Ok(self.found.take().unwrap_or_default())
+    }
+}
+
+impl std::ops::Deref for Paths {
+    type Target = [PathBuf];
+
+    fn deref(&self) -> &[PathBuf] {
+        &self.named
+    }
+}
 
 /// How files show their format.
 #[derive(Clone, Copy, Debug)]
@@ -96,10 +130,10 @@ pub const FORMATS: &[Format] = &[
 /// - `Unavailable` for what is sound but cannot be read, such as an unsupported compression.
 pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Dataset>> {
     let options = options.clone().with_declared_names(&all_options());
-    let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
-    let format = detect_declared(&paths, &options)?;
+    let mut paths = Paths::new(paths);
+    let format = detect_declared(&mut paths, &options)?;
     check(format, &options)?;
-    (format.open)(&paths, &options)
+    (format.open)(paths, &options)
 }
 
 /// A dataset of files that are known already, without a look at them: as "records" or "folder", whichever `options`
@@ -120,24 +154,17 @@ pub fn of_files(files: FileTable, options: &Options) -> Result<Arc<dyn Dataset>>
 /// # Errors
 /// `InvalidArgument` for a name that no format has; what the system says of paths that cannot be listed.
 pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static Format> {
-    let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
-    detect_declared(&paths, &options.clone().with_declared_names(&all_options()))
+    detect_declared(&mut Paths::new(paths), &options.clone().with_declared_names(&all_options()))
 }
 
-fn detect_declared(paths: &[PathBuf], options: &Options) -> Result<&'static Format> {
+fn detect_declared(paths: &mut Paths, options: &Options) -> Result<&'static Format> {
     if let Some(name) = options.format_name() {
         return named(name);
     }
-    let mut files = None;
     for format in FORMATS {
         let shows = match format.shows {
             Shows::Path(shows) => !paths.is_empty() && paths.iter().all(|path| shows(path, options)),
-            Shows::Files(shows) => {
-                if files.is_none() {
-                    files = Some(index(paths, thread_count(options.common().threads))?.files);
-                }
-                files.as_ref().is_some_and(|files| shows(files, options))
-            }
+            Shows::Files(shows) => shows(&paths.list(options.common().threads)?.files, options),
         };
         if shows {
             return Ok(format);
@@ -187,4 +214,19 @@ fn check(format: &Format, options: &Options) -> Result<()> {
     }
     let what = format!("{idle} is only for {}, and the format is {}", which.join(", "), format.name);
     Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("leave it out, or name the format"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_listed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "a").unwrap();
+        let mut paths = Paths::new(&[folder.path()]);
+        assert_eq!(detect_declared(&mut paths, &Options::new()).unwrap().name, "folder");
+        std::fs::remove_file(folder.path().join("a")).unwrap();
+        assert_eq!(paths.files(1).unwrap().files.len(), 1, "what detection has listed");
+    }
 }

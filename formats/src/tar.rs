@@ -12,8 +12,8 @@ mod units;
 use crate::fingerprint::Fingerprint;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
 use crate::options::{FormatOptions, options, words};
-use crate::paths::{FoundFiles, index, thread_count};
-use crate::registry::{Format, Shows};
+use crate::paths::FoundFiles;
+use crate::registry::{Format, Paths, Shows};
 use crate::sidecar::{Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::Skips;
@@ -94,12 +94,12 @@ struct Shard {
 
 impl Tar {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &TarOptions) -> Result<Tar> {
+    fn open(mut paths: Paths, options: &TarOptions) -> Result<Tar> {
         let common = &options.common;
-        let index = index(paths, thread_count(common.threads))?;
+        let index = paths.files(common.threads)?;
         let nothing = "no file has a name that ends in .tar";
         let FoundFiles { files, skips, .. } =
-            index.only_shards(paths, is_shard, is_companion, nothing)?.only_part(common.part)?;
+            index.only_shards(&paths, is_shard, is_companion, nothing)?.only_part(common.part)?;
         let places = Places { cache: options.index_cache.clone() };
         let (keep_damaged, threads) = (options.keep_damaged, scan_threads(common));
         let wanted = Wanted { common, places, keep_damaged, threads };

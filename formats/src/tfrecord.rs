@@ -15,8 +15,8 @@ use crate::fingerprint::Fingerprint;
 use crate::headers::decoded;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
 use crate::options::{FormatOptions, OptionKind, OptionType, OptionValue, options};
-use crate::paths::{FoundFiles, index, thread_count};
-use crate::registry::{Format, Shows};
+use crate::paths::FoundFiles;
+use crate::registry::{Format, Paths, Shows};
 use crate::sidecar::{Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::Skips;
@@ -111,12 +111,12 @@ type Place = (FileId, u64, u64);
 
 impl TfRecord {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &TfRecordOptions) -> Result<TfRecord> {
+    fn open(mut paths: Paths, options: &TfRecordOptions) -> Result<TfRecord> {
         let common = &options.common;
-        let index = index(paths, thread_count(common.threads))?;
+        let index = paths.files(common.threads)?;
         let nothing = "no file has a name as TFRecord files have (.tfrecord, -00000-of-00010) in";
         let FoundFiles { files, skips, .. } =
-            index.only_shards(paths, names::is_shard, is_index, nothing)?.only_part(common.part)?;
+            index.only_shards(&paths, names::is_shard, is_index, nothing)?.only_part(common.part)?;
         let places = Places { cache: options.index_cache.clone() };
         let (keep_damaged, threads) = (options.keep_damaged, scan_threads(common));
         let indexed = index_all(&files, &Wanted { common, places, keep_damaged, threads }, &Frames)?;

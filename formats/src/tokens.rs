@@ -47,7 +47,7 @@ pub(crate) const FORMAT: Format = Format {
                 error.with_remedy("give window_tokens (the sequence length and one more), or the format folder")
             );
         }
-        Ok(Arc::new(Tokens::open(paths, &options.typed()?)?))
+        Ok(Arc::new(Tokens::open(&paths, &options.typed()?)?))
     },
 };
 
