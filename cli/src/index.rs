@@ -87,7 +87,7 @@ fn as_text(dataset: &dyn Dataset, report: &IndexReport, time: Duration) -> Strin
     }
     for skipped in &index.left_out {
         let first = skipped.first.display();
-        table.row("left table.text", format!("{} {}, the first {first}", count(skipped.count), skipped.what));
+        table.row("left out", format!("{} {}, the first {first}", count(skipped.count), skipped.what));
     }
     table.text
 }

@@ -91,7 +91,7 @@ fn as_text(dataset: &dyn Dataset, opening: Duration) -> String {
     }
     for skipped in &index.left_out {
         let first = skipped.first.display();
-        table.row("left table.text", format!("{} {}, the first {first}", units::count(skipped.count), skipped.what));
+        table.row("left out", format!("{} {}, the first {first}", units::count(skipped.count), skipped.what));
     }
     if index.dropped_elements > 0 {
         table.row("in no window", format!("{} tokens", units::count(index.dropped_elements)));

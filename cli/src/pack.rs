@@ -116,7 +116,7 @@ fn as_text(dataset: &dyn Dataset, pack: &Pack, report: &PackReport, time: Durati
         ),
     );
     if report.failed > 0 {
-        table.row("left table.text", format!("{} samples", count(report.failed)));
+        table.row("left out", format!("{} samples", count(report.failed)));
         report.errors.iter().take(ERRORS_SHOWN).for_each(|error| table.row("", error.headline().to_string()));
     }
     table.text

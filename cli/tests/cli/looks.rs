@@ -37,7 +37,7 @@ fn inspect_counts_what_is_there() {
     assert_eq!((&told["sample_bytes"]["least"], &told["sample_bytes"]["most"]), (&100.into(), &300.into()));
     assert_eq!(told["left_out"][0]["count"], 1);
     let (text, _) = expect(&mut uringload(&format!("inspect {dir}")), 0);
-    assert!(text.contains("3 in 3 files") && text.contains("hidden names"), "{text}");
+    assert!(text.contains("3 in 3 files") && text.contains("left out       1 hidden names"), "{text}");
     let records = json(&expect(&mut uringload(&format!("inspect {dir}/a/2 --record-size 100 --json")), 0).0);
     assert_eq!((&records["samples"], &records["columns"][0]["shape"][0]), (&3.into(), &100.into()));
 }
