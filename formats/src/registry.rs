@@ -45,18 +45,17 @@ impl Paths {
         Paths { named: paths.iter().map(|path| path.as_ref().to_path_buf()).collect(), found: None }
     }
 
-    fn list(&mut self, threads: usize) -> Result<&FoundFiles> {
-        let found = match self.found.take() {
-            Some(found) => found,
-            None => index(&self.named, thread_count(threads))?,
-        };
-        Ok(self.found.insert(found))
-    }
-
     /// The files below the paths.
     pub(crate) fn files(&mut self, threads: usize) -> Result<FoundFiles> {
-        self.list(threads)?;
-        Ok(self.found.take().unwrap_or_default())
+        match self.found.take() {
+            Some(found) => Ok(found),
+            None => index(&self.named, thread_count(threads)),
+        }
+    }
+
+    fn list(&mut self, threads: usize) -> Result<&FoundFiles> {
+        let found = self.files(threads)?;
+        Ok(self.found.insert(found))
     }
 }
 
