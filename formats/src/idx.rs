@@ -80,7 +80,9 @@ impl Idx {
         })?;
         let (mut starts, mut ends, mut end) = (Vec::new(), Vec::new(), 0);
         let (mut all_labels, mut fingerprint) = (Vec::new(), Fingerprint::new("idx"));
-        let (first, first_labels) = &opened[0];
+        let Some((first, first_labels)) = opened.first() else {
+            return Err(Error::new(ErrorKind::Empty, "no file has a sample").with_path(files.place()));
+        };
         for ((header, labels), file) in opened.iter().zip(0..) {
             let refused = |what| {
                 let error = Error::new(ErrorKind::InvalidArgument, what).with_path(files.path(FileId(file)));
