@@ -95,9 +95,9 @@ mod tests {
 
 #[cfg(all(test, loom))]
 mod loom_tests {
+    use super::super::loom_tests::model;
+    use super::super::parker::Parker;
     use super::*;
-    use crate::queue::loom_tests::model;
-    use crate::queue::parker::Parker;
     use loom::sync::atomic::AtomicUsize;
     use std::sync::Arc;
 

@@ -25,16 +25,16 @@ mod locked {
     use super::Mutex;
     use std::collections::VecDeque;
 
-    pub(in crate::queue) struct ArrayQueue<T> {
+    pub(in super::super) struct ArrayQueue<T> {
         items: Mutex<VecDeque<T>>,
         capacity: usize,
     }
 
     impl<T> ArrayQueue<T> {
-        pub(in crate::queue) fn new(capacity: usize) -> ArrayQueue<T> {
+        pub(in super::super) fn new(capacity: usize) -> ArrayQueue<T> {
             ArrayQueue { items: Mutex::new(VecDeque::new()), capacity }
         }
-        pub(in crate::queue) fn push(&self, item: T) -> Result<(), T> {
+        pub(in super::super) fn push(&self, item: T) -> Result<(), T> {
             let mut items = self.items.lock().unwrap();
             if items.len() == self.capacity {
                 return Err(item);
@@ -42,19 +42,19 @@ mod locked {
             items.push_back(item);
             Ok(())
         }
-        pub(in crate::queue) fn pop(&self) -> Option<T> {
+        pub(in super::super) fn pop(&self) -> Option<T> {
             self.items.lock().unwrap().pop_front()
         }
-        pub(in crate::queue) fn len(&self) -> usize {
+        pub(in super::super) fn len(&self) -> usize {
             self.items.lock().unwrap().len()
         }
-        pub(in crate::queue) fn is_full(&self) -> bool {
+        pub(in super::super) fn is_full(&self) -> bool {
             self.len() == self.capacity
         }
-        pub(in crate::queue) fn is_empty(&self) -> bool {
+        pub(in super::super) fn is_empty(&self) -> bool {
             self.len() == 0
         }
-        pub(in crate::queue) fn capacity(&self) -> usize {
+        pub(in super::super) fn capacity(&self) -> usize {
             self.capacity
         }
     }
