@@ -47,10 +47,12 @@ impl State {
             let _ = fs::remove_file(&beside);
             return Err(failed(source));
         }
-        // The rename is durable once the folder is synced. Some file systems refuse that, but all keep the file's
-        // content.
-        let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
-        Ok(())
+        // The rename is durable once the folder is synced. Until then a power failure takes the state back.
+        match File::open(folder_of(path)).and_then(|folder| folder.sync_all()) {
+            // Some filesystems have nothing to sync of a folder.
+            Err(error) if error.kind() == IoKind::InvalidInput => Ok(()),
+            synced => synced.map_err(failed),
+        }
     }
 }
 

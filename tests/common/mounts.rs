@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// xfs needs at least 300 MB. The image is sparse, so it takes only what is written.
@@ -109,4 +110,72 @@ fn run(program: &str, arguments: &[&OsStr]) -> Result<String, String> {
         return Err(format!("{program} {arguments:?}: {message}"));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// An ext4 filesystem on an image, which can lose its power. Root only.
+pub struct Disk {
+    folder: TempDir,
+}
+
+impl Disk {
+    /// Makes the filesystem.
+    ///
+    /// # Errors
+    /// The reason, in words, why this machine cannot.
+    pub fn new() -> Result<Disk, String> {
+        if !super::is_root() {
+            return Err("a disk that loses its power: only root can mount".into());
+        }
+        // Its command `shutdown` is that of ext4, too.
+        run("xfs_io", &[os("-V")])?;
+        let disk = Disk { folder: TempDir::new().map_err(|error| error.to_string())? };
+        let image = std::fs::File::create(disk.image()).map_err(|error| error.to_string())?;
+        image.set_len(IMAGE_BYTES).map_err(|error| error.to_string())?;
+        std::fs::create_dir(disk.path()).map_err(|error| error.to_string())?;
+        run("mkfs.ext4", &[os("-q"), os("-F"), disk.image().as_os_str()])?;
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    /// The filesystem's root.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("at")
+    }
+
+    /// From now on nothing reaches the disk, and nothing that the journal still held has reached it.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn cut_power(&self) {
+        run("xfs_io", &[os("-x"), os("-c"), os("shutdown"), self.path().as_os_str()]).expect("ext4 shuts down");
+    }
+
+    /// Unmounts and mounts again, so that the journal is replayed. Nothing may be open on it.
+    ///
+    /// # Panics
+    /// If it cannot be unmounted within some seconds, or not be mounted.
+    pub fn restart(&self) {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let start = Instant::now();
+        // A ring that was just closed holds its files for some milliseconds more.
+        while let Err(error) = run("umount", &[self.path().as_os_str()]) {
+            assert!(start.elapsed() < PATIENCE, "{error}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.mount().expect("the disk mounts again");
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("image")
+    }
+
+    fn mount(&self) -> Result<String, String> {
+        run("mount", &[os("-o"), os("loop"), self.image().as_os_str(), self.path().as_os_str()])
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        unmount(&self.path());
+    }
 }
