@@ -9,6 +9,7 @@ mod formats {
     mod columnar;
     mod dataset;
     mod hdf5;
+    mod identity;
     mod lines;
     mod memory;
     mod pack;

@@ -249,8 +249,8 @@ impl<'a> Runner<'a> {
 
 /// Whether the problem is the data being read, not the way of reading.
 fn is_of_a_sample(kind: ErrorKind) -> bool {
-    use ErrorKind::{Corrupt, Io, NotFound, PermissionDenied, Timeout, Truncated, WrongFileType};
-    matches!(kind, Corrupt | Io | NotFound | PermissionDenied | Timeout | Truncated | WrongFileType)
+    use ErrorKind::{Changed, Corrupt, Io, NotFound, PermissionDenied, Timeout, Truncated, WrongFileType};
+    matches!(kind, Changed | Corrupt | Io | NotFound | PermissionDenied | Timeout | Truncated | WrongFileType)
 }
 
 /// Writes the JSON if requested, and the table unless the JSON replaces it. If one cannot be written, the other still

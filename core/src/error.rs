@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Truncated,
     /// A file's content violates its format.
     Corrupt,
+    /// A file is no longer the one that was indexed: it was replaced, or written to.
+    Changed,
     /// One batch cannot fit in the memory limit.
     MemoryLimit,
     /// The consumer holds so many batches that no memory is left for the next one.
@@ -84,8 +86,11 @@ impl Error {
         Error(Arc::new(Inner { kind, what, path: None, offset: None, remedy: None, source: None, beside: false }))
     }
 
-    /// An error of the system. Its kind follows from `source`.
+    /// An error of the system. Its kind follows from `source`, or from the [`Error`] that `source` carries.
     pub fn io(what: impl Into<Cow<'static, str>>, source: std::io::Error) -> Error {
+        if let Some(carried) = source.get_ref().and_then(|carried| carried.downcast_ref::<Error>()) {
+            return Error::new(carried.kind(), what).with_source(carried.clone());
+        }
         let kind = match source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,

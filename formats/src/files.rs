@@ -1,13 +1,16 @@
-//! The files of a dataset in compact memory: 16 bytes a file beside its name.
+//! The files of a dataset in compact memory: 24 bytes a file beside its name.
 
 use crate::FileId;
+use crate::stamp::Stamp;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use uringload_core::Result;
+use uringload_sys::file::Identity;
 
 /// The files of a dataset.
 ///
-/// Takes 16 bytes a file beside its name. Names lie end to end in segments; whoever finds files hands segments over, so
+/// Takes 24 bytes a file beside its name. Names lie end to end in segments; whoever finds files hands segments over, so
 /// that names are never copied into one large buffer.
 #[derive(Clone, Debug, Default)]
 pub struct FileTable {
@@ -17,6 +20,7 @@ pub struct FileTable {
     segments: Vec<Vec<u8>>,
     names: Vec<NamePlace>,
     sizes: Vec<u64>,
+    stamps: Vec<Stamp>,
 }
 
 /// Where a name lies: the number of its segment in the upper 24 bits, then 24 bits of offset and 16 of length.
@@ -44,9 +48,16 @@ impl FileTable {
     /// Adds a file of `size` bytes at `name` below the last root; returns its number, or `None` when the table is full
     /// (2^32 - 1 files) or the name has more than 65535 bytes.
     ///
+    /// Nobody looks at the file: whether it is still the same when it is read is not checked.
+    ///
     /// # Panics
     /// If no root was pushed.
     pub fn push(&mut self, name: &[u8], size: u64) -> Option<FileId> {
+        self.push_stamped(name, size, Stamp::default())
+    }
+
+    /// Adds a file as `push` does, and what it is known by when it is read.
+    pub(super) fn push_stamped(&mut self, name: &[u8], size: u64, stamp: Stamp) -> Option<FileId> {
         match self.segments.last_mut() {
             Some(segment) if segment.len() < SEGMENT_BYTES => segment.extend_from_slice(name),
             _ => {
@@ -55,7 +66,7 @@ impl FileTable {
         }
         let segment = self.segments.len() - 1;
         let end = self.segments[segment].len();
-        self.push_in(segment, end - name.len()..end, size)
+        self.push_in(segment, end - name.len()..end, size, stamp)
     }
 
     /// Adds names for `push_in`; returns the number of the segment, or `None` when the table is full.
@@ -77,12 +88,13 @@ impl FileTable {
     }
 
     /// Adds a file whose name lies in a segment, as `push` does.
-    pub(super) fn push_in(&mut self, segment: usize, name: Range<usize>, size: u64) -> Option<FileId> {
+    pub(super) fn push_in(&mut self, segment: usize, name: Range<usize>, size: u64, stamp: Stamp) -> Option<FileId> {
         assert!(!self.roots.is_empty(), "push_root comes first");
         assert!(name.end <= self.segments[segment].len(), "the name lies in its segment");
         let id = u32::try_from(self.sizes.len()).ok().filter(|&id| id != u32::MAX)?;
         self.names.push(NamePlace::new(segment, name)?);
         self.sizes.push(size);
+        self.stamps.push(stamp);
         Some(FileId(id))
     }
 
@@ -101,6 +113,7 @@ impl FileTable {
         self.segments.extend_from_slice(&other.segments);
         self.names.extend(other.names.iter().map(|name| name.behind(segments)));
         self.sizes.extend_from_slice(&other.sizes);
+        self.stamps.extend_from_slice(&other.stamps);
         Some(base)
     }
 
@@ -108,6 +121,7 @@ impl FileTable {
     pub(super) fn reserve_exact(&mut self, files: usize) {
         self.names.reserve_exact(files);
         self.sizes.reserve_exact(files);
+        self.stamps.reserve_exact(files);
     }
 
     /// Returns reserved memory that is not needed.
@@ -117,6 +131,7 @@ impl FileTable {
         self.segments.shrink_to_fit();
         self.names.shrink_to_fit();
         self.sizes.shrink_to_fit();
+        self.stamps.shrink_to_fit();
     }
 
     /// Number of files.
@@ -161,6 +176,27 @@ impl FileTable {
         self.sizes[file.0 as usize]
     }
 
+    /// What the file was known by when the index was made.
+    pub(super) fn stamp(&self, file: FileId) -> Stamp {
+        self.stamps[file.0 as usize]
+    }
+
+    /// Notes what a file is known by, of which nothing but the name was known.
+    pub(super) fn set_stamp(&mut self, file: FileId, stamp: Stamp) {
+        self.stamps[file.0 as usize] = stamp;
+    }
+
+    /// Whether `found` is the file that was indexed. Device and inode do not count where `inodes_vary`, which is asked
+    /// only if they differ.
+    ///
+    /// # Errors
+    /// `Truncated` for a file that has become shorter, else `Changed`.
+    #[doc(hidden)]
+    pub fn is_still(&self, file: FileId, found: &Identity, inodes_vary: impl FnOnce() -> bool) -> Result<()> {
+        let change = self.stamp(file).change(self.size(file), found, inodes_vary);
+        change.map_or(Ok(()), |error| Err(error.with_path(self.path(file))))
+    }
+
     /// All sizes, by file number.
     pub fn sizes(&self) -> &[u64] {
         &self.sizes
@@ -180,6 +216,7 @@ impl FileTable {
             + self.segments.capacity() * size_of::<Vec<u8>>()
             + self.names.capacity() * size_of::<NamePlace>()
             + self.sizes.capacity() * size_of::<u64>()
+            + self.stamps.capacity() * size_of::<Stamp>()
             + self.root_starts.capacity() * size_of::<u32>()
     }
 }

@@ -1,8 +1,9 @@
 //! Reads what an index needs from the files themselves: headers, directories and tables, never samples.
 
 use crate::parallel::try_in_parallel;
+use crate::stamp::Stamp;
 use crate::{FileId, FileTable};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, CWD};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
-use uringload_sys::file::cachestat;
+use uringload_sys::file::{OpenFlags, Opened, cachestat, inodes_vary};
 
 /// Bytes per read when passing over a range: enough for the throughput of a disk with several threads.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -26,22 +27,28 @@ pub(super) struct Source {
     file: File,
     path: PathBuf,
     size: u64,
+    stamp: Stamp,
 }
 
 impl Source {
-    /// Opens a file of a dataset.
+    /// Opens a file of a dataset, which must be the one that was found.
     pub(super) fn open(files: &FileTable, file: FileId) -> Result<Source> {
         let path = files.path(file);
-        Ok(Source { file: open(&path)?, path, size: files.size(file) })
+        let opened = open(&path)?;
+        files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
+        Ok(Source { file: opened.file.into(), path, size: files.size(file), stamp: Stamp::of(&opened.identity) })
     }
 
-    /// Opens a file that is not in a table. It must be a regular file: opening a FIFO would wait for a writer.
+    /// Opens a file that is not in a table.
     pub(super) fn open_path(path: PathBuf) -> Result<Source> {
-        let metadata = std::fs::metadata(&path).map_err(|error| Error::io("cannot open", error).with_path(&path))?;
-        if !metadata.is_file() {
-            return Err(Error::new(ErrorKind::WrongFileType, "this is not a regular file").with_path(path));
-        }
-        Ok(Source { file: open(&path)?, path, size: metadata.len() })
+        let opened = open(&path)?;
+        let stamp = Stamp::of(&opened.identity);
+        Ok(Source { file: opened.file.into(), path, size: opened.identity.size, stamp })
+    }
+
+    /// What the file is known by.
+    pub(super) fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     /// The file itself, for a reader that goes from one end to the other.
@@ -130,12 +137,22 @@ pub(super) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
     format!("{what} (the offset counts decoded bytes)").into()
 }
 
-fn open(path: &Path) -> Result<File> {
-    let file = File::open(path).map_err(|error| Error::io("cannot open", error).with_path(path))?;
+fn open(path: &Path) -> Result<Opened> {
+    let opened = open_regular(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => Error::new(ErrorKind::WrongFileType, "this is not a regular file"),
+        _ => Error::io("cannot open", error),
+    });
+    let opened = opened.map_err(|error| error.with_path(path))?;
     // Without read-ahead: looking at a header must not pull the rest of a file into the page cache, because cached data
     // is not read from the disk. A file system that ignores the advice reads ahead, which is harmless.
-    let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
-    Ok(file)
+    let _ = rustix::fs::fadvise(&opened.file, 0, None, Advice::Random);
+    Ok(opened)
+}
+
+/// Opens a file only if it is a regular one: opening a FIFO would wait for a writer.
+pub(super) fn open_regular(path: &Path) -> std::io::Result<Opened> {
+    // Reads of a regular file block whatever O_NONBLOCK says.
+    uringload_sys::file::open(CWD, path.as_os_str().as_bytes(), OpenFlags::default().nonblock(true))
 }
 
 /// A file that represents a path: the file itself or, for a folder, its first file by name. `None` if `fits` rejects
@@ -169,7 +186,7 @@ pub(super) fn example(path: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathB
 pub(super) fn head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
     // Bytes read before an error still count: whoever opens the file gets the error.
-    let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    let _ = open_regular(path).and_then(|opened| File::from(opened.file).take(HEAD_BYTES).read_to_end(&mut head));
     head
 }
 

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use uringload_core::{Cause, Error, ErrorKind, Fallback, Result};
-use uringload_sys::file::{Identity, OpenFlags, advise_random};
+use uringload_sys::file::{Identity, OpenFlags, advise_random, inodes_vary};
 
 /// The progress of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +251,7 @@ pub(super) fn index_all(files: &FileTable, wanted: &Wanted<'_>, format: &dyn Ind
     let all: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
     try_in_parallel(&all, wanted.threads, |&file| {
         let path = files.path(file);
-        let indexed = job.index(&path, format).map_err(|error| error.with_path(&path));
+        let indexed = job.index(file, &path, format).map_err(|error| error.with_path(&path));
         job.shards.fetch_add(1, Ordering::Relaxed);
         job.tell();
         indexed
@@ -277,10 +277,11 @@ impl Job<'_> {
         });
     }
 
-    fn index(&self, path: &Path, format: &dyn Indexing) -> Result<Indexed> {
+    fn index(&self, file: FileId, path: &Path, format: &dyn Indexing) -> Result<Indexed> {
         let failed = |error: io::Error| Error::io("cannot open", error);
         let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
         let opened = opened.map_err(failed)?;
+        self.files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
         let shard = Shard::new(format.name(), path, &opened.identity);
         let mut pass = Pass {
             job: self,

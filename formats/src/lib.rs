@@ -71,6 +71,7 @@ mod shards;
 mod sidecar;
 mod sizes;
 mod skipped;
+mod stamp;
 mod tar;
 mod tfrecord;
 mod tokens;

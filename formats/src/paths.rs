@@ -3,6 +3,7 @@
 use crate::headers::has_extension;
 use crate::patterns::{Place, expand};
 use crate::skipped::{SkipReason, Skips};
+use crate::stamp::Stamp;
 use crate::walk::{Measured, measure_paths, walk};
 use crate::{FileId, FileTable, too_many_files};
 use rustix::fs::FileType;
@@ -148,7 +149,8 @@ impl FoundFiles {
             for file in all.files_of(root).map(FileId) {
                 let name = all.name(file);
                 if keep(&all, file) {
-                    files.push(name, all.size(file)).expect("what fits into a table fits into another");
+                    let pushed = files.push_stamped(name, all.size(file), all.stamp(file));
+                    pushed.expect("what fits into a table fits into another");
                 } else if count(name) {
                     skips.add(reason, &all.path(file));
                 }
@@ -173,12 +175,12 @@ impl FoundFiles {
         let measured = measure_paths(Path::new(""), &paths, threads);
         let mut group = Vec::new();
         for (path, measured) in paths.into_iter().zip(measured) {
-            if let Ok((FileType::Directory, _)) = measured {
+            if let Ok((FileType::Directory, ..)) = measured {
                 self.add_single_files(std::mem::take(&mut group))?;
                 walk(&path, threads, &mut self.files, &mut self.skips)?;
             } else {
-                let size = regular_size(&path, measured)?;
-                group.push((path, size));
+                let measured = regular(&path, measured)?;
+                group.push((path, measured));
             }
         }
         self.add_single_files(group)
@@ -190,13 +192,13 @@ impl FoundFiles {
         for (name, measured) in names.iter().zip(measure_paths(root, &names, threads)) {
             let path = root.join(name);
             match measured {
-                Ok((FileType::RegularFile, size)) => {
+                Ok((FileType::RegularFile, size, stamp)) => {
                     if !std::mem::replace(&mut is_root_open, true) {
                         self.files.push_root(root);
                     }
-                    self.push(root, name, size)?;
+                    self.push(root, name, (size, stamp))?;
                 }
-                Ok((FileType::Directory, _)) => {
+                Ok((FileType::Directory, ..)) => {
                     is_root_open = false;
                     walk(&path, threads, &mut self.files, &mut self.skips)?;
                 }
@@ -211,7 +213,7 @@ impl FoundFiles {
 
     /// Adds consecutive files that were named one by one. Their root is the deepest folder that contains them all, so
     /// that a long list does not create one root per file.
-    fn add_single_files(&mut self, group: Vec<(PathBuf, u64)>) -> Result<()> {
+    fn add_single_files(&mut self, group: Vec<(PathBuf, (u64, Stamp))>) -> Result<()> {
         self.has_single_files |= !group.is_empty();
         let mut rest = &group[..];
         while let Some((first, _)) = rest.first() {
@@ -228,28 +230,28 @@ impl FoundFiles {
             }
             let (these, others) = rest.split_at(count);
             self.files.push_root(if root.as_os_str().is_empty() { Path::new(".") } else { root });
-            for (path, size) in these {
-                self.push(root, path.strip_prefix(root).unwrap_or(path), *size)?;
+            for (path, measured) in these {
+                self.push(root, path.strip_prefix(root).unwrap_or(path), *measured)?;
             }
             rest = others;
         }
         Ok(())
     }
 
-    fn push(&mut self, root: &Path, name: &Path, size: u64) -> Result<()> {
-        self.files.push(name.as_os_str().as_bytes(), size).ok_or_else(|| too_many_files(root))?;
+    fn push(&mut self, root: &Path, name: &Path, (size, stamp): (u64, Stamp)) -> Result<()> {
+        self.files.push_stamped(name.as_os_str().as_bytes(), size, stamp).ok_or_else(|| too_many_files(root))?;
         Ok(())
     }
 }
 
-/// The size of what was named as a file.
-fn regular_size(path: &Path, measured: Measured) -> Result<u64> {
+/// The size and the stamp of what was named as a file.
+fn regular(path: &Path, measured: Measured) -> Result<(u64, Stamp)> {
     match measured {
-        Ok((FileType::RegularFile, size)) => Ok(size),
-        Ok((FileType::Directory, _)) => {
+        Ok((FileType::RegularFile, size, stamp)) => Ok((size, stamp)),
+        Ok((FileType::Directory, ..)) => {
             Err(Error::new(ErrorKind::WrongFileType, "this is a folder in a list of files").with_path(path))
         }
-        Ok((kind, _)) => {
+        Ok((kind, ..)) => {
             let what = format!("this is neither a file nor a folder but a {}", describe(kind));
             Err(Error::new(ErrorKind::WrongFileType, what).with_path(path))
         }

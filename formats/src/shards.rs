@@ -109,9 +109,16 @@ impl Shards {
             }
             let open = OpenFile::open(files.path(file))?;
             open.check_size(listed.bytes)?;
-            read(&open, listed, number)
+            // The listing is an index: only now is the file itself looked at.
+            Ok((read(&open, listed, number)?, open.stamp()))
         });
         let failed = tables.iter().filter(|table| table.is_err()).count();
+        let stamped = tables.into_iter().zip(&all).map(|(table, &(_, _, file))| {
+            let (table, stamp) = table?;
+            files.set_stamp(file, stamp);
+            Ok(table)
+        });
+        let tables: Vec<Result<Table>> = stamped.collect();
         let mut shards = Shards {
             index: Index::new(format, files, Schema { fields: Vec::new() }, 0),
             tables: Vec::with_capacity(all.len()),

@@ -6,6 +6,7 @@
 
 use crate::files::SEGMENT_BYTES;
 use crate::skipped::{SkipReason, Skips};
+use crate::stamp::Stamp;
 use crate::{FileTable, too_many_files};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::Errno;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 use uringload_core::{Error, ErrorKind, Result};
+use uringload_sys::file::Identity;
 
 /// Files per stat task: long compared with the lock that hands it out, short compared with a folder.
 const TASK_FILES: usize = 512;
@@ -64,11 +66,11 @@ pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &m
 /// Puts the files of all parts into the table, sorted.
 fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Result<()> {
     files.push_root(root);
-    let count = parts.iter().map(|part| part.sizes.len()).sum();
+    let count = parts.iter().map(|part| part.files.len()).sum();
     let mut order: Vec<(u32, u32)> = Vec::with_capacity(count);
     for (number, part) in parts.iter_mut().enumerate() {
         part.segment = files.push_segment(take(&mut part.names)).ok_or_else(|| too_many_files(root))?;
-        order.extend((0..part.sizes.len() as u32).map(|index| (number as u32, index)));
+        order.extend((0..part.files.len() as u32).map(|index| (number as u32, index)));
     }
     let name = |&(part, index): &(u32, u32)| {
         let part = &parts[part as usize];
@@ -79,13 +81,14 @@ fn append_sorted(root: &Path, mut parts: Vec<Part>, files: &mut FileTable) -> Re
     files.reserve_exact(count);
     for (part, index) in order {
         let (part, index) = (&parts[part as usize], index as usize);
-        files.push_in(part.segment, part.name(index), part.sizes[index]).ok_or_else(|| too_many_files(root))?;
+        let (size, stamp) = part.files[index];
+        files.push_in(part.segment, part.name(index), size, stamp).ok_or_else(|| too_many_files(root))?;
     }
     Ok(())
 }
 
-/// Type and size in bytes of a path's target.
-pub(super) type Measured = rustix::io::Result<(FileType, u64)>;
+/// Type, size in bytes and stamp of a path's target.
+pub(super) type Measured = rustix::io::Result<(FileType, u64, Stamp)>;
 
 /// State shared by all threads.
 struct Walk<'a> {
@@ -158,7 +161,8 @@ struct Part {
     names: Vec<u8>,
     segment: usize,
     name_ends: Vec<u32>,
-    sizes: Vec<u64>,
+    /// Sizes in bytes, and stamps.
+    files: Vec<(u64, Stamp)>,
 }
 
 impl Walk<'_> {
@@ -283,8 +287,8 @@ impl Walk<'_> {
         for entry in &listing.entries[range] {
             let name = entry.name(&listing.names);
             match stat(&listing.fd, entry.c_name(&listing.names)) {
-                Ok((FileType::RegularFile, size)) => worker.push(&listing.path, name, size),
-                Ok((FileType::Directory, _)) => {
+                Ok((FileType::RegularFile, size, stamp)) => worker.push(&listing.path, name, (size, stamp)),
+                Ok((FileType::Directory, ..)) => {
                     tasks.push(Task::List(child(&listing.path, name, &listing.ancestor, true)));
                 }
                 Ok(_) => worker.skips.add(SkipReason::Special, &self.path(&listing.path, name)),
@@ -345,10 +349,11 @@ fn skip_reason(errno: Errno, linked: bool) -> Option<SkipReason> {
     }
 }
 
-/// Type and size in bytes of the target of `name`.
+/// Type, size in bytes and stamp of the target of `name`.
 fn stat(folder: impl AsFd, name: impl rustix::path::Arg) -> Measured {
-    let stat = rustix::fs::statx(folder, name, AtFlags::empty(), StatxFlags::TYPE | StatxFlags::SIZE)?;
-    Ok((FileType::from_raw_mode(stat.stx_mode.into()), stat.stx_size))
+    let stat = rustix::fs::statx(folder, name, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+    let identity = Identity::from(&stat);
+    Ok((FileType::from_raw_mode(stat.stx_mode.into()), identity.size, Stamp::of(&identity)))
 }
 
 impl Ancestor {
@@ -375,7 +380,7 @@ impl Entry {
 }
 
 impl Worker {
-    fn push(&mut self, folder: &[u8], name: &[u8], size: u64) {
+    fn push(&mut self, folder: &[u8], name: &[u8], file: (u64, Stamp)) {
         if self.parts.last().is_none_or(|part| part.names.len() >= SEGMENT_BYTES) {
             if let Some(part) = self.parts.last_mut() {
                 part.shrink_to_fit();
@@ -387,7 +392,7 @@ impl Worker {
         part.names.extend_from_slice(name);
         // Fits: a part is closed at SEGMENT_BYTES, and one path has at most 4096 + 65535 bytes.
         part.name_ends.push(part.names.len() as u32);
-        part.sizes.push(size);
+        part.files.push(file);
     }
 }
 
@@ -395,7 +400,7 @@ impl Part {
     fn shrink_to_fit(&mut self) {
         self.names.shrink_to_fit();
         self.name_ends.shrink_to_fit();
-        self.sizes.shrink_to_fit();
+        self.files.shrink_to_fit();
     }
 
     /// Where the name of a file lies.
@@ -405,7 +410,7 @@ impl Part {
     }
 }
 
-/// Types and sizes in bytes of the targets of `paths`, in order, measured by up to `threads` threads. Paths are
+/// Types, sizes in bytes and stamps of the targets of `paths`, in order, measured by up to `threads` threads. Paths are
 /// relative to `base`.
 pub(super) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
     let measure = |path: &P| stat(CWD, base.join(path));

@@ -1,13 +1,15 @@
-//! How to open the files of a dataset: relative to which folder, and with which flags.
+//! How to open the files of a dataset (relative to which folder, with which flags), and whether they are still the files
+//! that were indexed.
 
 use crate::dataset::{Dataset, FileId};
 use crate::{Error, Result};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use uringload_sys::file::{self, OpenFlags};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use uringload_sys::file::{self, Identity, OpenFlags};
 
 /// A dataset's files, as engines open them.
 pub(super) struct Files {
@@ -18,7 +20,32 @@ pub(super) struct Files {
     blocking: bool,
     /// Cleared at the first file that belongs to another user.
     noatime: AtomicBool,
+    /// When this was made; other times are counted from it.
+    start: Instant,
 }
+
+/// An open file that was the one that was indexed when it was last looked at.
+pub(super) struct OpenFile {
+    file: OwnedFd,
+    /// When that was, in nanoseconds since [`Files::start`].
+    checked: AtomicU64,
+}
+
+impl From<OpenFile> for OwnedFd {
+    fn from(open: OpenFile) -> OwnedFd {
+        open.file
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A file that is kept open is looked at again when it was read, but not twice within this time: another program that
+/// writes into it is found out that much later. The clock behind a file's time of change often ticks no faster.
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(4);
 
 impl Files {
     /// Opens the root folders.
@@ -31,7 +58,7 @@ impl Files {
             folder.map(Arc::new).map_err(|source| Error::io("cannot open the folder", source).with_path(root))
         };
         let roots = dataset.files().roots().iter().map(open).collect::<Result<_>>()?;
-        Ok(Files { dataset, roots, direct, blocking, noatime: AtomicBool::new(true) })
+        Ok(Files { dataset, roots, direct, blocking, noatime: AtomicBool::new(true), start: Instant::now() })
     }
 
     /// How many files may be open at once as plain descriptors: a quarter of the process's limit.
@@ -79,8 +106,57 @@ impl Files {
         refused
     }
 
-    /// Opens a file as a plain descriptor.
-    pub(super) fn open(&self, id: FileId) -> io::Result<OwnedFd> {
+    /// Checks that `found` is the file that was indexed.
+    ///
+    /// # Errors
+    /// Carries the [`Error`] that says how it differs.
+    pub(super) fn check(&self, id: FileId, found: &Identity) -> io::Result<()> {
+        let inodes_vary = || file::inodes_vary(self.place(id).0.as_fd());
+        self.dataset.files().is_still(id, found, inodes_vary).map_err(io::Error::other)
+    }
+
+    /// Checks that the file at its path is the one that was indexed. If `is_open`, it may also have been removed.
+    ///
+    /// # Errors
+    /// As [`check`](Files::check), or what the system says of the path.
+    pub(super) fn check_path(&self, id: FileId, is_open: bool) -> io::Result<()> {
+        let (folder, path) = self.place(id);
+        match Identity::at(folder.as_fd(), path) {
+            Ok(found) => self.check(id, &found),
+            Err(error) if is_open && error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_removed(&self, id: FileId) -> bool {
+        let (folder, path) = self.place(id);
+        Identity::at(folder.as_fd(), path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Checks again, after a read, that an open file is still the one that was indexed, unless that was done just now.
+    ///
+    /// # Errors
+    /// As [`check`](Files::check).
+    pub(super) fn check_again(&self, id: FileId, file: &OpenFile) -> io::Result<()> {
+        let now = self.start.elapsed().as_nanos() as u64;
+        // Relaxed: this is only a time, and two threads may both look.
+        if now.saturating_sub(file.checked.load(Ordering::Relaxed)) < CHECK_EVERY.as_nanos() as u64 {
+            return Ok(());
+        }
+        let changed = self.check(id, &Identity::known_of(file.as_fd())?);
+        // Removing a file changes it too, and does no harm to those who have it open.
+        if changed.is_err() && !self.is_removed(id) {
+            return changed;
+        }
+        file.checked.store(now, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Opens a file as a plain descriptor, if it still is the file that was indexed.
+    ///
+    /// # Errors
+    /// What the system reports, and those of [`check`](Files::check).
+    pub(super) fn open(&self, id: FileId) -> io::Result<OpenFile> {
         let (folder, path) = self.place(id);
         // Reads of a regular file block whatever O_NONBLOCK says. Leaving it set saves one system call per file.
         let flags = self.flags().nonblock(true);
@@ -88,7 +164,8 @@ impl Files {
         if flags.noatime && !opened.flags.noatime {
             self.noatime.store(false, Ordering::Relaxed);
         }
-        Ok(opened.file)
+        self.check(id, &opened.identity)?;
+        Ok(OpenFile { file: opened.file, checked: AtomicU64::new(self.start.elapsed().as_nanos() as u64) })
     }
 }
 

@@ -4,7 +4,7 @@
 //! Reads that cuFile cannot or should not do go through the pinned path instead, on the same thread and to the same
 //! place: short reads, memory that could not be registered, files that cuFile does not accept, and reads that it fails.
 
-use super::files::Files;
+use super::files::{Files, OpenFile};
 use super::open::Opened;
 use super::threads::{Reader, Threads};
 use super::{ABANDONED_MAX, Read, way};
@@ -16,13 +16,13 @@ use crate::{Error, Result};
 use crossbeam_queue::ArrayQueue;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use uringload_sys::cuda::{Bounce, Context, Span};
 use uringload_sys::cufile::{Cufile, CufileError, FileHandle, ReadError, RegisteredBuffer};
-use uringload_sys::file::{self, Identity};
+use uringload_sys::file;
 
 /// Shorter reads go through the host: below this size cuFile costs more than it saves. cuDF uses the same limit; KvikIO
 /// uses 16 KiB, and NVIDIA's own advice is 64.
@@ -92,7 +92,6 @@ struct Slot {
 struct Known {
     /// `None` if cuFile does not accept the file.
     handle: Option<FileHandle>,
-    identity: Identity,
     /// Whether cuFile failed to read it.
     refused: AtomicBool,
 }
@@ -100,7 +99,7 @@ struct Known {
 /// Per-thread state for reads through the host.
 #[derive(Default)]
 pub(super) struct Own {
-    file: Option<(FileId, OwnedFd)>,
+    file: Option<(FileId, OpenFile)>,
     bounce: Option<Bounce>,
 }
 
@@ -253,8 +252,7 @@ impl Straight {
     }
 
     fn register(&self, id: FileId) -> io::Result<Known> {
-        let file = self.files.open(id)?;
-        let identity = Identity::of(file.as_fd())?;
+        let file = self.files.open(id)?.into();
         let handle = match self.cufile.register_file(file) {
             Ok(handle) => Some(handle),
             Err(error) => {
@@ -262,7 +260,7 @@ impl Straight {
                 None
             }
         };
-        Ok(Known { handle, identity, refused: AtomicBool::new(false) })
+        Ok(Known { handle, refused: AtomicBool::new(false) })
     }
 
     /// Reports the first fallback of a kind.
@@ -282,17 +280,14 @@ impl Straight {
             return Ok(None);
         };
         let known = self.known(read.file, opening)?;
-        // A registered file stays readable even after another file has taken its place, so check the identity.
-        let (folder, path) = self.files.place(read.file);
-        if !Identity::at(folder.as_fd(), path)?.is_same_file(&known.identity) {
-            return Err(io::Error::other("the file was replaced by another since it was registered with cuFile"));
-        }
         let Some(handle) = known.handle.as_ref().filter(|_| !known.refused.load(Ordering::Relaxed)) else {
             return Ok(None);
         };
         match self.cufile.read(handle, buffer, read.part.offset() as u64, read.offset, len) {
             // At most `len`, which is a length of memory.
             Ok(bytes) => {
+                // A registered file stays readable after another file has taken its place.
+                self.files.check_path(read.file, false)?;
                 self.reads.fetch_add(1, Ordering::Relaxed);
                 Ok(Some(bytes as usize))
             }
@@ -344,8 +339,9 @@ impl Straight {
                 break;
             }
         }
+        let is_still = self.files.check_again(read.file, &file);
         (own.file, own.bounce) = (Some((read.file, file)), Some(bounce));
-        Ok(done)
+        is_still.map(|()| done)
     }
 }
 

@@ -5,7 +5,7 @@
 //! spent on closing files, because opening the next file into a slot closes the previous one. So a dataset of a few
 //! large files opens each once, and a folder of many small files costs one chain per file.
 
-use super::files::Files;
+use super::files::{CHECK_EVERY, Files};
 use super::{Done, Engine, Read};
 use crate::dataset::FileId;
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uringload_sys::ring::{Completion, DRAIN_BOUND, Open, Operation, PIECE_BYTES_MAX, Ring, Target};
 use uringload_sys::{Arena, OpenFlags};
 
@@ -84,6 +84,8 @@ struct Slot {
     listed: bool,
     /// The file itself, if the ring has no file table.
     fd: Option<Arc<OwnedFd>>,
+    /// When it was last found to be the file that was indexed.
+    checked: Option<Instant>,
     error: Option<io::Error>,
 }
 
@@ -175,7 +177,7 @@ impl Uring {
     fn open_here(&mut self, slot: u32, read: Read) {
         match self.files.open(read.file) {
             Ok(fd) => {
-                self.slots[slot as usize].fd = Some(Arc::new(fd));
+                self.slots[slot as usize].fd = Some(Arc::new(fd.into()));
                 self.slots[slot as usize].state = State::Open;
                 self.queue_read(slot, read);
             }
@@ -205,6 +207,7 @@ impl Uring {
             slot.listed = false;
             if slot.users == 0 && slot.state != State::Opening {
                 slot.fd = None;
+                slot.checked = None;
                 slot.error = None;
                 slot.state = State::Empty;
                 return Some(index);
@@ -231,6 +234,19 @@ impl Uring {
         }
     }
 
+    /// Checks that the slot's file, of which something was read, is the one that was indexed: always after the read that
+    /// opened it, and then at most every [`CHECK_EVERY`]. By its path, because the kernel tells nothing of a file that
+    /// is open only in a ring.
+    fn check(&mut self, slot: u32, file: FileId, now: Instant) -> io::Result<()> {
+        let checked = self.slots[slot as usize].checked;
+        if checked.is_some_and(|checked| now.saturating_duration_since(checked) < CHECK_EVERY) {
+            return Ok(());
+        }
+        self.files.check_path(file, checked.is_some()).inspect_err(|_| self.forget(slot))?;
+        self.slots[slot as usize].checked = Some(now);
+        Ok(())
+    }
+
     fn opened(&mut self, index: u32, result: io::Result<u32>) {
         match result {
             Ok(_) => self.slots[index as usize].state = State::Open,
@@ -242,7 +258,7 @@ impl Uring {
     }
 
     /// Handles a read that came back: returns it, or starts it again if its file must be opened with other flags.
-    fn returned(&mut self, completion: Completion, done: &mut Vec<Done>) {
+    fn returned(&mut self, completion: Completion, now: Instant, done: &mut Vec<Done>) {
         let Completion { tag: index, result, part, latency, .. } = completion;
         let InFlight { tag, file, offset, slot, state: waited } = self.reads[index as usize];
         self.reads[index as usize].state = Waited::Free;
@@ -251,6 +267,7 @@ impl Uring {
         state.users = state.users.saturating_sub(1);
         let open_error = if result.is_err() { state.error.take() } else { None };
         let flags = state.flags;
+        let result = result.and_then(|bytes| self.check(slot, file, now).map(|()| bytes));
         self.release(slot);
         let Some(part) = part else { return };
         if let Some(error) = &open_error
@@ -304,13 +321,14 @@ impl Engine for Uring {
         done.append(&mut self.cancelled);
         let mut completions = std::mem::take(&mut self.completions);
         let turned = self.ring.turn(wait, want, &mut completions);
+        let now = Instant::now();
         for completion in completions.drain(..) {
             match completion.kind {
                 Operation::Open => {
                     let slot = self.reads[completion.tag as usize].slot;
                     self.opened(slot, completion.result);
                 }
-                Operation::Read => self.returned(completion, done),
+                Operation::Read => self.returned(completion, now, done),
             }
         }
         self.completions = completions;
@@ -383,7 +401,7 @@ mod tests {
     use super::*;
     use crate::dataset::{self, FileTable, Options};
     use std::fs::File;
-    use std::time::Instant;
+
     use uringload_sys::ring::RingOptions;
 
     /// An engine over a FIFO, which stands in for a file system whose opens and reads do not end.

@@ -4,7 +4,7 @@ mod cache;
 mod extents;
 mod mapping;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::io;
@@ -125,8 +125,11 @@ pub struct Identity {
     pub inode: u64,
     /// Size in bytes.
     pub size: u64,
-    /// When the content last changed: seconds since 1970, and nanoseconds.
+    /// When the content last changed: seconds since 1970, and nanoseconds. Programs can set it (`utimensat(2)`).
     pub modified: (i64, u32),
+    /// When anything about the file last changed, its content, name or rights, in the same units. Programs cannot set
+    /// it: it also moves when they set `modified`.
+    pub changed: (i64, u32),
 }
 
 impl Identity {
@@ -147,9 +150,12 @@ impl Identity {
         Ok(stat_at(at, path, AtFlags::STATX_DONT_SYNC)?.0)
     }
 
-    /// Whether both belong to one file, whatever has changed in it.
-    pub fn is_same_file(&self, other: &Identity) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
+    /// The identity of an open file as this machine knows it: does not query a server again.
+    ///
+    /// # Errors
+    /// What `statx(2)` reports.
+    pub fn known_of(file: BorrowedFd<'_>) -> io::Result<Identity> {
+        Ok(stat_at(file, b"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)?.0)
     }
 }
 
@@ -159,13 +165,19 @@ fn stat(file: BorrowedFd<'_>) -> io::Result<(Identity, FileType)> {
 
 fn stat_at(at: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> io::Result<(Identity, FileType)> {
     let stat = rustix::fs::statx(at, path, flags, StatxFlags::BASIC_STATS)?;
-    let identity = Identity {
-        device: (stat.stx_dev_major, stat.stx_dev_minor),
-        inode: stat.stx_ino,
-        size: stat.stx_size,
-        modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
-    };
-    Ok((identity, FileType::from_raw_mode(stat.stx_mode.into())))
+    Ok((Identity::from(&stat), FileType::from_raw_mode(stat.stx_mode.into())))
+}
+
+impl From<&Statx> for Identity {
+    fn from(stat: &Statx) -> Identity {
+        Identity {
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            size: stat.stx_size,
+            modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        }
+    }
 }
 
 /// What `O_DIRECT` reads of a file must be aligned to.
@@ -205,6 +217,11 @@ pub fn file_system(file: BorrowedFd<'_>) -> io::Result<Cow<'static, str>> {
     let magic = rustix::fs::fstatfs(file)?.f_type as u32;
     let known = FILE_SYSTEMS.iter().find(|(known, _)| *known == magic);
     Ok(known.map_or_else(|| Cow::Owned(format!("{magic:#x}")), |(_, name)| Cow::Borrowed(*name)))
+}
+
+/// Whether the file system that the file is on may give a file another inode number whenever it has forgotten it.
+pub fn inodes_vary(file: BorrowedFd<'_>) -> bool {
+    file_system(file).is_ok_and(|name| matches!(&*name, "fuse" | "cifs" | "smb2" | "9p" | "vfat" | "exfat"))
 }
 
 /// Magic numbers, from `linux/magic.h` and the file systems' own sources.

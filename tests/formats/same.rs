@@ -15,11 +15,11 @@ use uringload::config::Shuffle;
 use uringload::dataset::{self, Dataset, Options, SampleId};
 use uringload::pack::PackOptions;
 
-const SAMPLES: u64 = 60;
+pub(super) const SAMPLES: u64 = 60;
 const BYTES: usize = 96;
 
 /// Text without anything that a format of text would write otherwise; as in tests/data/make_same.py.
-fn payload(number: u64) -> Vec<u8> {
+pub(super) fn payload(number: u64) -> Vec<u8> {
     let digit = |at: u64| b"0123456789abcdef"[((number * 31 + at * 7 + number * at) % 16) as usize];
     (0..BYTES as u64).map(digit).collect()
 }
@@ -29,15 +29,17 @@ fn payloads() -> Vec<Vec<u8>> {
 }
 
 /// A format by name, its dataset, and the column that has the payload.
-type Made = (&'static str, Arc<dyn Dataset>, &'static str);
+pub(super) type Made = (&'static str, Arc<dyn Dataset>, &'static str);
 
 fn put(path: PathBuf, bytes: &[u8]) -> PathBuf {
     fs::write(&path, bytes).expect("a file");
     path
 }
 
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/same").join(name)
+/// A file that another program wrote, copied.
+fn data(root: &TempDir, name: &str) -> PathBuf {
+    let bytes = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/same").join(name)).expect("a file");
+    put(root.path().join(name), &bytes)
 }
 
 /// Samples as files, records and archives.
@@ -113,7 +115,7 @@ fn rows(root: &TempDir) -> Vec<Made> {
     };
     let text = |payload: &Vec<u8>| String::from_utf8(payload.clone()).expect("text");
     let each = |line: &dyn Fn(String) -> String| all.iter().map(|payload| line(text(payload))).collect::<String>();
-    let hdf5 = |name| dataset::open(&[data(name)], &Options::new().format("hdf5")).expect("HDF5");
+    let hdf5 = |name| dataset::open(&[data(root, name)], &Options::new().format("hdf5")).expect("HDF5");
     let jsonl = each(&|payload| format!("{{\"x\": \"{payload}\", \"n\": 1}}\n"));
     let csv = "n,x\n".to_owned() + &each(&|payload| format!("1,\"{payload}\"\r\n"));
     let npz = |name, deflated| arrays("npz", put(root.path().join(name), &writers::npz(&npy, deflated)));
@@ -131,15 +133,19 @@ fn rows(root: &TempDir) -> Vec<Made> {
 }
 
 #[cfg(feature = "parquet")]
-fn tables() -> Vec<Made> {
-    use uringload::dataset::{self, Options};
-    let open = |name: &str| dataset::open(&[data(name)], &Options::new()).expect("a table");
+fn tables(root: &TempDir) -> Vec<Made> {
+    let open = |name: &str| dataset::open(&[data(root, name)], &Options::new()).expect("a table");
     vec![("parquet", open("same.parquet"), "x"), ("arrow", open("same.arrow"), "x")]
 }
 
 #[cfg(not(feature = "parquet"))]
-fn tables() -> Vec<Made> {
+fn tables(_root: &TempDir) -> Vec<Made> {
     Vec::new()
+}
+
+/// The same samples in every format, below `root`.
+pub(super) fn every(root: &TempDir) -> Vec<Made> {
+    [files(root), shards(root), rows(root), tables(root)].concat()
 }
 
 /// The payload of each sample by its number, in the order in which they came.
@@ -164,7 +170,7 @@ fn read(loader: Loader, column: &str) -> (Vec<u64>, BTreeMap<u64, Vec<u8>>) {
 #[test]
 fn the_same_samples_are_the_same_bytes() {
     let root = tempfile::tempdir().expect("a folder");
-    let made = [files(&root), shards(&root), rows(&root), tables()].concat();
+    let made = every(&root);
     let wanted: BTreeMap<u64, Vec<u8>> = (0..SAMPLES).map(|number| (number, payload(number))).collect();
     assert!(made.len() >= 21);
     for (name, dataset, column) in &made {
@@ -188,7 +194,7 @@ fn the_same_samples_are_the_same_bytes() {
 #[test]
 fn a_full_shuffle_is_that_of_every_format() {
     let root = tempfile::tempdir().expect("a folder");
-    let made = [files(&root), shards(&root), rows(&root), tables()].concat();
+    let made = every(&root);
     let order = |(_, dataset, column): &Made| {
         let builder = Loader::builder(Arc::clone(dataset)).batch_size(16).shuffle(Shuffle::Full).seed(11);
         read(builder.build().expect("a loader"), column).0

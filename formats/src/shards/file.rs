@@ -1,6 +1,7 @@
 //! The source of a shard's header, which is a file or its decoded content, and the table of offsets in it.
 
 use crate::headers::{Source, decoded};
+use crate::stamp::Stamp;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
@@ -34,7 +35,7 @@ struct Stream<'a> {
 }
 
 impl OpenFile<'static> {
-    /// Opens a regular file; opening a FIFO would wait for a writer.
+    /// Opens a regular file.
     pub(crate) fn open(path: PathBuf) -> Result<OpenFile<'static>> {
         let source = Source::open_path(path.clone()).map_err(|error| match error.kind() {
             ErrorKind::NotFound => error.with_remedy("restore the shard, or make the index again"),
@@ -58,6 +59,14 @@ impl<'a> OpenFile<'a> {
     /// The decoded content of a file, at most `size` bytes; only its beginning can be read, in ascending order.
     pub(super) fn stream(path: PathBuf, size: u64, reader: Box<dyn Read + 'a>) -> OpenFile<'a> {
         OpenFile { content: Content::Stream(RefCell::new(Stream { reader, at: 0 })), size, path }
+    }
+
+    /// What the file is known by; nothing if this is not the file itself.
+    pub(super) fn stamp(&self) -> Stamp {
+        match &self.content {
+            Content::File(source) => source.stamp(),
+            Content::Bytes { .. } | Content::Stream(_) => Stamp::default(),
+        }
     }
 
     /// The file itself, for a reader that starts at `offset`.
