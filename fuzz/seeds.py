@@ -165,6 +165,15 @@ def hdf5():
             put("hdf5", name, data)
 
 
+def columnar():
+    for name in os.listdir(os.path.join(DATA, "columnar")):
+        target = name.rpartition(".")[2]
+        if target in ("parquet", "arrow"):
+            data = read("columnar", name)
+            if len(data) <= 20000:
+                put(target, name, data)
+
+
 def sidecars():
     """Sidecars of the files that the harness uses: see fuzz_targets/sidecar.rs."""
     if len(sys.argv) < 2:
@@ -245,5 +254,6 @@ def states():
 
 
 if __name__ == "__main__":
-    for write in (archives, packed_archives, shards, betons, arrays, records, lines, patterns, hdf5, states, sidecars):
+    tables = (hdf5, columnar, states, sidecars)
+    for write in (archives, packed_archives, shards, betons, arrays, records, lines, patterns, *tables):
         write()

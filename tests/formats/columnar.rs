@@ -1,6 +1,7 @@
 //! Parquet and Arrow IPC: files of the reference writers, what is read of them, and everything that can be wrong.
 
 mod arrow;
+mod panics;
 mod parquet;
 
 use crate::common::content::put;
@@ -81,6 +82,7 @@ type Open<'a> = &'a dyn Fn(&Path) -> Result<Arc<dyn Dataset>, Error>;
 fn survives(bytes: &[u8], extension: &str, open: Open<'_>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(format!("a.{extension}"));
+    panics::assert_none();
     assert!(is_whole(bytes, &path, open));
     for len in 0..bytes.len() {
         assert!(!is_whole(&bytes[..len], &path, open), "cut to {len} bytes, it is whole");
@@ -88,8 +90,14 @@ fn survives(bytes: &[u8], extension: &str, open: Open<'_>) {
     changes_are_survived(bytes, extension, open);
 }
 
-/// Whether a file has nothing but rows.
+/// Whether a file has nothing but rows. Nothing may panic, even where that is caught.
 fn is_whole(bytes: &[u8], path: &Path, open: Open<'_>) -> bool {
+    let is_whole = has_only_rows(bytes, path, open);
+    panics::assert_none();
+    is_whole
+}
+
+fn has_only_rows(bytes: &[u8], path: &Path, open: Open<'_>) -> bool {
     /// Of a unit that is decoded: above it, the memory limit of a loader ends it.
     const DECODED_MAX: u64 = 64 << 20;
     put(path, bytes).expect("a file");
@@ -112,6 +120,7 @@ fn is_whole(bytes: &[u8], path: &Path, open: Open<'_>) -> bool {
 fn changes_are_survived(bytes: &[u8], extension: &str, open: Open<'_>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(format!("a.{extension}"));
+    panics::assert_none();
     let seed = 0x5eed_u64;
     let mut state = seed;
     let mut random = |below: usize| {

@@ -1,65 +1,109 @@
 //! Decodes the pages of a column chunk into a column of a unit.
 
 use super::footer::Chunk;
-use super::pages::{Pages, broken};
+use super::reader::{Reader, Run};
 use super::schema::{Form, Leaf};
 use super::thrift::PageHeader;
+use super::values::{Stored, broken};
+use crate::columnar::Place;
 use crate::columnar::layout::{ColumnWriter, State};
-use crate::columnar::{Place, guarded};
 use crate::headers::Source;
 use bytes::Bytes;
-use parquet::basic::Type as Physical;
-use parquet::column::reader::ColumnReaderImpl;
-use parquet::data_type::{
-    AsBytes, BoolType, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type,
-    Int96Type, SliceAsBytes,
-};
 use uringload_core::{Error, ErrorKind, Result};
-
-/// The most rows that are decoded at once.
-const ROWS_AT_ONCE: usize = 4096;
-/// About how many bytes are decoded at once, if all rows have the same length.
-const BYTES_AT_ONCE: u64 = 1 << 20;
-
-/// How many strings are counted at once. Each may repeat the one before it, so a few bytes can stand for a long one.
-const COUNTED_AT_ONCE: usize = 16;
 
 /// Decodes a chunk.
 ///
 /// # Errors
 /// `Corrupt`, with the offset of the page where it is known.
-pub(super) fn decode(chunk: &Chunk, leaf: &Leaf, stored: Bytes, rows: u64, writer: ColumnWriter<'_>) -> Result<()> {
-    let pages = Pages::new(chunk, &leaf.descriptor, stored);
-    let rows = Rows { leaf, pages, at_once: rows_at_once(rows, chunk), writer };
-    guarded(|| match leaf.form {
-        Form::Bool => rows.fixed::<BoolType>(each_as_it_is),
-        Form::Int32(width) => rows.fixed::<Int32Type>(|values, out| int32(values, width, out)),
-        Form::Int64 => rows.fixed::<Int64Type>(all_as_they_are),
-        Form::Int96 => rows.fixed::<Int96Type>(each_as_it_is),
-        Form::Float => rows.fixed::<FloatType>(all_as_they_are),
-        Form::Double => rows.fixed::<DoubleType>(all_as_they_are),
-        Form::FixedBytes => rows.fixed::<FixedLenByteArrayType>(each_as_it_is),
-        Form::Decimal(width) if leaf.descriptor.physical_type() == Physical::BYTE_ARRAY => {
-            rows.fixed::<ByteArrayType>(|values, out| decimals(values, width, out))
+pub(super) fn decode(chunk: &Chunk, leaf: &Leaf, stored: Bytes, mut writer: ColumnWriter<'_>) -> Result<()> {
+    let mut reader = Reader::new(chunk, &leaf.descriptor, stored);
+    if leaf.is_list {
+        lists(&mut reader, leaf, &mut writer)?
+    } else {
+        rows(&mut reader, leaf, &mut writer)?
+    }
+    writer.finish()
+}
+
+/// The definition level of a value.
+fn most_of(leaf: &Leaf) -> u32 {
+    // The crate counts levels from 0.
+    leaf.descriptor.max_def_level().unsigned_abs().into()
+}
+
+/// Every entry is a row.
+fn rows(reader: &mut Reader, leaf: &Leaf, writer: &mut ColumnWriter<'_>) -> Result<()> {
+    let (most, stored, mut scratch) = (most_of(leaf), Stored::of(&leaf.descriptor), Vec::new());
+    while let Some(Run { definition, count, .. }) = reader.peek()? {
+        if definition < most {
+            (0..count).try_for_each(|_| writer.end_row(State::Null))?;
+        } else if leaf.form == Form::Bytes {
+            reader.values(count, |value| {
+                writer.elements(value)?;
+                writer.end_row(State::Valid)
+            })?;
+        } else {
+            reader.values(count, |values| {
+                let (elements, rows) = elements(leaf.form, stored, values, &mut scratch)?;
+                writer.whole_rows(elements, rows)
+            })?;
         }
-        Form::Decimal(width) => rows.fixed::<FixedLenByteArrayType>(|values, out| decimals(values, width, out)),
-        Form::Bytes => rows.bytes(),
-    })
-}
-
-/// Numbers are little endian in memory, as they are delivered.
-fn all_as_they_are<T: SliceAsBytes>(values: &[T], out: &mut Vec<u8>) -> Result<()> {
-    out.extend_from_slice(T::slice_as_bytes(values));
+        reader.skip(count);
+    }
     Ok(())
 }
 
-fn each_as_it_is<T: AsBytes>(values: &[T], out: &mut Vec<u8>) -> Result<()> {
-    values.iter().for_each(|value| out.extend_from_slice(value.as_bytes()));
-    Ok(())
+/// Entries are elements of lists. The highest definition level is a value. The level of the repeated part of the schema
+/// is an element without a value, one less is an empty list, and anything below is no list.
+fn lists(reader: &mut Reader, leaf: &Leaf, writer: &mut ColumnWriter<'_>) -> Result<()> {
+    let (most, stored, mut scratch) = (most_of(leaf), Stored::of(&leaf.descriptor), Vec::new());
+    let element = u32::from(leaf.descriptor.repeated_ancestor_def_level().unsigned_abs());
+    let mut open = None;
+    while let Some(Run { repetition, definition, count }) = reader.peek()? {
+        // Entries that begin rows are taken one by one.
+        let count = if repetition == 0 { 1 } else { count };
+        if repetition == 0 {
+            if let Some(state) = open.replace(if definition + 1 < element { State::Null } else { State::Valid }) {
+                writer.end_row(state)?;
+            }
+        } else if open.is_none() {
+            return Err(broken("the first row continues a list"));
+        }
+        if definition == most {
+            reader.values(count, |values| writer.elements(elements(leaf.form, stored, values, &mut scratch)?.0))?;
+        } else if definition >= element {
+            open = Some(State::NullInside);
+        }
+        reader.skip(count);
+    }
+    open.map_or(Ok(()), |state| writer.end_row(state))
 }
 
-fn decimals<T: AsBytes>(values: &[T], width: usize, out: &mut Vec<u8>) -> Result<()> {
-    values.iter().try_for_each(|value| decimal(value.as_bytes(), width, out))
+/// Turns values into elements, which `scratch` is room for, and counts them.
+fn elements<'a>(form: Form, stored: Stored, values: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
+    // A string comes alone.
+    let width = match stored {
+        Stored::Bits => 1,
+        Stored::Fixed(width) => width,
+        Stored::Strings => values.len().max(1),
+    };
+    let mut each = |encode: &dyn Fn(&[u8], &mut Vec<u8>) -> Result<()>| {
+        scratch.clear();
+        // Of an empty string too.
+        match stored {
+            Stored::Strings => encode(values, scratch)?,
+            _ => values.chunks_exact(width).try_for_each(|value| encode(value, scratch))?,
+        }
+        Ok::<(), Error>(())
+    };
+    match form {
+        Form::Int32(bytes @ (1 | 2)) => each(&|value, out| int32(value, bytes as usize, out))?,
+        Form::Decimal(bytes) => each(&|value, out| decimal(value, bytes, out))?,
+        // Numbers are little endian in memory, as they are stored and delivered.
+        _ => return Ok((values, values.len() / width)),
+    }
+    let count = if stored == Stored::Strings { 1 } else { values.len() / width };
+    Ok((scratch, count))
 }
 
 /// The total length of all strings of a chunk, or an upper bound of it. Reads the pages at its beginning that do not
@@ -85,15 +129,17 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result
         decoded = decoded.saturating_add(header.decoded);
     }
     let stored = source.bytes(offset, to_usize(at - offset)?, "a column chunk")?;
-    let pages = Pages::new(chunk, &leaf.descriptor, stored.into());
-    let mut reader = ColumnReaderImpl::<ByteArrayType>::new(leaf.descriptor.clone(), pages);
-    let (mut batch, mut total) = (Batch::new(), 0_u64);
-    guarded(|| {
-        while batch.read(&mut reader, COUNTED_AT_ONCE)? {
-            total += batch.values.iter().map(|value| value.len() as u64).sum::<u64>();
+    let mut reader = Reader::new(chunk, &leaf.descriptor, stored.into());
+    let (most, mut total) = (most_of(leaf), 0_u64);
+    while let Some(run) = reader.peek()? {
+        if run.definition == most {
+            reader.values(run.count, |value| {
+                total = total.saturating_add(value.len() as u64);
+                Ok(())
+            })?;
         }
-        Ok(())
-    })?;
+        reader.skip(run.count);
+    }
     // The pages that follow may hold strings that were counted already. The sum is still an upper bound.
     Ok(if at < end { total.saturating_add(chunk.decoded.saturating_sub(decoded)) } else { total })
 }
@@ -119,126 +165,17 @@ fn header_at(source: &Source, at: u64, end: u64) -> Result<PageHeader> {
     Err(source.corrupt(at, "there is no page header"))
 }
 
-/// A chunk on its way into a column.
-struct Rows<'a, 'b> {
-    leaf: &'a Leaf,
-    pages: Box<Pages>,
-    /// How many rows are decoded at once.
-    at_once: usize,
-    writer: ColumnWriter<'b>,
-}
-
-impl Rows<'_, '_> {
-    /// Decodes values of equal length, or lists of them. `encode` appends their bytes.
-    fn fixed<T: DataType>(mut self, encode: impl Fn(&[T::T], &mut Vec<u8>) -> Result<()>) -> Result<()> {
-        let mut batch = Batch::new();
-        let mut reader = ColumnReaderImpl::<T>::new(self.leaf.descriptor.clone(), self.pages);
-        let mut bytes = Vec::new();
-        while batch.read(&mut reader, self.at_once)? {
-            bytes.clear();
-            encode(&batch.values, &mut bytes)?;
-            let values = batch.values.len();
-            if values == batch.levels && !self.leaf.is_list {
-                self.writer.whole_rows(&bytes, values)?;
-                continue;
-            }
-            let width = bytes.len().checked_div(values).unwrap_or(0);
-            batch.write(self.leaf, &mut self.writer, &mut bytes.chunks_exact(width.max(1)))?;
-        }
-        self.writer.finish()
-    }
-
-    /// Decodes strings.
-    fn bytes(mut self) -> Result<()> {
-        let mut batch = Batch::new();
-        let mut reader = ColumnReaderImpl::<ByteArrayType>::new(self.leaf.descriptor.clone(), self.pages);
-        while batch.read(&mut reader, self.at_once)? {
-            batch.write(self.leaf, &mut self.writer, &mut batch.values.iter().map(|value| value.data()))?;
-        }
-        self.writer.finish()
-    }
-}
-
-/// Some rows of a column, as the crate reads them.
-struct Batch<T> {
-    /// Values that are not null.
-    values: Vec<T>,
-    definition: Vec<i16>,
-    repetition: Vec<i16>,
-    /// The number of values, with nulls.
-    levels: usize,
-}
-
-impl<T> Batch<T> {
-    fn new() -> Batch<T> {
-        Batch { values: Vec::new(), definition: Vec::new(), repetition: Vec::new(), levels: 0 }
-    }
-
-    /// Reads up to `rows` whole rows. Returns whether there were any.
-    fn read<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, rows: usize) -> Result<bool> {
-        self.values.clear();
-        self.definition.clear();
-        self.repetition.clear();
-        let read = reader.read_records(rows, Some(&mut self.definition), Some(&mut self.repetition), &mut self.values);
-        let (rows, _, levels) = read.map_err(broken)?;
-        self.levels = levels;
-        Ok(rows > 0)
-    }
-
-    /// Writes a row for each level that starts one, with the values up to the next.
-    ///
-    /// The highest definition level is a value. In a list, the level of the repeated part of the schema is an element
-    /// without a value, one less is an empty list, and anything below is no list.
-    fn write(
-        &self,
-        leaf: &Leaf,
-        writer: &mut ColumnWriter<'_>,
-        values: &mut dyn Iterator<Item = &'_ [u8]>,
-    ) -> Result<()> {
-        let most = leaf.descriptor.max_def_level();
-        let element = if leaf.is_list { leaf.descriptor.repeated_ancestor_def_level() } else { most };
-        let mut open = None;
-        for level in 0..self.levels {
-            // Columns without nulls or without lists have no levels of that kind.
-            let definition = self.definition.get(level).copied().unwrap_or(most);
-            if self.repetition.get(level).is_none_or(|&repetition| repetition == 0) {
-                if let Some(state) = open.take() {
-                    writer.end_row(state)?;
-                }
-                let least = if leaf.is_list { element - 1 } else { most };
-                open = Some(if definition < least { State::Null } else { State::Valid });
-            }
-            if definition == most {
-                writer.elements(values.next().ok_or_else(lacking)?)?;
-            } else if definition >= element {
-                open = Some(State::NullInside);
-            }
-        }
-        open.map_or(Ok(()), |state| writer.end_row(state))
-    }
-}
-
-/// How many rows have about [`BYTES_AT_ONCE`].
-fn rows_at_once(rows: u64, chunk: &Chunk) -> usize {
-    let row_bytes = (chunk.room.max(chunk.decoded) / rows.max(1)).max(1);
-    // Not more than `ROWS_AT_ONCE`.
-    (BYTES_AT_ONCE / row_bytes).clamp(1, ROWS_AT_ONCE as u64) as usize
-}
-
-fn int32(values: &[i32], width: u64, out: &mut Vec<u8>) -> Result<()> {
-    let fits = |value: &i32| match width {
-        1 => i8::try_from(*value).is_ok() || u8::try_from(*value).is_ok(),
-        2 => i16::try_from(*value).is_ok() || u16::try_from(*value).is_ok(),
-        _ => true,
+/// Shortens an integer of 4 bytes to the `bytes` that count; the others repeat its sign, or are 0.
+fn int32(value: &[u8], bytes: usize, out: &mut Vec<u8>) -> Result<()> {
+    let number = value.first_chunk().map_or(0, |value| i32::from_le_bytes(*value));
+    let fits = match bytes {
+        1 => i8::try_from(number).is_ok() || u8::try_from(number).is_ok(),
+        _ => i16::try_from(number).is_ok() || u16::try_from(number).is_ok(),
     };
-    if let Some(value) = values.iter().find(|value| !fits(value)) {
-        return Err(Error::new(ErrorKind::Corrupt, format!("the value {value} does not fit into {width} bytes")));
+    if !fits {
+        return Err(broken(format!("the value {number} does not fit into {bytes} bytes")));
     }
-    match width {
-        1 => out.extend(values.iter().map(|value| value.to_le_bytes()[0])),
-        2 => out.extend(values.iter().flat_map(|value| [value.to_le_bytes()[0], value.to_le_bytes()[1]])),
-        _ => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-    }
+    out.extend_from_slice(&number.to_le_bytes()[..bytes]);
     Ok(())
 }
 
@@ -253,10 +190,6 @@ fn decimal(value: &[u8], width: usize, out: &mut Vec<u8>) -> Result<()> {
     out.extend(kept.iter().rev());
     out.extend(std::iter::repeat_n(sign, width - kept.len()));
     Ok(())
-}
-
-fn lacking() -> Error {
-    Error::new(ErrorKind::Corrupt, "there are fewer values than levels")
 }
 
 fn to_usize(number: u64) -> Result<usize> {
@@ -288,7 +221,7 @@ mod tests {
     fn integers_that_do_not_fit_are_refused() {
         let of = |value: i32, width| {
             let mut out = Vec::new();
-            int32(&[value], width, &mut out).map(|()| out)
+            int32(&value.to_le_bytes(), width, &mut out).map(|()| out)
         };
         assert_eq!(of(-1, 1).unwrap(), [0xff]);
         assert_eq!(of(255, 1).unwrap(), [0xff]);

@@ -1,16 +1,15 @@
-//! Cuts a column chunk into pages and decompresses them, for the `parquet` crate to decode their values. The crate
-//! trusts pages, so every number is first compared with what the footer says of the chunk.
+//! Cuts a column chunk into pages and decompresses them. Every number is first compared with what the footer says of
+//! the chunk.
 
 use super::footer::Chunk;
-use super::thrift::{PageHeader, Thrift};
+use super::thrift::PageHeader;
+use super::values::broken;
 use crate::compression::{Compression as Codec, fill};
 use bytes::{Buf, Bytes};
-use parquet::basic::{Compression, Encoding, Type as Physical};
-use parquet::column::page::{Page, PageMetadata, PageReader};
-use parquet::errors::{ParquetError, Result};
-use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
+use parquet::basic::Compression;
+use parquet::schema::types::ColumnDescriptor;
 use std::io;
-use uringload_core::{Error, ErrorKind};
+use uringload_core::Result;
 
 /// Types of pages.
 const DATA: i64 = 0;
@@ -18,14 +17,32 @@ const INDEX: i64 = 1;
 const DICTIONARY: i64 = 2;
 const DATA_V2: i64 = 3;
 
-/// The names of encodings, by number.
-const ENCODINGS: &str = "PLAIN - PLAIN_DICTIONARY RLE BIT_PACKED DELTA_BINARY_PACKED DELTA_LENGTH_BYTE_ARRAY \
-    DELTA_BYTE_ARRAY RLE_DICTIONARY BYTE_STREAM_SPLIT";
+/// The encoding of levels.
+const RLE: i64 = 3;
+
+/// A page with its content.
+#[derive(Debug)]
+pub(super) enum Page {
+    Dictionary { values: u64, encoding: i64, bytes: Bytes },
+    Data(Data),
+}
+
+/// A page of values.
+#[derive(Debug)]
+pub(super) struct Data {
+    /// With nulls.
+    pub(super) values: u64,
+    pub(super) encoding: i64,
+    pub(super) repetition: Bytes,
+    pub(super) definition: Bytes,
+    pub(super) bytes: Bytes,
+}
 
 /// The pages of a chunk, in order.
 pub(super) struct Pages {
     chunk: Chunk,
-    leaf: ColumnDescPtr,
+    has_repetition: bool,
+    has_definition: bool,
     /// The rest of the chunk, and where it begins in the file.
     left: Bytes,
     at: u64,
@@ -33,8 +50,20 @@ pub(super) struct Pages {
 
 impl Pages {
     /// `stored` is the chunk, or the beginning of it.
-    pub(super) fn new(chunk: &Chunk, leaf: &ColumnDescPtr, stored: Bytes) -> Box<Pages> {
-        Box::new(Pages { chunk: *chunk, leaf: leaf.clone(), left: stored, at: chunk.place.offset })
+    pub(super) fn new(chunk: &Chunk, leaf: &ColumnDescriptor, stored: Bytes) -> Pages {
+        let (has_repetition, has_definition) = (leaf.max_rep_level() > 0, leaf.max_def_level() > 0);
+        Pages { chunk: *chunk, has_repetition, has_definition, left: stored, at: chunk.place.offset }
+    }
+
+    /// The next page, and where it begins in the file.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the offset of the page.
+    pub(super) fn next(&mut self) -> Result<Option<(Page, u64)>> {
+        let at = self.at;
+        let page = self.next_page().map_err(|what| broken(what).with_offset(self.at));
+        // An index may lie before the page.
+        Ok(page?.map(|page| (page, at)))
     }
 
     fn next_page(&mut self) -> std::result::Result<Option<Page>, String> {
@@ -72,88 +101,47 @@ impl Pages {
             let number = header.own[field].and_then(|number| u32::try_from(number).ok());
             number.ok_or_else(|| format!("field {field} of a page header is missing or wrong"))
         };
-        let encoding = |field: usize| {
-            let name = ENCODINGS.split(' ').nth(number(field)? as usize).unwrap_or_default();
-            name.parse::<Encoding>().map_err(|error| error.to_string())
-        };
         let kind = header.numbers[1].unwrap_or(-1);
         // In version 2, the levels before the values are not compressed.
         let levels = if kind == DATA_V2 { u64::from(number(5)?) + u64::from(number(6)?) } else { 0 };
-        let buf = decompress(self.chunk.compression, header, levels, stored)
+        let mut bytes = decompress(self.chunk.compression, header, levels, stored)
             .map_err(|error| format!("a page cannot be decompressed: {error}"))?;
-        let num_values = number(1)?;
-        check_values(&self.chunk, &self.leaf, kind, num_values.into(), buf.len() as u64)?;
-        let page = match kind {
-            DATA => Page::DataPage {
-                buf,
-                num_values,
-                encoding: encoding(2)?,
-                def_level_encoding: encoding(3)?,
-                rep_level_encoding: encoding(4)?,
-                statistics: None,
-            },
-            DICTIONARY => Page::DictionaryPage { buf, num_values, encoding: encoding(2)?, is_sorted: false },
-            DATA_V2 => Page::DataPageV2 {
-                buf,
-                num_values,
-                num_nulls: number(2)?,
-                num_rows: number(3)?,
-                encoding: encoding(4)?,
-                def_levels_byte_len: number(5)?,
-                rep_levels_byte_len: number(6)?,
-                is_compressed: header.is_compressed,
-                statistics: None,
-            },
+        let values = number(1)?.into();
+        if kind != DICTIONARY && values > self.chunk.values {
+            return Err(format!("a page has {values} values, and its column chunk {}", self.chunk.values));
+        }
+        let (mut repetition, mut definition) = (Bytes::new(), Bytes::new());
+        let encoding = match kind {
+            DICTIONARY => return Ok(Page::Dictionary { values, encoding: number(2)?.into(), bytes }),
+            DATA => {
+                for (has, levels, field) in
+                    [(self.has_repetition, &mut repetition, 4), (self.has_definition, &mut definition, 3)]
+                {
+                    if !has {
+                        continue;
+                    }
+                    if i64::from(number(field)?) != RLE {
+                        return Err("levels are stored in the old form BIT_PACKED, which cannot be read".to_owned());
+                    }
+                    let len = bytes.try_get_u32_le().map_err(|_| LEVELS_CUT)? as usize;
+                    *levels = (len <= bytes.len()).then(|| bytes.split_to(len)).ok_or(LEVELS_CUT)?;
+                }
+                number(2)?
+            }
+            DATA_V2 => {
+                for (levels, field) in [(&mut repetition, 6), (&mut definition, 5)] {
+                    let len = number(field)? as usize;
+                    *levels = (len <= bytes.len()).then(|| bytes.split_to(len)).ok_or(LEVELS_CUT)?;
+                }
+                number(4)?
+            }
             kind => return Err(format!("a page has the unknown type {kind}")),
         };
-        check_lengths(&page, levels, &self.leaf).ok_or("strings have lengths that no page can have")?;
-        Ok(page)
+        Ok(Page::Data(Data { values, encoding: encoding.into(), repetition, definition, bytes }))
     }
 }
 
-impl PageReader for Pages {
-    fn get_next_page(&mut self) -> Result<Option<Page>> {
-        let at = self.at;
-        self.next_page().map_err(|what| {
-            // The chunk lies in its file.
-            ParquetError::External(Box::new(Error::new(ErrorKind::Corrupt, what).with_offset(at)))
-        })
-    }
-
-    /// The crate asks only to skip rows, which does not happen here.
-    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        Err(ParquetError::NYI("pages are read in order".to_owned()))
-    }
-
-    fn skip_next_page(&mut self) -> Result<()> {
-        Err(ParquetError::NYI("pages are read in order".to_owned()))
-    }
-
-    /// A page of version 2 begins with a row. One of version 1 may continue a list.
-    fn at_record_boundary(&mut self) -> Result<bool> {
-        Ok(PageHeader::read(&self.left).is_none_or(|header| header.numbers[1] == Some(DATA_V2)))
-    }
-}
-
-impl Iterator for Pages {
-    type Item = Result<Page>;
-
-    fn next(&mut self) -> Option<Result<Page>> {
-        self.get_next_page().transpose()
-    }
-}
-
-/// Turns an error of the `parquet` crate into ours. It may be one that [`Pages`] gave to the crate.
-pub(super) fn broken(cause: ParquetError) -> Error {
-    let cause = match cause {
-        ParquetError::External(cause) => match cause.downcast::<Error>() {
-            Ok(error) => return *error,
-            Err(cause) => ParquetError::External(cause),
-        },
-        cause => cause,
-    };
-    Error::new(ErrorKind::Corrupt, "the pages are broken").with_source(cause)
-}
+const LEVELS_CUT: &str = "a page ends before its levels";
 
 /// Decompresses a page, whose first `levels` bytes are never compressed.
 fn decompress(codec: Compression, header: &PageHeader, levels: u64, stored: Bytes) -> io::Result<Bytes> {
@@ -202,70 +190,6 @@ fn hadoop_lz4(mut stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
     if stored.is_empty() { Ok(filled) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Refuses a page with more values than its chunk, and a dictionary with more than fit into its bytes. The crate makes
-/// room for all values before it decodes any.
-fn check_values(
-    chunk: &Chunk,
-    leaf: &ColumnDescriptor,
-    kind: i64,
-    values: u64,
-    bytes: u64,
-) -> std::result::Result<(), String> {
-    let least = match leaf.physical_type() {
-        Physical::INT64 | Physical::DOUBLE => 8,
-        Physical::INT96 => 12,
-        Physical::FIXED_LEN_BYTE_ARRAY => leaf.type_length().max(1) as u64,
-        _ => 4,
-    };
-    if kind == DICTIONARY && values > bytes / least {
-        return Err(format!("a dictionary has {values} values in {bytes} bytes"));
-    }
-    if kind != DICTIONARY && values > chunk.values {
-        return Err(format!("a page has {values} values, and its column chunk {}", chunk.values));
-    }
-    Ok(())
-}
-
-/// Checks that a page does not have more lengths of strings than values. The crate decodes all lengths that are stored
-/// as differences before the first string. Returns `None` if there are more, or if they end early.
-fn check_lengths(page: &Page, levels: u64, leaf: &ColumnDescriptor) -> Option<()> {
-    let streams = match page.encoding() {
-        Encoding::DELTA_LENGTH_BYTE_ARRAY => 1,
-        Encoding::DELTA_BYTE_ARRAY => 2,
-        _ => return Some(()),
-    };
-    let mut at = Thrift(page.buffer());
-    at.take(levels)?;
-    // In version 1, the length of each kind of levels comes before them.
-    if let Page::DataPage { .. } = page {
-        for _ in [leaf.max_rep_level(), leaf.max_def_level()].iter().filter(|&&most| most > 0) {
-            let len = u32::from_le_bytes(at.take(4)?.try_into().ok()?);
-            at.take(len.into())?;
-        }
-    }
-    (0..streams).try_for_each(|_| (differences(&mut at)? <= u64::from(page.num_values())).then_some(()))
-}
-
-/// Skips integers that are stored as differences, and counts them.
-///
-/// Source: apache/parquet-format `Encodings.md`, "Delta Encoding".
-fn differences(at: &mut Thrift<'_>) -> Option<u64> {
-    let [block, parts, count, _first] = [at.varint()?, at.varint()?, at.varint()?, at.varint()?];
-    let each = block.checked_div(parts).filter(|&each| each > 0 && each % 8 == 0)?;
-    let mut left = count.saturating_sub(1);
-    while left > 0 {
-        at.varint()?;
-        for &width in at.take(parts)? {
-            // Widths after that of the last integer mean nothing.
-            if left > 0 {
-                at.take((each / 8).checked_mul(width.into())?)?;
-                left = left.saturating_sub(each);
-            }
-        }
-    }
-    Some(count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,9 +214,13 @@ mod tests {
         let schema = SchemaDescriptor::new(Arc::new(parse_message_type("message a { required int32 a; }").unwrap()));
         let place = Place { offset: 100, len: stored.len() as u64 };
         let chunk = Chunk { place, values: 4, decoded: 16, compression, room: 0 };
-        Pages::new(&chunk, &schema.column(0), stored.into())
-            .map(|page| page.map(|page| page.buffer().clone()).map_err(broken))
-            .collect::<std::result::Result<_, _>>()
+        let mut pages = Pages::new(&chunk, &schema.column(0), stored.into());
+        std::iter::from_fn(|| pages.next().transpose())
+            .map(|page| match page?.0 {
+                Page::Data(data) => Ok(Bytes::from([data.repetition, data.definition, data.bytes].concat())),
+                Page::Dictionary { bytes, .. } => Ok(bytes),
+            })
+            .collect::<uringload_core::Result<_>>()
             .map_err(|error| format!("{error}: {:?}", error.offset()))
     }
 
@@ -307,7 +235,6 @@ mod tests {
             (page(5, 4, b"abcd"), "a page has 5 values, and its column chunk 4"),
             (page(1, 4, b"abcd")[..20].to_vec(), "a page leads out of its column chunk"),
             (vec![0xff; 9], "there is no page header"),
-            ([&ints(&[2, 16, 16]), &[0x4c][..], &ints(&[5, 0]), &[0; 18]].concat(), "a dictionary has 5 values in 16"),
             ([&ints(&[0, 4, 4, 7]), &[0x1c][..], &ints(&[1, 0, 3, 3]), &[0, 0], b"abcd"].concat(), "the CRC"),
         ] {
             let error = read(plain, [page(1, 4, b"abcd"), stored].concat()).expect_err(what);
@@ -347,21 +274,5 @@ mod tests {
             let stored = [&sizes, &[0x5c][..], &own, flag, &[0, 0], b"L", values].concat();
             assert_eq!(read(Compression::SNAPPY, stored).unwrap(), [&b"Lhello hello hel"[..]]);
         }
-    }
-
-    /// The example of the specification: 7, 5, 3, 1, 2, 3, 4, 5, in blocks of 128.
-    #[test]
-    fn integers_as_differences() {
-        let mut bytes = vec![0x80, 0x01, 4, 8, 14, 3, 2, 0, 0, 0];
-        bytes.extend([0xc0, 0x3f, 0, 0, 0, 0, 0, 0]);
-        bytes.extend(b"rest");
-        let delta = |bytes: &[u8]| {
-            let mut at = Thrift(bytes);
-            differences(&mut at).map(|count| (count, bytes.len() - at.0.len()))
-        };
-        assert_eq!(delta(&bytes), Some((8, 18)));
-        assert_eq!(delta(&[0x80, 0x01, 4, 1, 14]), Some((1, 5)));
-        assert_eq!(delta(&[0x80, 0x01, 0, 8, 14]), None);
-        assert_eq!(delta(&bytes[..14]), None);
     }
 }

@@ -295,4 +295,16 @@ fn cut_and_changed_files_are_errors_or_rows() {
     for name in ["required.parquet", "legacy-labels.parquet", "delta_byte_array.parquet"] {
         survives(&std::fs::read(data(name)).unwrap(), "parquet", &open);
     }
+    // Of every type, encoding and version of pages, some changes.
+    for name in [
+        "delta_integers.parquet",
+        "delta_length_byte_array.parquet",
+        "plain.parquet",
+        "nulls.parquet",
+        "types-none-v1.parquet",
+        "types-none-v2.parquet",
+        "types-brotli-v1.parquet",
+    ] {
+        changes_are_survived(&std::fs::read(data(name)).unwrap(), "parquet", &open);
+    }
 }

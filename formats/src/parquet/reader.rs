@@ -1,0 +1,141 @@
+//! The levels and the values of a column chunk, page after page.
+
+use super::footer::Chunk;
+use super::hybrid::Hybrid;
+use super::pages::{Data, Page, Pages};
+use super::values::{Dictionary, Stored, Values, broken};
+use bytes::Bytes;
+use parquet::schema::types::ColumnDescriptor;
+use uringload_core::{Error, Result};
+
+/// Some entries of a column that follow each other with the same levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The depth of the list that goes on; 0 begins a row.
+    pub(super) repetition: u32,
+    /// How much of the path to the value is there; the highest is a value.
+    pub(super) definition: u32,
+    /// At least 1.
+    pub(super) count: u64,
+}
+
+/// A chunk that is being read.
+pub(super) struct Reader {
+    pages: Pages,
+    stored: Stored,
+    dictionary: Option<Dictionary>,
+    repetition: Levels,
+    definition: Levels,
+    values: Values,
+    /// Entries of this page that are still to come.
+    left: u64,
+    /// Where this page begins in the file.
+    at: u64,
+    /// Room for a few values.
+    few: Vec<u8>,
+}
+
+impl Reader {
+    /// `stored` is the chunk, or its first pages.
+    pub(super) fn new(chunk: &Chunk, leaf: &ColumnDescriptor, stored: Bytes) -> Reader {
+        Reader {
+            pages: Pages::new(chunk, leaf, stored),
+            stored: Stored::of(leaf),
+            dictionary: None,
+            repetition: Levels::new(leaf.max_rep_level()),
+            definition: Levels::new(leaf.max_def_level()),
+            values: Values::Plain(Bytes::new(), 1),
+            left: 0,
+            at: chunk.place.offset,
+            few: Vec::new(),
+        }
+    }
+
+    /// The next entries; `None` at the end of the chunk.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the offset of the page.
+    pub(super) fn peek(&mut self) -> Result<Option<Run>> {
+        while self.left == 0 {
+            let Some((page, at)) = self.pages.next()? else { return Ok(None) };
+            self.at = at;
+            self.open(page).map_err(|error| error.with_offset(at))?;
+        }
+        let levels = self.repetition.peek().zip(self.definition.peek());
+        let Some(((repetition, repeated), (definition, defined))) = levels else {
+            return Err(broken("the levels of a page end early, or are broken").with_offset(self.at));
+        };
+        Ok(Some(Run { repetition, definition, count: self.left.min(repeated).min(defined) }))
+    }
+
+    /// Goes past `count` entries, not more than `peek` told.
+    pub(super) fn skip(&mut self, count: u64) {
+        self.left -= count;
+        self.repetition.skip(count);
+        self.definition.skip(count);
+    }
+
+    /// Takes the next `count` values: strings one by one, others several at once, end to end.
+    ///
+    /// # Errors
+    /// `Corrupt` where there are fewer, with the offset of the page; the first of `take`.
+    pub(super) fn values(&mut self, count: u64, take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let taken = self.values.each(self.dictionary.as_ref(), count, &mut self.few, take);
+        taken.map_err(|error: Error| if error.offset().is_some() { error } else { error.with_offset(self.at) })
+    }
+
+    fn open(&mut self, page: Page) -> Result<()> {
+        match page {
+            Page::Dictionary { values, encoding, bytes } => {
+                if self.dictionary.is_some() {
+                    return Err(broken("the column chunk has two dictionaries"));
+                }
+                self.dictionary = Some(Dictionary::new(bytes, encoding, values, self.stored)?);
+            }
+            Page::Data(Data { values, encoding, repetition, definition, bytes }) => {
+                self.left = values;
+                self.repetition.open(repetition)?;
+                self.definition.open(definition)?;
+                // A page without entries may be without anything.
+                if values > 0 {
+                    self.values = Values::new(encoding, bytes, self.stored, self.dictionary.is_some())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Levels of a kind, of which a column may have none.
+struct Levels {
+    most: u32,
+    levels: Option<Hybrid>,
+}
+
+impl Levels {
+    fn new(most: i16) -> Levels {
+        Levels { most: u32::try_from(most).unwrap_or(0), levels: None }
+    }
+
+    fn open(&mut self, bytes: Bytes) -> Result<()> {
+        if self.most > 0 {
+            let width = (u32::BITS - self.most.leading_zeros()) as u8;
+            self.levels = Some(Hybrid::new(bytes, width).ok_or_else(|| broken("levels have too many bits"))?);
+        }
+        Ok(())
+    }
+
+    /// The next level, and how often it certainly comes. `None` where it is missing or too high.
+    fn peek(&mut self) -> Option<(u32, u64)> {
+        match &mut self.levels {
+            None => Some((0, u64::MAX)),
+            Some(levels) => levels.peek().filter(|&(level, _)| level <= self.most),
+        }
+    }
+
+    fn skip(&mut self, count: u64) {
+        if let Some(levels) = &mut self.levels {
+            levels.skip(count);
+        }
+    }
+}
