@@ -4,6 +4,7 @@ mod csv;
 mod json;
 mod learn;
 mod names;
+mod nonfinite;
 mod scan;
 mod units;
 mod values;
