@@ -143,7 +143,10 @@ def records():
 def lines():
     for name in os.listdir(os.path.join(DATA, "lines")):
         data = read("lines", name)
+        if name.endswith((".gz", ".zst", ".bz2")):
+            put("lines_zip", name, b"-" + data)
         if name.endswith(".jsonl"):
+            put("lines_zip", name, (b"g" if "ascii" in name else b"z") + data)
             put("jsonl", name, data)
             put("text", name, data)
         if name.endswith((".csv", ".tsv")):

@@ -36,6 +36,21 @@ impl Compression {
         }
     }
 
+    /// The compression of a file that begins like this; `None` if there is none, or an unsupported one.
+    pub(super) fn of_head(head: &[u8]) -> Option<Compression> {
+        match *head {
+            [0x1f, 0x8b, ..] => Some(Compression::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
+            // A skippable frame, which some programs write first.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
+            // The level, then the digits of pi that begin a block, or those of its root that end a stream.
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..] | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => {
+                Some(Compression::Bzip2)
+            }
+            _ => None,
+        }
+    }
+
     /// Decodes all of `stored` into `out`; returns the number of decoded bytes.
     ///
     /// # Errors

@@ -59,6 +59,7 @@ mod megatron;
 mod npy;
 mod npz;
 mod options;
+mod packed;
 mod parallel;
 #[cfg(feature = "parquet")]
 mod parquet;

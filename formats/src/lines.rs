@@ -4,22 +4,29 @@ mod csv;
 mod json;
 mod learn;
 mod names;
+mod nonfinite;
 mod scan;
+mod units;
 mod values;
 
 use crate::fingerprint::Fingerprint;
-use crate::indexes::{Found, Indexing, Notes, Pass, Wanted, ends, index_all};
+use crate::headers::decoded;
+use crate::indexes::{Found, Indexed, Indexing, Notes, Pass, Wanted, ends, index_all};
 use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionValue, Options, options};
+use crate::packed::{self, PackedFile};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::registry::{Format, Shows};
 use crate::sidecar::{Builder, Member, Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::SkipReason;
-use crate::{DType, Dataset, Encoding, Field, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
+use crate::{
+    DType, Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units,
+    Value,
+};
 use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;
-use scan::{Rule, scan};
+use scan::{Rule, scan, scan_decoded};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload_core::{Error, ErrorKind, Result};
@@ -145,12 +152,14 @@ fn shows(format: LineFormat, path: &Path, options: &Options) -> bool {
     !options.is_set("dtype") && LineFormat::detect(path) == Some(format)
 }
 
-/// Files of lines, each line a sample.
+/// Files of lines, each line a sample. A compressed file is a unit.
 #[derive(Debug)]
 pub struct Lines {
     /// Every file is a shard.
     index: Index,
     indexes: Vec<Sidecar>,
+    /// The compressed files, in their order.
+    packed: Vec<PackedFile>,
     content: Content,
     fingerprint: u64,
     /// Locked for a sample at a time; only the reactor's thread parses.
@@ -183,9 +192,13 @@ impl Lines {
         let wanted = Wanted { common, places, keep_damaged: options.keep_damaged, threads };
         let indexed = index_all(&files, &wanted, &Looking::of(format, delimiter))?;
         let notes = Notes::of(&files, &indexed, skips);
+        let packed = packed_files(&indexed);
         let indexes: Vec<Sidecar> = indexed.into_iter().map(|indexed| indexed.sidecar).collect();
         let delimiter = delimiter as u8;
         let source = Indexes { files: &files, indexes: &indexes, threads };
+        if format == LineFormat::Jsonl {
+            source.refuse_documents()?;
+        }
         let content = match format {
             LineFormat::Csv => Content::Row(source.table(options, delimiter)?),
             LineFormat::Jsonl if !options.columns.0.is_empty() => Content::Fields(source.fields(options)?),
@@ -204,14 +217,20 @@ impl Lines {
         index.parse_reads_bytes = !matches!(content, Content::Whole);
         // Numbers lie in chunks that samples of several batches share.
         index.owns_values = false;
-        index.plain_field = (!index.parse_reads_bytes).then_some(0);
+        index.plain_field = (!index.parse_reads_bytes && packed.is_empty()).then_some(0);
         index.encodings = vec![Encoding::text("text"); index.schema.fields.len()];
         notes.tell(&mut index);
         let scratch = Mutex::new((Scratch::default(), Rows::new(delimiter)));
-        Ok(Lines { index, indexes, content, fingerprint, scratch })
+        Ok(Lines { index, indexes, packed, content, fingerprint, scratch })
     }
 
-    /// Where a line lies; `None` where the index is damaged.
+    /// The unit that a file is, if it is compressed.
+    fn unit(&self, file: FileId) -> Option<UnitId> {
+        // Fits: there are no more units than files.
+        self.packed.binary_search_by_key(&file, |packed| packed.file).ok().map(|unit| UnitId(unit as u32))
+    }
+
+    /// Where a line lies, in its file or in what that decodes to; `None` where the index is damaged.
     fn span(&self, id: SampleId) -> Option<Span> {
         let (file, number) = self.index.locate(id);
         let (offset, len) = line(&self.indexes[file.0 as usize], number + self.content.header_rows())?;
@@ -221,9 +240,21 @@ impl Lines {
     fn wrong(&self, span: Span, wrong: Wrong) -> Error {
         let Wrong { what, at, remedy } = wrong;
         let offset = span.offset.saturating_add(at as u64);
+        let what = if self.unit(span.file).is_some() { decoded(what) } else { what.into() };
         let error = Error::new(ErrorKind::Corrupt, what).with_path(self.files().path(span.file));
         error.with_offset(offset).with_remedy(remedy)
     }
+}
+
+/// The files that are compressed.
+fn packed_files(indexed: &[Indexed]) -> Vec<PackedFile> {
+    let packed = |(number, indexed): (usize, &Indexed)| {
+        let (compression, decoded_bytes) = indexed.sidecar.decoded()?;
+        // Fits: a table has fewer than 2^32 files.
+        let file = FileId(number as u32);
+        Some(PackedFile { file, compression, decoded_bytes, is_cut: indexed.damage.is_some() })
+    };
+    indexed.iter().enumerate().filter_map(packed).collect()
 }
 
 /// Offset and length of line `number` of a file.
@@ -318,13 +349,34 @@ impl Indexing for Looking {
         self.kind
     }
 
+    /// Refuses an index that is wrong about the file's compression. If the name says that there is none, this reads no
+    /// byte of the file.
+    fn refuses(&self, pass: &Pass<'_>, index: &Sidecar) -> Result<Option<String>> {
+        let told = index.decoded().map(|(compression, _)| compression);
+        if told.is_none() && names::is_plain(pass.path) {
+            return Ok(None);
+        }
+        let found = packed::detect(pass.plain())?;
+        Ok((found != told).then(|| "it is the index of a file that is compressed otherwise".to_owned()))
+    }
+
     fn look(&self, pass: &mut Pass<'_>) -> Result<Found> {
         let mut collector = Collector::new();
-        let damage = match scan(pass, self.rule, &mut collector) {
-            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
-            scanned => scanned.err(),
+        let (decoded, damage) = match packed::detect(pass.plain())? {
+            Some(compression) => {
+                let (bytes, damage) = scan_decoded(pass, compression, self.rule, &mut collector);
+                (Some((compression, bytes)), damage)
+            }
+            None => (None, scan(pass, self.rule, &mut collector).err()),
         };
-        Ok(Found { builder: collector.finish(), bytes_read: pass.size, damage })
+        if let Some(error) = damage.as_ref().filter(|error| error.kind() == ErrorKind::Io) {
+            return Err(error.clone());
+        }
+        let mut builder = collector.finish();
+        if let Some((compression, bytes)) = decoded {
+            builder.decoded(compression, bytes);
+        }
+        Ok(Found { builder, bytes_read: pass.size, damage })
     }
 }
 
@@ -364,14 +416,24 @@ impl Dataset for Lines {
         &self.index
     }
 
-    /// One, which is empty if its place in the index is damaged: `parse` reports it.
+    /// None of a line of a compressed file. Else one, which is empty if its place in the index is damaged: `parse`
+    /// reports it.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
-        out.push(self.span(id).unwrap_or(Span { file: self.index.locate(id).0, offset: 0, len: 0 }));
+        let file = self.index.locate(id).0;
+        if self.unit(file).is_none() {
+            out.push(self.span(id).unwrap_or(Span { file, offset: 0, len: 0 }));
+        }
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        let (Some(span), Some(bytes)) = (self.span(id), raw.first()) else {
-            let file = self.index.locate(id).0;
+        let file = self.index.locate(id).0;
+        let line = self.span(id).zip(raw.first()).and_then(|(span, bytes)| match self.unit(file) {
+            None => Some((span, bytes.clone())),
+            // Fits where it lies in memory.
+            Some(_) if span.offset.checked_add(span.len)? > bytes.len() as u64 => None,
+            Some(_) => Some((span, bytes.slice(span.offset as usize..(span.offset + span.len) as usize))),
+        });
+        let Some((span, bytes)) = &line else {
             return Err(self.indexes[file.0 as usize].damage(&self.files().path(file)));
         };
         if let Content::Whole = self.content {
@@ -385,13 +447,18 @@ impl Dataset for Lines {
             Content::Fields(columns) => json::values(bytes, columns, scratch, &mut out.values),
             Content::Whole => Ok(()),
         };
-        parsed.map_err(|wrong| self.wrong(span, wrong))
+        parsed.map_err(|wrong| self.wrong(*span, wrong))
     }
 
-    /// Of each file the longest line, the 2nd, 4th, 8th and so on are known, and those between are taken to be as long
+    fn units(&self) -> Option<&dyn Units> {
+        (!self.packed.is_empty()).then_some(self)
+    }
+
+    /// Of each plain file the longest line, the 2nd, 4th, 8th and so on are known, and those between are taken to be as long
     /// as the next longer of these.
     fn largest(&self, count: u64) -> u64 {
-        let columns = self.indexes.iter().flat_map(|index| index.columns().iter().zip(std::iter::repeat(index.len())));
+        let plain = self.indexes.iter().filter(|index| index.decoded().is_none());
+        let columns = plain.flat_map(|index| index.columns().iter().zip(std::iter::repeat(index.len())));
         sum_of_runs(columns.flat_map(|(column, lines)| column.runs(lines)).collect(), count).min(self.bytes())
     }
 

@@ -15,6 +15,7 @@ use crate::fingerprint::Fingerprint;
 use crate::headers::decoded;
 use crate::indexes::{Indexed, Notes, Wanted, ends, index_all, is_index, scan_threads};
 use crate::options::{FormatOptions, OptionKind, OptionType, OptionValue, options};
+use crate::packed::PackedFile;
 use crate::paths::FoundFiles;
 use crate::registry::{Format, Paths, Shows};
 use crate::sidecar::{Places, Sidecar};
@@ -30,7 +31,6 @@ use index::Frames;
 use protobuf::Fault;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use units::Unit;
 use uringload_core::{Error, ErrorKind, Result};
 
 options! {
@@ -92,7 +92,7 @@ pub struct TfRecord {
     /// Every file is a shard.
     index: Index,
     shards: Vec<Shard>,
-    units: Vec<Unit>,
+    units: Vec<PackedFile>,
     /// Of examples.
     columns: Option<Columns>,
     verify_crc: bool,
@@ -132,7 +132,7 @@ impl TfRecord {
             let file = FileId(number as u32);
             let decoded = sidecar.decoded();
             let unit = decoded.map(|(compression, decoded_bytes)| {
-                units.push(Unit { file, compression, decoded_bytes, is_cut: damage.is_some() });
+                units.push(PackedFile { file, compression, decoded_bytes, is_cut: damage.is_some() });
                 UnitId(units.len() as u32 - 1)
             });
             if sidecar.len() > 0 {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the files of lines that tests/lines reads, with Python's own csv and json (no package is needed).
+"""Writes the files of lines that tests/lines reads, with Python's own csv and json (no package is needed), some
+compressed with Python's gzip and bz2, and with the program zstd.
 
     python3 tests/data/make_lines.py
 
@@ -7,10 +8,13 @@ Beside them stands expected.json: for each file, the bytes of each column of eac
 that were written and not from the files.
 """
 
+import bz2
 import csv
+import gzip
 import json
 import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "lines"
@@ -81,12 +85,23 @@ def objects(expected: dict) -> None:
         expected[name + " whole"] = [hexed({"json": line.encode()}) for line in lines]
 
 
+def packed() -> None:
+    """Compressed copies, with the name that such files have; what they hold is what the plain file holds."""
+    copies = {"ascii.jsonl": "ascii.jsonl.gz", "unicode.jsonl": "c4.00000-of-00001.json.gz", "excel.csv": "excel.csv.gz"}
+    for name, copy in copies.items():
+        (FOLDER / copy).write_bytes(gzip.compress((FOLDER / name).read_bytes(), mtime=0))
+    (FOLDER / "unix.csv.bz2").write_bytes(bz2.compress((FOLDER / "unix.csv").read_bytes()))
+    for name in ["unicode.jsonl", "excel.tsv"]:
+        subprocess.run(["zstd", "-q", FOLDER / name, "-o", FOLDER / (name + ".zst")], check=True)
+
+
 def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     expected: dict = {}
     tables(expected)
     objects(expected)
+    packed()
     (FOLDER / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 

@@ -4,6 +4,7 @@ mod fields;
 mod hostile;
 mod index;
 mod loader;
+mod packed;
 mod tables;
 mod written;
 
@@ -112,9 +113,9 @@ fn a_part_of_a_line_is_its_value() {
 }
 
 #[test]
-fn compressed_files_are_refused_with_what_to_do() {
-    for (name, tool) in [("a.jsonl.gz", "gzip -d"), ("a.jsonl.zst", "zstd -d"), ("a.jsonl.bz2", "bzip2 -d")] {
-        let place = folder(&[(name, b"\x1f\x8b"), ("b.jsonl", b"{}")]);
+fn files_of_unknown_compressions_are_refused_with_what_to_do() {
+    for (name, tool) in [("a.jsonl.xz", "xz -d"), ("a.jsonl.lz4", "lz4 -d")] {
+        let place = folder(&[(name, b"\xfd7zXZ\0"), ("b.jsonl", b"{}")]);
         let refused = dataset::open(&[place.path()], &quiet("jsonl"));
         assert_error(refused, ErrorKind::Unavailable, &[name, "decompress it first", tool]);
         assert_eq!(detected(&place.path().join(name)), "jsonl");

@@ -108,11 +108,12 @@ fn rows(root: &TempDir) -> Vec<Made> {
         dataset::open(&[path], &Options::new().format(format).set("rows", true)).expect("arrays")
     };
     let tensors = writers::safetensors(&all);
-    let lines = |format, name: &str, text: String, columns: &[&str]| {
+    let packed = |format, name: &str, bytes: Vec<u8>, columns: &[&str]| {
         let options = Options::new().format(format);
         let options = if columns.is_empty() { options } else { options.set("columns", columns) };
-        dataset::open(&[put(root.path().join(name), text.as_bytes())], &options).expect("lines")
+        dataset::open(&[put(root.path().join(name), &bytes)], &options).expect("lines")
     };
+    let lines = |format, name, text: &String, columns| packed(format, name, text.clone().into_bytes(), columns);
     let text = |payload: &Vec<u8>| String::from_utf8(payload.clone()).expect("text");
     let each = |line: &dyn Fn(String) -> String| all.iter().map(|payload| line(text(payload))).collect::<String>();
     let hdf5 = |name| dataset::open(&[data(root, name)], &Options::new().format("hdf5")).expect("HDF5");
@@ -126,9 +127,11 @@ fn rows(root: &TempDir) -> Vec<Made> {
         ("safetensors", arrays("safetensors", put(root.path().join("a.safetensors"), &tensors)), ""),
         ("hdf5", hdf5("plain.h5"), "x"),
         ("hdf5, chunks of parts of rows behind filters", hdf5("chunked.h5"), "x"),
-        ("jsonl", lines("jsonl", "a.jsonl", jsonl, &["x"]), "x"),
-        ("csv", lines("csv", "a.csv", csv, &[]), "x"),
-        ("text", lines("text", "a.txt", each(&|payload| payload + "\n"), &[]), "text"),
+        ("jsonl", lines("jsonl", "a.jsonl", &jsonl, &["x"]), "x"),
+        ("csv", lines("csv", "a.csv", &csv, &[]), "x"),
+        ("text", lines("text", "a.txt", &each(&|payload| payload + "\n"), &[]), "text"),
+        ("jsonl, gzip", packed("jsonl", "b.jsonl.gz", writers::gzip(jsonl.as_bytes()), &["x"]), "x"),
+        ("csv, zstd", packed("csv", "b.csv.zst", zstd::encode_all(csv.as_bytes(), 1).expect("a frame"), &[]), "x"),
     ]
 }
 
@@ -172,7 +175,7 @@ fn the_same_samples_are_the_same_bytes() {
     let root = tempfile::tempdir().expect("a folder");
     let made = every(&root);
     let wanted: BTreeMap<u64, Vec<u8>> = (0..SAMPLES).map(|number| (number, payload(number))).collect();
-    assert!(made.len() >= 21);
+    assert!(made.len() >= 23);
     for (name, dataset, column) in &made {
         assert_eq!(dataset.len(), SAMPLES, "{name}");
         let has_units = dataset.units().is_some();

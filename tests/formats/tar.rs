@@ -2,7 +2,7 @@
 
 mod index;
 mod loader;
-mod packed;
+pub mod packed;
 
 use crate::common::archive::{Archive, base_256, octal, record};
 use crate::common::{content, direct, skip};

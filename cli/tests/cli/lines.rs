@@ -84,7 +84,7 @@ fn list_has_keys_and_the_fields_that_are_wanted() {
     for wrong in ["--format tar --columns a", "--format folder --no-header", "--format text --columns a"] {
         run(&format!("list {wrong}"), folder.path(), 2);
     }
-    let packed = files(&[("a.jsonl.gz", b"\x1f\x8b")]);
+    let packed = files(&[("a.jsonl.xz", b"\xfd7zXZ\0")]);
     let (_, err) = run("list", packed.path(), 1);
-    assert!(err.contains("gzip -d"), "{err}");
+    assert!(err.contains("xz -d"), "{err}");
 }

@@ -1,5 +1,7 @@
-//! Turns the fields of a JSON line into values. The parser is serde_json's; only requested fields are parsed.
+//! Turns the fields of a JSON line into values. The parser is serde_json's; only requested fields are parsed. `NaN`,
+//! `Infinity` and `-Infinity`, which are no JSON, are numbers, because Python's `json` writes them.
 
+use super::nonfinite::{masked, reparsed};
 use super::values::{Column, Kind, Room, Scratch, Wrong, number, put_number, shortened, truth, type_of};
 use crate::{DType, Value};
 use bytes::{Bytes, BytesMut};
@@ -12,8 +14,9 @@ use std::ops::Range;
 
 /// The kind of a field with this text, unless a type is requested.
 pub(super) fn kind_of(raw: &str, asked: Option<DType>) -> Kind {
-    let elements = || serde_json::from_str::<Vec<&RawValue>>(raw).unwrap_or_default();
-    let is_number = |text: &str| text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    let text = masked(raw.as_bytes()).and_then(|text| String::from_utf8(text).ok());
+    let elements = || serde_json::from_str::<Vec<&RawValue>>(text.as_deref().unwrap_or(raw)).unwrap_or_default();
+    let is_number = |text: &str| text.as_bytes().first().is_some_and(|&first| begins_number(first));
     match (asked, raw.as_bytes().first()) {
         (Some(DType::U8), _) => Kind::Any,
         (Some(DType::Bool), _) => Kind::Bool,
@@ -21,12 +24,19 @@ pub(super) fn kind_of(raw: &str, asked: Option<DType>) -> Kind {
         (Some(dtype), _) => Kind::Number(dtype),
         (None, Some(b'"')) => Kind::Text,
         (None, Some(b't' | b'f')) => Kind::Bool,
-        (None, Some(b'[')) if elements().iter().all(|element| is_number(element.get())) => {
-            Kind::Numbers(type_of(elements().iter().map(|element| element.get())))
-        }
+        (None, Some(b'[')) if elements().iter().all(|element| is_number(element.get())) => match text {
+            // What stands for such a number is a float, too.
+            Some(_) => Kind::Numbers(DType::F64),
+            None => Kind::Numbers(type_of(elements().iter().map(|element| element.get()))),
+        },
         (None, _) if is_number(raw) => Kind::Number(type_of(std::iter::once(raw))),
         (None, _) => Kind::Json,
     }
+}
+
+/// Whether a value that begins like this is a number.
+fn begins_number(first: u8) -> bool {
+    matches!(first, b'-' | b'0'..=b'9' | b'N' | b'I')
 }
 
 /// Finds where the fields of these names lie in a line. Of several fields with one name, the last counts. `places` gets
@@ -38,8 +48,10 @@ pub(super) fn find<'n>(
 ) -> Result<(), Wrong> {
     places.clear();
     places.resize(names.clone().count(), None);
-    let mut parser = serde_json::Deserializer::from_slice(line);
-    let found = parser.deserialize_map(Fields { line, names, places }).and_then(|()| parser.end());
+    let found = reparsed(line, |line| {
+        let mut parser = serde_json::Deserializer::from_slice(line);
+        parser.deserialize_map(Fields { line, names: names.clone(), places }).and_then(|()| parser.end())
+    });
     found.map_err(|error| {
         let text = error.to_string();
         // The error reports the offset in the file instead.
@@ -78,7 +90,6 @@ fn value(line: &Bytes, place: Range<usize>, kind: Kind, room: &mut Room) -> Resu
     // The parser returned it as a `str`.
     let text = std::str::from_utf8(raw).unwrap_or_default();
     let first = raw.first().copied().unwrap_or_default();
-    let is_number = first == b'-' || first.is_ascii_digit();
     match (kind, first) {
         (Kind::Text | Kind::Any, b'"') => match memchr(b'\\', raw) {
             None => Ok(Value::Bytes(line.slice(place.start + 1..place.end - 1))),
@@ -86,7 +97,7 @@ fn value(line: &Bytes, place: Range<usize>, kind: Kind, room: &mut Room) -> Resu
         },
         (Kind::Any, _) | (Kind::Json, b'{' | b'[' | b'n') => Ok(Value::Bytes(line.slice(place))),
         (Kind::Bool, b't' | b'f') => Ok(truth(first == b't')),
-        (Kind::Number(dtype), _) if is_number => {
+        (Kind::Number(dtype), _) if begins_number(first) => {
             number(text, dtype, room).ok_or_else(|| format!("is {}, which is no {dtype}", shortened(text)))
         }
         (Kind::Numbers(dtype), b'[') => room.value(|out| numbers(text, dtype, out)).map(Value::Bytes),
@@ -125,7 +136,11 @@ fn unescape(text: &str, out: &mut BytesMut) -> Result<(), String> {
 fn numbers(text: &str, dtype: DType, out: &mut BytesMut) -> Result<(), String> {
     // Bounded by the text: numbers are separated by commas.
     out.reserve((memchr::memchr_iter(b',', text.as_bytes()).count() + 1) * dtype.size() as usize);
-    let parsed = serde_json::Deserializer::from_str(text).deserialize_seq(Numbers { dtype, out });
+    let before = out.len();
+    let parsed = reparsed(text.as_bytes(), |parsed| {
+        out.truncate(before);
+        serde_json::Deserializer::from_slice(parsed).deserialize_seq(Numbers { text, parsed, dtype, out })
+    });
     parsed.map_err(|error| error.to_string()).and_then(|wrong| wrong.map_or(Ok(()), Err))
 }
 
@@ -199,6 +214,10 @@ impl Visitor<'_> for Unescaped<'_> {
 
 /// Appends the numbers of an array; returns what is wrong with the first element that is not one.
 struct Numbers<'a> {
+    /// As it is in the line.
+    text: &'a str,
+    /// As the parser has it, byte for byte.
+    parsed: &'a [u8],
     dtype: DType,
     out: &'a mut BytesMut,
 }
@@ -214,8 +233,11 @@ impl<'de> Visitor<'de> for Numbers<'_> {
         let mut wrong = None;
         let mut index = 0;
         while let Some(element) = array.next_element::<&RawValue>()? {
-            if wrong.is_none() && !put_number(element.get(), self.dtype, self.out) {
-                wrong = Some(format!("has {} at index {index}, which is no {}", shortened(element.get()), self.dtype));
+            // Borrowed from what is parsed; it cannot be anything else.
+            let start = element.get().as_ptr().addr() - self.parsed.as_ptr().addr();
+            let element = &self.text[start..start + element.get().len()];
+            if wrong.is_none() && !put_number(element, self.dtype, self.out) {
+                wrong = Some(format!("has {} at index {index}, which is no {}", shortened(element), self.dtype));
             }
             index += 1;
         }

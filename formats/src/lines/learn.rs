@@ -1,17 +1,37 @@
 //! Learns the columns: from the header of a table, or from the first valid line of JSON.
 
 use super::csv::{Rows, Table};
+use super::names::is_json;
 use super::values::{Column, Kind, Wrong};
 use super::{Content, LineOptions, json, line};
+use crate::compression::Compression;
 use crate::headers::{Source, map_files};
+use crate::packed::{in_decoded, undecodable};
 use crate::sidecar::Sidecar;
 use crate::{DType, FileId, FileTable};
 use std::collections::HashSet;
+use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Most lines from which columns are learned.
 const LEARNED_MAX: u64 = 64;
+
+/// The `len` bytes at `offset` of what a file decodes to; `len` is that of a line.
+fn decoded_line(source: Source, compression: Compression, offset: u64, len: u64) -> Result<Vec<u8>> {
+    let path = source.path().to_path_buf();
+    let mut line = Vec::new();
+    let read = compression.reader(BufReader::new(source.into_file())).and_then(|mut reader| {
+        io::copy(&mut (&mut reader).take(offset), &mut io::sink())?;
+        (&mut reader).take(len).read_to_end(&mut line)
+    });
+    let failed = |error| in_decoded(undecodable("file", compression, error).with_path(&path).with_offset(offset));
+    match read {
+        Ok(bytes) if bytes as u64 == len => Ok(line),
+        Ok(_) => Err(failed(io::ErrorKind::UnexpectedEof.into())),
+        Err(error) => Err(failed(error)),
+    }
+}
 
 /// Files whose lines are known but whose columns are not.
 pub(super) struct Indexes<'a> {
@@ -29,8 +49,27 @@ impl Indexes<'_> {
         }
         let source = Source::open(self.files, file)?;
         let (offset, len) = line(index, number).ok_or_else(|| index.damage(source.path()))?;
+        if let Some((compression, _)) = index.decoded() {
+            return decoded_line(source, compression, offset, len).map(|line| Some((offset, line)));
+        }
         // Fits: a line has at most LINE_BYTES_MAX bytes and lies in the file.
         Ok(Some((offset, source.bytes(offset, usize::try_from(len).unwrap_or(usize::MAX), "a line")?)))
+    }
+
+    /// Refuses a file that is called `.json` and is one document, whose lines are no samples.
+    pub(super) fn refuse_documents(&self) -> Result<()> {
+        let has_lines = |file: &FileId| self.indexes[file.0 as usize].len() > 0;
+        let Some(file) = self.all().find(|file| is_json(self.files.name(*file)) && has_lines(file)) else {
+            return Ok(());
+        };
+        let Some((offset, line)) = self.read(file, 0)? else { return Ok(()) };
+        let line = line.trim_ascii();
+        if line.starts_with(b"{") && line.ends_with(b"}") {
+            return Ok(());
+        }
+        let what = "the first line is no JSON object: this is one document, and no file of lines";
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files.path(file)).with_offset(offset);
+        Err(error.with_remedy("write each sample as a line (jq -c '.[]'), and call the file .jsonl"))
     }
 
     fn all(&self) -> impl Iterator<Item = FileId> + use<> {

@@ -12,8 +12,10 @@ use uringload_core::{Error, ErrorKind, Result};
 pub(super) const EXTENSIONS: [(LineFormat, &[&str]); 3] =
     [(LineFormat::Jsonl, &["jsonl", "ndjson"]), (LineFormat::Csv, &["csv", "tsv"]), (LineFormat::Text, &["txt"])];
 
-/// Extensions of compressed files, whose lines cannot be read one by one, and the tool that helps.
-const COMPRESSED: [(&str, &str); 4] = [("gz", "gzip -d"), ("zst", "zstd -d"), ("bz2", "bzip2 -d"), ("xz", "xz -d")];
+/// Extensions of compressed files.
+const COMPRESSED: [&str; 3] = ["gz", "zst", "bz2"];
+/// Extensions of compressions that are refused, and the tool that helps.
+const UNREADABLE: [(&str, &str); 2] = [("xz", "xz -d"), ("lz4", "lz4 -d")];
 
 impl LineFormat {
     /// The format that a path suggests by its name: a file, a pattern, or a folder that holds only files of one such
@@ -34,16 +36,35 @@ impl LineFormat {
         [LineFormat::Jsonl, LineFormat::Csv].into_iter().find(shows)
     }
 
-    /// The format that the end of a name indicates, compressed or not.
+    /// The format that the end of a name indicates, compressed or not. Of what is called `.json`, only compressed files
+    /// are usually lines.
     fn of(name: &[u8]) -> Option<LineFormat> {
-        let name = compression(name).map_or(name, |(extension, _)| &name[..name.len() - extension.len() - 1]);
+        if is_json(name) {
+            return Some(LineFormat::Jsonl);
+        }
+        let name = unpacked(name);
         let has = |extensions: &[&str]| extensions.iter().any(|extension| has_extension(name, extension));
         EXTENSIONS.iter().find(|(_, extensions)| has(extensions)).map(|&(format, _)| format)
     }
 }
 
-fn compression(name: &[u8]) -> Option<(&'static str, &'static str)> {
-    COMPRESSED.into_iter().find(|(extension, _)| has_extension(name, extension))
+/// The name that a file has without the extension of its compression.
+fn unpacked(name: &[u8]) -> &[u8] {
+    let mut extensions = COMPRESSED.into_iter().chain(UNREADABLE.map(|(extension, _)| extension));
+    let packed = extensions.find(|extension| has_extension(name, extension));
+    packed.map_or(name, |extension| &name[..name.len() - extension.len() - 1])
+}
+
+/// Whether the file is called `.json` and compressed, as the shards of C4 are.
+pub(super) fn is_json(name: &[u8]) -> bool {
+    let inner = unpacked(name);
+    inner.len() < name.len() && has_extension(inner, "json")
+}
+
+/// Whether nothing in the name says that the file is compressed.
+pub(super) fn is_plain(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    LineFormat::of(name).is_some() && unpacked(name).len() == name.len()
 }
 
 /// Whether a file is one of our indexes, by its name.
@@ -54,7 +75,7 @@ fn is_index(name: &[u8]) -> bool {
 /// Keeps the files of the format. Files that were named explicitly are kept whatever their names.
 ///
 /// # Errors
-/// `Unavailable` for a compressed file, `Empty` if no file is left.
+/// `Unavailable` for a file of an unknown compression, `Empty` if no file is left.
 pub(super) fn only_lines(index: FoundFiles, format: LineFormat) -> Result<FoundFiles> {
     let place = index.files.place().to_path_buf();
     let all = index.has_single_files;
@@ -62,8 +83,9 @@ pub(super) fn only_lines(index: FoundFiles, format: LineFormat) -> Result<FoundF
     let index = index.retain(fits, |name| !is_index(name));
     // Fits: a table has fewer than 2^32 files.
     for file in (0..index.files.len() as u32).map(FileId) {
-        if let Some((extension, tool)) = compression(index.files.name(file)) {
-            let what = format!("the lines are compressed ({extension}) and cannot be read one by one");
+        let name = index.files.name(file);
+        if let Some((extension, tool)) = UNREADABLE.iter().find(|(extension, _)| has_extension(name, extension)) {
+            let what = format!("the lines are compressed with {extension}, which cannot be read");
             let error = Error::new(ErrorKind::Unavailable, what).with_path(index.files.path(file));
             return Err(error.with_remedy(format!("decompress it first: {tool} FILE")));
         }
@@ -82,7 +104,8 @@ pub(super) fn only_lines(index: FoundFiles, format: LineFormat) -> Result<FoundF
 /// # Errors
 /// `InvalidArgument` if the files have different delimiters.
 pub(super) fn delimiter_of(files: &FileTable) -> Result<Delimiter> {
-    let of = |file: FileId| if has_extension(files.name(file), "tsv") { Delimiter::Tab } else { Delimiter::Comma };
+    let of =
+        |file: FileId| if has_extension(unpacked(files.name(file)), "tsv") { Delimiter::Tab } else { Delimiter::Comma };
     let first = of(FileId(0));
     // Fits: a table has fewer than 2^32 files.
     match (1..files.len() as u32).map(FileId).find(|&file| of(file) != first) {

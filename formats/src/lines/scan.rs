@@ -1,8 +1,11 @@
 //! One pass over a file that finds where its lines begin and end.
 
+use crate::compression::Compression;
 use crate::indexes::Pass;
-use crate::window::Source;
+use crate::packed::{in_decoded, undecodable};
+use crate::window::{Source, Stored};
 use memchr::{memchr, memchr_iter, memchr2};
+use std::io::{self, BufReader, Read};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What counts as a line.
@@ -58,6 +61,61 @@ pub(super) fn scan(pass: &mut Pass<'_>, rule: Rule, sink: &mut impl Sink) -> Res
         pass.passed(offset);
     }
     scanner.finish(sink)
+}
+
+/// Reports every line of what a file decodes to. Returns the number of decoded bytes up to the end of the last whole
+/// line, and why the file does not end there.
+pub(super) fn scan_decoded(
+    pass: &Pass<'_>,
+    compression: Compression,
+    rule: Rule,
+    sink: &mut impl Sink,
+) -> (u64, Option<Error>) {
+    let undecoded = |error, at| undecodable("file", compression, error).with_offset(at);
+    let stored = Stored { file: pass.file, at: 0, passed: |at| pass.passed(at) };
+    let mut reader = match compression.reader(BufReader::with_capacity(STORED_BYTES, stored)) {
+        Ok(reader) => reader,
+        Err(error) => return (0, Some(undecoded(error, 0))),
+    };
+    let mut scanner = Scanner::new(rule, LINE_BYTES_MAX);
+    // Fits: a constant.
+    let mut buffer = vec![0; READ_BYTES as usize];
+    loop {
+        let (have, error) = fill(&mut *reader, &mut buffer);
+        let fed = scanner.feed(&buffer[..have], sink);
+        let damage = match (fed, error) {
+            (Err(fault), _) => Some(fault),
+            (Ok(()), Some(error)) => Some(undecoded(error, scanner.at)),
+            (Ok(()), None) => None,
+        };
+        if let Some(damage) = damage {
+            return (scanner.start, Some(in_decoded(damage)));
+        }
+        if have < buffer.len() {
+            let (start, end) = (scanner.start, scanner.at);
+            return match scanner.finish(sink) {
+                Ok(()) => (end, None),
+                Err(fault) => (start, Some(in_decoded(fault))),
+            };
+        }
+    }
+}
+
+/// Stored bytes per read.
+const STORED_BYTES: usize = 256 << 10;
+
+/// Reads until `into` is full, the stream ends, or an error comes behind what was read.
+fn fill(reader: &mut dyn Read, into: &mut [u8]) -> (usize, Option<io::Error>) {
+    let mut have = 0;
+    while have < into.len() {
+        match reader.read(&mut into[have..]) {
+            Ok(0) => break,
+            Ok(bytes) => have += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (have, Some(error)),
+        }
+    }
+    (have, None)
 }
 
 /// The UTF-8 byte order mark. Some files start with it; it is not part of the first line.

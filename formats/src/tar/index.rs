@@ -7,6 +7,7 @@ use super::scan::{Entry, Sink, scan};
 use super::{dali, is_plain};
 use crate::compression::Compression;
 use crate::indexes::{Found, Indexing, Pass};
+use crate::packed::in_decoded;
 use crate::sidecar::Sidecar;
 use crate::skipped::SkipReason;
 use crate::window::{Source, Stored};
@@ -73,13 +74,6 @@ fn look_into(pass: &Pass<'_>, compression: Compression) -> Found {
         Err(_) => Grouper::new(BLOCK_BYTES as u32),
     };
     Found { builder: grouper.builder, bytes_read: pass.size, damage }
-}
-
-/// Adds to an error that its offset counts decoded bytes.
-fn in_decoded(error: Error) -> Error {
-    let place = "the offset counts decoded bytes";
-    let remedy = error.remedy().map_or_else(|| place.to_owned(), |remedy| format!("{remedy}; {place}"));
-    error.with_remedy(remedy)
 }
 
 /// Collects what a scan finds.

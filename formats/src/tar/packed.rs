@@ -2,26 +2,15 @@
 
 use super::header::{BLOCK_BYTES, Block, Header};
 use crate::compression::Compression;
+use crate::packed;
 use crate::window::{Plain, Source};
 use std::io::{self, BufReader, Read};
-use uringload_core::{Error, ErrorKind, Result};
+use uringload_core::{Error, Result};
 
 /// Bytes of a file per read.
 const READ_BYTES: usize = 256 << 10;
 /// Bytes of payload to decode at a time when skipping it.
 const PASSED_BYTES: usize = 64 << 10;
-
-/// The compression of a file that begins like this; `None` if there is none, or an unsupported one.
-fn compression_of(head: &[u8]) -> Option<Compression> {
-    match *head {
-        [0x1f, 0x8b, ..] => Some(Compression::Gzip),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
-        // A skippable frame, which some programs write first.
-        [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
-        [b'B', b'Z', b'h', b'1'..=b'9', ..] => Some(Compression::Bzip2),
-        _ => None,
-    }
-}
 
 /// How an archive is compressed, by its first bytes. Names are not reliable.
 pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
@@ -31,22 +20,12 @@ pub(super) fn detect(mut file: Plain<'_>) -> Result<Option<Compression>> {
     if matches!(Header::parse(&head), Ok(Some(_))) {
         return Ok(None);
     }
-    Ok(compression_of(&head[..have]))
+    Ok(Compression::of_head(&head[..have]))
 }
 
 /// The error for an archive that cannot be decoded.
 pub(super) fn undecodable(compression: Compression, error: io::Error) -> Error {
-    // A failed system call is not the archive's fault.
-    if error.raw_os_error().is_some() {
-        return Error::io("cannot read", error);
-    }
-    let kind = match error.kind() {
-        io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
-        io::ErrorKind::OutOfMemory => ErrorKind::MemoryLimit,
-        _ => ErrorKind::Corrupt,
-    };
-    let what = format!("the archive cannot be decompressed ({}) to its end", compression.name());
-    Error::new(kind, what).with_source(error).with_remedy("the file was cut short or damaged: copy it again")
+    packed::undecodable("archive", compression, error)
 }
 
 /// The decoded content of a compressed archive. Offsets refer to decoded bytes.

@@ -1,21 +1,10 @@
 //! Compressed files as units: each is read and decoded as a whole.
 
 use super::TfRecord;
-use crate::compression::Compression;
 use crate::units::{UnitId, Units};
-use crate::{Dataset, FileId, SampleId, Span};
+use crate::{Dataset, SampleId, Span};
 use bytes::Bytes;
-use uringload_core::{Error, ErrorKind, Result};
-
-/// A compressed file.
-#[derive(Debug)]
-pub(super) struct Unit {
-    pub(super) file: FileId,
-    pub(super) compression: Compression,
-    pub(super) decoded_bytes: u64,
-    /// Whether something follows that cannot be read.
-    pub(super) is_cut: bool,
-}
+use uringload_core::Result;
 
 impl Units for TfRecord {
     fn count(&self) -> u32 {
@@ -28,8 +17,7 @@ impl Units for TfRecord {
     }
 
     fn stored(&self, unit: UnitId, out: &mut Vec<Span>) {
-        let file = self.units[unit.0 as usize].file;
-        out.push(Span { file, offset: 0, len: self.files().size(file) });
+        out.push(self.units[unit.0 as usize].stored(self.files()));
     }
 
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
@@ -37,27 +25,6 @@ impl Units for TfRecord {
     }
 
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
-        let Unit { file, compression, decoded_bytes, is_cut } = &self.units[unit.0 as usize];
-        let stored = stored.first().map_or(&[][..], |stored| &stored[..]);
-        // Fits: the caller has allocated this much.
-        let whole = (*decoded_bytes as usize).min(out.len());
-        let decoded = if *is_cut {
-            // What follows cannot be decoded.
-            compression.reader(stored).and_then(|mut reader| reader.read_exact(&mut out[..whole])).map(|()| whole)
-        } else {
-            compression.decode(stored, &mut out[..whole])
-        };
-        match decoded {
-            Ok(bytes) if bytes as u64 == *decoded_bytes => Ok(bytes),
-            Ok(bytes) => {
-                let what = format!("the file decodes to {bytes} bytes, and its index says {decoded_bytes}");
-                Err(Error::new(ErrorKind::Corrupt, what).with_path(self.files().path(*file)).with_offset(0))
-            }
-            Err(error) => {
-                let what = format!("cannot decode the {} stream", compression.name());
-                let error = Error::new(ErrorKind::Corrupt, what).with_source(error);
-                Err(error.with_path(self.files().path(*file)).with_offset(0))
-            }
-        }
+        self.units[unit.0 as usize].decode(self.files(), stored, out)
     }
 }

@@ -103,7 +103,12 @@ fn bad_lines_are_errors_of_their_samples() {
         (r#"{"s": "x", "i": 1, "a": 1, "b": true, "o": {}}"#, 24, "\"a\" is a number, and should be"),
         (r#"{"s": "x", "i": 1, "a": [], "b": null, "o": {}}"#, 33, "\"b\" is null, and should be"),
         (r#"{"s": "x", "i": 1, "a": [], "b": true, "o": "{}"}"#, 44, "\"o\" is a string, and should be"),
-        (r#"{"s": "x", "i": NaN}"#, 16, "no JSON object (expected value"),
+        (r#"{"s": "x", "i": NaN, "a": [], "b": true, "o": {}}"#, 16, "\"i\" is NaN, which is no i64"),
+        (r#"{"s": "x", "i": 1, "a": [1, NaN], "b": true, "o": {}}"#, 24, "has NaN at index 1, which is no i64"),
+        (r#"{"s": "x", "i": nan}"#, 17, "no JSON object (expected ident"),
+        (r#"{"s": "x", "i": 1NaN}"#, 17, "no JSON object (expected `,`"),
+        (r#"{"s": "x", "i": -NaN}"#, 17, "no JSON object (invalid number"),
+        (r#"{"s": "x", "i": NaNs}"#, 16, "no JSON object (expected value"),
         ("[1]", 0, "no JSON object (invalid type"),
         ("{} {}", 3, "no JSON object (trailing characters"),
         ("{\"s\": \"\u{1}\"}", 7, "no JSON object (control character"),
@@ -122,4 +127,35 @@ fn bad_lines_are_errors_of_their_samples() {
     let bytes = [first.as_bytes(), b"{\"s\": \"\xff\"}\n{\"other\": \"\xff\", \"s\": \"x\"}\n"].concat();
     let rows = open(&bytes, &jsonl(&["s"])).unwrap();
     assert!(rows[1].is_err() && rows[0].is_ok(), "bytes that are no Unicode");
+}
+
+/// Python's `json` writes them, and one in a column that nobody wants must not cost the line.
+#[test]
+fn numbers_that_are_not_finite() {
+    let of = |bytes: &[u8], name: &str| -> Vec<Vec<u8>> {
+        let rows = open(bytes, &jsonl(&[name])).unwrap();
+        rows.into_iter().map(|row| row.unwrap().into_values().next().unwrap()).collect()
+    };
+    let text = "{\"x\": NaN, \"t\": \"NaN \\\\\", \"a\": [1, -Infinity], \"o\": {\"y\": [Infinity]}}\n\
+                {\"x\": -Infinity, \"t\": \"é\", \"a\": [NaN], \"o\": {}}\n\
+                {\"x\": 2.5, \"t\": \"c\", \"a\": [], \"o\": [NaN]}";
+    let text = text.as_bytes();
+    assert_eq!(of(text, "t"), [&b"NaN \\"[..], "é".as_bytes(), b"c"]);
+    assert_eq!(of(text, "x"), [f64::NAN, f64::NEG_INFINITY, 2.5].map(f64::to_le_bytes));
+    assert_eq!(of(text, "x:f32"), [f32::NAN, f32::NEG_INFINITY, 2.5].map(f32::to_le_bytes));
+    let arrays = [vec![1.0, f64::NEG_INFINITY], vec![f64::NAN], vec![]];
+    assert_eq!(of(text, "a"), arrays.map(|array| array.into_iter().flat_map(f64::to_le_bytes).collect::<Vec<u8>>()));
+    assert_eq!(of(text, "o"), [&b"{\"y\": [Infinity]}"[..], b"{}", b"[NaN]"]);
+    assert_eq!(of(text, "x:u8"), [&b"NaN"[..], b"-Infinity", b"2.5"]);
+    assert_eq!(types(text, &["x", "a"]), [(DType::F64, Shape::Fixed(vec![])), (DType::F64, Shape::Ragged)]);
+    // Whatever else is odd in what nobody wants: no number of any type, half of a pair, no UTF-8, nested too deep.
+    let deep = [&b"{\"o\": "[..], &[b'['; 500], &[b']'; 500], b", \"t\": \"d\"}"].concat();
+    for odd in [
+        &b"{\"o\": 1e999, \"t\": \"d\"}"[..],
+        b"{\"o\": \"\\ud800\", \"t\": \"d\"}",
+        b"{\"o\": \"\xff\", \"t\": \"d\"}",
+        &deep,
+    ] {
+        assert_eq!(of(odd, "t"), [b"d"], "{}", odd.escape_ascii());
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use uringload::dataset::{self, IndexProgress, Options};
 
-fn with_sidecars(format: &str) -> Options {
+pub fn with_sidecars(format: &str) -> Options {
     quiet(format).sidecars(true)
 }
 

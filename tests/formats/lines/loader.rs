@@ -18,7 +18,7 @@ fn values(batch: &Batch, index: usize) -> Row {
 }
 
 /// Checks that every way to read through a loader gives what is read and parsed one by one.
-fn loads(lines: Arc<dyn Dataset>, collate: Collate) {
+pub fn loads(lines: Arc<dyn Dataset>, collate: Collate) {
     let rows: Vec<Row> = samples(&*lines).into_iter().map(Result::unwrap).collect();
     let dataset = lines;
     assert!(WAYS.len() >= 4 && rows.len() > 50);
@@ -40,7 +40,7 @@ fn loads(lines: Arc<dyn Dataset>, collate: Collate) {
 }
 
 /// Five files of some lines each, one of them empty.
-fn files(extension: &str, line: impl Fn(usize) -> String, header: &str) -> TempDir {
+pub fn files(extension: &str, line: impl Fn(usize) -> String, header: &str) -> TempDir {
     let place = tempfile::tempdir().unwrap();
     for (file, count) in [12, 0, 31, 1, 17].into_iter().enumerate() {
         let lines: String = (0..count).map(|number| line(file * 40 + number)).collect();

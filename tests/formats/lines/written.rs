@@ -4,12 +4,12 @@ use super::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-fn data(name: &str) -> PathBuf {
+pub fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/lines").join(name)
 }
 
 /// What the script says that the samples are.
-fn expected(name: &str) -> Vec<Row> {
+pub fn expected(name: &str) -> Vec<Row> {
     let text = fs::read_to_string(data("expected.json")).expect("the script wrote it");
     let mut files: BTreeMap<String, Vec<BTreeMap<String, String>>> = serde_json::from_str(&text).expect("rows of hex");
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("ASCII"), 16).expect("hex");
@@ -18,12 +18,12 @@ fn expected(name: &str) -> Vec<Row> {
     rows.into_iter().map(|row| row.into_iter().map(|(name, value)| (name, bytes(value))).collect()).collect()
 }
 
-fn found(name: &str, options: &Options) -> Vec<Row> {
+pub fn found(name: &str, options: &Options) -> Vec<Row> {
     let lines = dataset::open(&[data(name)], options).unwrap();
     samples(&*lines).into_iter().map(Result::unwrap).collect()
 }
 
-const COLUMNS: [&str; 4] = ["plain", "odd \"name\", with a comma", "number:i64", "real:f64"];
+pub const COLUMNS: [&str; 4] = ["plain", "odd \"name\", with a comma", "number:i64", "real:f64"];
 
 #[test]
 fn tables_of_every_dialect() {
