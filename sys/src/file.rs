@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub use cache::{CacheStat, advise_random, cachestat, drop_caches, evict};
@@ -145,6 +146,14 @@ impl Identity {
     /// What `statx(2)` reports.
     pub fn at(at: BorrowedFd<'_>, path: &[u8]) -> io::Result<Identity> {
         Ok(stat_at(at, path, AtFlags::STATX_DONT_SYNC)?.0)
+    }
+
+    /// The identity of what is now at `path`.
+    ///
+    /// # Errors
+    /// What `statx(2)` reports.
+    pub fn of_path(path: &Path) -> io::Result<Identity> {
+        Ok(stat_at(CWD, path.as_os_str().as_bytes(), AtFlags::empty())?.0)
     }
 
     /// Whether both belong to one file, whatever has changed in it.
