@@ -5,6 +5,7 @@ mod files;
 mod gds;
 mod open;
 mod pread;
+mod roots;
 pub mod sim;
 mod threads;
 mod uring;
@@ -47,7 +48,8 @@ pub struct Done {
     /// The memory, returned by the engine.
     pub part: Part,
     /// Number of bytes read, from the start of the part, or the errno of the open or the read. Fewer bytes than wanted
-    /// mean the end of the file or a short read.
+    /// mean the end of the file or a short read. An error that is no errno may hold an [`Error`](crate::Error), which
+    /// says more than "cannot read".
     pub result: io::Result<usize>,
     /// Time from the start of the read to its completion.
     pub latency: Duration,
@@ -106,6 +108,16 @@ pub trait Engine {
     fn register(&mut self, _arena: &Arena, _range: Range<usize>) -> io::Result<bool> {
         Ok(false)
     }
+
+    /// Why no file of the root of `file` can be found now, asked after this one could not be opened by its name. `None`
+    /// if others are there.
+    fn lost(&self, _file: FileId) -> Option<String> {
+        None
+    }
+
+    /// Lets go of what is kept open of the file, and of its root folder: what they led to may be gone, and something
+    /// may be back at their paths. Does not wait.
+    fn renew(&mut self, _file: FileId) {}
 
     /// A fallback taken since the last call. Each kind is reported once.
     fn said(&mut self) -> Option<Fallback> {

@@ -6,8 +6,10 @@
 //! consumer waits for can therefore always be read with memory that is in flight or on its way back.
 
 mod assemble;
+mod classes;
 mod depth;
 mod failures;
+mod outage;
 mod pending;
 mod repair;
 #[cfg(test)]
@@ -24,6 +26,7 @@ use crate::queue::{Bell, Sender, Starvation};
 use crate::stats::{Clock, Doing, Role, Stats};
 use crate::{Error, ErrorKind, Result};
 use depth::Depth;
+use outage::Outages;
 use pending::{Pending, Verdict};
 use repair::{Repair, Repaired};
 use std::collections::VecDeque;
@@ -68,6 +71,8 @@ pub struct Rules {
     pub seed: u64,
     /// How long a read may take before it is given up.
     pub timeout: Option<Duration>,
+    /// How long to wait for storage that gives nothing, or a machine without room. `None`: forever.
+    pub outage_timeout: Option<Duration>,
     /// How long the consumer may wait for memory that it holds itself.
     pub starved_after: Duration,
 }
@@ -120,6 +125,8 @@ pub struct Reactor {
     /// The sample being read to replace one of `pending[0]`.
     repair: Repair,
     timeouts: Timeouts,
+    /// Reads that failed and wait to be read again.
+    outages: Outages,
     failures: Failures,
     /// An error to deliver to the consumer between batches.
     beside: Option<Error>,
@@ -155,6 +162,7 @@ impl Reactor {
         failures: Failures,
     ) -> Reactor {
         let clock = stats.clock(Role::Reactor, Doing::Plan);
+        let roots = planner.dataset().files().roots().len();
         Reactor {
             planner,
             pool,
@@ -172,6 +180,7 @@ impl Reactor {
             pending: VecDeque::new(),
             repair: Repair::default(),
             timeouts: Timeouts::new(rules.timeout),
+            outages: Outages::new(rules.outage_timeout, roots, rules.seed),
             failures,
             beside: None,
             first: 0,
@@ -272,7 +281,7 @@ impl Reactor {
             return Ok(Turn::Abandoned);
         }
         self.clock.switch(Doing::Plan);
-        let next_epoch = self.plan_ahead(self.depth.now().saturating_sub(engine.in_flight()));
+        let next_epoch = self.plan_ahead(self.room(engine));
         self.clock.switch(Doing::Submit);
         self.issue(engine)?;
         let idle = self.pending.is_empty() && !self.blocked.memory && self.beside.is_none();
@@ -291,7 +300,7 @@ impl Reactor {
         let is_ready = self.pending.front().is_some_and(|front| self.is_done(front)) && !self.repair.is_busy();
         if self.blocked.queue || !is_ready {
             self.wait(engine)?;
-            self.settle()?;
+            self.settle(engine)?;
         }
         Ok(Turn::Running)
     }
@@ -389,9 +398,16 @@ impl Reactor {
         }
     }
 
+    /// Reads that may be started. Those that wait to be read again count as in flight: storage or a machine in trouble
+    /// gets no more than it had.
+    fn room(&self, engine: &dyn Engine) -> usize {
+        self.depth.now().saturating_sub(engine.in_flight() + self.outages.waiting())
+    }
+
     /// Starts reads, oldest batch first, as far as the depth and the engine allow.
     fn issue(&mut self, engine: &mut dyn Engine) -> Result<()> {
-        let mut room = self.depth.now().saturating_sub(engine.in_flight());
+        self.read_again(engine);
+        let mut room = self.room(engine);
         let now = self.deadline_clock(engine);
         while room > 0 && engine.room() > 0 {
             if let Some(read) = self.again.pop_front() {
@@ -451,8 +467,11 @@ impl Reactor {
         if let Some(next) = self.timeouts.next() {
             longest = longest.min(next.saturating_duration_since(engine.now()));
         }
+        if let Some(next) = self.outages.next() {
+            longest = longest.min(next.saturating_duration_since(engine.now()));
+        }
         let decodes = self.decoder.as_ref().is_some_and(|decoder| decoder.under_way() > 0);
-        let asleep = self.blocked.memory || self.blocked.queue || decodes;
+        let asleep = self.blocked.memory || self.blocked.queue || decodes || self.waits_out(in_flight);
         if asleep {
             self.bell.listen();
             // The second check that the bell requires: a change before `listen` rang for nobody.
@@ -535,7 +554,7 @@ impl Reactor {
     }
 
     /// Settles the reads that the engine has completed.
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&mut self, engine: &mut dyn Engine) -> Result<()> {
         let mut done = std::mem::take(&mut self.done);
         let alignment = self.planner.layout().alignment;
         let dataset = Arc::clone(self.planner.dataset());
@@ -546,6 +565,8 @@ impl Reactor {
                 continue;
             }
             let cancelled = self.timeouts.take_cancelled(tag);
+            let done = if cancelled.is_none() { self.note_end(done, engine) } else { Some(done) };
+            let Some(done) = done else { continue };
             let Some((pending, _)) = self.find(tag) else {
                 // An engine that invents tags is a bug, but its memory must not be lost.
                 debug_assert!(false, "a read of no batch: tag {tag:#x}");
@@ -560,9 +581,13 @@ impl Reactor {
                 self.stats.read_latency.record(latency);
                 self.depth.done(latency);
             }
+            if !matches!(verdict, Verdict::Trouble(..)) {
+                self.outages.forget(tag);
+            }
             match verdict {
                 Verdict::Complete => self.tell_early(tag)?,
                 Verdict::Failed => {}
+                Verdict::Trouble(read, error) => self.trouble(read, error, engine)?,
                 Verdict::Short(read) => {
                     self.stats.count.short_reads.add(1);
                     self.stats.count.retries.add(1);
@@ -575,6 +600,7 @@ impl Reactor {
             }
         }
         self.done = done;
+        self.tell_outage(engine);
         Ok(())
     }
 

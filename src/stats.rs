@@ -6,6 +6,8 @@ pub(crate) mod counters;
 pub(crate) mod histogram;
 mod verdict;
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,6 +34,8 @@ pub struct Stats {
     /// Time that the consumer waited for a batch, by batch.
     pub(crate) batch_wait: Histogram,
     in_flight: Gauge,
+    /// What the loader waits out, and when that was told.
+    outage: Mutex<Option<(Outage, Instant)>>,
     /// Nanoseconds from `epoch` to the first batch; 0 until then.
     first_batch: AtomicU64,
     threads: Mutex<Vec<Arc<ThreadTimes>>>,
@@ -53,6 +57,7 @@ impl Stats {
             read_latency: Histogram::default(),
             batch_wait: Histogram::default(),
             in_flight: Gauge::default(),
+            outage: Mutex::default(),
             first_batch: AtomicU64::new(0),
             threads: Mutex::default(),
         }
@@ -68,6 +73,18 @@ impl Stats {
     /// The reactor's: how many reads are in flight from `now` on.
     pub(crate) fn set_in_flight(&self, reads: usize, now: Instant) {
         self.in_flight.set(reads as u64, self.nanos(now));
+    }
+
+    /// The reactor's: what it waits out from now on, if anything.
+    pub(crate) fn set_outage(&self, outage: Option<Outage>) {
+        let told = outage.map(|outage| (outage, Instant::now()));
+        *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    }
+
+    fn outage_at(&self, now: Instant) -> Option<Outage> {
+        let told = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let (outage, told) = told.clone()?;
+        Some(Outage { lasting: outage.lasting + now.saturating_duration_since(told), ..outage })
     }
 
     /// The consumer's: it got a batch `now`. Only the first one counts.
@@ -90,6 +107,7 @@ impl Stats {
             in_flight_max: self.in_flight.max(),
             in_flight: self.in_flight.value(),
             in_flight_area: self.in_flight.area_at(self.nanos(now)),
+            outage: self.outage_at(now),
             first_batch: (first_batch > 0).then(|| Duration::from_nanos(first_batch)),
             threads: threads.iter().map(|times| times.snapshot()).collect(),
         }
@@ -118,11 +136,37 @@ pub struct Snapshot {
     /// Most reads in flight since the loader was built.
     pub in_flight_max: u64,
     in_flight_area: u64,
+    /// What the loader waits out at the (later) moment, if it does.
+    pub outage: Option<Outage>,
     /// Time from building the loader to its first batch.
     pub first_batch: Option<Duration>,
     /// What each thread spent its time on, in the order in which they started.
     #[doc(hidden)]
     pub threads: Vec<ThreadSnapshot>,
+}
+
+/// Storage that gives nothing, or a machine without room to read, while a loader waits for it: see
+/// [`outage_timeout`](crate::Builder::outage_timeout). `Display` is one line: `waiting for "/data" for 40 s: ...`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outage {
+    /// The folder; `None` where the machine itself is out of descriptors or memory.
+    pub path: Option<PathBuf>,
+    /// How long it has lasted.
+    pub lasting: Duration,
+    /// The last error, in one line.
+    pub cause: String,
+}
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outage { path, lasting, cause } = self;
+        let seconds = lasting.as_secs();
+        match path {
+            Some(path) => write!(f, "waiting for {path:?} for {seconds} s: {cause}"),
+            None => write!(f, "waiting for descriptors or memory for {seconds} s: {cause}"),
+        }
+    }
 }
 
 impl Snapshot {
@@ -138,6 +182,7 @@ impl Snapshot {
             in_flight: self.in_flight,
             in_flight_max: self.in_flight_max,
             in_flight_area: self.in_flight_area.wrapping_sub(earlier.in_flight_area),
+            outage: self.outage.clone(),
             first_batch: self.first_batch,
             threads: threads.map(|(index, thread)| thread.since(earlier.threads.get(index))).collect(),
         }

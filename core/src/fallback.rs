@@ -103,6 +103,8 @@ pub enum Cause {
     DirectAlignment,
     /// The limit of open files is below what the route needs.
     Descriptors,
+    /// The system starts fewer threads than were wanted.
+    Threads,
     /// No huge pages back the arena.
     HugePages,
     /// The files lie in the page cache, which is faster than the disk.
@@ -143,6 +145,7 @@ impl Cause {
             Cause::FileTable => "a registered file table",
             Cause::DirectOpen | Cause::DirectAlignment | Cause::PageCache => "O_DIRECT",
             Cause::Descriptors => "more open files",
+            Cause::Threads => "more threads",
             Cause::HugePages => "huge pages",
             Cause::IndexPlace => "indexes beside the shards",
             Cause::ForeignIndex => "the indexes that lie beside the shards",
@@ -185,6 +188,10 @@ impl Cause {
             ),
             (Cause::BufferRegistration, _) => ("the kernel refused to register the arena", MEMLOCK_REMEDY),
             (Cause::FileTable | Cause::Descriptors, _) => ("the limit of open files is too low", NOFILE_REMEDY),
+            (Cause::Threads, _) => (
+                "the system starts no more threads",
+                "raise the limit of processes (ulimit -u, or pids.max of the cgroup)",
+            ),
             (Cause::DirectOpen, _) => (
                 "the filesystem refuses O_DIRECT",
                 "put the data on ext4, xfs or another filesystem with O_DIRECT, or ask for --io buffered",

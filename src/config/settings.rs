@@ -54,6 +54,9 @@ pub struct Config {
     /// `Timeout`; `None`: as long as it likes. One that does not end even so keeps its memory until it does. A read
     /// that only waits behind such ones may take four times as long.
     pub timeout: Option<Duration>,
+    /// How long nothing may come of a dataset's folder, or the machine may have no descriptor or memory to read with,
+    /// before the loader ends with an error; `None`: as long as it takes. Until then no sample fails for that.
+    pub outage_timeout: Option<Duration>,
     /// How long the loader waits for memory that the consumer holds before it fails with `Starved`.
     pub starved_after: Duration,
     /// The form of a batch's columns.
@@ -65,6 +68,9 @@ pub struct Config {
     /// Whether each batch has a column "index" with the samples' numbers in the dataset.
     pub index_column: bool,
 }
+
+/// Long enough for a server that restarts or fails over.
+const OUTAGE_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Default for Config {
     fn default() -> Config {
@@ -90,6 +96,7 @@ impl Default for Config {
             max_failures: None,
             quarantine: None,
             timeout: None,
+            outage_timeout: Some(OUTAGE_TIMEOUT),
             starved_after: Duration::from_secs(10),
             collate: Collate::Auto,
             collate_columns: Vec::new(),

@@ -1,8 +1,9 @@
 //! How to open the files of a dataset (relative to which folder, with which flags), and whether they are still the files
 //! that were indexed.
 
+use super::roots::Roots;
+use crate::Result;
 use crate::dataset::{Dataset, FileId};
-use crate::{Error, Result};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use uringload_sys::file::{self, Identity, OpenFlags};
 /// A dataset's files, as engines open them.
 pub(super) struct Files {
     dataset: Arc<dyn Dataset>,
-    roots: Vec<Arc<OwnedFd>>,
+    roots: Arc<Roots>,
     direct: bool,
     /// Whether reads of these files may block the submitting thread (FUSE and similar).
     blocking: bool,
@@ -53,11 +54,7 @@ impl Files {
     /// # Errors
     /// Names the root that is missing or that this process may not open.
     pub(super) fn new(dataset: Arc<dyn Dataset>, direct: bool, blocking: bool) -> Result<Files> {
-        let open = |root: &PathBuf| {
-            let folder = file::open_folder(root);
-            folder.map(Arc::new).map_err(|source| Error::io("cannot open the folder", source).with_path(root))
-        };
-        let roots = dataset.files().roots().iter().map(open).collect::<Result<_>>()?;
+        let roots = Arc::new(Roots::open(Arc::clone(&dataset))?);
         Ok(Files { dataset, roots, direct, blocking, noatime: AtomicBool::new(true), start: Instant::now() })
     }
 
@@ -72,9 +69,19 @@ impl Files {
     }
 
     /// The file's root folder, and its path relative to that folder.
-    pub(super) fn place(&self, file: FileId) -> (&Arc<OwnedFd>, &[u8]) {
+    pub(super) fn place(&self, file: FileId) -> (Arc<OwnedFd>, &[u8]) {
         let files = self.dataset.files();
-        (&self.roots[files.root_of(file)], files.name(file))
+        (self.roots.folder(files.root_of(file)), files.name(file))
+    }
+
+    /// Why no file of the root of `file` can be found, if that is so: see [`Engine::lost`](super::Engine::lost).
+    pub(super) fn lost(&self, file: FileId) -> Option<String> {
+        self.roots.lost(file)
+    }
+
+    /// Opens the root of `file` again, without waiting for it.
+    pub(super) fn reopen_root(&self, file: FileId) {
+        self.roots.reopen(file);
     }
 
     /// The file's path, for messages.
@@ -169,4 +176,11 @@ impl Files {
     }
 }
 
+/// Whether the process or the system has no descriptor left.
+pub(super) fn has_no_descriptor(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+}
+
 const EPERM: i32 = 1;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;

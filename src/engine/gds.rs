@@ -368,6 +368,17 @@ impl Reader for Straight {
     fn said(&self) -> Option<Fallback> {
         self.said.pop()
     }
+
+    fn lost(&self, file: FileId) -> Option<String> {
+        self.files.lost(file)
+    }
+
+    fn renew(&self, file: FileId) {
+        // Not under the lock: see `known`. A read that failed has already dropped what its thread held.
+        let evicted = lock(&self.kept).slots.remove(&file);
+        drop(evicted);
+        self.files.reopen_root(file);
+    }
 }
 
 /// Registers the memory, or as much of it as the limits allow. Also returns the error that limited it.

@@ -2,13 +2,13 @@
 //! page cache, where a read is a copy and a second processor can copy too.
 
 use super::Read;
-use super::files::{Files, OpenFile};
+use super::files::{Files, OpenFile, has_no_descriptor};
 use super::threads::Reader;
 use crate::dataset::FileId;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use uringload_sys::file::read_at;
 
 /// If a dataset has at most this many files, each is opened once and stays open.
@@ -18,53 +18,86 @@ const FILES_KEPT_OPEN: usize = 256;
 pub(super) struct Pread {
     files: Arc<Files>,
     /// The dataset's files if there are few. Empty if each thread opens what it reads.
-    kept: Vec<OnceLock<OpenFile>>,
+    kept: Vec<RwLock<Option<Arc<OpenFile>>>>,
+    /// How often files were let go of. What a thread holds from before is not used any more.
+    renewed: AtomicU64,
+}
+
+/// The file that a thread read last.
+pub(super) struct Last {
+    id: FileId,
+    file: Arc<OpenFile>,
+    /// [`Pread::renewed`] when it was opened.
+    renewed: u64,
 }
 
 impl Pread {
     /// Creates a reader of these files.
     pub(super) fn new(files: Arc<Files>) -> Pread {
         let kept = if files.len() <= FILES_KEPT_OPEN.min(Files::open_at_once()) { files.len() } else { 0 };
-        Pread { files, kept: (0..kept).map(|_| OnceLock::new()).collect() }
+        Pread { files, kept: (0..kept).map(|_| RwLock::default()).collect(), renewed: AtomicU64::new(0) }
     }
 
-    fn open(&self, file: FileId, opening: &AtomicBool) -> io::Result<OpenFile> {
+    /// The file, from those that are kept or newly opened.
+    fn file(&self, id: FileId, opening: &AtomicBool) -> io::Result<Arc<OpenFile>> {
+        let kept = self.kept.get(id.0 as usize);
+        if let Some(kept) = kept
+            && let Some(file) = &*kept.read().unwrap_or_else(PoisonError::into_inner)
+        {
+            return Ok(Arc::clone(file));
+        }
         opening.store(true, Ordering::Relaxed);
-        let file = self.files.open(file);
+        let mut file = self.files.open(id);
+        if file.as_ref().is_err_and(has_no_descriptor) && self.let_go() {
+            file = self.files.open(id);
+        }
         opening.store(false, Ordering::Relaxed);
-        file
+        let file = Arc::new(file?);
+        if let Some(kept) = kept {
+            *kept.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&file));
+        }
+        Ok(file)
     }
 
-    fn read_open(&self, read: &mut Read, file: &OpenFile) -> io::Result<usize> {
-        let bytes = read_at(file.as_fd(), read.part.as_mut(), read.offset)?;
-        self.files.check_again(read.file, file)?;
-        Ok(bytes)
+    /// Closes all files that are kept, because the process has no descriptor left. Returns whether there were any.
+    fn let_go(&self) -> bool {
+        self.renewed.fetch_add(1, Ordering::Relaxed);
+        let close = |kept: &RwLock<Option<Arc<OpenFile>>>| {
+            kept.write().unwrap_or_else(PoisonError::into_inner).take().is_some()
+        };
+        self.kept.iter().fold(false, |any, kept| close(kept) | any)
     }
 }
 
 impl Reader for Pread {
-    /// The last file read.
-    type Own = Option<(FileId, OpenFile)>;
+    type Own = Option<Last>;
 
     fn read(&self, read: &mut Read, last: &mut Self::Own, opening: &AtomicBool) -> io::Result<usize> {
-        if let Some(kept) = self.kept.get(read.file.0 as usize) {
-            let file = match kept.get() {
-                Some(file) => file,
-                None => {
-                    let file = self.open(read.file, opening)?;
-                    kept.get_or_init(|| file)
-                }
-            };
-            return self.read_open(read, file);
-        }
-        if last.as_ref().is_none_or(|(file, _)| *file != read.file) {
+        let renewed = self.renewed.load(Ordering::Relaxed);
+        if last.as_ref().is_none_or(|last| last.id != read.file || last.renewed != renewed) {
             // Close the file before opening the next: a thread holds one descriptor.
             *last = None;
-            *last = Some((read.file, self.open(read.file, opening)?));
+            *last = Some(Last { id: read.file, file: self.file(read.file, opening)?, renewed });
         }
         match last {
-            Some((_, file)) => self.read_open(read, file),
+            Some(Last { file, .. }) => {
+                let bytes = read_at(file.as_fd(), read.part.as_mut(), read.offset)?;
+                self.files.check_again(read.file, file)?;
+                Ok(bytes)
+            }
             None => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    fn lost(&self, file: FileId) -> Option<String> {
+        self.files.lost(file)
+    }
+
+    fn renew(&self, file: FileId) {
+        if let Some(kept) = self.kept.get(file.0 as usize) {
+            *kept.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        self.renewed.fetch_add(1, Ordering::Relaxed);
+        self.files.reopen_root(file);
     }
 }

@@ -33,6 +33,21 @@ pub struct Faults {
     pub deaf: u8,
     /// Whether reads complete in random order.
     pub reorder: bool,
+    /// What fails every read for a time.
+    pub outage: Option<Outage>,
+}
+
+/// A time in which every read fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The errno of the reads. `ENOENT`: no name leads to a file.
+    pub errno: i32,
+    /// When it begins, from the start of the disk.
+    pub after: Duration,
+    /// How long it lasts.
+    pub lasting: Duration,
+    /// Whether half of the reads go on well, where it is the machine that has no room.
+    pub is_partial: bool,
 }
 
 /// Simulated duration of a turn.
@@ -51,7 +66,11 @@ pub struct Sim {
     stuck: Vec<Stuck>,
     /// Tags of reads in `stuck` that nobody waits for.
     abandoned: Vec<u64>,
+    start: Instant,
     now: Instant,
+    /// Reads that the outage failed.
+    #[cfg(test)]
+    pub failed_by_outage: u64,
     depth: usize,
     alignment: u64,
     /// Reads that failed with EIO once and will then succeed.
@@ -71,6 +90,7 @@ struct Stuck {
 impl Sim {
     /// Creates a disk that holds the files of `dataset`, accepts `depth` reads at once, and requires `alignment`.
     pub fn new(dataset: Arc<dyn Dataset>, depth: usize, alignment: u64, seed: u64, faults: Faults) -> Sim {
+        let now = Instant::now();
         Sim {
             dataset,
             faults,
@@ -79,7 +99,10 @@ impl Sim {
             queue: Vec::with_capacity(depth),
             stuck: Vec::new(),
             abandoned: Vec::new(),
-            now: Instant::now(),
+            start: now,
+            now,
+            #[cfg(test)]
+            failed_by_outage: 0,
             depth,
             alignment,
             failed_once: HashSet::new(),
@@ -91,6 +114,17 @@ impl Sim {
         let size = self.dataset.files().size(file);
         let draw = mix(self.seed ^ u64::from(file.0));
         if (draw as u8) < self.faults.shrunk { (draw >> 8) % (size + 1) } else { size }
+    }
+
+    /// What the outage, if there is one now, fails a read with.
+    fn outage(&mut self) -> Option<i32> {
+        let outage = self.outage_now()?;
+        (!outage.is_partial || self.chance(128)).then_some(outage.errno)
+    }
+
+    fn outage_now(&self) -> Option<Outage> {
+        let age = self.now.saturating_duration_since(self.start);
+        self.faults.outage.filter(|outage| outage.after <= age && age < outage.after + outage.lasting)
     }
 
     /// Whether every read of these bytes fails, however often it is retried.
@@ -138,6 +172,13 @@ impl Sim {
         let misaligned = [read.offset, wanted, read.part.offset() as u64].iter().any(|n| n % self.alignment != 0);
         if misaligned {
             return Err(io::Error::from_raw_os_error(22));
+        }
+        if let Some(errno) = self.outage() {
+            #[cfg(test)]
+            {
+                self.failed_by_outage += 1;
+            }
+            return Err(io::Error::from_raw_os_error(errno));
         }
         if self.chance(self.faults.momentary) {
             return Err(io::Error::from_raw_os_error(if self.chance(128) { 4 } else { 11 }));
@@ -228,6 +269,10 @@ impl Engine for Sim {
 
     fn now(&self) -> Instant {
         self.now
+    }
+
+    fn lost(&self, _file: FileId) -> Option<String> {
+        self.outage_now().map(|_| "the simulated mount is gone".into())
     }
 
     fn waker(&self) -> Waker {

@@ -1,10 +1,14 @@
 //! An engine of threads, each of which blocks in one read at a time. The reading itself is a type parameter.
 
 use super::{Done, Engine, Read};
-use crate::config::Fallback;
+use crate::config::{Cause, Fallback};
+use crate::dataset::FileId;
 use crate::stats::{Clock, Doing, Role, Stats};
+use crate::{Error, ErrorKind};
 use crossbeam_queue::ArrayQueue;
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
@@ -36,6 +40,12 @@ pub(super) trait Reader: Send + Sync + 'static {
     fn said(&self) -> Option<Fallback> {
         None
     }
+
+    /// As in [`Engine::lost`].
+    fn lost(&self, file: FileId) -> Option<String>;
+
+    /// As in [`Engine::renew`].
+    fn renew(&self, file: FileId);
 }
 
 /// Threads that read with `R`.
@@ -52,6 +62,8 @@ pub(super) struct Threads<R: Reader> {
     started: usize,
     /// Reads that threads still hold but nobody waits for.
     abandoned: Vec<u64>,
+    /// The system started fewer threads than were wanted.
+    fewer: Option<Fallback>,
     stats: Arc<Stats>,
 }
 
@@ -101,7 +113,7 @@ impl<R: Reader> Threads<R> {
     /// wait.
     ///
     /// # Errors
-    /// `EAGAIN` if the system allows no more threads.
+    /// `EAGAIN` if the system allows no thread at all and this one does not read.
     pub(super) fn new(
         reader: Arc<R>,
         threads: usize,
@@ -130,10 +142,20 @@ impl<R: Reader> Threads<R> {
             spare,
             started: 0,
             abandoned: Vec::new(),
+            fewer: None,
             stats: Arc::clone(stats),
         };
-        for _ in 0..threads.max(usize::from(!helps)) {
-            engine.add_worker()?;
+        let wanted = threads.max(usize::from(!helps));
+        for index in 0..wanted {
+            match engine.add_worker() {
+                Ok(()) => {}
+                Err(error) if index == 0 && !helps => return Err(error),
+                Err(error) => {
+                    let got = format!("{index} of {wanted} threads to read with");
+                    engine.fewer = Some(Fallback::new(Cause::Threads, got, Some(&error)));
+                    break;
+                }
+            }
         }
         Ok(engine)
     }
@@ -154,7 +176,7 @@ impl<R: Reader> Threads<R> {
         let opening = AtomicBool::new(false);
         while self.shared.done.len() < wanted {
             let Some((mut read, start)) = self.shared.jobs.pop() else { return };
-            let result = self.shared.reader.read(&mut read, &mut self.own, &opening);
+            let result = self.shared.read(&mut read, &mut self.own, &opening);
             self.shared.finish(read, start, result);
         }
     }
@@ -251,7 +273,15 @@ impl<R: Reader> Engine for Threads<R> {
     }
 
     fn said(&mut self) -> Option<Fallback> {
-        self.shared.reader.said()
+        self.fewer.take().or_else(|| self.shared.reader.said())
+    }
+
+    fn lost(&self, file: FileId) -> Option<String> {
+        self.shared.reader.lost(file)
+    }
+
+    fn renew(&mut self, file: FileId) {
+        self.shared.reader.renew(file);
     }
 }
 
@@ -275,7 +305,7 @@ impl<R: Reader> Drop for Threads<R> {
                 std::thread::sleep(Duration::from_micros(200));
             }
             if thread.is_finished() {
-                // A worker that panicked has nothing left to clean up: its read was lost with it, and so was its batch.
+                // Its reads cannot have panicked, so there is nothing left to clean up.
                 let _ = thread.join();
             }
         }
@@ -288,7 +318,7 @@ impl<R: Reader> Shared<R> {
         let mut own = R::Own::default();
         while let Some((mut read, start)) = self.next_job(&mut clock) {
             reading.tag.store(read.tag, Ordering::Relaxed);
-            let result = self.reader.read(&mut read, &mut own, &reading.opening);
+            let result = self.read(&mut read, &mut own, &reading.opening);
             reading.tag.store(NOTHING, Ordering::Relaxed);
             self.finish(read, start, result);
             fence(Ordering::SeqCst);
@@ -297,6 +327,18 @@ impl<R: Reader> Shared<R> {
                 self.result_is_there.notify_one();
             }
         }
+    }
+
+    /// Reads, and survives a panic of the reader: a thread that ended with its read would leave the reactor waiting for
+    /// it forever.
+    fn read(&self, read: &mut Read, own: &mut R::Own, opening: &AtomicBool) -> io::Result<usize> {
+        // Unwind safe: what the thread kept is dropped, and nobody looks at memory that no read reported.
+        let result = catch_unwind(AssertUnwindSafe(|| self.reader.read(read, own, opening)));
+        result.unwrap_or_else(|panic| {
+            *own = R::Own::default();
+            opening.store(false, Ordering::Relaxed);
+            Err(io::Error::other(panicked(&*panic)))
+        })
     }
 
     /// Hands over a result.
@@ -331,6 +373,59 @@ impl<R: Reader> Shared<R> {
 
 const ECANCELED: i32 = 125;
 
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::new(ErrorKind::Internal, format!("reading panicked: {}", text.unwrap_or("no message")))
+        .with_remedy("this is a bug of uringload: please report it with the message that the thread printed")
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uringload_sys::Arena;
+
+    /// Panics at the first read of every thread and then reads zeros.
+    #[derive(Default)]
+    struct Panics(AtomicUsize);
+
+    impl Reader for Panics {
+        type Own = ();
+
+        fn read(&self, read: &mut Read, (): &mut (), _: &AtomicBool) -> io::Result<usize> {
+            assert!(self.0.fetch_add(1, Ordering::Relaxed) >= 2, "made up");
+            Ok(read.part.len())
+        }
+
+        fn lost(&self, _: FileId) -> Option<String> {
+            None
+        }
+
+        fn renew(&self, _: FileId) {}
+    }
+
+    #[test]
+    fn a_panic_is_an_error_of_its_read_and_the_thread_goes_on() {
+        let stats = Arc::new(Stats::new());
+        let (_arena, mut whole) = Arena::reserve(1 << 20).unwrap();
+        for helps in [false, true] {
+            let mut engine =
+                Threads::new(Arc::new(Panics::default()), usize::from(!helps), helps, (8, 0), &stats).unwrap();
+            for tag in 0..4 {
+                engine.start(Read { tag, file: FileId(0), offset: 0, part: whole.split_to(4096) });
+            }
+            let (mut done, start) = (Vec::new(), Instant::now());
+            while done.len() < 4 {
+                assert!(start.elapsed() < Duration::from_secs(10), "it hangs with {} of 4", done.len());
+                engine.turn(Some(Duration::from_millis(100)), &mut done).unwrap();
+            }
+            let errors: Vec<String> =
+                done.iter().filter_map(|done| Some(done.result.as_ref().err()?.to_string())).collect();
+            assert_eq!(errors.len(), 2, "{errors:?}");
+            assert!(errors[0].contains("reading panicked: made up"), "{errors:?}");
+        }
+    }
 }

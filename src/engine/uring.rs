@@ -5,7 +5,7 @@
 //! spent on closing files, because opening the next file into a slot closes the previous one. So a dataset of a few
 //! large files opens each once, and a folder of many small files costs one chain per file.
 
-use super::files::{CHECK_EVERY, Files};
+use super::files::{CHECK_EVERY, Files, has_no_descriptor};
 use super::{Done, Engine, Read};
 use crate::dataset::FileId;
 use std::collections::{HashMap, VecDeque};
@@ -168,14 +168,18 @@ impl Uring {
         let (folder, path) = files.place(read.file);
         let flags = files.flags();
         self.slots[slot as usize].flags = flags;
-        let open = Open::new(slot, folder, path, flags);
+        let open = Open::new(slot, &folder, path, flags);
         let force_async = files.must_not_block();
         self.ring.open_and_read(open, read.offset, read.part, u64::from(index), force_async);
     }
 
     /// Opens the file on this thread, because the ring has no file table.
     fn open_here(&mut self, slot: u32, read: Read) {
-        match self.files.open(read.file) {
+        let mut opened = self.files.open(read.file);
+        if opened.as_ref().is_err_and(has_no_descriptor) && self.close_idle() {
+            opened = self.files.open(read.file);
+        }
+        match opened {
             Ok(fd) => {
                 self.slots[slot as usize].fd = Some(Arc::new(fd.into()));
                 self.slots[slot as usize].state = State::Open;
@@ -189,6 +193,20 @@ impl Uring {
                 self.completions.push(Completion { tag, kind, result: Err(error), part, latency: Duration::ZERO });
             }
         }
+    }
+
+    /// Closes the files that nobody reads from, because the process has no descriptor left. Returns whether there were
+    /// any.
+    fn close_idle(&mut self) -> bool {
+        let mut any = false;
+        for slot in 0..self.slots.len() as u32 {
+            let state = &mut self.slots[slot as usize];
+            if state.users == 0 && state.fd.take().is_some() {
+                any = true;
+                self.forget(slot);
+            }
+        }
+        any
     }
 
     /// Records a read and returns the ring's tag for it.
@@ -378,6 +396,20 @@ impl Engine for Uring {
         let read = self.waiting.iter().find(|read| read.tag == tag);
         let slot = read.and_then(|read| self.slot_of.get(&read.file));
         if slot.is_some() { "being opened" } else { "waiting for a free place to open it in" }
+    }
+
+    fn lost(&self, file: FileId) -> Option<String> {
+        self.files.lost(file)
+    }
+
+    /// The slot of the file is used again once the reads that are in flight there have ended.
+    fn renew(&mut self, file: FileId) {
+        if let Some(&slot) = self.slot_of.get(&file)
+            && self.slots[slot as usize].state == State::Open
+        {
+            self.forget(slot);
+        }
+        self.files.reopen_root(file);
     }
 
     fn register(&mut self, arena: &Arena, range: Range<usize>) -> io::Result<bool> {

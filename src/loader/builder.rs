@@ -198,6 +198,15 @@ impl Builder {
         self
     }
 
+    /// How long to wait while nothing of a dataset's folder can be read (a server that restarts, a mount that is lost),
+    /// or while the machine has no descriptor or memory to read with. Until then no sample fails for it, whatever
+    /// `on_error` says, and [`Snapshot::outage`](crate::stats::Snapshot::outage) tells of it. Then the loader ends with
+    /// an error. `None`: wait as long as it takes. Default: 5 minutes.
+    pub fn outage_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Builder {
+        self.config.outage_timeout = timeout.into();
+        self
+    }
+
     /// How long the loader waits for memory that the consumer holds before it fails with `Starved`. Default: 10
     /// seconds.
     pub fn starved_after(mut self, wait: Duration) -> Builder {

@@ -280,6 +280,7 @@ impl Running {
             on_error: config.on_error,
             seed: config.seed,
             timeout: if is_straight { Some(engine::timeout(&config)) } else { config.timeout },
+            outage_timeout: config.outage_timeout,
             starved_after: config.starved_after,
         };
         let echoes = if early.is_some() { echoes(&*dataset, planner.collation(), &pool)? } else { None };
@@ -335,7 +336,11 @@ impl Running {
             if !idle {
                 return Ok(());
             }
-            let Opened { engine, route } = engine::open(&self.config, &self.dataset, &self.stats)?;
+            // If the storage or the machine is in trouble, the engine that there is goes on: it can wait that out.
+            let Ok(Opened { engine, route }) = engine::open(&self.config, &self.dataset, &self.stats) else {
+                self.reactor.start_epoch(epoch);
+                return Ok(());
+            };
             self.engine = engine;
             self.reactor.reroute(Layout::new(&route, &self.config), route.queue_depth);
             self.with_route(|old| {

@@ -2,6 +2,7 @@
 
 use super::Rules;
 use super::assemble::{self, Parsed};
+use super::classes::Class;
 use crate::batch::{Batch, FailedSample};
 use crate::collate::{Collation, Gather};
 use crate::config::OnError;
@@ -17,11 +18,8 @@ use std::io;
 use std::time::Instant;
 use uringload_sys::Part;
 
-/// How often to retry a read that the system interrupted or had no room for.
-const MOMENTARY_RETRIES: u8 = 64;
-
-/// How often to retry a read after a device error. A second failure is not bad luck.
-const DEVICE_RETRIES: u8 = 1;
+/// How often to retry at once a read that was interrupted or taken back.
+const INTERRUPTED_RETRIES: u8 = 64;
 
 /// A batch whose reads are in progress.
 #[derive(Default)]
@@ -73,8 +71,7 @@ struct Progress {
     base: u64,
     /// Good bytes, from the start of the read.
     got: u64,
-    momentary: u8,
-    device: u8,
+    interrupted: u8,
     /// Times it was taken back because it had not begun.
     waits: u32,
     /// When to cancel the read that is in flight.
@@ -131,8 +128,10 @@ pub(super) enum Verdict {
     Failed,
     /// It returned fewer bytes than needed: read the rest.
     Short(Read),
-    /// It failed temporarily: read it again.
+    /// It was interrupted: read it again at once.
     Again(Read),
+    /// It failed, perhaps for a reason that passes. It is not settled.
+    Trouble(Read, io::Error),
 }
 
 impl Pending {
@@ -276,7 +275,8 @@ impl Pending {
                 }
                 if let Some(error) = cancelled {
                     let at = planned.offset + progress.got;
-                    return self.fail(index, done.part, at, error);
+                    self.fail(index, done.part, at, error);
+                    return Verdict::Failed;
                 }
                 // Ending at the same place twice means the end of the file. Anything else is a short read to repair.
                 let first_try = before == 0 && progress.base == 0;
@@ -286,42 +286,45 @@ impl Pending {
                     let base = progress.got & !(alignment - 1);
                     block.home.push(rest.split_to((base - progress.base) as usize));
                     progress.base = base;
-                    // It made progress, so it got past whatever failed it before.
-                    progress.device = 0;
                     return Verdict::Short(again(rest, base));
                 }
                 let at = planned.offset + progress.got;
                 let error = truncated(files, planned.file, at, planned.offset + planned.need);
-                self.fail(index, done.part, at, error)
+                self.fail(index, done.part, at, error);
+                Verdict::Failed
             }
             Err(source) => {
                 if let Some(error) = cancelled {
                     let at = planned.offset + progress.base;
-                    return self.fail(index, done.part, at, error);
+                    self.fail(index, done.part, at, error);
+                    return Verdict::Failed;
                 }
-                if is_momentary(&source) && progress.momentary < MOMENTARY_RETRIES {
-                    progress.momentary += 1;
-                    return Verdict::Again(again(done.part, progress.base));
+                let read = again(done.part, progress.base);
+                if Class::of(&source) == Class::Interrupted {
+                    progress.interrupted += 1;
+                    if progress.interrupted < INTERRUPTED_RETRIES {
+                        return Verdict::Again(read);
+                    }
                 }
-                if source.raw_os_error() == Some(EIO) && progress.device < DEVICE_RETRIES {
-                    progress.device += 1;
-                    return Verdict::Again(again(done.part, progress.base));
-                }
-                let at = planned.offset + progress.base;
-                let error = Error::io("cannot read", source).with_path(files.path(planned.file)).with_offset(at);
-                self.fail(index, done.part, at, error)
+                Verdict::Trouble(read, source)
             }
         }
     }
 
-    fn fail(&mut self, index: usize, part: Part, start: u64, error: Error) -> Verdict {
+    /// The file of a read, and where its part in flight begins.
+    pub(super) fn place_of(&self, index: usize) -> (FileId, u64) {
+        let PlannedRead { file, offset, .. } = self.plan.reads[index];
+        (file, offset + self.reads[index].base)
+    }
+
+    /// Settles a read that failed at `start`, with the error of the samples in it from there on.
+    pub(super) fn fail(&mut self, index: usize, part: Part, start: u64, error: Error) {
         let PlannedRead { file, offset, len, block, .. } = self.plan.reads[index];
         let block = &mut self.blocks[block as usize];
         block.home.push(part);
         (block.left, block.failed) = (block.left - 1, true);
         self.failures.push(Failure { file, start, end: offset + len, error });
         self.left -= 1;
-        Verdict::Failed
     }
 
     /// Shares the block of read `index` before the batch is complete, if all of it was read without errors. From then
@@ -619,15 +622,6 @@ pub(super) fn bytes_of(slice: &Slice, blocks: &[Bytes]) -> Bytes {
         0 => Bytes::new(),
         len => blocks[slice.block as usize].slice(start..start + len),
     }
-}
-
-const EIO: i32 = 5;
-const ECANCELED: i32 = 125;
-
-/// EINTR, EAGAIN, ENOMEM from a kernel that is briefly short of memory, and ECANCELED for a read that was taken back.
-fn is_momentary(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(ECANCELED)
-        || matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
 }
 
 fn truncated(files: &FileTable, file: FileId, at: u64, wanted: u64) -> Error {

@@ -10,7 +10,7 @@ use crate::collate::Collation;
 use crate::config::{Collate, Config, MaxFailures, PadValue, Padding};
 use crate::dataset::{self, DType, FileId, FileTable, Options, SampleId, Shape};
 use crate::engine::ABANDONED_MAX;
-use crate::engine::sim::{Faults, Sim, byte_at};
+use crate::engine::sim::{self, Faults, Sim, byte_at};
 use crate::queue::{Missing, Receiver, bounded};
 use crate::sampler::{Cursor, Digest, Order, Position, Sampler, Sequential, Shuffled, replacement};
 use bytes::Bytes;
@@ -20,6 +20,9 @@ use uringload_sys::Arena;
 
 /// Seeds of the quick suite. The slow suite runs more (`URINGLOAD_SEEDS`).
 const SEEDS: u64 = 5_000;
+
+/// How long a world waits for its disk, in its own time.
+const OUTAGE_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// A world that takes more turns than this has hung.
 const TURNS_MAX: usize = 200_000;
@@ -46,6 +49,8 @@ struct World {
     heard: Heard,
     /// Blocks that arrived before their batches.
     early: Vec<Told>,
+    /// The errno of an outage that ends the run.
+    ends_by: Option<i32>,
 }
 
 /// A block that arrived before its batch and is back in the pool.
@@ -192,6 +197,7 @@ impl World {
             stuck,
             deaf: chance(256),
             reorder: lies,
+            outage: None,
         };
         let rules = Rules {
             queue_depth: 1 + pick(20) as usize,
@@ -201,6 +207,7 @@ impl World {
             seed,
             // Reads that never end must be given up, or the run would not end either.
             timeout: (stuck > 0 || pick(4) == 0).then(|| Duration::from_millis([2, 50, 2000][pick(3) as usize])),
+            outage_timeout: Some(OUTAGE_TIMEOUT),
             starved_after: Duration::from_secs(60),
         };
         let gathered = collation.target_bound(&*dataset, coalesce_gap, batch_size, 0);
@@ -229,6 +236,7 @@ impl World {
             cut: 0,
             heard: Heard::default(),
             early: Vec::new(),
+            ends_by: None,
         }
     }
 
@@ -256,7 +264,8 @@ impl World {
         self.random.next_u64() % 100 < of_100
     }
 
-    fn run(mut self, seen: &mut Seen) {
+    /// Returns how many reads an outage failed.
+    fn run(mut self, seen: &mut Seen) -> u64 {
         let expected = self.expected();
         let bell = Arc::new(Bell::new());
         let (sender, mut receiver) = bounded(self.queue_capacity, Arc::clone(&bell));
@@ -324,7 +333,7 @@ impl World {
         seen.irreplaceable += self.heard.irreplaceable;
         seen.too_many_failures += u64::from(ended_by.is_some());
         if ended_by.is_some() {
-            return;
+            return sim.failed_by_outage;
         }
         assert_eq!(next, expected.len(), "batches are missing: a hang or a loss");
         assert!(finished);
@@ -333,12 +342,14 @@ impl World {
         seen.late += u64::from(reactor.has_abandoned());
         sim.release();
         sim.turn(None, &mut reactor.done).unwrap();
-        reactor.settle().unwrap();
+        reactor.settle(&mut sim).unwrap();
         assert!(!reactor.has_abandoned(), "what was given up comes home when it ends");
         reactor.pool.collect();
         assert!(reactor.pool.is_whole(), "memory is lost");
         assert_eq!(stats.count.samples_truncated.get(), self.cut, "values are cut in silence");
         assert_eq!(sim.in_flight(), 0);
+        assert!(reactor.outages.is_quiet());
+        sim.failed_by_outage
     }
 
     /// Checks that a loader ends early only for a reason, and goes on only without one.
@@ -355,6 +366,10 @@ impl World {
                 assert!(error.path().is_some() && error.offset().is_some(), "{error}");
             }
             ErrorKind::Timeout => assert!(reactor.timeouts.abandoned().0 > ABANDONED_MAX, "{error}"),
+            _ if self.ends_by.is_some() => {
+                assert_eq!(self.heard.failures, 0, "{error}");
+                assert!(error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")), "{error}");
+            }
             _ => panic!("{error}"),
         }
     }
@@ -573,6 +588,63 @@ fn every_sample_once_in_order_and_byte_exact_over_a_disk_that_lies() {
     let Seen { timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early } = seen;
     let all = [timeouts, abandoned, holes, replaced, irreplaceable, starved, too_many_failures, late, early];
     assert!(seeds < SEEDS || !all.contains(&0), "{seeds} seeds have not shown everything: {seen:?}");
+}
+
+/// Storage that gives nothing for a time, and a machine that has no room for one, cost no sample: each comes in order,
+/// once. In every other world nothing else goes wrong, so there any failure is one that the outage made.
+#[test]
+fn an_outage_costs_no_sample() {
+    const ERRNOS: [i32; 9] = [EIO, ESTALE, ETIMEDOUT, ENOTCONN, ENOENT, EMFILE, ENFILE, ENOMEM, EAGAIN];
+    let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    let (mut seen, mut hit) = (Seen::default(), 0);
+    for seed in 0..seeds {
+        let printed = PrintSeed(seed);
+        let mut world = World::new(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
+        let mut pick = |below: u64| random.next_u64() % below;
+        let errno = ERRNOS[pick(9) as usize];
+        let outage = sim::Outage {
+            errno,
+            after: Duration::from_micros([0, pick(500), pick(5_000)][pick(3) as usize]),
+            lasting: Duration::from_millis([1 + pick(100), 1 + pick(5_000), pick(600_000)][pick(3) as usize]),
+            is_partial: ERRNOS[5..].contains(&errno) && pick(2) == 0,
+        };
+        let others = if seed % 2 == 0 {
+            Faults { delay: world.faults.delay, reorder: true, ..Faults::default() }
+        } else {
+            Faults { stuck: 0, ..world.faults }
+        };
+        world.faults = Faults { outage: Some(outage), ..others };
+        hit += u64::from(world.run(&mut seen) > 0);
+        drop(printed);
+    }
+    println!("{hit} of {seeds} worlds had an outage");
+    assert!(hit > seeds / 2, "{hit} of {seeds} worlds had an outage");
+}
+
+const ENOENT: i32 = 2;
+const EIO: i32 = 5;
+const EAGAIN: i32 = 11;
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOTCONN: i32 = 107;
+const ETIMEDOUT: i32 = 110;
+const ESTALE: i32 = 116;
+
+/// An outage that lasts too long ends the loader with an error that says what to do, and no sample is lost for it.
+#[test]
+fn an_outage_that_does_not_end_is_an_error() {
+    for errno in [EIO, ESTALE, ENOENT, EMFILE] {
+        let mut world = (0..)
+            .map(World::new)
+            .find(|world| world.dataset.bytes() > 0 && world.order.remaining() != Some(0))
+            .unwrap();
+        let outage = sim::Outage { errno, after: Duration::ZERO, lasting: Duration::MAX / 2, is_partial: false };
+        world.faults = Faults { outage: Some(outage), ..Faults::default() };
+        world.ends_by = Some(errno);
+        assert!(world.run(&mut Seen::default()) > 0);
+    }
 }
 
 /// Long blocks take as much room as the longest one if there is room to spare. A batch that has the whole pool to

@@ -123,6 +123,7 @@ impl Reactor {
         while self.timeouts.cancelled.front().is_some_and(|cancelled| cancelled.until <= now) {
             let Some(cancelled) = self.timeouts.cancelled.pop_front() else { return };
             engine.abandon(cancelled.tag);
+            self.outages.forget(cancelled.tag);
             if let Some((pending, index)) = self.find(cancelled.tag) {
                 let bytes = pending.abandon(index, cancelled.error);
                 self.timeouts.abandoned.push(Abandoned { tag: cancelled.tag, bytes });

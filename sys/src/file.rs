@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub use cache::{CacheStat, advise_random, cachestat, drop_caches, evict};
@@ -156,6 +157,19 @@ impl Identity {
     /// What `statx(2)` reports.
     pub fn known_of(file: BorrowedFd<'_>) -> io::Result<Identity> {
         Ok(stat_at(file, b"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)?.0)
+    }
+
+    /// The identity of what is now at `path`.
+    ///
+    /// # Errors
+    /// What `statx(2)` reports.
+    pub fn of_path(path: &Path) -> io::Result<Identity> {
+        Ok(stat_at(CWD, path.as_os_str().as_bytes(), AtFlags::empty())?.0)
+    }
+
+    /// Whether both belong to one file, whatever has changed in it.
+    pub fn is_same_file(&self, other: &Identity) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
     }
 }
 

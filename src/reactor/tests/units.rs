@@ -230,6 +230,7 @@ impl Run {
             stuck: if timeout.is_some() { chance(12) } else { 0 },
             deaf: chance(256),
             reorder: lies,
+            outage: None,
         };
         let rules = Rules {
             queue_depth: 1 + pick(12) as usize,
@@ -238,6 +239,7 @@ impl Run {
             on_error: [OnError::Skip, OnError::Raise, OnError::Warn][pick(3) as usize],
             seed,
             timeout,
+            outage_timeout: Some(OUTAGE_TIMEOUT),
             starved_after: Duration::from_secs(60),
         };
         let stored = chunks.largest_stored() + 4 * 4096 + 4096;
@@ -309,7 +311,7 @@ impl Run {
         happened.evicted += count.units_decoded.get().saturating_sub(in_all / 2);
         sim.release();
         sim.turn(None, &mut reactor.done).unwrap();
-        reactor.settle().unwrap();
+        reactor.settle(&mut sim).unwrap();
         reactor.pool.collect();
         assert!(reactor.pool.is_whole(), "memory is lost");
         let decoder = reactor.decoder.as_mut().unwrap();

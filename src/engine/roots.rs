@@ -1,0 +1,111 @@
+//! The folders that a dataset's files lie below. A mount may be lost and come back while a loader runs: then the folder
+//! that was opened leads nowhere any more, and its path leads to what is there now.
+
+use crate::dataset::{Dataset, FileId};
+use crate::{Error, Result};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use uringload_sys::file::{self, Identity};
+
+/// How many other files to look for before all of them count as gone.
+const OTHERS_TRIED: u64 = 8;
+
+/// The root folders of a dataset, open.
+pub(super) struct Roots {
+    dataset: Arc<dyn Dataset>,
+    roots: Vec<Root>,
+}
+
+struct Root {
+    folder: Mutex<Arc<OwnedFd>>,
+    /// Which folder was opened first.
+    first: Option<Identity>,
+    /// Whether a thread is opening it again.
+    reopening: AtomicBool,
+}
+
+impl Roots {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// Names the root that is missing or that this process may not open.
+    pub(super) fn open(dataset: Arc<dyn Dataset>) -> Result<Roots> {
+        let open = |path: &std::path::PathBuf| {
+            let folder = file::open_folder(path)
+                .map_err(|source| Error::io("cannot open the folder", source).with_path(path))?;
+            let first = Identity::of(folder.as_fd()).ok();
+            Ok(Root { folder: Mutex::new(Arc::new(folder)), first, reopening: AtomicBool::new(false) })
+        };
+        let roots = dataset.files().roots().iter().map(open).collect::<Result<_>>()?;
+        Ok(Roots { dataset, roots })
+    }
+
+    /// The folder, as it was opened last.
+    pub(super) fn folder(&self, root: usize) -> Arc<OwnedFd> {
+        Arc::clone(&self.roots[root].folder.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Why no file of the root of `file` can be found, after this one could not: the folder is gone, another is in its
+    /// place, or a sample of the other files is gone too. `None` if other files are there.
+    pub(super) fn lost(&self, file: FileId) -> Option<String> {
+        let files = self.dataset.files();
+        let root = files.root_of(file);
+        match Identity::of_path(&files.roots()[root]) {
+            // With too few descriptors or too little memory nothing is known; the names below tell more.
+            Err(error) if matches!(error.raw_os_error(), Some(ENOENT | ENOTDIR | EACCES)) => {
+                return Some(format!("the folder is gone ({error})"));
+            }
+            Ok(now) if self.roots[root].first.is_some_and(|first| !now.is_same_file(&first)) => {
+                return Some("another folder is in the place of the one that was opened".into());
+            }
+            _ => {}
+        }
+        let folder = self.folder(root);
+        let of_root = files.files_of(root);
+        let is_there = |other: u32| {
+            let other = FileId(other);
+            let folder =
+                if of_root.contains(&other.0) { Arc::clone(&folder) } else { self.folder(files.root_of(other)) };
+            other != file && Identity::at(folder.as_fd(), files.name(other)).is_ok()
+        };
+        // A root of one file is no better known than the files of the others.
+        let among = if of_root.len() > 1 { of_root.clone() } else { 0..files.len() as u32 };
+        let count = among.len() as u64;
+        let found = if count <= OTHERS_TRIED {
+            among.clone().any(is_there)
+        } else {
+            let random = RandomState::new();
+            (0..OTHERS_TRIED).any(|draw| is_there(among.start + (random.hash_one(draw) % count) as u32))
+        };
+        (!found).then(|| "other files of the folder are gone too".into())
+    }
+
+    /// Opens the root of `file` again by its path, on a thread of its own: that may take as long as the mount does not
+    /// answer. If the system has no thread for it, the next failure asks again.
+    pub(super) fn reopen(self: &Arc<Self>, file: FileId) {
+        let root = self.dataset.files().root_of(file);
+        if self.roots[root].reopening.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let roots = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("uringload-root".into());
+        let started = thread.spawn(move || {
+            let path: &Path = &roots.dataset.files().roots()[root];
+            if let Ok(folder) = file::open_folder(path) {
+                *roots.roots[root].folder.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(folder);
+            }
+            roots.roots[root].reopening.store(false, Ordering::Relaxed);
+        });
+        if started.is_err() {
+            self.roots[root].reopening.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;

@@ -1,0 +1,88 @@
+//! Whose fault a failed read is: the machine's, the storage's, the name's, or the file's own.
+
+use std::io;
+
+/// What a failed read is a failure of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Interrupted, or taken back before it began: read it again at once.
+    Interrupted,
+    /// The machine: it is out of descriptors, memory or other room. That says nothing of the file.
+    Machine,
+    /// The storage: a device, a server or a mount that may be back in a moment. It may also be one bad place of one
+    /// file, which only other reads can tell.
+    Storage,
+    /// The name: it leads to no file that this process may open. One file may be gone, or the whole mount.
+    Name,
+    /// The file alone.
+    File,
+}
+
+impl Class {
+    /// The class of an error that an open or a read ended with.
+    pub(super) fn of(error: &io::Error) -> Class {
+        match error.raw_os_error() {
+            Some(EINTR | ECANCELED) => Class::Interrupted,
+            Some(EAGAIN | ENOMEM | ENFILE | EMFILE | ENOBUFS) => Class::Machine,
+            Some(
+                EIO | ENXIO | ENODEV | ESTALE | ETIMEDOUT | ENOTCONN | EHOSTDOWN | EHOSTUNREACH | ENETDOWN
+                | ENETUNREACH | ENETRESET | ECONNREFUSED | ECONNRESET | ECONNABORTED | ESHUTDOWN | EPIPE | ENOLINK
+                | ECOMM | EPROTO | EREMOTEIO | ENOMEDIUM | ENONET,
+            ) => Class::Storage,
+            Some(ENOENT | ENOTDIR | EACCES | EPERM) => Class::Name,
+            _ => Class::File,
+        }
+    }
+}
+
+// errno values of Linux on x86-64 and AArch64; named here because this layer calls nothing of the system.
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EINTR: i32 = 4;
+const EIO: i32 = 5;
+const ENXIO: i32 = 6;
+const EAGAIN: i32 = 11;
+const ENOMEM: i32 = 12;
+const EACCES: i32 = 13;
+const ENODEV: i32 = 19;
+const ENOTDIR: i32 = 20;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const EPIPE: i32 = 32;
+const ENONET: i32 = 64;
+const ENOLINK: i32 = 67;
+const ECOMM: i32 = 70;
+const EPROTO: i32 = 71;
+const ENETDOWN: i32 = 100;
+const ENETUNREACH: i32 = 101;
+const ENETRESET: i32 = 102;
+const ECONNABORTED: i32 = 103;
+const ECONNRESET: i32 = 104;
+const ENOBUFS: i32 = 105;
+const ENOTCONN: i32 = 107;
+const ESHUTDOWN: i32 = 108;
+const ETIMEDOUT: i32 = 110;
+const ECONNREFUSED: i32 = 111;
+const EHOSTDOWN: i32 = 112;
+const EHOSTUNREACH: i32 = 113;
+const ESTALE: i32 = 116;
+const EREMOTEIO: i32 = 121;
+const ENOMEDIUM: i32 = 123;
+const ECANCELED: i32 = 125;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_apart() {
+        let of = |errno| Class::of(&io::Error::from_raw_os_error(errno));
+        assert_eq!([4, 125].map(of), [Class::Interrupted; 2]);
+        assert_eq!([11, 12, 23, 24].map(of), [Class::Machine; 4]);
+        assert_eq!([5, 6, 19, 107, 110, 112, 116].map(of), [Class::Storage; 7]);
+        assert_eq!([2, 13, 20].map(of), [Class::Name; 3]);
+        // EINVAL, EISDIR, and ENODATA: a medium that cannot give back what it was given.
+        assert_eq!([22, 21, 61].map(of), [Class::File; 3]);
+        assert_eq!(Class::of(&io::Error::other("anything")), Class::File);
+    }
+}
