@@ -18,4 +18,5 @@ mod formats {
     mod tfrecord;
     mod tokens;
     mod views;
+    mod zoo;
 }

@@ -9,7 +9,6 @@ use std::io::Read;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
@@ -136,33 +135,6 @@ fn open(path: &Path) -> Result<File> {
     // is not read from the disk. A file system that ignores the advice reads ahead, which is harmless.
     let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
     Ok(file)
-}
-
-/// A file that represents a path: the file itself or, for a folder, its first file by name. `None` if `fits` rejects
-/// the name, or that of anything else in the folder except hidden names.
-pub(super) fn example(path: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
-    if !path.is_dir() {
-        let does_fit = path.file_name().is_some_and(|name| fits(name.as_bytes())) && path.is_file();
-        return does_fit.then(|| path.to_path_buf());
-    }
-    let mut first: Option<PathBuf> = None;
-    for entry in std::fs::read_dir(path).ok()? {
-        let entry = entry.ok()?;
-        let name = entry.file_name();
-        if name.as_bytes().starts_with(b".") {
-            continue;
-        }
-        let path = entry.path();
-        // Only a link needs a stat to know its target's type; the type of everything else is known.
-        let kind = entry.file_type().ok()?;
-        if !fits(name.as_bytes()) || !(kind.is_file() || kind.is_symlink() && path.is_file()) {
-            return None;
-        }
-        if first.as_ref().is_none_or(|first| path < *first) {
-            first = Some(path);
-        }
-    }
-    first
 }
 
 /// The first bytes of a file, at most [`HEAD_BYTES`]; none if it cannot be read.

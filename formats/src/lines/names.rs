@@ -1,11 +1,10 @@
 //! Recognizes files with lines by their names.
 
 use super::{Delimiter, LineFormat};
-use crate::headers::{example, has_extension};
+use crate::headers::has_extension;
 use crate::paths::FoundFiles;
 use crate::sidecar;
 use crate::{FileId, FileTable};
-use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Extensions by format.
@@ -16,30 +15,18 @@ pub(super) const EXTENSIONS: [(LineFormat, &[&str]); 3] =
 const COMPRESSED: [(&str, &str); 4] = [("gz", "gzip -d"), ("zst", "zstd -d"), ("bz2", "bzip2 -d"), ("xz", "xz -d")];
 
 impl LineFormat {
-    /// The format that a path suggests by its name: a file, a pattern, or a folder that holds only files of one such
-    /// format. Text is detected for single files only: in a folder, each text file is just as often one sample.
-    pub(super) fn detect(path: &Path) -> Option<LineFormat> {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        if path.is_file() {
-            return LineFormat::of(name);
-        }
-        let shows = |&format: &LineFormat| {
-            if path.exists() {
-                let file = example(path, |name| LineFormat::of(name) == Some(format) || is_index(name));
-                file.is_some_and(|file| !is_index(file.as_os_str().as_encoded_bytes()))
-            } else {
-                LineFormat::of(name) == Some(format)
-            }
-        };
-        [LineFormat::Jsonl, LineFormat::Csv].into_iter().find(shows)
-    }
-
     /// The format that the end of a name indicates, compressed or not.
     fn of(name: &[u8]) -> Option<LineFormat> {
         let name = compression(name).map_or(name, |(extension, _)| &name[..name.len() - extension.len() - 1]);
         let has = |extensions: &[&str]| extensions.iter().any(|extension| has_extension(name, extension));
         EXTENSIONS.iter().find(|(_, extensions)| has(extensions)).map(|&(format, _)| format)
     }
+}
+
+/// Whether a name shows the format. Text shows itself only where a file is named alone: in a folder, each text file is
+/// just as often one sample.
+pub(super) fn is_called(name: &[u8], format: LineFormat) -> bool {
+    format != LineFormat::Text && LineFormat::of(name) == Some(format)
 }
 
 fn compression(name: &[u8]) -> Option<(&'static str, &'static str)> {
