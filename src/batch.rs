@@ -19,7 +19,7 @@ pub use packed::{Packed, Segment};
 /// use uringload::{Loader, dataset};
 ///
 /// # let folder = tempfile::tempdir().unwrap();
-/// # (0..4).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// # (0..4).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), [n; 100]).unwrap());
 /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
 /// for batch in Loader::builder(dataset).batch_size(2).build()? {
 ///     let batch = batch?;

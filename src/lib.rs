@@ -10,7 +10,7 @@
 //!
 //! # fn main() -> uringload::Result<()> {
 //! # let folder = tempfile::tempdir().unwrap();
-//! # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+//! # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), [n; 100]).unwrap());
 //! // Ten files in a folder: each is a sample. Other formats are detected in the same way.
 //! let dataset = dataset::open(&[folder.path()], &Options::new())?;
 //! let builder = Loader::builder(dataset).batch_size(4).shuffle(true).seed(42).epochs(2);

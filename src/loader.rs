@@ -81,7 +81,7 @@ const JOIN_BOUND: Duration = Duration::from_secs(10);
 /// use uringload::{Loader, dataset};
 ///
 /// # let folder = tempfile::tempdir().unwrap();
-/// # std::fs::write(folder.path().join("0.bin"), "a sample").unwrap();
+/// # std::fs::write(folder.path().join("0.dat"), "a sample").unwrap();
 /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
 /// for batch in Loader::builder(dataset).batch_size(64).build()? {
 ///     println!("{:?}", batch?.ids);

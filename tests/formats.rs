@@ -19,4 +19,5 @@ mod formats {
     mod tfrecord;
     mod tokens;
     mod views;
+    mod zoo;
 }

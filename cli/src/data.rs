@@ -140,7 +140,7 @@ impl Made {
             bytes.resize(size.clamp(MADE_BYTES_MIN, MADE_BYTES_MAX) as usize, 0);
             // Random bytes: compressible ones would flatter a device or filesystem that compresses.
             random.fill_bytes(&mut bytes);
-            let path = self.path().join(format!("class-{}/{index:04}.bin", index % MADE_CLASSES));
+            let path = self.path().join(format!("class-{}/{index:04}.dat", index % MADE_CLASSES));
             let mut file = File::create(path)?;
             file.write_all(&bytes)?;
             // Sixty-four at a time stay open and are synced together, so that one journal commit serves them all.

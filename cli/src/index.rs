@@ -19,6 +19,8 @@ pub fn run(asked: &Index) -> Done {
     // Report everything that is broken, not only the first problem; the content of records does not matter to an index.
     let mut options = Options::new()
         .prefer("keep_damaged", true)
+        // An index is made for each file, whatever its split.
+        .prefer("split", "all")
         .prefer("whole_records", true)
         .prefer("header", false)
         .rebuild(asked.rebuild)

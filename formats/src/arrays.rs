@@ -4,7 +4,7 @@ mod table;
 mod units;
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::{Source, example, has_extension, head, map_files};
+use crate::headers::{Source, has_extension, head, map_files};
 use crate::options::{FormatOptions, options, words};
 use crate::paths::{FoundFiles, find, header_thread_count};
 use crate::registry::{Format, Shows};
@@ -13,7 +13,6 @@ use crate::{npy, npz, safetensors, zip};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use table::{At, Table};
 use uringload_core::{Error, ErrorKind, Result};
@@ -44,12 +43,6 @@ impl ArrayFormat {
             ArrayFormat::Npz => "npz",
             ArrayFormat::Safetensors => "safetensors",
         }
-    }
-
-    /// Whether a file is of this format by its name and by its first bytes, or a folder has nothing but such files.
-    fn detects(self, path: &Path) -> bool {
-        let file = example(path, |name| has_extension(name, self.name()));
-        file.is_some_and(|file| self.begins(&head(&file)))
     }
 
     fn begins(self, head: &[u8]) -> bool {
@@ -124,14 +117,23 @@ macro_rules! entry {
             help: $help,
             options: ArrayOptions::SPECS,
             has_sidecars: false,
-            shows: Shows::Path(|path, _| $format.detects(path)),
-            open: |paths, options| {
+            shows: Shows::Names {
+                called: |name| has_extension(name, $format.name()),
+                begins: |path| $format.begins(&head(path)),
+            },
+            open: |mut paths, options| {
                 let typed: ArrayOptions = options.typed()?;
-                match Arrays::open($format, &paths, &typed) {
+                let found = find(&mut paths, &[$format.name()], typed.common.threads)?;
+                let again = typed.common.verifying.then(|| found.clone());
+                match Arrays::open($format, found, &typed) {
                     // Tensors of several types are no samples, and sound all the same: files can be read as a whole.
-                    Err(error) if typed.common.verifying && error.kind() == ErrorKind::InvalidArgument => Ok(Arc::new(
-                        Arrays::open($format, &paths, &ArrayOptions { samples: Some(ArraySamples::Files), ..typed })?,
-                    )),
+                    Err(error) if error.kind() == ErrorKind::InvalidArgument && again.is_some() => {
+                        Ok(Arc::new(Arrays::open(
+                            $format,
+                            again.unwrap_or_default(),
+                            &ArrayOptions { samples: Some(ArraySamples::Files), ..typed },
+                        )?))
+                    }
                     opened => Ok(Arc::new(opened?)),
                 }
             },
@@ -163,8 +165,8 @@ pub struct Arrays {
 
 impl Arrays {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(format: ArrayFormat, paths: &[PathBuf], options: &ArrayOptions) -> Result<Arrays> {
-        let FoundFiles { files, skips, .. } = find(paths, &[format.name()], options.common.threads)?;
+    fn open(format: ArrayFormat, found: FoundFiles, options: &ArrayOptions) -> Result<Arrays> {
+        let FoundFiles { files, skips, .. } = found;
         let samples = options.samples_of(format);
         let mut names = HashSet::new();
         if let Some(twice) = options.tensors.iter().find(|name| !names.insert(*name)) {

@@ -8,14 +8,14 @@ mod schema;
 
 use crate::columnar::layout::ColumnWriter;
 use crate::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place, find};
-use crate::headers::{example, has_extension, head};
+use crate::headers::{has_extension, head};
 use crate::options::FormatOptions;
-use crate::registry::{Format, Shows};
+use crate::registry::{Format, Paths, Shows};
 use bytes::Bytes;
 use decode::Buffers;
 use messages::{CONTINUATION, MAGIC};
 use schema::Leaf;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use uringload_core::Result;
 
@@ -58,18 +58,17 @@ pub(crate) const FORMAT: Format = Format {
     help: "Arrow IPC files and streams: every row is a sample.",
     options: ColumnarOptions::SPECS,
     has_sidecars: false,
-    shows: Shows::Path(|path, _| detect(path)),
-    open: |paths, options| Ok(Arc::new(ArrowIpc::open(&paths, &columnar::typed(options)?)?)),
+    shows: Shows::Names { called: is_called, begins },
+    open: |paths, options| Ok(Arc::new(ArrowIpc::open(paths, &columnar::typed(options)?)?)),
 };
 
-/// Whether a path is a file with the magic and an extension of Arrow files or streams, or a folder with nothing but
-/// such files.
-fn detect(path: &Path) -> bool {
-    let is_called = |name: &[u8]| EXTENSIONS.iter().any(|extension| has_extension(name, extension));
-    example(path, is_called).is_some_and(|file| {
-        let head = head(&file);
-        head.starts_with(MAGIC) || head.starts_with(&CONTINUATION)
-    })
+fn is_called(name: &[u8]) -> bool {
+    EXTENSIONS.iter().any(|extension| has_extension(name, extension))
+}
+
+fn begins(path: &Path) -> bool {
+    let head = head(path);
+    head.starts_with(MAGIC) || head.starts_with(&CONTINUATION)
 }
 
 impl ArrowIpc {
@@ -80,8 +79,8 @@ impl ArrowIpc {
     /// without its end; `Unavailable` for big endian numbers and for columns of other types; `Corrupt` for a file whose
     /// columns are not those of the first; `InvalidArgument` for a wanted column that does not exist; `Empty` if there
     /// are no rows.
-    fn open(paths: &[PathBuf], options: &ColumnarOptions) -> Result<ArrowIpc> {
-        let found = find(paths, &EXTENSIONS, options.common.threads)?;
+    fn open(mut paths: Paths, options: &ColumnarOptions) -> Result<ArrowIpc> {
+        let found = find(&mut paths, &EXTENSIONS, options.common.threads)?;
         Columnar::of(found, ["arrow", "record batch"], options, |source, file| messages::read(source, file, options))
     }
 }

@@ -6,17 +6,16 @@ mod fields;
 mod table;
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::{Source, u16_at, u64_at};
+use crate::headers::{Source, has_extension, u16_at, u64_at};
 use crate::options::{FormatOptions, options};
 use crate::parallel::in_parallel;
-use crate::paths::{index, thread_count};
-use crate::registry::{Format, Shows};
-use crate::shards::stands_for;
+use crate::paths::{FoundFiles, thread_count};
+use crate::registry::{Format, Paths, Shows};
 use crate::sizes;
 use crate::{Dataset, FileId, Index, Sample, SampleId, Shape, Span, Value};
 use bytes::Bytes;
 use fields::{Descriptor, Descriptors, Kind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use table::Table;
 use uringload_core::{Error, ErrorKind, Result};
@@ -31,8 +30,8 @@ pub(crate) const FORMAT: Format = Format {
     help: "Files of FFCV (.beton).",
     options: BetonOptions::SPECS,
     has_sidecars: false,
-    shows: Shows::Path(|path, _| is_beton(path)),
-    open: |paths, options| Ok(Arc::new(Beton::open(&paths, &options.typed()?)?)),
+    shows: Shows::Names { called: |name| has_extension(name, "beton"), begins: is_beton },
+    open: |paths, options| Ok(Arc::new(Beton::open(paths, &options.typed()?)?)),
 };
 
 /// A dataset written by FFCV's `DatasetWriter`.
@@ -52,9 +51,9 @@ pub struct Beton {
 
 impl Beton {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &BetonOptions) -> Result<Beton> {
+    fn open(mut paths: Paths, options: &BetonOptions) -> Result<Beton> {
         let threads = thread_count(options.common.threads);
-        let files = index(paths, threads)?.files;
+        let FoundFiles { files, skips, .. } = paths.files(options.common.threads)?;
         let numbers: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
         let opened = in_parallel(&numbers, threads, |&file| {
             let file = Source::open(&files, file)?;
@@ -92,6 +91,7 @@ impl Beton {
         index.shards = ends;
         index.encodings = fields.encodings(&uniform);
         index.plain_field = fields.only_plain();
+        index.left_out = skips.into_vec();
         let mut dataset = Beton { index, tables, fields, uniform, fingerprint: fingerprint.finish() };
         dataset.index.bytes = (0..end).fold(0, |sum, id| sum + dataset.sample_bytes(SampleId(id)));
         Ok(dataset)
@@ -111,18 +111,9 @@ impl Beton {
     }
 }
 
-/// Whether `path` is a file that is named `.beton` and has a valid header, a folder that holds only files named so, or
-/// a pattern that matches such files.
+/// Whether a file has a valid header.
 fn is_beton(path: &Path) -> bool {
-    let is_named = |path: &Path| path.extension().is_some_and(|extension| extension == "beton");
-    let is_file = |path: &Path| Source::open_path(path.to_path_buf()).is_ok_and(|file| Head::read(&file).is_ok());
-    stands_for(path, |path| match std::fs::read_dir(path) {
-        Err(_) => is_named(path) && is_file(path),
-        Ok(entries) => {
-            let mut entries = entries.map(|entry| entry.is_ok_and(|entry| is_named(&entry.path()))).peekable();
-            entries.peek().is_some() && entries.all(|is_named| is_named)
-        }
-    })
+    Source::open_path(path.to_path_buf()).is_ok_and(|file| Head::read(&file).is_ok())
 }
 
 /// Height and width of a field's images, if all are raw and of one size.

@@ -27,7 +27,7 @@ pub(crate) const FORMAT: Format = Format {
     help: "Every file is a sample; folders of folders give labels.",
     options: FolderOptions::SPECS,
     has_sidecars: false,
-    shows: Shows::Path(|_, _| true),
+    shows: Shows::Any,
     open: |paths, options| Ok(Arc::new(Folder::open(paths, &options.typed()?)?)),
 };
 

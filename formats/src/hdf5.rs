@@ -18,10 +18,10 @@ mod superblock;
 mod tree;
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::{example, has_extension, map_files};
+use crate::headers::{has_extension, map_files};
 use crate::options::{FormatOptions, options};
 use crate::paths::{FoundFiles, find, thread_count};
-use crate::registry::{Format, Shows};
+use crate::registry::{Format, Paths, Shows};
 use crate::skipped::SkipReason;
 use crate::units::{UnitId, Units};
 use crate::{Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
@@ -30,7 +30,7 @@ use bytes::Bytes;
 use open::Opened;
 use std::collections::HashSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -51,8 +51,8 @@ pub(crate) const FORMAT: Format = Format {
     help: "Rows of the datasets of HDF5 files.",
     options: Hdf5Options::SPECS,
     has_sidecars: false,
-    shows: Shows::Path(|path, _| is_hdf5(path)),
-    open: |paths, options| Ok(Arc::new(Hdf5::open(&paths, &options.typed()?)?)),
+    shows: Shows::Names { called: is_named_so, begins: superblock::is_there },
+    open: |paths, options| Ok(Arc::new(Hdf5::open(paths, &options.typed()?)?)),
 };
 
 /// Rows of the datasets of HDF5 files.
@@ -89,9 +89,9 @@ struct Owner {
 
 impl Hdf5 {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &Hdf5Options) -> Result<Hdf5> {
+    fn open(mut paths: Paths, options: &Hdf5Options) -> Result<Hdf5> {
         let threads = thread_count(options.common.threads);
-        let FoundFiles { files, mut skips, .. } = find(paths, &EXTENSIONS, threads)?;
+        let FoundFiles { files, mut skips, .. } = find(&mut paths, &EXTENSIONS, options.common.threads)?;
         let mut names: Vec<String> = options.tensors.iter().map(|name| name.trim_matches('/').to_owned()).collect();
         let mut known = HashSet::new();
         if let Some(twice) = names.iter().find(|name| !known.insert(*name)) {
@@ -182,14 +182,6 @@ impl Hdf5 {
             Part::Rows(_) | Part::Runs { .. } => unreachable!("units belong to columns with bands"),
         }
     }
-}
-
-/// Whether `path` is an HDF5 file: it starts with the signature, or is named like one and has the signature after a
-/// user block. Or a folder that holds only files named like one.
-fn is_hdf5(path: &Path) -> bool {
-    let begins = |path: &Path| crate::headers::head(path).starts_with(superblock::SIGNATURE);
-    // An archive whose first member is an HDF5 file also has the signature after its first header.
-    path.is_file() && begins(path) || example(path, is_named_so).is_some_and(|file| superblock::is_there(&file))
 }
 
 /// FNV-1a over "hdf5", the names, types and shapes of all columns, and the names, sizes and rows of all files.

@@ -155,33 +155,6 @@ pub(super) fn open_regular(path: &Path) -> std::io::Result<Opened> {
     uringload_sys::file::open(CWD, path.as_os_str().as_bytes(), OpenFlags::default().nonblock(true))
 }
 
-/// A file that represents a path: the file itself or, for a folder, its first file by name. `None` if `fits` rejects
-/// the name, or that of anything else in the folder except hidden names.
-pub(super) fn example(path: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
-    if !path.is_dir() {
-        let does_fit = path.file_name().is_some_and(|name| fits(name.as_bytes())) && path.is_file();
-        return does_fit.then(|| path.to_path_buf());
-    }
-    let mut first: Option<PathBuf> = None;
-    for entry in std::fs::read_dir(path).ok()? {
-        let entry = entry.ok()?;
-        let name = entry.file_name();
-        if name.as_bytes().starts_with(b".") {
-            continue;
-        }
-        let path = entry.path();
-        // Only a link needs a stat to know its target's type; the type of everything else is known.
-        let kind = entry.file_type().ok()?;
-        if !fits(name.as_bytes()) || !(kind.is_file() || kind.is_symlink() && path.is_file()) {
-            return None;
-        }
-        if first.as_ref().is_none_or(|first| path < *first) {
-            first = Some(path);
-        }
-    }
-    first
-}
-
 /// The first bytes of a file, at most [`HEAD_BYTES`]; none if it cannot be read.
 pub(super) fn head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();

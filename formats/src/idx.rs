@@ -3,16 +3,15 @@
 //! Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits", section "The IDX file format".
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::{Source, example, head, map_files};
-use crate::paths::{header_thread_count, index};
-use crate::registry::{Format, Shows};
-use crate::shards::stands_for;
+use crate::headers::{Source, head, map_files};
+use crate::paths::header_thread_count;
+use crate::registry::{Format, Paths, Shows};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -21,8 +20,8 @@ pub(crate) const FORMAT: Format = Format {
     help: "Arrays in MNIST's IDX format (NAME-images-idx3-ubyte), with the labels beside them.",
     options: &[],
     has_sidecars: false,
-    shows: Shows::Path(|path, _| stands_for(path, is_idx)),
-    open: |paths, options| Ok(Arc::new(Idx::open(&paths, options.common().threads)?)),
+    shows: Shows::Names { called: has_idx_name, begins: is_idx },
+    open: |paths, options| Ok(Arc::new(Idx::open(paths, options.common().threads)?)),
 };
 
 /// Bytes before the dimensions: two zeros, the type, the number of dimensions.
@@ -67,11 +66,11 @@ impl Idx {
     /// # Errors
     /// `Empty` where there is no sample; `Corrupt` for a file that is not IDX; `Truncated` for one that is shorter
     /// than its header says; `InvalidArgument` where files differ in type or shape, or only some have labels.
-    fn open(paths: &[PathBuf], threads: usize) -> Result<Idx> {
+    fn open(mut paths: Paths, threads: usize) -> Result<Idx> {
+        let found = paths.files(threads)?;
         let threads = header_thread_count(threads);
-        let found = index(paths, threads)?;
         let labels: HashSet<Vec<u8>> = names(&found.files).filter_map(labels_of).collect();
-        let found = found.only_shards(paths, has_idx_name, |_| false, "no file has a name of IDX")?;
+        let found = found.only_shards(&paths, has_idx_name, |_| false, "no file has a name of IDX")?;
         let found = found.retain(|name| !labels.contains(name), |_| false);
         let files = found.files;
         let opened = map_files(0..files.len() as u32, threads, |file| {
@@ -169,10 +168,9 @@ fn has_idx_name(name: &[u8]) -> bool {
     is_type && matches!(name[..dash], [.., b'i', b'd', b'x', b'1'..=b'8'])
 }
 
-/// Whether a file, or a folder of nothing but such files, is IDX by its name and its first bytes.
+/// Whether a file is IDX by its first bytes.
 fn is_idx(path: &Path) -> bool {
-    let file = example(path, has_idx_name);
-    file.is_some_and(|file| matches!(head(&file)[..], [0, 0, 8 | 9 | 11..=14, 1..=DIMENSIONS_MAX, ..]))
+    matches!(head(path)[..], [0, 0, 8 | 9 | 11..=14, 1..=DIMENSIONS_MAX, ..])
 }
 
 /// The name of the file with the labels of samples in a file of this name.

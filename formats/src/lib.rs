@@ -44,6 +44,7 @@ mod columnar;
 mod columnar_absent;
 mod compression;
 mod concat;
+mod detect;
 mod files;
 mod fingerprint;
 mod folder;

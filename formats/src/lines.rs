@@ -12,10 +12,10 @@ mod values;
 use crate::fingerprint::Fingerprint;
 use crate::headers::decoded;
 use crate::indexes::{Found, Indexed, Indexing, Notes, Pass, Wanted, ends, index_all};
-use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionValue, Options, options};
+use crate::options::{FormatOptions, OptionKind, OptionSpec, OptionType, OptionValue, options};
 use crate::packed::{self, PackedFile};
-use crate::paths::{FoundFiles, index, thread_count};
-use crate::registry::{Format, Shows};
+use crate::paths::{FoundFiles, thread_count};
+use crate::registry::{Format, Paths, Shows};
 use crate::sidecar::{Builder, Member, Places, Sidecar};
 use crate::sizes::sum_of_runs;
 use crate::skipped::SkipReason;
@@ -27,7 +27,7 @@ use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;
 use scan::{Rule, scan, scan_decoded};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload_core::{Error, ErrorKind, Result};
 use values::{Column, NUMBERS, Scratch, Wrong};
@@ -132,8 +132,8 @@ macro_rules! entry {
             help: $help,
             options: specs($options),
             has_sidecars: true,
-            shows: Shows::Path(|path, options| shows($format, path, options)),
-            open: |paths, options| Ok(Arc::new(Lines::open($format, &paths, &options.typed()?)?)),
+            shows: Shows::Names { called: |name| names::is_called(name, $format), begins: |_| true },
+            open: |paths, options| Ok(Arc::new(Lines::open($format, paths, &options.typed()?)?)),
         }
     };
 }
@@ -145,11 +145,6 @@ pub(crate) const TEXT: Format = entry!(LineFormat::Text, 2, "Lines of text, each
 /// The first `count` options: text takes two, jsonl another, csv all.
 const fn specs(count: usize) -> &'static [OptionSpec] {
     LineOptions::SPECS.split_at(count).0
-}
-
-/// With a type of elements, files hold numbers, whatever their names.
-fn shows(format: LineFormat, path: &Path, options: &Options) -> bool {
-    !options.is_set("dtype") && LineFormat::detect(path) == Some(format)
 }
 
 /// Files of lines, each line a sample. A compressed file is a unit.
@@ -177,11 +172,11 @@ enum Content {
 
 impl Lines {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(format: LineFormat, paths: &[PathBuf], options: &LineOptions) -> Result<Lines> {
+    fn open(format: LineFormat, mut paths: Paths, options: &LineOptions) -> Result<Lines> {
         check(&options.columns.0)?;
         let common = &options.common;
         let threads = thread_count(common.threads);
-        let index = names::only_lines(index(paths, threads)?, format)?;
+        let index = names::only_lines(paths.files(common.threads)?, format)?;
         let delimiter = match options.delimiter {
             Some(delimiter) => delimiter,
             None if format == LineFormat::Csv => names::delimiter_of(&index.files)?,

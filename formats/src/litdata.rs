@@ -12,7 +12,7 @@ use crate::shards::{Layout, Listed, OpenFile, Sharded, Table, Whole, find_indexe
 use crate::skipped::Skips;
 use index::{Inside, Level};
 use leaves::Leaves;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -58,6 +58,11 @@ fn open(paths: &[PathBuf], options: &LitDataOptions) -> Result<Sharded<Leaves>> 
     let mut sharded = Sharded::open(listings, leaves, options.common.threads, options.allow_bad_shards, read)?;
     sharded.index_mut().left_out = skips.into_vec();
     Ok(sharded)
+}
+
+/// Whether a folder has an index of LitData's.
+pub(crate) fn is_listed(folder: &Path) -> bool {
+    has_index::<index::Probe>(folder)
 }
 
 /// What chunks end with that have rows as Arrow: the length of those, and this.

@@ -76,6 +76,7 @@ enum Given {
 ///
 /// Options by format, for those that have any:
 ///
+/// - all: `split`
 /// - `records`: `record_bytes`, `header_bytes`, `drop_tail`, `dtype`, `shape`
 /// - `jsonl`: `index_cache`, `keep_damaged`, `columns`
 /// - `csv`: `index_cache`, `keep_damaged`, `columns`, `delimiter`, `header`
@@ -224,6 +225,16 @@ impl Options {
     /// Whether an option was set, by the name that it is declared under.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         self.values.iter().any(|(known, _)| known == name)
+    }
+
+    /// The split that was asked for.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is no text.
+    pub(crate) fn split(&self) -> Result<Option<String>> {
+        let given = self.values.iter().chain(&self.preferred).find(|(name, _)| name == "split");
+        let text = |value| String::of(value).ok_or_else(|| not_taken("split", OptionKind::Text, value));
+        given.map(|(_, value)| text(value)).transpose()
     }
 
     pub(crate) fn common(&self) -> &Common {

@@ -15,13 +15,13 @@ mod values;
 
 use crate::columnar::layout::ColumnWriter;
 use crate::columnar::{self, Columnar, ColumnarOptions, Group, Part, Place, find};
-use crate::headers::{example, has_extension, head};
+use crate::headers::{has_extension, head};
 use crate::options::FormatOptions;
-use crate::registry::{Format, Shows};
+use crate::registry::{Format, Paths, Shows};
 use bytes::Bytes;
 use footer::{Chunk, MAGIC};
 use schema::Leaf;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use uringload_core::Result;
 
@@ -64,14 +64,16 @@ pub(crate) const FORMAT: Format = Format {
     help: "Parquet: every row is a sample.",
     options: ColumnarOptions::SPECS,
     has_sidecars: false,
-    shows: Shows::Path(|path, _| detect(path)),
-    open: |paths, options| Ok(Arc::new(Parquet::open(&paths, &columnar::typed(options)?)?)),
+    shows: Shows::Names { called: is_called, begins },
+    open: |paths, options| Ok(Arc::new(Parquet::open(paths, &columnar::typed(options)?)?)),
 };
 
-/// Whether a path is a file with the magic and an extension of Parquet, or a folder with nothing but such files.
-fn detect(path: &Path) -> bool {
-    let is_called = |name: &[u8]| EXTENSIONS.iter().any(|extension| has_extension(name, extension));
-    example(path, is_called).is_some_and(|file| head(&file).starts_with(MAGIC))
+fn is_called(name: &[u8]) -> bool {
+    EXTENSIONS.iter().any(|extension| has_extension(name, extension))
+}
+
+fn begins(path: &Path) -> bool {
+    head(path).starts_with(MAGIC)
 }
 
 impl Parquet {
@@ -81,8 +83,8 @@ impl Parquet {
     /// As [`open`](crate::open); `Corrupt` or `Truncated` for the first file with a bad footer; `Unavailable` for
     /// encrypted files and for columns of other types; `Corrupt` for a file whose columns are not those of the first;
     /// `InvalidArgument` for a wanted column that does not exist; `Empty` if there are no rows.
-    fn open(paths: &[PathBuf], options: &ColumnarOptions) -> Result<Parquet> {
-        let found = find(paths, &EXTENSIONS, options.common.threads)?;
+    fn open(mut paths: Paths, options: &ColumnarOptions) -> Result<Parquet> {
+        let found = find(&mut paths, &EXTENSIONS, options.common.threads)?;
         Columnar::of(found, ["parquet", "row group"], options, |source, file| footer::read(source, file, options))
     }
 }

@@ -2,15 +2,19 @@
 
 use crate::headers::has_extension;
 use crate::patterns::{Place, expand};
+use crate::registry::Paths;
 use crate::skipped::{SkipReason, Skips};
 use crate::stamp::Stamp;
 use crate::walk::{Measured, measure_paths, walk};
 use crate::{FileId, FileTable, too_many_files};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
 use std::num::NonZero;
-use std::os::unix::ffi::OsStrExt;
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Part, Result};
 
@@ -25,12 +29,16 @@ const THREADS_MAX: usize = 16;
 const HEADER_THREADS: usize = 32;
 
 /// The files that were found.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FoundFiles {
     pub(super) files: FileTable,
     pub(super) skips: Skips,
     /// Whether a file was named explicitly: then it is unknown which folder's subfolders would be classes.
     pub(super) has_single_files: bool,
+    /// The files that were named one by one.
+    pub(super) single: Vec<Range<u32>>,
+    /// For each root that a pattern matched, by its number: the part of the path that matched.
+    pub(super) matched: BTreeMap<usize, PathBuf>,
 }
 
 /// Number of threads for `asked`; 0 means "as many as fit".
@@ -72,8 +80,8 @@ pub(super) fn index<P: AsRef<Path>>(paths: &[P], threads: usize) -> Result<Found
 
 /// Finds the files that `paths` stand for and that have one of these extensions, the first of which is the usual one.
 /// Others are counted as of another format. Where a file was named by itself, all files are taken.
-pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: usize) -> Result<FoundFiles> {
-    let found = index(paths, thread_count(threads))?;
+pub(super) fn find(paths: &mut Paths, extensions: &[&str], threads: usize) -> Result<FoundFiles> {
+    let found = paths.files(threads)?;
     if found.has_single_files {
         return Ok(found);
     }
@@ -89,6 +97,34 @@ pub(super) fn find<P: AsRef<Path>>(paths: &[P], extensions: &[&str], threads: us
 }
 
 impl FoundFiles {
+    /// Whether a file was named by itself.
+    pub(super) fn is_single(&self, file: FileId) -> bool {
+        self.single.iter().any(|range| range.contains(&file.0))
+    }
+
+    /// The name of a file below its root; below the part of a pattern before its first wildcard, if one matched the
+    /// root.
+    pub(super) fn name_in_pattern(&self, file: FileId) -> Cow<'_, [u8]> {
+        let name = self.files.name(file);
+        match self.matched.get(&self.files.root_of(file)) {
+            None => name.into(),
+            Some(matched) => matched.join(OsStr::from_bytes(name)).into_os_string().into_vec().into(),
+        }
+    }
+
+    /// What [`name_in_pattern`](FoundFiles::name_in_pattern) is relative to.
+    pub(super) fn pattern_root(&self, file: FileId) -> &Path {
+        let number = self.files.root_of(file);
+        let root = self.files.roots()[number].as_path();
+        let depth = self.matched.get(&number).map_or(0, |matched| matched.components().count());
+        root.ancestors().nth(depth).unwrap_or(root)
+    }
+
+    /// Keeps the files for which `keep` is true. Others are counted for the reason given, if one is.
+    pub(super) fn keep(self, keep: &[bool], reason: impl Fn(FileId) -> Option<SkipReason>) -> FoundFiles {
+        self.sort(|_, file| keep[file.0 as usize], |_, file| reason(file))
+    }
+
     /// Keeps the files whose names satisfy `keep`. Of the others, those that satisfy `count` are counted as skipped for
     /// their format.
     pub(super) fn retain(self, keep: impl Fn(&[u8]) -> bool, count: impl Fn(&[u8]) -> bool) -> FoundFiles {
@@ -142,22 +178,37 @@ impl FoundFiles {
         keep: impl Fn(&FileTable, FileId) -> bool,
         count: impl Fn(&[u8]) -> bool,
     ) -> FoundFiles {
-        let FoundFiles { files: all, mut skips, has_single_files } = self;
+        self.sort(keep, |files, file| count(files.name(file)).then_some(reason))
+    }
+
+    fn sort(
+        self,
+        keep: impl Fn(&FileTable, FileId) -> bool,
+        reason: impl Fn(&FileTable, FileId) -> Option<SkipReason>,
+    ) -> FoundFiles {
+        let FoundFiles { files: all, mut skips, has_single_files, single, matched } = self;
         let mut files = FileTable::new();
+        let mut single_now: Vec<Range<u32>> = Vec::new();
         for (root, place) in all.roots().iter().enumerate() {
             files.push_root(place);
             for file in all.files_of(root).map(FileId) {
                 let name = all.name(file);
                 if keep(&all, file) {
                     let pushed = files.push_stamped(name, all.size(file), all.stamp(file));
-                    pushed.expect("what fits into a table fits into another");
-                } else if count(name) {
+                    let new = pushed.expect("what fits into a table fits into another").0;
+                    if single.iter().any(|range| range.contains(&file.0)) {
+                        match single_now.last_mut() {
+                            Some(last) if last.end == new => last.end = new + 1,
+                            _ => single_now.push(new..new + 1),
+                        }
+                    }
+                } else if let Some(reason) = reason(&all, file) {
                     skips.add(reason, &all.path(file));
                 }
             }
         }
         files.shrink_to_fit();
-        FoundFiles { files, skips, has_single_files }
+        FoundFiles { files, skips, has_single_files, single: single_now, matched }
     }
 
     fn finish(mut self, place: &Path) -> Result<FoundFiles> {
@@ -200,6 +251,7 @@ impl FoundFiles {
                 }
                 Ok((FileType::Directory, ..)) => {
                     is_root_open = false;
+                    self.matched.insert(self.files.roots().len(), name.clone());
                     walk(&path, threads, &mut self.files, &mut self.skips)?;
                 }
                 Ok(_) => self.skips.add(SkipReason::Special, &path),
@@ -230,9 +282,11 @@ impl FoundFiles {
             }
             let (these, others) = rest.split_at(count);
             self.files.push_root(if root.as_os_str().is_empty() { Path::new(".") } else { root });
+            let start = self.files.len() as u32;
             for (path, measured) in these {
                 self.push(root, path.strip_prefix(root).unwrap_or(path), *measured)?;
             }
+            self.single.push(start..self.files.len() as u32);
             rest = others;
         }
         Ok(())

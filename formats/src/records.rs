@@ -2,12 +2,11 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::options::{FormatOptions, options};
-use crate::paths::{FoundFiles, index, thread_count};
-use crate::registry::{Format, Shows};
+use crate::paths::FoundFiles;
+use crate::registry::{Format, Paths, Shows};
 use crate::skipped::{SkipReason, Skips};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -32,14 +31,13 @@ pub(crate) const FORMAT: Format = Format {
     help: "Files of records of one size; needs record_bytes.",
     options: RecordOptions::SPECS,
     has_sidecars: false,
-    // Whoever gives the size of a record has records.
-    shows: Shows::Path(|_, options| options.is_set("record_bytes")),
+    shows: Shows::Any,
     open: |paths, options| {
         if !options.is_set("record_bytes") {
             let error = Error::new(ErrorKind::InvalidArgument, "records need the size of a record");
             return Err(error.with_remedy("give record_bytes"));
         }
-        Ok(Arc::new(Records::open(&paths, &options.typed()?)?))
+        Ok(Arc::new(Records::open(paths, &options.typed()?)?))
     },
 };
 
@@ -57,9 +55,9 @@ pub struct Records {
 
 impl Records {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &RecordOptions) -> Result<Records> {
+    fn open(mut paths: Paths, options: &RecordOptions) -> Result<Records> {
         shape_of(options)?;
-        Records::from_index(index(paths, thread_count(options.common.threads))?, options)
+        Records::from_index(paths.files(options.common.threads)?, options)
     }
 
     pub(crate) fn from_index(index: FoundFiles, options: &RecordOptions) -> Result<Records> {

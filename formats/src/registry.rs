@@ -1,11 +1,13 @@
 //! The one door: from paths to a dataset. Every format is one entry here; the command line, Python and C open what they
 //! are given through it and derive their arguments from it.
 
+use crate::detect::{decide, nearest};
 use crate::folder::Folder;
-use crate::options::{OptionSpec, Options};
+use crate::options::{OptionKind, OptionSpec, Options};
 use crate::paths::{FoundFiles, index, thread_count};
 use crate::records::Records;
-use crate::{Dataset, FileTable};
+use crate::skipped::SkipReason;
+use crate::{Dataset, FileId, FileTable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringload_core::{Error, ErrorKind, Result};
@@ -41,7 +43,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    fn new<P: AsRef<Path>>(paths: &[P]) -> Paths {
+    pub(crate) fn new<P: AsRef<Path>>(paths: &[P]) -> Paths {
         Paths { named: paths.iter().map(|path| path.as_ref().to_path_buf()).collect(), found: None }
     }
 
@@ -53,9 +55,25 @@ impl Paths {
         }
     }
 
-    fn list(&mut self, threads: usize) -> Result<&FoundFiles> {
+    pub(crate) fn list(&mut self, threads: usize) -> Result<&FoundFiles> {
         let found = self.files(threads)?;
         Ok(self.found.insert(found))
+    }
+
+    /// Keeps the files that were listed and for which `keep` is true. The others are counted for the reason given, if
+    /// one is.
+    pub(crate) fn keep(&mut self, keep: &[bool], reason: impl Fn(FileId) -> Option<SkipReason>) {
+        if keep.iter().all(|&keep| keep) {
+            return;
+        }
+        self.found = self.found.take().map(|found| found.keep(keep, reason));
+    }
+
+    /// The same with other names for the paths. What was listed is forgotten if any differs.
+    pub(crate) fn rename(&mut self, named: Vec<PathBuf>) {
+        if named != self.named {
+            *self = Paths { named, found: None };
+        }
     }
 }
 
@@ -70,10 +88,13 @@ impl std::ops::Deref for Paths {
 /// How files show their format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shows {
-    /// By each path that is named, or by what is asked.
+    /// By each path that is named.
     Path(fn(&Path, &Options) -> bool),
-    /// By the names of all files below the paths.
-    Files(fn(&FileTable, &Options) -> bool),
+    /// By the names of files below the paths, with or without folders in front, and by the first bytes of a few of
+    /// them.
+    Names { called: fn(&[u8]) -> bool, begins: fn(&Path) -> bool },
+    /// Not at all: any file can be read so.
+    Any,
 }
 
 /// Every format, in the order in which files are held against them; the last takes whatever no other one did.
@@ -130,7 +151,7 @@ pub const FORMATS: &[Format] = &[
 pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Arc<dyn Dataset>> {
     let options = options.clone().with_declared_names(&all_options());
     let mut paths = Paths::new(paths);
-    let format = detect_declared(&mut paths, &options)?;
+    let format = decide(&mut paths, &options)?;
     check(format, &options)?;
     (format.open)(paths, &options)
 }
@@ -153,23 +174,7 @@ pub fn of_files(files: FileTable, options: &Options) -> Result<Arc<dyn Dataset>>
 /// # Errors
 /// `InvalidArgument` for a name that no format has; what the system says of paths that cannot be listed.
 pub fn detect<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<&'static Format> {
-    detect_declared(&mut Paths::new(paths), &options.clone().with_declared_names(&all_options()))
-}
-
-fn detect_declared(paths: &mut Paths, options: &Options) -> Result<&'static Format> {
-    if let Some(name) = options.format_name() {
-        return named(name);
-    }
-    for format in FORMATS {
-        let shows = match format.shows {
-            Shows::Path(shows) => !paths.is_empty() && paths.iter().all(|path| shows(path, options)),
-            Shows::Files(shows) => shows(&paths.list(options.common().threads)?.files, options),
-        };
-        if shows {
-            return Ok(format);
-        }
-    }
-    named("folder")
+    decide(&mut Paths::new(paths), &options.clone().with_declared_names(&all_options()))
 }
 
 /// The format of that name.
@@ -180,13 +185,22 @@ pub fn named(name: &str) -> Result<&'static Format> {
     FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
         let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
         let error = Error::new(ErrorKind::InvalidArgument, format!("there is no format {name:?}"));
-        error.with_remedy(format!("formats are {}", names.join(", ")))
+        error.with_remedy(nearest(name, &names))
     })
 }
 
+/// The options that every format has.
+const COMMON: &[OptionSpec] = &[OptionSpec {
+    name: "split",
+    aliases: &[],
+    kind: OptionKind::Text,
+    help: " The split to open, where folders or files are called train, val, test and the like; \"all\" for all of them \
+           together.",
+}];
+
 /// The options of all formats, each name once, in the order of the formats.
 pub fn all_options() -> Vec<OptionSpec> {
-    let mut all: Vec<OptionSpec> = Vec::new();
+    let mut all: Vec<OptionSpec> = COMMON.to_vec();
     for spec in FORMATS.iter().flat_map(|format| format.options) {
         if !all.iter().any(|known| known.name == spec.name) {
             all.push(*spec);
@@ -197,19 +211,20 @@ pub fn all_options() -> Vec<OptionSpec> {
 
 /// The names of the formats that have an option of that name.
 pub fn formats_with(option: &str) -> Vec<&'static str> {
-    let has = |format: &&Format| format.options.iter().any(|spec| spec.name == option);
+    let is_common = COMMON.iter().any(|spec| spec.name == option);
+    let has = |format: &&Format| is_common || format.options.iter().any(|spec| spec.name == option);
     FORMATS.iter().filter(has).map(|format| format.name).collect()
 }
 
 /// Refuses options that the format has no use for.
 fn check(format: &Format, options: &Options) -> Result<()> {
-    let has = |name: &str| format.options.iter().any(|spec| spec.name == name);
+    let has = |name: &str| COMMON.iter().chain(format.options).any(|spec| spec.name == name);
     let Some(idle) = options.given().find(|name| !has(name)) else { return Ok(()) };
     let which = formats_with(idle);
     if which.is_empty() {
         let error = Error::new(ErrorKind::InvalidArgument, format!("no format has an option {idle:?}"));
         let names: Vec<&str> = all_options().iter().map(|spec| spec.name).collect();
-        return Err(error.with_remedy(format!("options are {}", names.join(", "))));
+        return Err(error.with_remedy(nearest(idle, &names)));
     }
     let what = format!("{idle} is only for {}, and the format is {}", which.join(", "), format.name);
     Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy("leave it out, or name the format"))
@@ -224,7 +239,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "a").unwrap();
         let mut paths = Paths::new(&[folder.path()]);
-        assert_eq!(detect_declared(&mut paths, &Options::new()).unwrap().name, "folder");
+        assert_eq!(decide(&mut paths, &Options::new()).unwrap().name, "folder");
         std::fs::remove_file(folder.path().join("a")).unwrap();
         assert_eq!(paths.files(1).unwrap().files.len(), 1, "what detection has listed");
     }

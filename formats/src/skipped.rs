@@ -39,6 +39,10 @@ pub enum SkipReason {
     EmptyLine,
     /// A dataset of an HDF5 file with another number of rows than the columns.
     OtherDataset,
+    /// A file that people or programs put beside data: a README, a checksum, a table of labels.
+    Companion,
+    /// A file of another split than the one that was asked for.
+    OtherSplit,
 }
 
 impl SkipReason {
@@ -62,6 +66,8 @@ impl SkipReason {
             SkipReason::DamagedShard => (13, "rests of damaged shards"),
             SkipReason::EmptyLine => (20, "empty lines"),
             SkipReason::OtherDataset => (32, "datasets with another number of rows"),
+            SkipReason::Companion => (33, "companions of the data"),
+            SkipReason::OtherSplit => (34, "files of other splits"),
         }
     }
 
@@ -94,7 +100,7 @@ pub struct Skipped {
 }
 
 /// A count and the first name, by bytes, for each reason, in the order of [`SkipReason`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Skips(Vec<(SkipReason, u64, PathBuf)>);
 
 impl Skips {

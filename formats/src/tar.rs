@@ -62,8 +62,8 @@ pub(crate) const FORMAT: Format = Format {
     help: "Tar archives as webdataset has them, compressed or not: neighbours of one name are a sample.",
     options: TarOptions::SPECS,
     has_sidecars: true,
-    // With a type of elements, files hold numbers, whatever their names.
-    shows: Shows::Files(|files, options| !options.is_set("dtype") && is_made_of(files)),
+    // The scan says what is wrong with an archive, and where.
+    shows: Shows::Names { called: is_shard, begins: |_| true },
     open: |paths, options| Ok(Arc::new(Tar::open(paths, &options.typed()?)?)),
 };
 
@@ -352,13 +352,6 @@ pub const MANIFEST_NAME: &str = "pack.json";
 /// Endings of archives. Those of xz and lz4 are there to be refused by what they are.
 const ENDINGS: [&str; 10] =
     [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.lz4"];
-
-/// Whether a folder of these files is one of shards: all are named like archives, compressed or not, or their indexes.
-fn is_made_of(files: &FileTable) -> bool {
-    // Fits: a table has fewer than 2^32 files.
-    let mut names = (0..files.len() as u32).map(|file| files.name(FileId(file)));
-    names.clone().any(is_shard) && names.all(|name| is_shard(name) || is_companion(name))
-}
 
 fn is_shard(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();

@@ -60,8 +60,7 @@ pub(crate) const FORMAT: Format = Format {
     help: "Files of TensorFlow's records, compressed or not.",
     options: TfRecordOptions::SPECS,
     has_sidecars: true,
-    // With a type of elements, files hold numbers, whatever their names.
-    shows: Shows::Files(|files, options| !options.is_set("dtype") && names::are_shards(files)),
+    shows: Shows::Names { called: names::is_shard, begins: names::begins_with_a_record },
     open: |paths, options| Ok(Arc::new(TfRecord::open(paths, &options.typed()?)?)),
 };
 

@@ -1,11 +1,11 @@
 //! Streams of tokens, raw or of Megatron-LM, cut into windows of one length.
 
 use crate::fingerprint::Fingerprint;
-use crate::headers::{Source, example, head, map_files};
+use crate::headers::{Source, head, map_files};
 use crate::megatron::{self, MegatronIndex};
 use crate::options::{FormatOptions, options};
-use crate::paths::{FoundFiles, index, thread_count};
-use crate::registry::{Format, Shows};
+use crate::paths::{FoundFiles, thread_count};
+use crate::registry::{Format, Paths, Shows};
 use crate::skipped::{SkipReason, Skips};
 use crate::{DType, Dataset, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
 use bytes::Bytes;
@@ -47,15 +47,19 @@ pub(crate) const FORMAT: Format = Format {
                 error.with_remedy("give window_tokens (the sequence length and one more), or the format folder")
             );
         }
-        Ok(Arc::new(Tokens::open(&paths, &options.typed()?)?))
+        Ok(Arc::new(Tokens::open(paths, &options.typed()?)?))
     },
 };
 
-/// Whether a path is, or a folder holds nothing but, a pair of Megatron-LM's: raw tokens do not show what they are.
+/// Whether a path is a pair of Megatron-LM's, by the name of either or by what both names begin with: raw tokens do not
+/// show what they are.
 fn detect(path: &Path) -> bool {
-    let is_half = |name: &[u8]| name.ends_with(b".bin") || name.ends_with(b".idx");
-    let bin = bins(&[path]).into_iter().next().and_then(|path| example(&path, is_half));
-    bin.is_some_and(|bin| head(&bin.with_extension("idx")) == megatron::MAGIC)
+    bins(&[path]).iter().all(|bin| bin.extension().is_some_and(|it| it == "bin") && bin.is_file() && has_index(bin))
+}
+
+/// Whether an index of Megatron-LM lies beside a file of tokens.
+pub(crate) fn has_index(bin: &Path) -> bool {
+    head(&bin.with_extension("idx")) == megatron::MAGIC
 }
 
 /// Windows of tokens, all of one length. Where a window lies is arithmetic and a binary search.
@@ -76,12 +80,15 @@ pub struct Tokens {
 
 impl Tokens {
     /// Opens folders, files and patterns; errors are those of [`open`](crate::open).
-    fn open(paths: &[PathBuf], options: &TokenOptions) -> Result<Tokens> {
+    fn open(mut paths: Paths, options: &TokenOptions) -> Result<Tokens> {
         let (window_tokens, stride) = check(options)?;
         let threads = thread_count(options.common.threads);
         let found = match options.token_dtype {
-            Some(_) => index(paths, threads)?,
-            None => only_bins(index(&bins(paths), threads)?)?,
+            Some(_) => paths.files(threads)?,
+            None => {
+                paths.rename(bins(&paths));
+                only_bins(paths.files(threads)?)?
+            }
         };
         let FoundFiles { files, mut skips, .. } = found;
         let all = 0..files.len() as u32;

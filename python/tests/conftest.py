@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for index in range(200):
         place = root / ("cat" if index % 2 else "dog")
         place.mkdir(exist_ok=True)
-        (place / f"{index:04}.bin").write_bytes(bytes([index % 256]) * lengths.randrange(1, 9000))
+        (place / f"{index:04}.dat").write_bytes(bytes([index % 256]) * lengths.randrange(1, 9000))
     return root
 
 

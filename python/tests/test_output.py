@@ -80,8 +80,8 @@ def test_forms(folder: pathlib.Path) -> None:
         plain = next(iter(loader))
         assert isinstance(plain["data"], list) and plain["data"][3].dtype == np.uint8
         assert plain["label"].tolist() == [0] * 16 and plain["index"].tolist() == plain.ids == list(range(16))
-        assert plain["key"][0] == "cat/0001.bin" and loader.dataset.classes == ["cat", "dog"]
-        assert loader.dataset.key(0) == "cat/0001.bin"
+        assert plain["key"][0] == "cat/0001.dat" and loader.dataset.classes == ["cat", "dog"]
+        assert loader.dataset.key(0) == "cat/0001.dat"
     with DataLoader(folder, collate="ragged", **given) as loader:
         ragged = next(iter(loader))["data"]
         assert isinstance(ragged, Ragged) and ragged.offsets.dtype == np.int64
@@ -145,7 +145,7 @@ def test_tables_have_text_too(tmp_path: pathlib.Path) -> None:
 
 def test_packing(tmp_path: pathlib.Path) -> None:
     for index, length in enumerate((5, 3, 8, 2)):
-        (tmp_path / f"{index}.bin").write_bytes(bytes([index + 1]) * length)
+        (tmp_path / f"{index}.dat").write_bytes(bytes([index + 1]) * length)
     with DataLoader(tmp_path, batch_size=2, packing="first_fit", seq_len=8, output="numpy") as loader:
         with pytest.raises(TypeError, match="only known at its end"):
             len(loader)

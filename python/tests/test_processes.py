@@ -366,16 +366,16 @@ def test_ctrl_c_in_a_transform_loses_nothing(records: pathlib.Path) -> None:
 
 def test_bad_samples(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     for index in range(20):
-        (tmp_path / f"{index:02}.bin").write_bytes(bytes([index]) * 100)
+        (tmp_path / f"{index:02}.dat").write_bytes(bytes([index]) * 100)
     dataset = uringload.Dataset(tmp_path)
-    os.truncate(tmp_path / "07.bin", 10)
+    os.truncate(tmp_path / "07.dat", 10)
     given = {"batch_size": 5, "output": "numpy"}
     with DataLoader(dataset, **given) as loader:
         batches = iter(loader)
         assert len(next(batches).ids) == 5
         with pytest.raises(uringload.TruncatedError) as caught:
             next(batches)
-        assert caught.value.file == str(tmp_path / "07.bin") and caught.value.remedy
+        assert caught.value.file == str(tmp_path / "07.dat") and caught.value.remedy
         assert loader.state_dict()["position"] == 5
         assert [batch.ids[0] for batch in batches] == [10, 15], "it goes on behind the batch"
     with DataLoader(dataset, on_error="warn", quarantine=tmp_path.parent / "bad.jsonl", **given) as loader:
@@ -383,7 +383,7 @@ def test_bad_samples(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -
         assert [len(batch.ids) for batch in batches] == [5, 4, 5, 5]
         number, position, error, replaced = batches[1].failed[0]
         assert (number, position, replaced) == (7, 7, None) and isinstance(error, uringload.TruncatedError)
-        assert "07.bin" in caplog.text
+        assert "07.dat" in caplog.text
     with DataLoader(dataset, on_error="replace", **given) as loader:
         assert [len(batch.ids) for batch in loader] == [5, 5, 5, 5]
     with DataLoader(dataset, on_error="skip", max_failures=0, **given) as loader:
@@ -393,9 +393,9 @@ def test_bad_samples(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -
 
 def test_an_error_in_the_place_of_the_last_batch_ends_the_pass(tmp_path: pathlib.Path) -> None:
     for index in range(20):
-        (tmp_path / f"{index:02}.bin").write_bytes(bytes([index]) * 100)
+        (tmp_path / f"{index:02}.dat").write_bytes(bytes([index]) * 100)
     dataset = uringload.Dataset(tmp_path)
-    os.truncate(tmp_path / "19.bin", 10)
+    os.truncate(tmp_path / "19.dat", 10)
     with DataLoader(dataset, batch_size=5, output="numpy") as loader:
         for epoch in range(3):
             batches, seen = iter(loader), []

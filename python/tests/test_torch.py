@@ -148,5 +148,5 @@ def test_the_map_style_dataset_has_lists_too(folder: pathlib.Path) -> None:
 
     dataset = Dataset(folder, output="numpy", key=True)
     samples = dataset.__getitems__([5, 0, 5])
-    assert [sample["key"] for sample in samples] == ["cat/0011.bin", "cat/0001.bin", "cat/0011.bin"]
+    assert [sample["key"] for sample in samples] == ["cat/0011.dat", "cat/0001.dat", "cat/0011.dat"]
     assert samples[0]["data"][0] == 11 and samples[0]["label"] == 0

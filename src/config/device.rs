@@ -12,7 +12,7 @@ use std::time::Duration;
 /// use uringload::{Loader, dataset};
 ///
 /// # let folder = tempfile::tempdir().unwrap();
-/// # std::fs::write(folder.path().join("0.bin"), "a sample").unwrap();
+/// # std::fs::write(folder.path().join("0.dat"), "a sample").unwrap();
 /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
 /// // The first GPU where there is one; "cuda:1" or `Device::cuda(1)` insists on the second.
 /// let device = Device::auto().memory_limit(1 << 30).gds(Gds::Off);

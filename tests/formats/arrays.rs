@@ -462,13 +462,17 @@ fn formats_are_told_by_name_and_content() {
         fs::write(root.path().join(".hidden"), "").unwrap();
         assert_eq!(shown(root.path()), format, "a folder of {name}");
         fs::write(root.path().join("label.txt"), "").unwrap();
-        assert_eq!(shown(root.path()), "folder", "not alone");
+        assert_eq!(shown(root.path()), format, "not alone");
     }
     let root = TempDir::new().unwrap();
     fs::copy(data("golden.npy"), root.path().join("a.npz")).unwrap();
-    for path in [root.path().join("a.npz"), root.path().to_path_buf(), data("")] {
-        assert_eq!(shown(&path), "folder", "{path:?}");
+    for path in [root.path().join("a.npz"), root.path().to_path_buf()] {
+        let error = detect(&[&path], &Options::new()).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::Corrupt, Some(&*root.path().join("a.npz"))), "{error}");
+        assert!(error.to_string().contains("1 file is called as those of npz"), "{error}");
     }
+    let several = detect(&[data("")], &Options::new()).unwrap_err();
+    assert!(several.to_string().contains("npy") && several.to_string().contains("npz"), "{several}");
     let absent = detect(&[data("absent.npy")], &Options::new()).unwrap_err();
     assert_eq!(absent.kind(), ErrorKind::NotFound);
 }

@@ -130,11 +130,13 @@ fn formats_show_themselves_by_names() {
     assert_eq!(detected(&place.path().join("b.NDJSON")), "jsonl");
     assert_eq!(detected(&place.path().join("a.jsonl.uidx")), "folder");
     fs::create_dir(place.path().join("class")).unwrap();
-    assert_eq!(detected(place.path()), "folder", "a folder of folders");
+    assert_eq!(detected(place.path()), "jsonl", "beside an empty folder");
     let place = folder(&[("a.csv", b"1"), ("b.tsv", b"1")]);
     assert_eq!(detected(place.path()), "csv");
     fs::write(place.path().join("c.jpg"), "").unwrap();
-    assert_eq!(detected(place.path()), "folder", "a folder of other files");
+    assert_eq!(detected(place.path()), "csv", "beside a stray file");
+    ["d.jpg", "e.jpg"].iter().for_each(|name| fs::write(place.path().join(name), "").unwrap());
+    assert_eq!(detected(place.path()), "nothing", "a mixture");
     // A folder of text files is as often one of documents.
     let place = folder(&[("a.txt", b"1"), ("b.txt", b"1")]);
     assert_eq!(detected(place.path()), "folder");

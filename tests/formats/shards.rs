@@ -100,3 +100,8 @@ fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, p
     assert!(error.path().is_some(), "{text}");
     error
 }
+
+/// A beton of five samples.
+pub fn write_beton(path: &Path) {
+    beton::all_fields().0.write(path);
+}

@@ -152,7 +152,7 @@ fn files_of_tensorflow() {
 fn folders_show_what_they_are() {
     let is_made_of = |files: &[(&str, &[u8])]| {
         let folder = folder(files);
-        detect(&[folder.path()], &Options::new()).unwrap().name == "tfrecord"
+        detect(&[folder.path()], &Options::new()).is_ok_and(|format| format.name == "tfrecord")
     };
     let one = file(&[b"one"]);
     assert!(is_made_of(&[("train-00000-of-00002", &one), ("train-00001-of-00002", b"")]));

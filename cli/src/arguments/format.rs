@@ -28,7 +28,7 @@ impl Args for Format {
             .long("format")
             .value_name("FORMAT")
             .value_parser(PossibleValuesParser::new(names(|_| true)))
-            .help("The format of the files [default: detected; else folder]");
+            .help("The format of the files [default: what nearly all of them show]");
         let options = all_options();
         let arguments = std::iter::once(format).chain(options.iter().map(argument));
         command.next_help_heading("Dataset").args(arguments).next_help_heading(None::<&str>)
@@ -71,7 +71,8 @@ fn argument(spec: &OptionSpec) -> Arg {
         let no = if spec.kind == OptionKind::FlagOn { "no-" } else { "" };
         format!("{no}{}", name.replace('_', "-"))
     };
-    let formats = formats_with(spec.name).join(", ");
+    let formats = formats_with(spec.name);
+    let formats = if formats.len() == FORMATS.len() { "all formats".into() } else { formats.join(", ") };
     let help = format!("{} [{formats}]", spec.help.trim().trim_end_matches('.'));
     let argument = Arg::new(spec.name).long(long(spec.name)).aliases(spec.aliases.iter().map(|name| long(name)));
     let argument = argument.help(help);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Some classes of files.
 fn source(files: usize, bytes: usize) -> tempfile::TempDir {
-    let names: Vec<String> = (0..files).map(|number| format!("class-{}/{number:04}.bin", number % 3)).collect();
+    let names: Vec<String> = (0..files).map(|number| format!("class-{}/{number:04}.dat", number % 3)).collect();
     folder(&names.iter().map(|name| (name.as_str(), bytes)).collect::<Vec<_>>())
 }
 
@@ -43,8 +43,8 @@ fn pack_says_what_came_of_it() {
     assert_eq!(listed.lines().count(), 30);
     let (listed_from, _) = expect(&mut uringload(&format!("list --digest sha256 {}", from.path().display())), 0);
     for (ours, theirs) in listed.lines().map(json).zip(listed_from.lines().map(json)) {
-        assert_eq!(ours["columns"]["bin"], theirs["columns"]["data"]);
-        assert_eq!(format!("{}.bin", ours["key"].as_str().unwrap()), theirs["key"].as_str().unwrap());
+        assert_eq!(ours["columns"]["dat"], theirs["columns"]["data"]);
+        assert_eq!(format!("{}.dat", ours["key"].as_str().unwrap()), theirs["key"].as_str().unwrap());
     }
     let (text, _) = pack("--shard-size 64KiB", from.path(), to.path(), 0);
     assert!(text.contains("5 of 5") && text.contains("5 of which were there"), "{text}");

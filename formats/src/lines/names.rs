@@ -1,7 +1,7 @@
 //! Recognizes files with lines by their names.
 
 use super::{Delimiter, LineFormat};
-use crate::headers::{example, has_extension};
+use crate::headers::has_extension;
 use crate::paths::FoundFiles;
 use crate::sidecar;
 use crate::{FileId, FileTable};
@@ -18,24 +18,6 @@ const COMPRESSED: [&str; 3] = ["gz", "zst", "bz2"];
 const UNREADABLE: [(&str, &str); 2] = [("xz", "xz -d"), ("lz4", "lz4 -d")];
 
 impl LineFormat {
-    /// The format that a path suggests by its name: a file, a pattern, or a folder that holds only files of one such
-    /// format. Text is detected for single files only: in a folder, each text file is just as often one sample.
-    pub(super) fn detect(path: &Path) -> Option<LineFormat> {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        if path.is_file() {
-            return LineFormat::of(name);
-        }
-        let shows = |&format: &LineFormat| {
-            if path.exists() {
-                let file = example(path, |name| LineFormat::of(name) == Some(format) || is_index(name));
-                file.is_some_and(|file| !is_index(file.as_os_str().as_encoded_bytes()))
-            } else {
-                LineFormat::of(name) == Some(format)
-            }
-        };
-        [LineFormat::Jsonl, LineFormat::Csv].into_iter().find(shows)
-    }
-
     /// The format that the end of a name indicates, compressed or not. Of what is called `.json`, only compressed files
     /// are usually lines.
     fn of(name: &[u8]) -> Option<LineFormat> {
@@ -65,6 +47,12 @@ pub(super) fn is_json(name: &[u8]) -> bool {
 pub(super) fn is_plain(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     LineFormat::of(name).is_some() && unpacked(name).len() == name.len()
+}
+
+/// Whether a name shows the format. Text shows itself only where a file is named alone: in a folder, each text file is
+/// just as often one sample.
+pub(super) fn is_called(name: &[u8], format: LineFormat) -> bool {
+    format != LineFormat::Text && LineFormat::of(name) == Some(format)
 }
 
 /// Whether a file is one of our indexes, by its name.

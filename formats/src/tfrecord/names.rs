@@ -1,21 +1,9 @@
 //! Recognizes TFRecord files by name and by their first bytes.
 
 use super::frame::{HEADER_BYTES, Header, compression, length};
-use crate::indexes::is_index;
-use crate::{FileId, FileTable};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
-
-/// Whether a folder of these files holds TFRecord: all are named like TFRecord files, their indexes, or the files that
-/// TensorFlow Datasets puts beside them, and the first that is not empty begins with a record.
-pub(super) fn are_shards(files: &FileTable) -> bool {
-    let mut all = (0..files.len() as u32).map(FileId);
-    let is_one = |file: &FileId| files.size(*file) > 0 && is_shard(files.name(*file));
-    let fits = |file: FileId| [is_shard, is_index, is_companion].iter().any(|fits| fits(files.name(file)));
-    let first = all.clone().find(is_one);
-    all.all(fits) && first.is_some_and(|file| begins_with_a_record(&files.path(file)))
-}
 
 /// Whether a file is named like a TFRecord file. `-00000-of-00010`, which TensorFlow appends to names, is enough: the
 /// first record exposes other files.
@@ -36,14 +24,8 @@ fn is_numbered(name: &[u8]) -> bool {
     of.and_then(|name| without_number(name).and_then(|end| name[..end].strip_suffix(b"-"))).is_some()
 }
 
-/// Whether a file is one that TensorFlow Datasets puts beside its records, by its name.
-fn is_companion(name: &[u8]) -> bool {
-    let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
-    [&b"dataset_info.json"[..], b"features.json"].contains(&base) || base.ends_with(b".labels.txt")
-}
-
 /// Whether a file begins with the header of a record, decoded if necessary.
-fn begins_with_a_record(path: &Path) -> bool {
+pub(super) fn begins_with_a_record(path: &Path) -> bool {
     let header = |reader: &mut dyn Read| {
         let mut header: Header = [0; HEADER_BYTES as usize];
         reader.read_exact(&mut header).is_ok().then_some(header)
@@ -84,6 +66,5 @@ mod tests {
         {
             assert!(!is_shard(name.as_bytes()), "{name}");
         }
-        assert!(is_companion(b"v1/dataset_info.json") && is_companion(b"label.labels.txt") && !is_companion(b"a.json"));
     }
 }

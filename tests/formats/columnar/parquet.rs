@@ -280,7 +280,7 @@ fn hostile_ends_are_refused_by_name() {
 
 #[test]
 fn files_are_told_by_their_beginning_and_name() {
-    let shown = |name| detect(&[data(name)], &Options::new()).unwrap().name;
+    let shown = |name| detect(&[data(name)], &Options::new()).map_or("nothing", |format| format.name);
     assert_eq!(["split", "plain.parquet"].map(shown), ["parquet"; 2]);
     assert_eq!(["", "nulls.arrow", "rows.json"].map(|name| shown(name) == "parquet"), [false; 3]);
     let parquet = dataset::open(&[data("split")], &Options::new().format("parquet")).unwrap();

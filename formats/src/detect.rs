@@ -1,0 +1,464 @@
+//! Decides what files are: each votes with its name and a few with their first bytes; companions have no vote.
+//!
+//! One stray file must not change what a sample is, and files of several kinds must not become samples side by side. So
+//! a format needs nearly all votes; else the error says what was found, and the user names the format. Splits are never
+//! put together unasked.
+
+mod nearest;
+mod roles;
+mod splits;
+
+use crate::headers::head;
+use crate::litdata;
+use crate::options::Options;
+use crate::paths::FoundFiles;
+use crate::registry::{FORMATS, Format, Paths, Shows, named};
+use crate::skipped::SkipReason;
+use crate::{FileId, FileTable};
+pub(crate) use nearest::nearest;
+use roles::{Role, Shown, UNREAD, Vote, format, is_loose, is_media, of_name, unread};
+use splits::{ALL, Chosen, Splits};
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Files of a format whose first bytes are looked at. Some may be empty or broken.
+const LOOKS: usize = 8;
+/// Documents that any data may have beside it. More are companions where there are no more of them than of the data.
+const DOCUMENTS_MAX: u64 = 16;
+/// How many times more files the data has than there are others beside it; else it is a mixture.
+const STRAYS_ARE_FEWER: u64 = 3;
+/// Folders in which marks of a store are looked for.
+const ROOTS_LOOKED_AT: usize = 16;
+/// The format whose every file is a sample.
+const WHOLE: &str = "folder";
+
+/// The format that `options` name, or that the files show. Leaves in `paths` the files that are its data.
+///
+/// # Errors
+/// `InvalidArgument` for files of several formats, of a format that is not read, or of bytes that show nothing, and
+/// where there are splits and none is chosen; what the system says of paths that cannot be listed.
+pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Format> {
+    let split = options.split()?;
+    let asked = asked(options)?;
+    if split.is_none() {
+        match asked {
+            Some(format) if format.name == WHOLE || matches!(format.shows, Shows::Path(_)) && !is_raw(format) => {
+                return Ok(format);
+            }
+            Some(_) => {}
+            None => {
+                if let Some(format) = shown_by_paths(paths, options) {
+                    return Ok(format);
+                }
+            }
+        }
+    }
+    let found = match paths.list(options.common().threads) {
+        Ok(found) => found,
+        // A format may take names that are no paths: it says what is wrong with them.
+        Err(_) if asked.is_some() && split.is_none() => return Ok(asked.unwrap_or(&FORMATS[0])),
+        Err(error) => return Err(error),
+    };
+    let mut look = Look::at(found);
+    let (format, taken) = match asked {
+        Some(format) => (format, look.taken_by(format, found)),
+        None => look.decide(found)?,
+    };
+    let mut keep: Vec<bool> = vec![false; found.files.len()];
+    taken.iter().for_each(|file| keep[file.0 as usize] = true);
+    let splits = Splits::find(found, &taken, format.name != WHOLE);
+    match (split.as_deref(), splits) {
+        (None, None) | (Some(ALL), _) => {}
+        (None, Some(splits)) => return Err(splits.ask(found.files.place())),
+        (Some(wanted), None) => {
+            let error = Error::new(ErrorKind::InvalidArgument, format!("there is no split {wanted:?}, nor any other"));
+            return Err(error.with_path(found.files.place()).with_remedy("leave out split"));
+        }
+        (Some(wanted), Some(splits)) => match splits.choose(wanted, found)? {
+            Chosen::Folders(folders) => {
+                *paths = Paths::new(&folders);
+                return decide(paths, &options.clone().set("split", ALL));
+            }
+            Chosen::Files(chosen) => {
+                let stays = |(keep, chosen): (&mut bool, bool)| *keep &= chosen;
+                keep.iter_mut().zip(chosen).for_each(stays);
+                let reasons =
+                    |file: FileId| if look.is_data(file) { SkipReason::OtherSplit } else { look.reason(file) };
+                paths.keep(&keep, |file| Some(reasons(file)));
+                return Ok(format);
+            }
+        },
+    }
+    if asked.is_none() || is_raw(format) {
+        paths.keep(&keep, |file| (look.shown[file.0 as usize].role != Role::Index).then(|| look.reason(file)));
+    }
+    Ok(format)
+}
+
+/// The format that the options name or imply: whoever gives the size of a record has records, and with a type of
+/// elements, files hold numbers, whatever their names.
+fn asked(options: &Options) -> Result<Option<&'static Format>> {
+    let name = match options.format_name() {
+        Some(name) => name,
+        None if options.is_set("record_bytes") => "records",
+        None if options.is_set("dtype") => WHOLE,
+        None => return Ok(None),
+    };
+    named(name).map(Some)
+}
+
+/// Whether any file can be read as this format.
+fn is_raw(format: &Format) -> bool {
+    matches!(format.name, "records" | "tokens")
+}
+
+/// The format that all named paths show by themselves, without a look at the files below them.
+fn shown_by_paths(paths: &Paths, options: &Options) -> Option<&'static Format> {
+    let shows = |format: &&Format| match format.shows {
+        Shows::Path(shows) => !paths.is_empty() && paths.iter().all(|path| shows(path, options)),
+        Shows::Names { .. } | Shows::Any => false,
+    };
+    FORMATS.iter().find(shows)
+}
+
+/// What is known of each file.
+struct Look {
+    shown: Vec<Shown>,
+}
+
+impl Look {
+    fn at(found: &FoundFiles) -> Look {
+        let files = &found.files;
+        let mut look = Look { shown: all(files).map(|file| of_name(files.name(file))).collect() };
+        look.see_packed(files);
+        look.see_stores(files);
+        look.see_archives(files);
+        look.see_tokens(files);
+        look.promote(found);
+        look
+    }
+
+    fn is_data(&self, file: FileId) -> bool {
+        self.shown[file.0 as usize].role == Role::Data
+    }
+
+    /// Why a file is left out.
+    fn reason(&self, file: FileId) -> SkipReason {
+        if self.is_data(file) { SkipReason::OtherFormat } else { SkipReason::Companion }
+    }
+
+    fn has(&self, vote: Vote) -> bool {
+        self.shown.iter().any(|shown| *shown == Shown::data(vote))
+    }
+
+    /// Compressed files beside what they were unpacked to.
+    fn see_packed(&mut self, files: &FileTable) {
+        let is_packed = |shown: &Shown| matches!(shown.vote, Vote::Unread(_)) && shown.role == Role::Data;
+        if !self.shown.iter().any(is_packed) {
+            return;
+        }
+        let names: HashSet<&[u8]> = all(files).map(|file| files.name(file)).collect();
+        for file in all(files) {
+            let (name, shown) = (files.name(file), &mut self.shown[file.0 as usize]);
+            let stem = name.iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..dot]);
+            if is_packed(shown) && stem.len() < name.len() && names.contains(stem) {
+                shown.role = Role::Companion;
+            }
+        }
+    }
+
+    /// Stores of many files that a file at their root shows.
+    fn see_stores(&mut self, files: &FileTable) {
+        for (number, root) in files.roots().iter().enumerate().take(ROOTS_LOOKED_AT) {
+            let has = |name: &str| root.join(name).exists();
+            let is_named = |ending: &str| root.extension().is_some_and(|extension| extension == ending);
+            let store =
+                if is_named("zarr") || [".zgroup", ".zarray", ".zmetadata", "zarr.json"].iter().any(|it| has(it)) {
+                    "Zarr"
+                } else if has(".hoodie") {
+                    "Hudi"
+                } else if has("_delta_log") {
+                    "Delta Lake"
+                } else if is_named("lance") {
+                    "Lance"
+                } else if has_iceberg_metadata(root) {
+                    "Iceberg"
+                } else {
+                    continue;
+                };
+            files.files_of(number).for_each(|file| self.shown[file as usize] = Shown::data(unread(store)));
+        }
+    }
+
+    /// What lies beside archives and records under their names: tables of their samples, indexes of other programs.
+    fn see_archives(&mut self, files: &FileTable) {
+        let (tar, records) = (format("tar"), format("tfrecord"));
+        let (has_tar, has_records) = (self.has(tar), self.has(records));
+        if !has_tar && !has_records {
+            return;
+        }
+        let stem_of = |name: &[u8], vote: Vote| {
+            let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+            let dot = name[base..].iter().position(|&byte| byte == b'.');
+            (vote == tar).then(|| dot.map_or(name, |dot| &name[..base + dot]).to_vec())
+        };
+        let archives: HashSet<Vec<u8>> =
+            all(files).filter_map(|file| stem_of(files.name(file), self.shown[file.0 as usize].vote)).collect();
+        for file in all(files) {
+            let (name, shown) = (files.name(file), &mut self.shown[file.0 as usize]);
+            if name.ends_with(b".idx") {
+                shown.role = Role::Index;
+            } else if shown.role == Role::Data
+                && shown.vote != tar
+                && has_tar
+                && !is_media(name)
+                && stem_of(name, tar).is_some_and(|stem| archives.contains(&stem))
+            {
+                shown.role = Role::Companion;
+            }
+        }
+    }
+
+    /// Pairs of Megatron-LM's, and chunks of LitData: files whose names alone show nothing.
+    fn see_tokens(&mut self, files: &FileTable) {
+        if !self.has(Vote::Bytes) {
+            return;
+        }
+        let indexes: HashSet<&[u8]> = all(files)
+            .map(|file| files.name(file))
+            .filter_map(|name| name.strip_suffix(b".idx").or(name.strip_suffix(b"index.json")))
+            .collect();
+        let mut known: BTreeMap<PathBuf, bool> = BTreeMap::new();
+        for file in all(files) {
+            if self.shown[file.0 as usize].vote != Vote::Bytes {
+                continue;
+            }
+            let name = files.name(file);
+            let Some(stem) = name.strip_suffix(b".bin") else { continue };
+            let folder = &name[..name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)];
+            let path = files.path(file);
+            if indexes.contains(stem) && crate::tokens::has_index(&path) {
+                self.shown[file.0 as usize].vote = format("tokens");
+            } else if indexes.contains(folder) {
+                let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
+                let is_listed = known.entry(folder).or_insert_with_key(|folder| litdata::is_listed(folder));
+                if *is_listed {
+                    self.shown[file.0 as usize].vote = format("litdata");
+                }
+            }
+        }
+        if self.has(format("tokens")) {
+            let is_index = |file: &FileId| files.name(*file).ends_with(b".idx");
+            all(files).filter(is_index).for_each(|file| self.shown[file.0 as usize].role = Role::Index);
+        }
+    }
+
+    /// Where there is no data, what lies beside it elsewhere is the data: labels first, then documents. A file that was
+    /// named alone is what it is.
+    fn promote(&mut self, found: &FoundFiles) {
+        if let [only] = &mut self.shown[..]
+            && found.is_single(FileId(0))
+        {
+            only.role = Role::Data;
+            if found.files.name(FileId(0)).to_ascii_lowercase().ends_with(b".txt") {
+                only.vote = format("text");
+            }
+        }
+        for role in [Role::Labels, Role::Document] {
+            if self.shown.iter().any(|shown| shown.role == Role::Data) {
+                return;
+            }
+            self.shown.iter_mut().filter(|shown| shown.role == role).for_each(|shown| shown.role = Role::Data);
+        }
+        // Whoever names files wants them.
+        let is_text = |file: FileId| found.files.name(file).to_ascii_lowercase().ends_with(b".txt");
+        if all(&found.files).all(|file| found.is_single(file) && is_text(file)) {
+            self.shown.iter_mut().for_each(|shown| *shown = Shown::data(format("text")));
+        }
+        if self.shown.iter().all(|shown| shown.role != Role::Data)
+            && all(&found.files).all(|file| found.is_single(file))
+        {
+            self.shown.iter_mut().for_each(|shown| shown.role = Role::Data);
+        }
+    }
+
+    /// The files that a format takes that was named.
+    fn taken_by(&self, format: &Format, found: &FoundFiles) -> Vec<FileId> {
+        let is_taken = |file: &FileId| match format.shows {
+            Shows::Names { called, .. } => found.is_single(*file) || called(found.files.name(*file)),
+            Shows::Path(_) if format.name == "tokens" => {
+                found.is_single(*file) || self.is_data(*file) && !found.files.name(*file).ends_with(b".idx")
+            }
+            Shows::Path(_) | Shows::Any => found.is_single(*file) || self.is_data(*file),
+        };
+        all(&found.files).filter(is_taken).collect()
+    }
+
+    /// The format that nearly all data is of, and its files.
+    fn decide(&mut self, found: &FoundFiles) -> Result<(&'static Format, Vec<FileId>)> {
+        let files = &found.files;
+        self.look_inside(files)?;
+        let votes = self.votes();
+        let Some((&winner, &(count, first))) =
+            votes.iter().max_by_key(|(_, (count, first))| (*count, std::cmp::Reverse(first.0)))
+        else {
+            let error = Error::new(ErrorKind::Empty, "there are only companions of data, and no data");
+            let remedy = "name the files themselves, or the format: folder takes every file as a sample";
+            return Err(error.with_path(files.place()).with_remedy(remedy));
+        };
+        let others: u64 = votes.values().map(|(count, _)| count).sum::<u64>() - count;
+        let documents = self.shown.iter().filter(|shown| shown.role == Role::Document).count() as u64;
+        let documents_max = if winner == Vote::Whole { count / 2 } else { count.max(DOCUMENTS_MAX) };
+        // Nobody names a stray file.
+        let named_another = all(files)
+            .any(|file| found.is_single(file) && self.is_data(file) && self.shown[file.0 as usize].vote != winner);
+        let is_stray = others == 1 && count >= 2 && winner != Vote::Whole;
+        let is_clear = others == 0 || is_stray || others.saturating_mul(STRAYS_ARE_FEWER) <= count;
+        if !is_clear || named_another || documents > documents_max {
+            return Err(self.mixture(files, &votes, if documents > documents_max { documents } else { 0 }));
+        }
+        let path = || files.path(first);
+        let format = match winner {
+            Vote::Format(at) => &FORMATS[usize::from(at)],
+            Vote::Whole => named(WHOLE)?,
+            Vote::Bytes => return Err(bytes_show_nothing(count, &path())),
+            Vote::Unread(at) => {
+                let known = &UNREAD[usize::from(at)];
+                let what = format!("{} of these files are {}, which is known and not read", count, known.name);
+                return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(path()).with_remedy(format!(
+                    "{}, or name the format: folder takes every file as a sample",
+                    known.remedy
+                )));
+            }
+        };
+        let is_its = |file: &FileId| self.shown[file.0 as usize] == Shown::data(winner);
+        Ok((format, all(files).filter(is_its).collect()))
+    }
+
+    /// Files and the first of them for each vote.
+    fn votes(&self) -> BTreeMap<Vote, (u64, FileId)> {
+        let mut votes = BTreeMap::new();
+        for (file, shown) in self.shown.iter().enumerate().filter(|(_, shown)| shown.role == Role::Data) {
+            votes.entry(shown.vote).or_insert((0, FileId(file as u32))).0 += 1;
+        }
+        votes
+    }
+
+    /// Holds the first bytes of a few files against their names.
+    ///
+    /// # Errors
+    /// `Corrupt` where none of a format's files begins as they do: of which kind they are, nobody can say.
+    fn look_inside(&mut self, files: &FileTable) -> Result<()> {
+        for vote in self.votes().into_keys().collect::<Vec<_>>() {
+            let its: Vec<FileId> = all(files).filter(|file| self.shown[file.0 as usize] == Shown::data(vote)).collect();
+            let looked_at: Vec<FileId> = spread(&its).filter(|&file| files.size(file) > 0).collect();
+            match vote {
+                Vote::Format(at) => {
+                    let format = &FORMATS[usize::from(at)];
+                    let Shows::Names { begins, .. } = format.shows else { continue };
+                    if looked_at.is_empty() || looked_at.iter().any(|&file| begins(&files.path(file))) {
+                        continue;
+                    }
+                    if !its.iter().all(|&file| is_loose(files.name(file))) {
+                        let name = format.name;
+                        let (count, are) = (its.len(), if its.len() == 1 { "file is" } else { "files are" });
+                        let what = format!("{count} {are} called as those of {name} and do not begin as they do");
+                        return Err(Error::new(ErrorKind::Corrupt, what)
+                            .with_path(files.path(looked_at[0]))
+                            .with_offset(0)
+                            .with_remedy(
+                                "fetch them again, or name their format: folder takes every file as a sample",
+                            ));
+                    }
+                    its.iter().for_each(|file| self.shown[file.0 as usize].vote = Vote::Whole);
+                }
+                Vote::Whole => {
+                    let shown: Vec<Option<Vote>> = looked_at
+                        .iter()
+                        .filter(|&&file| !is_media(files.name(file)))
+                        .map(|&file| vote_of(&head(&files.path(file))))
+                        .collect();
+                    let Some(&Some(vote)) = shown.first() else { continue };
+                    if shown.iter().all(|shown| *shown == Some(vote)) && shown.len() == looked_at.len() {
+                        its.iter().for_each(|file| self.shown[file.0 as usize].vote = vote);
+                    }
+                }
+                Vote::Bytes | Vote::Unread(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn mixture(&self, files: &FileTable, votes: &BTreeMap<Vote, (u64, FileId)>, documents: u64) -> Error {
+        let mut found: Vec<(u64, String)> = votes
+            .iter()
+            .map(|(&vote, &(count, first))| {
+                let name = match vote {
+                    Vote::Format(at) => FORMATS[usize::from(at)].name.to_owned(),
+                    Vote::Unread(at) => UNREAD[usize::from(at)].name.to_owned(),
+                    Vote::Bytes => "raw bytes (.bin)".to_owned(),
+                    Vote::Whole => match files.path(first).extension() {
+                        Some(extension) => format!("other files (.{})", extension.to_string_lossy()),
+                        None => "other files".to_owned(),
+                    },
+                };
+                (count, name)
+            })
+            .collect();
+        if documents > 0 {
+            found.push((documents, "documents (.txt, .json and the like)".to_owned()));
+        }
+        found.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        let found: Vec<String> = found.into_iter().map(|(count, name)| format!("{count} {name}")).collect();
+        let error =
+            Error::new(ErrorKind::InvalidArgument, format!("the files are of several kinds: {}", found.join(", ")));
+        let remedy = "name the format (--format, format=), or the files; folder takes every file as a sample";
+        error.with_path(files.place()).with_remedy(remedy)
+    }
+}
+
+fn bytes_show_nothing(count: u64, path: &Path) -> Error {
+    let files = if count == 1 { "file" } else { "files" };
+    let what = format!("{count} {files} of raw bytes do not show what a sample is");
+    Error::new(ErrorKind::InvalidArgument, what).with_path(path).with_remedy(
+        "give record_bytes (--record-bytes) for records of one size; the format tokens with window_tokens and \
+         token_dtype for tokens; or the format folder, where every file is a sample",
+    )
+}
+
+/// What the first bytes of a file vote for, whatever its name.
+fn vote_of(head: &[u8]) -> Option<Vote> {
+    let known: [(&[u8], &str); 4] =
+        [(b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\x93NUMPY", "npy"), (b"\x89HDF\r\n\x1a\n", "hdf5")];
+    if let Some((_, name)) = known.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return Some(format(name));
+    }
+    let is_one = |known: &roles::Unread| !known.magic.is_empty() && head.starts_with(known.magic);
+    if let Some(at) = UNREAD.iter().position(is_one) {
+        return Some(Vote::Unread(at as u8));
+    }
+    // A pickle begins with its version, and its frame or its first object.
+    matches!(head, [0x80, 2..=5, b'}' | b']' | 0x95 | b'c', ..]).then(|| unread("pickle"))
+}
+
+/// Whether a folder holds the metadata of an Iceberg table.
+fn has_iceberg_metadata(root: &Path) -> bool {
+    let Ok(entries) = root.join("metadata").read_dir() else { return false };
+    entries.flatten().take(LOOKS).any(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.ends_with(".metadata.json") || name == "version-hint.text"
+    })
+}
+
+/// A few of these files, from the first to the last.
+fn spread(files: &[FileId]) -> impl Iterator<Item = FileId> {
+    let count = files.len().min(LOOKS);
+    (0..count).map(move |number| files[if count < 2 { 0 } else { number * (files.len() - 1) / (count - 1) }])
+}
+
+fn all(files: &FileTable) -> impl Iterator<Item = FileId> + use<> {
+    // Fits: a table has fewer than 2^32 files.
+    (0..files.len() as u32).map(FileId)
+}

@@ -1,0 +1,308 @@
+//! What the name of a file says of it: data of a format, or a companion of data.
+
+use crate::headers::has_extension;
+use crate::registry::{FORMATS, Shows};
+
+/// What a file is in its dataset, as far as its name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Samples.
+    Data,
+    /// A table or array of labels: samples, unless there are others.
+    Labels,
+    /// A document, a description, a program: a companion of data, and a sample of a folder of documents.
+    Document,
+    /// What people and programs put beside data: never a sample.
+    Companion,
+    /// What this library puts beside data, or reads together with it. Nobody needs to hear of it.
+    Index,
+}
+
+/// What a file would be opened as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Vote {
+    /// A format, by its position in [`FORMATS`].
+    Format(u8),
+    /// A sample as a whole.
+    Whole,
+    /// Bytes that do not show what they are.
+    Bytes,
+    /// A format that is known and not read, by its position in [`UNREAD`].
+    Unread(u8),
+}
+
+/// The role and the vote of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) role: Role,
+    pub(super) vote: Vote,
+}
+
+impl Shown {
+    pub(super) const fn data(vote: Vote) -> Shown {
+        Shown { role: Role::Data, vote }
+    }
+}
+
+/// Endings of pictures, sound and film, which are samples as they are.
+const MEDIA: [&[u8]; 22] = [
+    b"jpg", b"jpeg", b"png", b"webp", b"gif", b"bmp", b"tif", b"tiff", b"ppm", b"pgm", b"jp2", b"jxl", b"avif",
+    b"heic", b"wav", b"flac", b"mp3", b"ogg", b"opus", b"mp4", b"webm", b"mkv",
+];
+/// Longest of these.
+const MEDIA_BYTES: usize = 4;
+
+/// Names of tables and arrays that lie beside samples, up to the first dot.
+const LABELS: [&str; 14] = [
+    "labels",
+    "label",
+    "targets",
+    "target",
+    "y",
+    "metadata",
+    "meta",
+    "annotations",
+    "annotation",
+    "classes",
+    "class_names",
+    "synset_words",
+    "captions",
+    "train_labels",
+];
+
+/// Names of companions, up to the first dot, dash or underscore behind them.
+const WRITTEN_FOR_PEOPLE: [&str; 8] =
+    ["readme", "license", "licence", "copying", "notice", "citation", "changelog", "authors"];
+
+/// Whole names of companions, in lower case.
+const COMPANIONS: [&str; 22] = [
+    "_success",
+    "_metadata",
+    "_common_metadata",
+    "dataset_info.json",
+    "dataset_infos.json",
+    "dataset_dict.json",
+    "features.json",
+    "state.json",
+    "index.json",
+    "manifest",
+    "manifest.json",
+    "manifest.txt",
+    "thumbs.db",
+    "desktop.ini",
+    "sha256sums",
+    "sha256sum",
+    "sha1sums",
+    "md5sums",
+    "checksums",
+    "checksums.txt",
+    "makefile",
+    "dockerfile",
+];
+
+/// Endings of companions.
+const COMPANION_ENDINGS: [&str; 23] = [
+    "_stats.json",
+    ".index.json",
+    ".labels.txt",
+    ".crc",
+    ".md5",
+    ".sha1",
+    ".sha256",
+    ".sha512",
+    ".sfv",
+    ".asc",
+    ".sig",
+    ".lock",
+    ".tmp",
+    ".temp",
+    ".part",
+    ".partial",
+    ".incomplete",
+    ".crdownload",
+    ".aria2",
+    ".swp",
+    ".bak",
+    ".done",
+    "~",
+];
+
+/// Endings of documents, descriptions and programs.
+const DOCUMENTS: [&str; 35] = [
+    "txt", "md", "rst", "json", "yaml", "yml", "toml", "xml", "html", "htm", "pdf", "log", "py", "sh", "cfg", "ini",
+    "conf", "ipynb", "tex", "bib", "css", "js", "c", "h", "names", "model", "pbtxt", "prototxt", "jinja", "map",
+    "data", "proto", "gitkeep", "idx", "lst",
+];
+
+/// A format that is known and not read.
+#[derive(Debug)]
+pub(super) struct Unread {
+    pub(super) name: &'static str,
+    /// Endings of its files.
+    extensions: &'static [&'static str],
+    /// How its files begin, where that shows.
+    pub(super) magic: &'static [u8],
+    pub(super) remedy: &'static str,
+}
+
+/// The formats that are known and not read.
+pub(super) const UNREAD: &[Unread] = &[
+    Unread { name: "Zarr", extensions: &["zarr"], magic: b"", remedy: "write its arrays as .npy or HDF5" },
+    Unread {
+        name: "Delta Lake",
+        extensions: &[],
+        magic: b"",
+        remedy: "its log says which files are live: export the table to a folder of Parquet files",
+    },
+    Unread {
+        name: "Iceberg",
+        extensions: &[],
+        magic: b"",
+        remedy: "its metadata says which files are live: export the table to a folder of Parquet files",
+    },
+    Unread {
+        name: "Hudi",
+        extensions: &[],
+        magic: b"",
+        remedy: "its timeline says which files are live: export the table to a folder of Parquet files",
+    },
+    Unread { name: "Lance", extensions: &["lance"], magic: b"", remedy: "export it to Parquet" },
+    Unread { name: "Avro", extensions: &["avro"], magic: b"Obj\x01", remedy: "convert it to Parquet" },
+    Unread { name: "ORC", extensions: &["orc"], magic: b"ORC", remedy: "convert it to Parquet" },
+    Unread { name: "LMDB", extensions: &["mdb", "lmdb"], magic: b"", remedy: "write its values into tar archives" },
+    Unread {
+        name: "SQLite",
+        extensions: &["sqlite", "sqlite3", "db"],
+        magic: b"SQLite fo",
+        remedy: "export its tables to Parquet or CSV",
+    },
+    Unread { name: "RecordIO", extensions: &["rec"], magic: b"", remedy: "write its records into tar archives" },
+    Unread {
+        name: "pickle",
+        extensions: &["pkl", "pickle", "pt", "pth", "joblib", "ckpt"],
+        magic: b"",
+        remedy: "to read a pickle is to run a program: write its arrays as .npy or .safetensors",
+    },
+    Unread { name: "zip", extensions: &["zip", "7z", "rar"], magic: b"PK\x03\x04", remedy: "unpack it" },
+    Unread { name: "Excel", extensions: &["xlsx", "xls"], magic: b"", remedy: "export it to CSV" },
+    Unread { name: "compressed IDX", extensions: &[], magic: b"", remedy: "decompress it: gzip -d" },
+    Unread {
+        name: "compressed files",
+        extensions: &["gz", "zst", "bz2", "xz", "lz4"],
+        magic: b"",
+        remedy: "decompress them",
+    },
+];
+
+/// The vote for a format that is not read.
+pub(super) fn unread(name: &str) -> Vote {
+    // Fits: the table is short.
+    UNREAD.iter().position(|unread| unread.name == name).map_or(Vote::Whole, |at| Vote::Unread(at as u8))
+}
+
+/// The vote for a format that is read.
+pub(super) fn format(name: &str) -> Vote {
+    // Fits: the table is short.
+    FORMATS.iter().position(|format| format.name == name).map_or(Vote::Whole, |at| Vote::Format(at as u8))
+}
+
+/// What a name says; it may have folders in front.
+pub(super) fn of_name(name: &[u8]) -> Shown {
+    let base = name.iter().rposition(|&byte| byte == b'/').map_or(name, |slash| &name[slash + 1..]);
+    if is_media(base) {
+        return Shown::data(Vote::Whole);
+    }
+    if let Some(vote) = of_store(name) {
+        return Shown::data(vote);
+    }
+    let lower = String::from_utf8_lossy(base).to_lowercase();
+    let is = |role| Shown { role, vote: by_ending(&lower) };
+    if lower.ends_with(".uidx") || lower == crate::tar::MANIFEST_NAME {
+        return is(Role::Index);
+    }
+    if is_companion(&lower) {
+        return is(Role::Companion);
+    }
+    let stem = lower.split('.').next().unwrap_or_default();
+    let vote = by_ending(&lower);
+    if LABELS.contains(&stem) && stem.len() < lower.len() {
+        return Shown { role: Role::Labels, vote };
+    }
+    let is_document = matches!(vote, Vote::Whole) && has_any(&lower, &DOCUMENTS)
+        // Where they lie beside data, they are what a program keeps: vocabularies, weights, the state of an optimizer.
+        || vote == unread("pickle");
+    if is_document { Shown { role: Role::Document, vote } } else { Shown::data(vote) }
+}
+
+/// Whether only the first bytes tell what files of such a name are: others use it too.
+pub(super) fn is_loose(name: &[u8]) -> bool {
+    ["nc", "mat", "hdf", "ipc"].iter().any(|extension| has_extension(name, extension))
+        || name.rsplit(|&byte| byte == b'/').next().is_some_and(|base| !base.contains(&b'.'))
+}
+
+/// Whether a name is that of a picture, sound or film.
+pub(super) fn is_media(name: &[u8]) -> bool {
+    let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else { return false };
+    let ending = &name[dot + 1..];
+    if ending.len() > MEDIA_BYTES {
+        return false;
+    }
+    MEDIA.iter().any(|known| ending.eq_ignore_ascii_case(known))
+}
+
+/// The vote of a file that lies in a store of many files, by the names of its folders.
+fn of_store(name: &[u8]) -> Option<Vote> {
+    let folders = name.rsplitn(2, |&byte| byte == b'/').nth(1)?;
+    folders.split(|&byte| byte == b'/').find_map(|folder| match folder {
+        b"_delta_log" => Some(unread("Delta Lake")),
+        _ if folder.ends_with(b".zarr") => Some(unread("Zarr")),
+        _ if folder.ends_with(b".lance") => Some(unread("Lance")),
+        _ => None,
+    })
+}
+
+fn is_companion(lower: &str) -> bool {
+    let is_for_people = |known: &&str| {
+        let rest = lower.strip_prefix(*known);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_']) && !is_data(rest))
+    };
+    COMPANIONS.contains(&lower)
+        || COMPANION_ENDINGS.iter().any(|ending| lower.ends_with(ending))
+        || WRITTEN_FOR_PEOPLE.iter().any(is_for_people)
+        || lower.starts_with("_committed_")
+        || lower.starts_with("_started_")
+}
+
+/// Whether a name has the ending of samples.
+fn is_data(lower: &str) -> bool {
+    matches!(by_ending(lower), Vote::Format(_) | Vote::Bytes)
+}
+
+/// What the end of a name, in lower case, votes for.
+fn by_ending(lower: &str) -> Vote {
+    let bytes = lower.as_bytes();
+    let is_one = |shows: &Shows| matches!(shows, Shows::Names { called, .. } if called(bytes));
+    if let Some(at) = FORMATS.iter().position(|format| is_one(&format.shows)) {
+        // Fits: the table is short.
+        return Vote::Format(at as u8);
+    }
+    if let Some(at) = lower.find(".mds")
+        && matches!(&lower[at + 4..], "" | ".zstd" | ".gz" | ".br" | ".bz2" | ".snappy")
+    {
+        return format("mds");
+    }
+    if has_any(lower, &["bin"]) {
+        return Vote::Bytes;
+    }
+    if lower.ends_with("-ubyte.gz") {
+        return unread("compressed IDX");
+    }
+    match UNREAD.iter().position(|unread| has_any(lower, unread.extensions)) {
+        Some(at) => Vote::Unread(at as u8),
+        None => Vote::Whole,
+    }
+}
+
+fn has_any(lower: &str, extensions: &[&str]) -> bool {
+    extensions.iter().any(|extension| has_extension(lower.as_bytes(), extension))
+}

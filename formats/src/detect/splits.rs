@@ -1,0 +1,227 @@
+//! The splits of a dataset: files for training, for validation, for tests, told apart by the names of folders or files.
+
+use super::nearest::nearest;
+use crate::FileId;
+use crate::paths::FoundFiles;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use uringload_core::{Error, ErrorKind, Result};
+
+/// Words for splits: the first of each line is what the others mean.
+const WORDS: [&[&str]; 4] = [
+    &["train", "training", "trn"],
+    &["validation", "valid", "val", "dev"],
+    &["test", "testing", "t10k", "eval", "evaluation", "holdout"],
+    &["unlabeled", "unsupervised"],
+];
+
+/// What all splits together are called.
+pub(super) const ALL: &str = "all";
+/// What the files of no split are called, where others are of one.
+const OTHERS: &str = "other";
+/// Deepest folder that may be a split, counted from 0.
+const DEPTH_MAX: usize = 4;
+
+/// What tells the splits apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The folder at this depth.
+    Folder(usize),
+    /// A word in the file's name.
+    Name,
+}
+
+/// Two splits or more.
+#[derive(Debug)]
+pub(super) struct Splits {
+    by: By,
+    /// Files of each.
+    counts: BTreeMap<String, u64>,
+}
+
+/// What stays when a split was chosen.
+pub(super) enum Chosen {
+    /// These folders.
+    Folders(Vec<PathBuf>),
+    /// Of the files that were looked at, those for which this is true.
+    Files(Vec<bool>),
+}
+
+impl Splits {
+    /// The splits of these files, if they have any. Files that a user named are left out: who names files has chosen.
+    /// Names of files are believed only where `by_names`.
+    pub(super) fn find(found: &FoundFiles, files: &[FileId], by_names: bool) -> Option<Splits> {
+        let files: Vec<FileId> = files.iter().copied().filter(|&file| !found.is_single(file)).collect();
+        let by_folder = (0..=DEPTH_MAX).find_map(|depth| {
+            let mut counts = BTreeMap::new();
+            let mut last: (Vec<u8>, u64) = Default::default();
+            for &file in &files {
+                let path = found.name_in_pattern(file);
+                let Some(folder) = folder_at(&path, depth) else { continue };
+                // Files come sorted: few are in another folder than the one before.
+                if folder != last.0 {
+                    add(&mut counts, &last);
+                    last = (folder.to_vec(), 0);
+                }
+                last.1 += 1;
+            }
+            add(&mut counts, &last);
+            let splits = counts.keys().filter(|name| word_of(name).is_some()).count();
+            (splits >= 2 && splits * 2 >= counts.len()).then_some(Splits { by: By::Folder(depth), counts })
+        });
+        if by_folder.is_some() || !by_names {
+            return by_folder;
+        }
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for &file in &files {
+            *counts.entry(named(found.files.name(file)).unwrap_or_else(|| OTHERS.into())).or_default() += 1;
+        }
+        // Files for a test beside others, too: those are for training.
+        let is_told = |name: &&String| *name != OTHERS && *name != WORDS[0][0];
+        let is_split = counts.len() >= 2 && counts.keys().any(|name| is_told(&name));
+        is_split.then_some(Splits { by: By::Name, counts })
+    }
+
+    /// The error that lists them.
+    pub(super) fn ask(&self, place: &std::path::Path) -> Error {
+        let error = Error::new(ErrorKind::InvalidArgument, format!("there are several splits: {}", self.listed()));
+        let names: Vec<&str> = self.counts.keys().map(String::as_str).collect();
+        error.with_path(place).with_remedy(format!(
+            "choose one by split (--split, split=): {}, or {ALL} for all together",
+            names.join(", ")
+        ))
+    }
+
+    fn listed(&self) -> String {
+        let listed = self.counts.iter().map(|(name, &files)| {
+            let noun = if files == 1 { "file" } else { "files" };
+            format!("{name:?} with {files} {noun}")
+        });
+        listed.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The files of one split.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a split that is not there.
+    pub(super) fn choose(&self, wanted: &str, found: &FoundFiles) -> Result<Chosen> {
+        let means = |name: &str| word_of(name).is_some() && word_of(name) == word_of(wanted);
+        let alike: Vec<&String> = self.counts.keys().filter(|name| means(name)).collect();
+        let name = match (self.counts.get_key_value(wanted), &alike[..]) {
+            (Some((name, _)), _) => name,
+            (None, [name]) => *name,
+            _ => {
+                let what = format!("there is no split {wanted:?}, but {}", self.listed());
+                let names: Vec<&str> = self.counts.keys().map(String::as_str).collect();
+                let error = Error::new(ErrorKind::InvalidArgument, what);
+                return Err(error.with_remedy(nearest(wanted, &names)));
+            }
+        };
+        let all = (0..found.files.len() as u32).map(FileId);
+        match self.by {
+            By::Name => {
+                let is_of = |file| named(found.files.name(file)).unwrap_or_else(|| OTHERS.into()) == *name;
+                Ok(Chosen::Files(all.map(is_of).collect()))
+            }
+            By::Folder(depth) => {
+                let mut folders: Vec<PathBuf> = Vec::new();
+                for file in all.filter(|&file| !found.is_single(file)) {
+                    let path = found.name_in_pattern(file);
+                    if folder_at(&path, depth).is_none_or(|folder| String::from_utf8_lossy(folder) != **name) {
+                        continue;
+                    }
+                    let folder = prefix(found, file, &path, depth);
+                    if folders.last() != Some(&folder) && !folders.contains(&folder) {
+                        folders.push(folder);
+                    }
+                }
+                Ok(Chosen::Folders(folders))
+            }
+        }
+    }
+}
+
+/// The folder of a file that is its split.
+fn prefix(found: &FoundFiles, file: FileId, path: &[u8], depth: usize) -> PathBuf {
+    let end = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').nth(depth).map_or(path.len(), |(at, _)| at);
+    found.pattern_root(file).join(OsStr::from_bytes(&path[..end]))
+}
+
+fn add(counts: &mut BTreeMap<String, u64>, (name, files): &(Vec<u8>, u64)) {
+    if *files > 0 {
+        *counts.entry(String::from_utf8_lossy(name).into_owned()).or_default() += files;
+    }
+}
+
+/// The folder at a depth, if the file lies below it.
+fn folder_at(path: &[u8], depth: usize) -> Option<&[u8]> {
+    let mut components = path.split(|&byte| byte == b'/');
+    let folder = components.nth(depth)?;
+    components.next().map(|_| folder)
+}
+
+/// The split that a folder's name means: a word for one, or such a word before a number or a second word, as in
+/// `train2017`, `test-images` and `val_256`.
+fn word_of(name: &str) -> Option<usize> {
+    let lower = name.to_ascii_lowercase();
+    let first = lower.split(|letter: char| !letter.is_ascii_alphanumeric()).next().unwrap_or_default();
+    of_word(first)
+}
+
+fn of_word(word: &str) -> Option<usize> {
+    let is_one = |word: &str| WORDS.iter().position(|words| words.contains(&word));
+    is_one(word).or_else(|| is_one(word.trim_end_matches(|letter: char| letter.is_ascii_digit())))
+}
+
+/// The split that a file's name contains as a word: `train-00000-of-00005.parquet`, `c4-validation.00001.json`.
+fn named(name: &[u8]) -> Option<String> {
+    let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+    let lower = String::from_utf8_lossy(base).to_ascii_lowercase();
+    let mut words = lower.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.find_map(of_word).map(|split| WORDS[split][0].to_owned())
+}
+
+/// Whether a table has more than a word for a split in its names: for tests.
+#[cfg(test)]
+fn splits_of(names: &[&str]) -> Option<BTreeMap<String, u64>> {
+    let mut files = crate::FileTable::new();
+    files.push_root("/data");
+    let ids: Vec<FileId> = names.iter().map(|name| files.push(name.as_bytes(), 1).expect("room")).collect();
+    let found = FoundFiles { files, ..FoundFiles::default() };
+    Splits::find(&found, &ids, true).map(|splits| splits.counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_and_names_are_splits_where_they_are_words_for_them() {
+        let of = |names: &[&str]| {
+            let found = splits_of(names)?;
+            Some(found.into_iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", "))
+        };
+        for (names, wanted) in [
+            (&["train/a", "train/b", "val/c"][..], "train 2, val 1"),
+            (&["data/Train/a", "data/Test/c", "data/extra/d"], "Test 1, Train 1, extra 1"),
+            (&["train2017/1.jpg", "val2017/2.jpg"], "train2017 1, val2017 1"),
+            (&["data/train-0.parquet", "data/validation-0.parquet"], "train 1, validation 1"),
+            (&["a.jsonl", "a_test.jsonl"], "other 1, test 1"),
+            (&["data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"], "other 2, test 1"),
+            (&["t10k-images-idx3-ubyte", "train-images-idx3-ubyte"], "test 1, train 1"),
+        ] {
+            assert_eq!(of(names).as_deref(), Some(wanted), "{names:?}");
+        }
+        for names in [
+            &["train/a", "train/b"][..],
+            &["train/a", "car/b", "bus/c", "test/d", "boat/e"],
+            &["train-0.parquet", "train-1.parquet"],
+            &["trainer-0.parquet", "contest.parquet"],
+            &["year=2024/part-0.parquet", "year=2025/part-0.parquet"],
+        ] {
+            assert_eq!(of(names), None, "{names:?}");
+        }
+    }
+}

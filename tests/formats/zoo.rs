@@ -1,0 +1,151 @@
+//! A hundred layouts of data as people have them, with what lies beside it: what each is opened as, how many samples it
+//! has and how many files are left out; or why it is not opened before somebody says more.
+
+mod layouts;
+
+use super::shards::write_beton;
+use crate::common::archive::Archive;
+use crate::common::content::put;
+use layouts::LAYOUTS;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use uringload::ErrorKind;
+use uringload::dataset::internal::detect;
+use uringload::dataset::{self, Options};
+
+/// Name, files, what is asked, and what is expected.
+///
+/// In a file's name `#` stands for three files; `@mds:PLACE` and `@litdata:PLACE` for a whole dataset. What is asked:
+/// options as `name=value`, and `at=PATTERN` for paths in the folder, joined by blanks. Expected: format, samples, files
+/// left out; or behind a `?`, words of the error.
+type Layout = (&'static str, &'static str, &'static str, &'static str);
+
+/// The files that one word of a layout stands for.
+fn files(word: &str) -> Vec<String> {
+    if !word.contains('#') {
+        return vec![word.to_owned()];
+    }
+    (0..3).map(|number| word.replace('#', &number.to_string())).collect()
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// What a file of this name has in it.
+fn content(name: &str, all: &[String]) -> Vec<u8> {
+    let copy = |from: &str| fs::read(data(from)).expect("test data");
+    let base = name.rsplit('/').next().expect("a name").to_lowercase();
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let is_pair = all.contains(&format!("{stem}.bin")) && all.contains(&format!("{stem}.idx"));
+    let ends = |endings: &[&str]| endings.iter().any(|ending| base.ends_with(ending));
+    match () {
+        () if ends(&[".tar"]) => {
+            let archive = Archive::new().file("a.jpg", b"picture").file("a.cls", b"1");
+            archive.file("b.jpg", b"another").file("b.cls", b"2").end().0
+        }
+        () if ends(&[".parquet", ".parq", ".pq"]) => copy("same/same.parquet"),
+        () if ends(&[".arrow", ".feather"]) => copy("same/same.arrow"),
+        () if ends(&[".npy"]) => copy("arrays/plain_f4.npy"),
+        () if ends(&[".npz"]) => copy("arrays/stored.npz"),
+        () if ends(&[".safetensors"]) => copy("arrays/tensors.safetensors"),
+        () if ends(&[".h5", ".hdf5"]) => copy("hdf5/small-latest.h5"),
+        () if base.contains(".tfrecord") && !ends(&[".idx"]) || ends(&["-of-00003"]) => {
+            copy("tfrecord/examples/train.tfrecord-00000-of-00002")
+        }
+        () if ends(&[".jsonl", ".ndjson"]) => b"{\"text\":\"a\"}\n{\"text\":\"b\"}\n".to_vec(),
+        () if ends(&[".csv"]) => b"id,text\n1,a\n2,b\n".to_vec(),
+        () if ends(&[".tsv"]) => b"id\ttext\n1\ta\n2\tb\n".to_vec(),
+        () if base.contains("idx3-") => [&[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2][..], &[7; 8]].concat(),
+        () if base.contains("idx1-") => [&[0, 0, 8, 1, 0, 0, 0, 2][..], &[4, 5]].concat(),
+        () if is_pair && ends(&[".bin"]) => copy("arrays/megatron_u2.bin"),
+        () if is_pair && ends(&[".idx"]) => copy("arrays/megatron_u2.idx"),
+        () if ends(&[".pkl"]) => b"\x80\x04\x95\x00".to_vec(),
+        () if base.starts_with("data_batch_") && !base.contains('.') => b"\x80\x02}q\x01".to_vec(),
+        () if ends(&[".json"]) => b"{}".to_vec(),
+        () => vec![b'x'; 24],
+    }
+}
+
+fn write(layout: &str) -> TempDir {
+    let root = tempfile::tempdir().expect("a folder");
+    let all: Vec<String> = layout.split_whitespace().flat_map(files).collect();
+    for name in &all {
+        if let Some((what, place)) = name.strip_prefix('@').and_then(|name| name.split_once(':')) {
+            let from = data(if what == "mds" { "mds/0" } else { what });
+            let to = root.path().join(place);
+            fs::create_dir_all(&to).expect("a folder");
+            for entry in from.read_dir().expect("test data").map(|entry| entry.expect("an entry").path()) {
+                let name = entry.file_name().expect("a file");
+                if entry.is_file() && name != "expected.json" {
+                    fs::copy(&entry, to.join(name)).expect("a copy");
+                }
+            }
+            continue;
+        }
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        if name.ends_with(".beton") {
+            write_beton(&path);
+        } else {
+            put(&path, &content(name, &all)).expect("a file");
+        }
+    }
+    root
+}
+
+/// What opening says: "tar 6 left 1", or the error.
+fn opened(root: &Path, asked: &str) -> String {
+    let (mut options, mut paths) = (Options::new().sidecars(false), Vec::new());
+    for (name, value) in asked.split_whitespace().map(|word| word.split_once('=').expect("name=value")) {
+        match name {
+            "at" => paths.push(root.join(value)),
+            "format" => options = options.format(value),
+            _ => options = options.set(name, value),
+        }
+    }
+    if paths.is_empty() {
+        paths.push(root.to_path_buf());
+    }
+    match dataset::open(&paths, &options) {
+        Err(error) => {
+            if error.kind() == ErrorKind::InvalidArgument && !asked.contains("window_tokens") {
+                assert!(error.remedy().is_some_and(|remedy| !remedy.is_empty()), "no remedy: {error}");
+            }
+            format!("? {error}")
+        }
+        Ok(opened) => {
+            let detected = detect(&paths, &options).expect("what was opened shows what it is");
+            assert_eq!(detected.name, opened.format());
+            let left: u64 = opened.index().left_out.iter().map(|left| left.count).sum();
+            format!(
+                "{} {}{}",
+                opened.format(),
+                opened.len(),
+                if left > 0 { format!(" left {left}") } else { String::new() }
+            )
+        }
+    }
+}
+
+#[test]
+fn a_hundred_layouts_are_what_they_are() {
+    assert!(LAYOUTS.len() >= 100, "{}", LAYOUTS.len());
+    let mut wrong = Vec::new();
+    for (name, layout, asked, expected) in LAYOUTS {
+        let root = write(layout);
+        let found = opened(root.path(), asked);
+        let fits = match expected.strip_prefix("? ") {
+            Some(words) => found.starts_with('?') && words.split("; ").all(|word| found.contains(word)),
+            None => found == *expected,
+        };
+        if !fits {
+            wrong.push(format!(
+                "{name} [{asked}]: expected {expected:?}, found {:?}",
+                found.replace(&*root.path().to_string_lossy(), "ROOT")
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} wrong:\n{}", wrong.len(), LAYOUTS.len(), wrong.join("\n"));
+}
