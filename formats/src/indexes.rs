@@ -4,7 +4,7 @@
 use crate::headers::open_regular;
 use crate::options::Common;
 use crate::parallel::try_in_parallel;
-use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, RESIDENT_BYTES, Shard, Sidecar};
+use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::{SkipReason, Skips};
 use crate::window::Plain;
 use crate::{FileId, FileTable, Index};
@@ -333,13 +333,17 @@ impl Job<'_> {
         if let Some(error) = damage.as_ref().filter(|_| !self.wanted.keep_damaged) {
             return Err(error.clone());
         }
-        let proof = builder.proof(opened.file.as_fd(), shard.size).map_err(failed_to_read)?;
+        let is_kept = damage.is_none() && self.wanted.common.sidecars;
+        let proof = if is_kept {
+            builder.proof(opened.file.as_fd(), shard.size).map_err(failed_to_read)?
+        } else {
+            Proof::default()
+        };
         // Before the index is written: it carries the identity of the file as it was when it was opened.
         if Identity::of(opened.file.as_fd()).map_err(failed)? != opened.identity {
             return Err(Error::new(ErrorKind::Corrupt, "the file changed while it was indexed")
                 .with_remedy("wait until it is written, and open it again"));
         }
-        let is_kept = damage.is_none() && self.wanted.common.sidecars;
         let (sidecar, kept) =
             self.finish(path, (&shard, opened.file.as_fd()), builder.finish(&shard, proof), is_kept)?;
         Ok(Indexed {

@@ -2,6 +2,7 @@
 
 mod cache;
 mod extents;
+mod mapping;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -12,6 +13,7 @@ use std::path::Path;
 
 pub use cache::{CacheStat, advise_random, cachestat, drop_caches, evict};
 pub use extents::{EXTENTS_MAX, Extent, extents};
+pub use mapping::Mapping;
 
 /// How to open a file for reading. Every open is read-only, and none makes a terminal the controlling one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

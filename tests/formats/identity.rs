@@ -335,3 +335,25 @@ fn the_headers_between_fields_are_compared_while_reading() {
     let error = parse(512).expect_err("a sample of another archive");
     assert_eq!((error.kind(), error.path()), (ErrorKind::Changed, Some(&*path)), "{error}");
 }
+
+/// In a cache folder, which others may use too, an index that somebody else may have written is not believed.
+#[test]
+fn an_index_in_a_cache_that_others_may_write_is_made_again_and_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let (swapped, cache) = (Swapped::new(1), TempDir::new().expect("a folder"));
+    // So that the index cannot lie beside its shard.
+    fs::create_dir(swapped.root.path().join("00000.tar.uidx")).expect("a folder");
+    let open = || {
+        let options = Options::new().format("tar").set("index_cache", cache.path().to_path_buf());
+        dataset::open(&[swapped.path(0)], &options).expect("an archive")
+    };
+    let used = |dataset: &dyn Dataset| dataset.index().report.as_ref().expect("indexes").current;
+    assert_eq!((used(&*open()), used(&*open())), (0, 1));
+    let entry = fs::read_dir(cache.path()).expect("the cache").next().expect("an index").expect("an index").path();
+    fs::set_permissions(&entry, fs::Permissions::from_mode(0o666)).expect("its mode");
+    let dataset = open();
+    assert_eq!(used(&*dataset), 0);
+    let said = dataset.index().fallbacks.iter().find(|step| step.reason.contains("others may write it (mode 666)"));
+    assert!(said.is_some_and(|step| step.reason.contains(".uidx")), "{:?}", dataset.index().fallbacks);
+    assert_eq!(used(&*open()), 1, "it was written again");
+}

@@ -139,3 +139,15 @@ fn many_extents_take_many_calls() {
         Err(error) => eprintln!("skipped: no extents for {}: {error}", path.display()),
     }
 }
+
+#[test]
+fn a_mapping_copies_bytes_out() {
+    let (_folder, path) = written(5000);
+    let file = File::open(&path).unwrap();
+    let mapping = Mapping::new(file.as_fd(), 5000).unwrap();
+    let mut bytes = [0; 100];
+    assert_eq!((mapping.len(), mapping.copy(4950, &mut bytes)), (5000, 50));
+    assert!(bytes[..50].iter().all(|&byte| byte == 7) && bytes[50..].iter().all(|&byte| byte == 0));
+    assert_eq!((mapping.copy(5000, &mut bytes), mapping.copy(usize::MAX, &mut bytes)), (0, 0));
+    assert!(Mapping::new(file.as_fd(), 0).is_err());
+}
