@@ -86,10 +86,10 @@ impl Error {
         Error(Arc::new(Inner { kind, what, path: None, offset: None, remedy: None, source: None, beside: false }))
     }
 
-    /// An error of the system. Its kind follows from `source`, or from the [`Error`] that `source` carries.
+    /// An error of the system. Its kind follows from `source`. If that carries an [`Error`], this is that error.
     pub fn io(what: impl Into<Cow<'static, str>>, source: std::io::Error) -> Error {
         if let Some(carried) = source.get_ref().and_then(|carried| carried.downcast_ref::<Error>()) {
-            return Error::new(carried.kind(), what).with_source(carried.clone());
+            return carried.clone();
         }
         let kind = match source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,

@@ -1,9 +1,10 @@
 //! The indexes of a dataset's files: those beside the files, those that other programs wrote, and those made by
 //! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
 
+use crate::headers::open_regular;
 use crate::options::Common;
 use crate::parallel::try_in_parallel;
-use crate::sidecar::{Builder, EXTENSION, Kept, Places, RESIDENT_BYTES, Shard, Sidecar};
+use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::{SkipReason, Skips};
 use crate::window::Plain;
 use crate::{FileId, FileTable, Index};
@@ -12,7 +13,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -127,6 +128,7 @@ pub(super) struct Indexed {
     origin: Origin,
     bytes_read: u64,
     refused: Vec<(PathBuf, String)>,
+    untrusted: Option<(PathBuf, String)>,
     foreign: Option<(PathBuf, String)>,
     kept: Option<Kept>,
     /// Why the file cannot be read to its end.
@@ -226,8 +228,11 @@ fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, 
         return Err("the file has changed since".into());
     }
     let mut text = String::new();
-    let file = File::open(place).map_err(|error| error.to_string())?;
-    file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let opened = open_regular(place).map_err(|error| error.to_string())?;
+    File::from(opened.file)
+        .take(most.saturating_add(1))
+        .read_to_string(&mut text)
+        .map_err(|error| error.to_string())?;
     if text.len() as u64 > most {
         return Err("it is longer than that of such a file can be".into());
     }
@@ -245,8 +250,8 @@ pub(super) fn is_index(name: &[u8]) -> bool {
 /// # Errors
 /// That of the first file, in order, that fails.
 pub(super) fn index_all(files: &FileTable, wanted: &Wanted<'_>, format: &dyn Indexing) -> Result<Vec<Indexed>> {
-    let (resident, shards, bytes) = (AtomicU64::new(RESIDENT_BYTES), AtomicU64::new(0), AtomicU64::new(0));
-    let job = Job { files, wanted, resident, shards, bytes };
+    let (memory, shards, bytes) = (Memory::new(RESIDENT_BYTES), AtomicU64::new(0), AtomicU64::new(0));
+    let job = Job { files, wanted, memory, shards, bytes };
     // Fits: a table has fewer than 2^32 files.
     let all: Vec<FileId> = (0..files.len() as u32).map(FileId).collect();
     try_in_parallel(&all, wanted.threads, |&file| {
@@ -261,8 +266,8 @@ pub(super) fn index_all(files: &FileTable, wanted: &Wanted<'_>, format: &dyn Ind
 struct Job<'a> {
     files: &'a FileTable,
     wanted: &'a Wanted<'a>,
-    /// Bytes of sidecars that may yet be read into memory.
-    resident: AtomicU64,
+    /// For indexes that are opened.
+    memory: Memory,
     shards: AtomicU64,
     bytes: AtomicU64,
 }
@@ -279,6 +284,7 @@ impl Job<'_> {
 
     fn index(&self, file: FileId, path: &Path, format: &dyn Indexing) -> Result<Indexed> {
         let failed = |error: io::Error| Error::io("cannot open", error);
+        let failed_to_read = |error: io::Error| Error::io("cannot read", error);
         let opened = uringload_sys::file::open(rustix::fs::CWD, path.as_os_str().as_bytes(), OpenFlags::default());
         let opened = opened.map_err(failed)?;
         self.files.is_still(file, &opened.identity, || inodes_vary(opened.file.as_fd()))?;
@@ -293,18 +299,31 @@ impl Job<'_> {
             origin: Origin::Scan,
             foreign: None,
         };
-        let mut refused = Vec::new();
+        let (mut refused, mut untrusted) = (Vec::new(), None);
         if !self.wanted.common.rebuild {
-            match self.wanted.places.find(path, &shard, &self.resident) {
+            match self.wanted.places.find(path, (&shard, opened.file.as_fd()), &self.memory) {
                 Ok(sidecar) => match format.refuses(&pass, &sidecar)? {
                     None => {
                         pass.add(shard.size);
                         let (origin, foreign, kept, damage) = (Origin::Sidecar, None, None, None);
-                        return Ok(Indexed { sidecar, origin, bytes_read: 0, refused, foreign, kept, damage });
+                        let untrusted = None;
+                        return Ok(Indexed {
+                            sidecar,
+                            origin,
+                            bytes_read: 0,
+                            refused,
+                            untrusted,
+                            foreign,
+                            kept,
+                            damage,
+                        });
                     }
                     Some(reason) => refused.extend(sidecar.path().map(|place| (place.to_path_buf(), reason))),
                 },
-                Err(reasons) => refused = reasons,
+                Err(reasons) => {
+                    refused = reasons.unfit;
+                    untrusted = reasons.untrusted;
+                }
             }
         }
         let found = format.look(&mut pass);
@@ -314,22 +333,45 @@ impl Job<'_> {
         if let Some(error) = damage.as_ref().filter(|_| !self.wanted.keep_damaged) {
             return Err(error.clone());
         }
+        let is_kept = damage.is_none() && self.wanted.common.sidecars;
+        let proof = if is_kept {
+            builder.proof(opened.file.as_fd(), shard.size).map_err(failed_to_read)?
+        } else {
+            Proof::default()
+        };
         // Before the index is written: it carries the identity of the file as it was when it was opened.
         if Identity::of(opened.file.as_fd()).map_err(failed)? != opened.identity {
             return Err(Error::new(ErrorKind::Corrupt, "the file changed while it was indexed")
                 .with_remedy("wait until it is written, and open it again"));
         }
-        let is_kept = damage.is_none() && self.wanted.common.sidecars;
-        let (sidecar, kept) = self.finish(path, &shard, builder.finish(&shard), is_kept)?;
-        Ok(Indexed { sidecar, origin: pass.origin, bytes_read, refused, foreign: pass.foreign, kept, damage })
+        let (sidecar, kept) =
+            self.finish(path, (&shard, opened.file.as_fd()), builder.finish(&shard, proof), is_kept)?;
+        Ok(Indexed {
+            sidecar,
+            origin: pass.origin,
+            bytes_read,
+            refused,
+            untrusted,
+            foreign: pass.foreign,
+            kept,
+            damage,
+        })
     }
 
     /// Puts a sidecar to disk, if it `is_kept`, and opens it.
-    fn finish(&self, path: &Path, shard: &Shard, image: Vec<u8>, is_kept: bool) -> Result<(Sidecar, Option<Kept>)> {
-        let kept = is_kept.then(|| self.wanted.places.keep(path, &image));
+    fn finish(
+        &self,
+        path: &Path,
+        (shard, file): (&Shard, BorrowedFd<'_>),
+        image: Vec<u8>,
+        is_kept: bool,
+    ) -> Result<(Sidecar, Option<Kept>)> {
+        let kept = is_kept.then(|| self.wanted.places.keep(path, file, &image));
         let written = match &kept {
             // Opened as any other, so that a large one is mapped.
-            Some(Kept::Beside(place) | Kept::InCache(place, _)) => Sidecar::open(place, shard, &self.resident).ok(),
+            Some(Kept::Beside(place) | Kept::InCache(place, _)) => {
+                Sidecar::open(place, (shard, file), &self.memory).ok()
+            }
             Some(Kept::Nowhere(_)) | None => None,
         };
         let sidecar = match written {
@@ -357,6 +399,7 @@ impl Notes {
     pub(super) fn of(files: &FileTable, indexed: &[Indexed], skips: Skips) -> Notes {
         let mut notes = Notes { report: IndexReport::default(), fallbacks: Vec::new(), damage: Vec::new(), skips };
         let (mut cached, mut in_memory, mut foreign) = (StepDown::default(), StepDown::default(), StepDown::default());
+        let mut untrusted = StepDown::default();
         let mut cache = PathBuf::new();
         let folder_of = |path: &Path| path.parent().unwrap_or(Path::new(".")).to_path_buf();
         for (number, indexed) in indexed.iter().enumerate() {
@@ -383,6 +426,9 @@ impl Notes {
             if let Some((place, reason)) = &indexed.foreign {
                 foreign.add(place.clone(), reason, None);
             }
+            if let Some((place, reason)) = &indexed.untrusted {
+                untrusted.add(place.clone(), reason, None);
+            }
             for (code, count, first) in indexed.sidecar.left_out() {
                 let Some(reason) = SkipReason::of_code(*code) else { continue };
                 let first = if first.is_empty() { path.clone() } else { path.join(OsStr::from_bytes(first)) };
@@ -396,7 +442,9 @@ impl Notes {
         let in_memory = in_memory.into_fallback(Cause::IndexPlace, "indexes in memory, made at each start".into());
         let cached = cached.into_fallback(Cause::IndexPlace, format!("indexes in {cache:?}"));
         let foreign = foreign.into_fallback(Cause::ForeignIndex, "a look through the files".into());
-        notes.fallbacks.extend([cached, in_memory, foreign].into_iter().flatten());
+        let untrusted = untrusted.into_fallback(Cause::ForeignIndex, "a look through the files".into());
+        let untrusted = untrusted.map(|step| step.with_remedy("use a cache folder that nobody else may write to"));
+        notes.fallbacks.extend([cached, in_memory, foreign, untrusted].into_iter().flatten());
         notes
     }
 

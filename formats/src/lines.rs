@@ -183,7 +183,7 @@ impl Lines {
             None => Delimiter::Comma,
         };
         let FoundFiles { files, skips, .. } = index.only_part(common.part)?;
-        let places = Places { cache: options.index_cache.clone() };
+        let places = Places::new(options.index_cache.clone());
         let wanted = Wanted { common, places, keep_damaged: options.keep_damaged, threads };
         let indexed = index_all(&files, &wanted, &Looking::of(format, delimiter))?;
         let notes = Notes::of(&files, &indexed, skips);

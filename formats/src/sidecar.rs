@@ -7,39 +7,46 @@
 //! their labels take some 8 bytes a sample. Keys are stored separately and share prefixes.
 //!
 //! # What is trusted
-//! A sidecar is ignored if its shard has another name, size or modification time, if it is of another version, or if it
-//! is torn anywhere: the shard is then scanned again. The header and the table of checksums each carry a CRC-32C, which
-//! is verified on opening. Each 4 KiB of the rest have a CRC-32C in that table, which is verified on first access. So
-//! opening reads the header and a thousandth of the rest, and no number is used unverified. Even so, numbers are
+//! A sidecar is ignored, and its shard scanned again, if it is of another version, if it is torn anywhere, or if its
+//! shard has another name, size or modification time. If those are the same, but device, inode or time of change are
+//! not, the shard is a copy (a dataset may move), or was written to and its time put back; and if it was written to
+//! within [`RACY_SECONDS`] before it was indexed, no time tells. Then content decides: the sidecar has the checksums of
+//! some pieces of the shard (see [`Proof`]). In a cache folder, which others may use too, only what this user or root
+//! wrote, and nobody else may write, is trusted.
+//!
+//! The header and the table of checksums each carry a CRC-32C, which is verified on opening. Each 4 KiB of the rest have
+//! a CRC-32C in that table, which is verified when they are read. So no number is used unverified. Even so, numbers are
 //! checked against the shard's size: wrong content with a correct checksum (a bug, malice) causes an error, not an
 //! access outside the file.
 //!
-//! # Mapping, and its risk
-//! Small sidecars (up to [`RESIDENT_BYTES`] in total for a dataset) are read into memory and verified as a whole.
-//! Larger ones are mapped, so that they take page cache and not the process's memory; a page that is not cached is read
-//! from disk on first access. If a file is truncated in place while it is mapped, touching a page past its end kills
-//! the process with SIGBUS, and so does a disk that fails then. This library never shortens a sidecar: it writes a file
-//! of another name and renames it over the old one, which lives on for those that have it mapped. What remains is trust
-//! that other programs leave `*.uidx` alone; whoever can truncate them can just as well change the shards.
+//! # Memory
+//! Small sidecars (up to [`RESIDENT_BYTES`] in total for a dataset) are read into memory and verified as a whole. Larger
+//! ones stay on disk, so that they take page cache and not the process's memory: see `pieces`.
 
 mod build;
 mod layout;
+mod pieces;
 mod place;
+mod proof;
 
 use crate::compression::Compression;
+use crate::headers::open_regular;
 use layout::{Head, KEYS_PER_GROUP};
+use pieces::OnDisk;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 use uringload_core::{Error, ErrorKind, Result};
-use uringload_sys::file::{Identity, Mapping};
+use uringload_sys::file::{Identity, Opened};
 
 pub(super) use build::{Builder, Member};
 pub(super) use layout::Column;
 pub use layout::{COLUMNS_MAX, KEY_BYTES_MAX};
+pub(super) use pieces::Memory;
 pub(super) use place::{EXTENSION, Kept, Places};
+pub(super) use proof::Proof;
 
 /// Sidecars are read into memory up to this many bytes for all shards of a dataset together: two million samples.
 pub(super) const RESIDENT_BYTES: u64 = 32 << 20;
@@ -58,14 +65,32 @@ pub(super) struct Shard {
     pub(super) size: u64,
     /// Modification time: seconds since 1970 and nanoseconds.
     pub(super) modified: (i64, u32),
+    /// What no copy of it shares: device, inode, and time of change.
+    pub(super) own: Own,
+    /// When it was opened, in seconds since 1970.
+    pub(super) seen: i64,
 }
+
+/// What tells a file from its copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Own {
+    device: (u32, u32),
+    inode: u64,
+    changed: (i64, u32),
+}
+
+/// A shard that was written to this many seconds before it was indexed, or less, may have been written to again without
+/// another time: clocks of file systems tick as slowly as every two seconds (FAT). Git calls such files racy.
+const RACY_SECONDS: i64 = 2;
 
 impl Shard {
     /// Describes the file at `path` with this identity.
     pub(super) fn new(format: &'static str, path: &Path, identity: &Identity) -> Shard {
         use std::os::unix::ffi::OsStrExt;
         let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
-        Shard { format, name, size: identity.size, modified: identity.modified }
+        let Identity { device, inode, size, modified, changed } = *identity;
+        let seen = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        Shard { format, name, size, modified, own: Own { device, inode, changed }, seen }
     }
 }
 
@@ -83,31 +108,43 @@ pub(super) struct Sidecar {
 enum Store {
     /// In memory, verified.
     Resident(Vec<u8>),
-    /// In a mapped file, verified piece by piece: one bit for each verified piece.
-    Mapped(Mapping, Vec<AtomicU64>),
+    /// In its file, of which pieces are read and verified when they are looked at.
+    OnDisk(OnDisk),
 }
 
 impl Sidecar {
-    /// Opens the index at `path`, if it is the complete and current index of `shard`. `resident` counts down the bytes
-    /// that may still be read into memory.
+    /// Opens the index at `path`, if it is the complete and current index of `shard`, which is open as `shard_file`.
+    /// Small ones are read into `memory`, as far as there is any.
     ///
     /// # Errors
     /// Why it is not: one line, without the path.
-    pub(super) fn open(path: &Path, shard: &Shard, resident: &AtomicU64) -> Result<Sidecar, String> {
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        let len = file.metadata().map_err(|error| error.to_string())?.len();
-        let within = |left: u64| left.checked_sub(len);
-        let store = if resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok() {
+    pub(super) fn open(
+        path: &Path,
+        (shard, shard_file): (&Shard, BorrowedFd<'_>),
+        memory: &Memory,
+    ) -> Result<Sidecar, String> {
+        let opened = open_regular(path).map_err(|error| error.to_string())?;
+        Sidecar::of_file(opened, path, (shard, shard_file), memory)
+    }
+
+    /// As `open`, with the file at `path` opened.
+    fn of_file(
+        opened: Opened,
+        path: &Path,
+        (shard, shard_file): (&Shard, BorrowedFd<'_>),
+        memory: &Memory,
+    ) -> Result<Sidecar, String> {
+        let (file, len) = (File::from(opened.file), opened.identity.size);
+        let store = if memory.take(len) {
             // Fits: at most RESIDENT_BYTES.
             let mut bytes = vec![0; len as usize];
             file.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string())?;
             Store::Resident(bytes)
         } else {
-            let len = usize::try_from(len).map_err(|_| "it is larger than memory can be".to_owned())?;
-            let mapping = Mapping::new(file.as_fd(), len).map_err(|error| error.to_string())?;
-            Store::Mapped(mapping, Vec::new())
+            Store::OnDisk(OnDisk::new(file, len, memory.pieces()))
         };
-        Sidecar::new(store, shard, Some(path.to_path_buf()))
+        let sidecar = Sidecar::new(store, shard, Some(path.to_path_buf()))?;
+        sidecar.prove(shard, shard_file).map(|()| sidecar)
     }
 
     /// Opens the index in `image`, as created by [`Builder::finish`].
@@ -119,10 +156,9 @@ impl Sidecar {
     }
 
     fn new(mut store: Store, shard: &Shard, path: Option<PathBuf>) -> Result<Sidecar, String> {
-        let head = Head::read(|at, into| store.copy(at, into), store.len(), shard)?;
-        if let Store::Mapped(_, verified) = &mut store {
-            // One bit for each 4 KiB of a file that really has this length: bounded by its size.
-            verified.resize_with(head.pieces().div_ceil(64) as usize, AtomicU64::default);
+        let (head, checks) = Head::read(|at, into| store.read(at, into), store.len(), shard)?;
+        if let Store::OnDisk(file) = &mut store {
+            file.verify(head.body_at, checks);
         }
         let sidecar = Sidecar { head, store, path };
         if let Store::Resident(_) = &sidecar.store {
@@ -133,6 +169,21 @@ impl Sidecar {
             }
         }
         Ok(sidecar)
+    }
+
+    /// Compares the shard's content with what the index says of it, unless it certainly is the file that was indexed.
+    fn prove(&self, shard: &Shard, file: BorrowedFd<'_>) -> Result<(), String> {
+        let Head { own, seen, proof, .. } = &self.head;
+        let last_written = shard.modified.0.max(shard.own.changed.0);
+        let is_racy = last_written.saturating_add(RACY_SECONDS) >= *seen;
+        if *own == shard.own && !is_racy {
+            return Ok(());
+        }
+        match proof.holds(file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the file has other content, though its size and its time are the same".into()),
+            Err(error) => Err(format!("the file cannot be compared with it: {error}")),
+        }
     }
 
     /// Its location; `None` if it was never written.
@@ -165,10 +216,10 @@ impl Sidecar {
         self.head.decoded
     }
 
-    /// Whether it takes none of the process's memory.
+    /// Whether it is left in its file.
     #[cfg(test)]
-    pub(super) fn is_mapped(&self) -> bool {
-        matches!(self.store, Store::Mapped(..))
+    pub(super) fn is_on_disk(&self) -> bool {
+        matches!(self.store, Store::OnDisk(_))
     }
 
     /// Calls `each` with column, offset and length of each value of sample `index`; false if the index is damaged
@@ -235,7 +286,7 @@ impl Sidecar {
             out.truncate(start + shared);
             let own_start = out.len();
             out.resize(own_start + own, 0);
-            self.verified(at, own as u64).then_some(())?;
+            self.is_inside(at, own as u64).then_some(())?;
             self.store.copy(at, &mut out[own_start..]).then_some(())?;
             at += own as u64;
         }
@@ -283,29 +334,15 @@ impl Sidecar {
         }
         // Eight bytes are available wherever a number begins: padding and the table of checksums follow.
         let mut bytes = [0; 8];
-        if !self.verified(at, u64::from(width)) || !self.store.copy(at, &mut bytes) {
+        if !self.is_inside(at, u64::from(width)) || !self.store.copy(at, &mut bytes) {
             return None;
         }
         Some(u64::from_le_bytes(bytes) & (u64::MAX >> (64 - 8 * u32::from(width))))
     }
 
-    /// Whether all of `at..at + len` lies between header and checksums, and its checksums are correct.
-    fn verified(&self, at: u64, len: u64) -> bool {
-        let head = &self.head;
-        let Some(end) = at.checked_add(len).filter(|&end| at >= head.body_at && end <= head.checks_at) else {
-            return false;
-        };
-        let Store::Mapped(_, verified) = &self.store else { return true };
-        if len == 0 {
-            return true;
-        }
-        let pieces = (at - head.body_at) / CHECKED_BYTES..=(end - 1 - head.body_at) / CHECKED_BYTES;
-        pieces.into_iter().all(|piece| {
-            // Relaxed: the bit only says that bytes that never change were correct; two threads may both verify them.
-            let (word, bit) = (&verified[(piece / 64) as usize], 1 << (piece % 64));
-            word.load(Ordering::Relaxed) & bit != 0
-                || self.piece_is_whole(piece) && word.fetch_or(bit, Ordering::Relaxed) | bit != 0
-        })
+    /// Whether all of `at..at + len` lies between header and checksums.
+    fn is_inside(&self, at: u64, len: u64) -> bool {
+        at >= self.head.body_at && at.checked_add(len).is_some_and(|end| end <= self.head.checks_at)
     }
 
     fn piece_is_whole(&self, piece: u64) -> bool {
@@ -324,22 +361,27 @@ impl Store {
     fn len(&self) -> u64 {
         match self {
             Store::Resident(bytes) => bytes.len() as u64,
-            Store::Mapped(mapping, _) => mapping.len() as u64,
+            Store::OnDisk(file) => file.len,
         }
     }
 
-    /// Copies the bytes at `at`; false if not all of them exist.
-    fn copy(&self, at: u64, into: &mut [u8]) -> bool {
-        let Ok(at) = usize::try_from(at) else { return false };
+    /// Reads the bytes at `at`, verified or not; false if not all of them are there.
+    fn read(&self, at: u64, into: &mut [u8]) -> bool {
         match self {
-            Store::Resident(bytes) => match at.checked_add(into.len()).and_then(|end| bytes.get(at..end)) {
-                Some(found) => {
-                    into.copy_from_slice(found);
-                    true
-                }
-                None => false,
-            },
-            Store::Mapped(mapping, _) => mapping.copy(at, into) == into.len(),
+            Store::Resident(_) => self.copy(at, into),
+            Store::OnDisk(file) => file.read(at, into).is_ok(),
+        }
+    }
+
+    /// Copies the bytes at `at`, which were verified; false if not all of them are there.
+    fn copy(&self, at: u64, into: &mut [u8]) -> bool {
+        match self {
+            Store::Resident(bytes) => {
+                let Ok(at) = usize::try_from(at) else { return false };
+                let found = at.checked_add(into.len()).and_then(|end| bytes.get(at..end));
+                found.map(|found| into.copy_from_slice(found)).is_some()
+            }
+            Store::OnDisk(file) => file.copy(at, into),
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::{
     Value,
 };
 use bytes::Bytes;
+use header::{BLOCK_BYTES, Block, Header};
 use index::Archives;
 use std::collections::HashSet;
 use std::io::Write;
@@ -100,7 +101,7 @@ impl Tar {
         let nothing = "no file has a name that ends in .tar";
         let FoundFiles { files, skips, .. } =
             index.only_shards(&paths, is_shard, is_companion, nothing)?.only_part(common.part)?;
-        let places = Places { cache: options.index_cache.clone() };
+        let places = Places::new(options.index_cache.clone());
         let (keep_damaged, threads) = (options.keep_damaged, scan_threads(common));
         let wanted = Wanted { common, places, keep_damaged, threads };
         let indexed = index_all(&files, &wanted, &Archives)?;
@@ -227,7 +228,7 @@ impl Dataset for Tar {
         out.values.resize(fields, Value::Bytes(Bytes::new()));
         let file = self.index.locate(id).0;
         let is_packed = self.shards[file.0 as usize].unit.is_some();
-        let (mut run, mut spans, mut found, mut short) = (Run::default(), 0, 0, false);
+        let (mut run, mut spans, mut found, mut short, mut moved) = (Run::default(), 0, 0, false, None);
         let is_whole = self.each_field(id, |field, offset, len| {
             found += 1;
             let (read, at) = if is_packed {
@@ -238,6 +239,11 @@ impl Dataset for Tar {
                 spans += usize::from(at == 0);
                 (raw.get(spans - 1), at)
             };
+            // Headers between fields were read along.
+            let header = read.filter(|_| !is_packed && at > 0).and_then(|bytes| header_before(bytes, at));
+            if header.is_some_and(|block| !matches!(Header::parse(block), Ok(Some(_)))) {
+                moved = Some(offset);
+            }
             let value = match read {
                 // Of a single field a part may have been read: the value is what was read.
                 Some(bytes) if fields == 1 && !is_packed => Some(bytes.clone()),
@@ -250,6 +256,11 @@ impl Dataset for Tar {
         });
         if !is_whole || short {
             return Err(self.shards[file.0 as usize].sidecar.damage(&self.files().path(file)));
+        }
+        if let Some(offset) = moved {
+            let error = Error::new(ErrorKind::Changed, "the archive is not what was indexed: a header is missing here");
+            let error = error.with_path(self.files().path(file)).with_offset(offset - BLOCK_BYTES);
+            return Err(error.with_remedy("restore the file, or open the dataset again"));
         }
         if found < fields && self.missing == Missing::Error {
             return Err(self.lack(id));
@@ -323,6 +334,12 @@ const NEAR_BYTES: u64 = 4096;
 /// Memory that a sample takes at most for what lies between two of its values: what is read along, or what alignment
 /// adds to two reads.
 const BETWEEN_BYTES: u64 = 2 * NEAR_BYTES;
+
+/// The header before the value that begins at `at`, if those bytes are there.
+fn header_before(bytes: &[u8], at: u64) -> Option<&Block> {
+    // Fits: a run lies within what was read.
+    bytes.get(..at as usize)?.last_chunk()
+}
 
 /// Values that are read as one.
 #[derive(Debug, Default)]

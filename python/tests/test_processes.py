@@ -378,6 +378,15 @@ def test_bad_samples(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -
         assert caught.value.file == str(tmp_path / "07.dat") and caught.value.remedy
         assert loader.state_dict()["position"] == 5
         assert [batch.ids[0] for batch in batches] == [10, 15], "it goes on behind the batch"
+    time = os.stat(tmp_path / "07.bin").st_mtime_ns
+    dataset = uringload.Dataset(tmp_path)
+    (tmp_path / "new").write_bytes(bytes(10))
+    os.utime(tmp_path / "new", ns=(time, time))
+    os.replace(tmp_path / "new", tmp_path / "07.bin")
+    with DataLoader(dataset, **given, on_error="skip") as loader:
+        assert sum(len(batch.ids) for batch in loader) == 19, "a file of the same size and time took its place"
+    with DataLoader(dataset, **given) as loader, pytest.raises(uringload.ChangedError, match="07.bin"):
+        list(loader)
     with DataLoader(dataset, on_error="warn", quarantine=tmp_path.parent / "bad.jsonl", **given) as loader:
         batches = list(loader)
         assert [len(batch.ids) for batch in batches] == [5, 4, 5, 5]

@@ -42,6 +42,8 @@ pub(super) struct Uring {
     idle: VecDeque<u32>,
     /// The reads behind the ring's tags.
     reads: Vec<InFlight>,
+    /// Reads that are done, by the ring's tag, while the kernel says whether their file is still the same.
+    held: HashMap<u64, Completion>,
     free_reads: Vec<u32>,
     /// Reads whose file is being opened, or that found no idle slot.
     waiting: VecDeque<Read>,
@@ -118,6 +120,7 @@ impl Uring {
             slot_of: HashMap::with_capacity(slots * 2),
             idle: (0..slots as u32).collect(),
             reads: vec![empty; depth + spare],
+            held: HashMap::new(),
             free_reads: (0..(depth + spare) as u32).rev().collect(),
             waiting: VecDeque::with_capacity(depth),
             cancelled: Vec::new(),
@@ -190,7 +193,8 @@ impl Uring {
                 self.slots[slot as usize].error = None;
                 let tag = u64::from(self.book(slot, &read));
                 let (kind, part) = (Operation::Read, Some(read.part));
-                self.completions.push(Completion { tag, kind, result: Err(error), part, latency: Duration::ZERO });
+                let (result, latency) = (Err(error), Duration::ZERO);
+                self.completions.push(Completion { tag, kind, result, part, identity: None, latency });
             }
         }
     }
@@ -252,17 +256,52 @@ impl Uring {
         }
     }
 
-    /// Checks that the slot's file, of which something was read, is the one that was indexed: always after the read that
-    /// opened it, and then at most every [`CHECK_EVERY`]. By its path, because the kernel tells nothing of a file that
-    /// is open only in a ring.
-    fn check(&mut self, slot: u32, file: FileId, now: Instant) -> io::Result<()> {
+    /// Takes a read that came back, and checks that its slot's file is the one that was indexed: always after the read
+    /// that opened it, and then at most every [`CHECK_EVERY`]. By its path, because the kernel tells nothing of a file
+    /// that is open only in a ring. Where looking at a path may block, a kernel worker does it.
+    fn returned(&mut self, mut completion: Completion, now: Instant, done: &mut Vec<Done>) {
+        let InFlight { file, slot, state, .. } = self.reads[completion.tag as usize];
         let checked = self.slots[slot as usize].checked;
-        if checked.is_some_and(|checked| now.saturating_duration_since(checked) < CHECK_EVERY) {
-            return Ok(());
+        let is_fresh = checked.is_some_and(|checked| now.saturating_duration_since(checked) < CHECK_EVERY);
+        if completion.result.is_ok() && !is_fresh && state == Waited::InFlight {
+            if self.files.must_not_block() {
+                let (folder, path) = self.files.place(file);
+                self.ring.stat(folder, path, completion.tag);
+                self.held.insert(completion.tag, completion);
+                return;
+            }
+            let is_still = self.files.check_path(file, checked.is_some());
+            self.judge(&mut completion, is_still, now);
         }
-        self.files.check_path(file, checked.is_some()).inspect_err(|_| self.forget(slot))?;
-        self.slots[slot as usize].checked = Some(now);
-        Ok(())
+        self.finish(completion, done);
+    }
+
+    /// Finishes the read that waited for this answer.
+    fn answered(&mut self, answer: &Completion, now: Instant, done: &mut Vec<Done>) {
+        let Some(mut completion) = self.held.remove(&answer.tag) else { return };
+        let InFlight { file, slot, .. } = self.reads[answer.tag as usize];
+        let was_open = self.slots[slot as usize].checked.is_some();
+        let is_still = match (&answer.identity, &answer.result) {
+            (Some(found), _) => self.files.check(file, found),
+            (None, Err(error)) if !(was_open && error.kind() == io::ErrorKind::NotFound) => {
+                Err(error.raw_os_error().map_or(io::ErrorKind::Other.into(), io::Error::from_raw_os_error))
+            }
+            (None, _) => Ok(()),
+        };
+        self.judge(&mut completion, is_still, now);
+        self.finish(completion, done);
+    }
+
+    /// Makes the read fail if its file is another one.
+    fn judge(&mut self, completion: &mut Completion, is_still: io::Result<()>, now: Instant) {
+        let slot = self.reads[completion.tag as usize].slot;
+        match is_still {
+            Ok(()) => self.slots[slot as usize].checked = Some(now),
+            Err(error) => {
+                self.forget(slot);
+                completion.result = Err(error);
+            }
+        }
     }
 
     fn opened(&mut self, index: u32, result: io::Result<u32>) {
@@ -275,8 +314,8 @@ impl Uring {
         }
     }
 
-    /// Handles a read that came back: returns it, or starts it again if its file must be opened with other flags.
-    fn returned(&mut self, completion: Completion, now: Instant, done: &mut Vec<Done>) {
+    /// Handles a read that is done: returns it, or starts it again if its file must be opened with other flags.
+    fn finish(&mut self, completion: Completion, done: &mut Vec<Done>) {
         let Completion { tag: index, result, part, latency, .. } = completion;
         let InFlight { tag, file, offset, slot, state: waited } = self.reads[index as usize];
         self.reads[index as usize].state = Waited::Free;
@@ -285,7 +324,6 @@ impl Uring {
         state.users = state.users.saturating_sub(1);
         let open_error = if result.is_err() { state.error.take() } else { None };
         let flags = state.flags;
-        let result = result.and_then(|bytes| self.check(slot, file, now).map(|()| bytes));
         self.release(slot);
         let Some(part) = part else { return };
         if let Some(error) = &open_error
@@ -347,6 +385,7 @@ impl Engine for Uring {
                     self.opened(slot, completion.result);
                 }
                 Operation::Read => self.returned(completion, now, done),
+                Operation::Stat => self.answered(&completion, now, done),
             }
         }
         self.completions = completions;

@@ -13,12 +13,12 @@ mod tables;
 mod tests;
 
 use crate::arena::{Arena, Part};
-use crate::file::OpenFlags;
+use crate::file::{Identity, OpenFlags};
 use bell::Bell;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use queues::Queues;
-use records::Records;
+use records::{Answer, Records};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -134,6 +134,8 @@ pub enum Operation {
     Open,
     /// Bytes were read.
     Read,
+    /// The kernel was asked which file lies at a path.
+    Stat,
 }
 
 /// A completed operation, successful or not.
@@ -143,10 +145,12 @@ pub struct Completion {
     pub tag: u64,
     /// What was done.
     pub kind: Operation,
-    /// Bytes read (0 for an open), or the errno. `ECANCELED` for a read whose open failed.
+    /// Bytes read (0 for an open and for a question), or the errno. `ECANCELED` for a read whose open failed.
     pub result: io::Result<u32>,
     /// The memory of a read, returned by the kernel.
     pub part: Option<Part>,
+    /// The answer to a question.
+    pub identity: Option<Identity>,
     /// Time from the call that queued it until it was reaped. A read linked to an open includes the open.
     pub latency: Duration,
 }
@@ -317,6 +321,27 @@ impl Ring {
         self.queue(second.flags(flags));
     }
 
+    /// Queues the question which file lies at `path`, relative to `folder`. A kernel worker finds out, whatever takes its
+    /// time there. A path with a NUL byte is refused with `EINVAL`.
+    ///
+    /// # Panics
+    /// If there is no [`room`](Ring::room).
+    pub fn stat(&mut self, folder: &Arc<OwnedFd>, path: &[u8], tag: u64) {
+        assert!(self.room() >= 1, "no room in the ring");
+        if path.contains(&0) {
+            return self.refuse(tag, Operation::Stat, None, libc::EINVAL);
+        }
+        let (index, record) = self.records.take(Operation::Stat, tag);
+        record.file = Some(Arc::clone(folder));
+        record.path.extend_from_slice(path);
+        record.path.push(0);
+        let answer: *mut Answer = &mut **record.answer.insert(Box::default());
+        let entry = opcode::Statx::new(types::Fd(folder.as_raw_fd()), record.path.as_ptr().cast(), answer.cast())
+            .mask(libc::STATX_BASIC_STATS)
+            .build();
+        self.queue(entry.user_data(index));
+    }
+
     /// Submits what is queued, waits until about `want` operations are done, and appends all completed ones to `done`.
     /// The wait ends after `wait` (`None` does not wait), when a [`waker`](Ring::waker) is used, and sometimes early.
     ///
@@ -380,7 +405,7 @@ impl Ring {
 
     fn refuse(&mut self, tag: u64, kind: Operation, part: Option<Part>, errno: i32) {
         let result = Err(io::Error::from_raw_os_error(errno));
-        self.refused.push(Completion { tag, kind, result, part, latency: Duration::ZERO });
+        self.refused.push(Completion { tag, kind, result, part, identity: None, latency: Duration::ZERO });
     }
 
     fn open_entry(&mut self, open: Open<'_>, tag: u64) -> Entry {
@@ -429,7 +454,7 @@ impl Ring {
     /// Puts an entry into the submission queue, which has room for every record and for the ring's own two entries.
     fn queue(&mut self, entry: Entry) {
         let index = entry.get_user_data();
-        // SAFETY: what an entry points to, a part or a path, is owned by the record that its user data names. A wake-up
+        // SAFETY: what an entry points to, a part, a path or an answer in its box, is owned by the record that its user data names. A wake-up
         // points to nothing, and neither does a cancellation, which names one record's operation by number, or all of
         // them. Only `reap` empties a record, once the kernel has returned the operation, and `drop` leaks those that
         // it does not return. Descriptors are kept open by the same record, or by `self.bell`.

@@ -1,18 +1,21 @@
 //! Files that change behind a dataset's back: every change is told, by every format and every engine, and no byte of
 //! another file is ever taken for a sample.
 
-use super::same::{Made, SAMPLES, every, payload};
+use super::same::{Made, SAMPLES, every, payload, writers};
+use crate::common::archive::Archive;
 use crate::common::check::ways_to;
+use crate::common::random::Random;
 use crate::common::within;
+use std::collections::BTreeSet;
 use std::fs::{self, File, FileTimes};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use uringload::batch::Batch;
-use uringload::config::{EngineChoice, IoChoice, OnError};
-use uringload::dataset::{self, Dataset, FileId, Options, SampleId, Span};
+use uringload::config::{EngineChoice, IoChoice, OnError, Shuffle};
+use uringload::dataset::{self, Dataset, FileId, Options, Sample, SampleId};
 use uringload::{ErrorKind, Loader};
 
 const BOUND: Duration = Duration::from_secs(120);
@@ -24,43 +27,40 @@ enum Change {
     Replaced,
     /// `touch -r`: written in place, and its time put back.
     Rewritten,
-    /// Written in place within the same tick of a clock that counts seconds.
-    SameSecond,
     /// The same bytes, and some more.
     Longer,
     Shorter,
 }
 
-const CHANGES: [Change; 5] = [Change::Replaced, Change::Rewritten, Change::SameSecond, Change::Longer, Change::Shorter];
+const CHANGES: [Change; 4] = [Change::Replaced, Change::Rewritten, Change::Longer, Change::Shorter];
 
 impl Change {
     /// Applies it to the file at `path`, of which it makes `other`.
     fn apply(self, path: &Path, other: &[u8]) {
         let modified = fs::metadata(path).and_then(|metadata| metadata.modified()).expect("its time");
-        let set_time = |file: &File| file.set_times(FileTimes::new().set_modified(modified)).expect("its time");
         let in_place = || File::options().write(true).open(path).expect("the file");
         match self {
             Change::Replaced => {
                 let new = path.with_extension("new");
                 let mut file = File::create(&new).expect("a file");
                 file.write_all(other).expect("bytes");
-                set_time(&file);
+                set_time(&file, modified);
                 fs::rename(new, path).expect("rename");
             }
-            Change::Rewritten | Change::SameSecond => {
+            Change::Rewritten => {
                 let mut file = in_place();
                 file.write_all(other).expect("bytes");
-                set_time(&file);
+                set_time(&file, modified);
             }
             Change::Longer => {
                 let mut file = in_place();
                 file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(b"more\n")).expect("bytes");
-                set_time(&file);
+                set_time(&file, modified);
             }
             Change::Shorter => {
                 let file = in_place();
                 file.set_len(other.len() as u64 - 1).expect("shorter");
-                set_time(&file);
+                set_time(&file, modified);
             }
         }
     }
@@ -70,18 +70,13 @@ impl Change {
     }
 }
 
+fn set_time(file: &File, modified: SystemTime) {
+    file.set_times(FileTimes::new().set_modified(modified)).expect("its time");
+}
+
 /// Other bytes of the same length, which no format takes for the same samples.
 fn other(path: &Path) -> Vec<u8> {
     fs::read(path).expect("the file").iter().map(|byte| byte ^ 1).collect()
-}
-
-/// Sets the file's time to a whole second.
-fn round_time(path: &Path) {
-    let modified = fs::metadata(path).and_then(|metadata| metadata.modified()).expect("its time");
-    let since = modified.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-    let whole = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
-    let file = File::options().write(true).open(path).expect("the file");
-    file.set_times(FileTimes::new().set_modified(whole)).expect("its time");
 }
 
 /// The file of the dataset that is changed: one with samples.
@@ -130,4 +125,235 @@ fn a_file_that_changed_after_the_dataset_was_opened_is_an_error_of_its_samples()
             }
         }
     });
+}
+
+/// Shards whose samples are known by their bytes, in any of several versions of the same size.
+struct Swapped {
+    root: TempDir,
+}
+
+const OF_A_SHARD: u64 = 6;
+/// Lengths of a shard's samples; each version has them in another order.
+const LENGTHS: [u64; OF_A_SHARD as usize] = [3000, 50_000, 400, 21_000, 9000, 15_000];
+/// The time that all shards have, whatever happens to them.
+const TIME: Duration = Duration::from_secs(1_700_000_000);
+
+fn value(shard: u64, version: u64, number: u64) -> Vec<u8> {
+    let len = LENGTHS[((number + version) % OF_A_SHARD) as usize];
+    (0..len).map(|at| ((shard * 31 + version * 101 + number * 7 + at) % 251) as u8).collect()
+}
+
+fn archive(shard: u64, version: u64) -> Vec<u8> {
+    let add = |archive: Archive, number| archive.file(&format!("{number}.x"), &value(shard, version, number));
+    (0..OF_A_SHARD).fold(Archive::new(), add).end().0
+}
+
+fn lines(shard: u64, version: u64) -> Vec<u8> {
+    let line = |number| value(shard, version, number).iter().map(|byte| (b'a' + byte % 26) as char).collect::<String>();
+    (0..OF_A_SHARD).map(|number| line(number) + "\n").collect::<String>().into_bytes()
+}
+
+impl Swapped {
+    fn new(shards: u64) -> Swapped {
+        let swapped = Swapped { root: TempDir::new().expect("a folder") };
+        (0..shards).for_each(|shard| swapped.write(shard, 0, Change::Replaced));
+        swapped
+    }
+
+    fn path(&self, shard: u64) -> PathBuf {
+        self.root.path().join(format!("{shard:05}.tar"))
+    }
+
+    /// Makes the shard one of this version, with the same size and time.
+    fn write(&self, shard: u64, version: u64, change: Change) {
+        let path = self.path(shard);
+        if !path.exists() {
+            fs::write(&path, []).expect("a file");
+            set_time(&File::options().write(true).open(&path).expect("the file"), SystemTime::UNIX_EPOCH + TIME);
+        }
+        change.apply(&path, &archive(shard, version));
+    }
+
+    fn open(&self) -> Arc<dyn Dataset> {
+        dataset::open(&[self.root.path()], &Options::new().format("tar")).expect("archives")
+    }
+
+    /// Checks every value of the batch against version 0, and adds the shards of failed samples to `told`.
+    fn check(&self, batch: Batch, told: &mut BTreeSet<u64>) -> u64 {
+        for (row, &SampleId(id)) in batch.ids.iter().enumerate() {
+            let (shard, number) = (id / OF_A_SHARD, id % OF_A_SHARD);
+            let bytes = batch.columns[0].bytes_of(row).expect("bytes");
+            assert!(*bytes == value(shard, 0, number), "sample {number} of shard {shard} has other bytes");
+        }
+        for failed in &batch.failed {
+            assert_eq!(failed.error.kind(), ErrorKind::Changed, "{}", failed.error);
+            told.insert(failed.id.0 / OF_A_SHARD);
+        }
+        (batch.ids.len() + batch.failed.len()) as u64
+    }
+}
+
+/// Shards are swapped while loaders read them: a byte of another version never comes, and every swap is told.
+fn chaos(shards: u64, swaps: u64) {
+    let ways = ways_to(&Swapped::new(1).open());
+    for (round, way) in ways.into_iter().enumerate() {
+        let swapped = Swapped::new(shards);
+        let dataset = swapped.open();
+        let loader = |epochs| {
+            let builder = Loader::builder(Arc::clone(&dataset)).batch_size(16).on_error(OnError::Skip);
+            let builder = builder.engine(way.0).io(way.1).epochs(epochs).shuffle(Shuffle::Full).memory_limit(4 << 20);
+            builder.build().expect("a loader")
+        };
+        let mut random = Random::new(round as u64);
+        let (mut told, mut changed, mut all) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let batches = 3 * shards * OF_A_SHARD / 16;
+        for (number, batch) in loader(3).enumerate() {
+            swapped.check(batch.expect("a batch"), &mut told);
+            if number as u64 % (batches / swaps).max(1) == 0 {
+                // Until memory is full, and no file was looked at just now: see `CHECK_EVERY` in src/engine/files.rs.
+                std::thread::sleep(Duration::from_millis(20));
+                let shard = random.below(shards);
+                let change = [Change::Replaced, Change::Rewritten][random.below(2) as usize];
+                swapped.write(shard, 1 + random.below(OF_A_SHARD - 1), change);
+                changed.insert(shard);
+            }
+        }
+        assert!(told.is_subset(&changed), "{way:?}");
+        let came: u64 = loader(1).map(|batch| swapped.check(batch.expect("a batch"), &mut all)).sum();
+        assert_eq!(came, shards * OF_A_SHARD, "{way:?}: every sample once, or its error");
+        assert_eq!(all, changed, "{way:?}: every change is told, and nothing else");
+        assert!(changed.len() as u64 > swaps / 4);
+    }
+}
+
+#[test]
+fn shards_that_are_swapped_in_mid_epoch_never_give_another_versions_bytes() {
+    within(BOUND, || chaos(40, 20));
+}
+
+#[test]
+#[ignore = "slow: thousands of shards"]
+fn thousands_of_shards_that_are_swapped() {
+    within(20 * BOUND, || chaos(3000, 1500));
+}
+
+/// What reading all of a folder gives, and how many of its indexes were used.
+fn reopened(folder: &Path, format: &str) -> (Vec<Vec<u8>>, u64) {
+    let dataset = dataset::open(&[folder], &Options::new().format(format)).expect("a dataset");
+    let loader = Loader::builder(Arc::clone(&dataset)).batch_size(5).shuffle(Shuffle::Off).build().expect("a loader");
+    let batches = loader.map(|batch| batch.expect("a batch"));
+    let values = batches.flat_map(|batch| {
+        (0..batch.ids.len()).map(|row| batch.columns[0].bytes_of(row).expect("bytes").to_vec()).collect::<Vec<_>>()
+    });
+    (values.collect(), dataset.index().report.as_ref().expect("indexes").current)
+}
+
+/// Copies a file with its time, as `rsync -t` and image layers do.
+fn copy(from: &Path, to: &Path) {
+    fs::copy(from, to).expect("a copy");
+    let modified = fs::metadata(from).and_then(|metadata| metadata.modified()).expect("its time");
+    set_time(&File::options().write(true).open(to).expect("the copy"), modified);
+}
+
+/// A format's file of some version, and its samples.
+type Version = (Vec<u8>, Vec<Vec<u8>>);
+
+#[test]
+fn an_index_is_used_for_the_bytes_it_was_made_from_and_no_others() {
+    let values = |version| (0..OF_A_SHARD).map(move |number| value(9, version, number)).collect::<Vec<_>>();
+    let texts = |version| {
+        let text = String::from_utf8(lines(9, version)).expect("text");
+        text.lines().map(|line| line.as_bytes().to_vec()).collect::<Vec<_>>()
+    };
+    let records = |version| -> Version { (writers::tfrecord(&values(version)), values(version)) };
+    let archives = |version| -> Version { (archive(9, version), values(version)) };
+    let text = |version| -> Version { (lines(9, version), texts(version)) };
+    let formats: [(&str, &str, &dyn Fn(u64) -> Version); 3] =
+        [("tar", "a.tar", &archives), ("tfrecord", "a.tfrecord", &records), ("text", "a.txt", &text)];
+    for (format, name, version) in formats {
+        let [(before, was), (after, is)] = [version(0), version(2)];
+        assert!(before.len() == after.len() && was != is, "{format}");
+        for change in [Change::Replaced, Change::Rewritten] {
+            let [root, moved, other] = [(); 3].map(|()| TempDir::new().expect("a folder"));
+            let path = root.path().join(name);
+            fs::write(&path, &before).expect("a file");
+            // As coarse as the clock of a file system can be.
+            set_time(&File::options().write(true).open(&path).expect("the file"), SystemTime::UNIX_EPOCH + TIME);
+            assert!(reopened(root.path(), format) == (was.clone(), 0), "{format}: scanned");
+            assert!(reopened(root.path(), format) == (was.clone(), 1), "{format}: the index is used");
+            let index = format!("{name}.uidx");
+            for folder in [&moved, &other] {
+                copy(&path, &folder.path().join(name));
+                copy(&root.path().join(&index), &folder.path().join(&index));
+            }
+            assert!(reopened(moved.path(), format) == (was.clone(), 1), "{format}: an index moves with its file");
+            change.apply(&other.path().join(name), &after);
+            assert!(reopened(other.path(), format) == (is.clone(), 0), "{format}: {change:?}, and moved");
+            change.apply(&path, &after);
+            assert!(reopened(root.path(), format) == (is.clone(), 0), "{format}: {change:?}");
+            assert!(reopened(root.path(), format) == (is.clone(), 1), "{format}: the new index is used");
+        }
+    }
+}
+
+/// Neither an index that is a FIFO nor one that was cut short does harm, wherever it lies.
+#[test]
+fn an_index_that_is_none_is_made_again() {
+    within(BOUND, || {
+        let was: Vec<_> = (0..OF_A_SHARD).map(|number| value(0, 0, number)).collect();
+        let [cut, fifo] = [(); 2].map(|()| Swapped::new(1));
+        let index = |swapped: &Swapped| swapped.root.path().join("00000.tar.uidx");
+        assert!(reopened(cut.root.path(), "tar") == (was.clone(), 0));
+        File::options().write(true).open(index(&cut)).and_then(|file| file.set_len(70)).expect("shorter");
+        rustix::fs::mknodat(rustix::fs::CWD, index(&fifo), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .expect("a FIFO");
+        for swapped in [cut, fifo] {
+            assert!(reopened(swapped.root.path(), "tar") == (was.clone(), 0));
+            assert!(reopened(swapped.root.path(), "tar") == (was.clone(), 1));
+        }
+    });
+}
+
+/// What lies between the fields of a sample is read along, and proves that they lie where the index says.
+#[test]
+fn the_headers_between_fields_are_compared_while_reading() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("a.tar");
+    let bytes = Archive::new().file("0.cls", b"7").file("0.jpg", &[9; 3000]).end().0;
+    fs::write(&path, &bytes).expect("an archive");
+    let dataset = dataset::open(&[&path], &Options::new().format("tar")).expect("an archive");
+    let mut spans = Vec::new();
+    dataset.spans(SampleId(0), &mut spans);
+    let [span] = spans[..] else { panic!("one span for both: {spans:?}") };
+    let parse = |shifted: usize| {
+        let start = span.offset as usize;
+        let mut read = bytes[start..start + span.len as usize].to_vec();
+        read.rotate_left(shifted);
+        dataset.parse(SampleId(0), &[read.into()], &mut Sample::default())
+    };
+    parse(0).expect("the sample");
+    let error = parse(512).expect_err("a sample of another archive");
+    assert_eq!((error.kind(), error.path()), (ErrorKind::Changed, Some(&*path)), "{error}");
+}
+
+/// In a cache folder, which others may use too, an index that somebody else may have written is not believed.
+#[test]
+fn an_index_in_a_cache_that_others_may_write_is_made_again_and_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let (swapped, cache) = (Swapped::new(1), TempDir::new().expect("a folder"));
+    // So that the index cannot lie beside its shard.
+    fs::create_dir(swapped.root.path().join("00000.tar.uidx")).expect("a folder");
+    let open = || {
+        let options = Options::new().format("tar").set("index_cache", cache.path().to_path_buf());
+        dataset::open(&[swapped.path(0)], &options).expect("an archive")
+    };
+    let used = |dataset: &dyn Dataset| dataset.index().report.as_ref().expect("indexes").current;
+    assert_eq!((used(&*open()), used(&*open())), (0, 1));
+    let entry = fs::read_dir(cache.path()).expect("the cache").next().expect("an index").expect("an index").path();
+    fs::set_permissions(&entry, fs::Permissions::from_mode(0o666)).expect("its mode");
+    let dataset = open();
+    assert_eq!(used(&*dataset), 0);
+    let said = dataset.index().fallbacks.iter().find(|step| step.reason.contains("others may write it (mode 666)"));
+    assert!(said.is_some_and(|step| step.reason.contains(".uidx")), "{:?}", dataset.index().fallbacks);
+    assert_eq!(used(&*open()), 1, "it was written again");
 }

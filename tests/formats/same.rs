@@ -1,6 +1,6 @@
 //! The same samples in every format, by every engine: the same bytes, each once, in the order that is asked for.
 
-mod writers;
+pub(super) mod writers;
 
 use crate::common::archive::Archive;
 use crate::common::check::ways_to;

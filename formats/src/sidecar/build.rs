@@ -1,9 +1,11 @@
 //! Builds the sidecar of a shard, sample by sample.
 
 use super::layout::{Column, Head, KEYS_PER_GROUP, PADDING_BYTES};
-use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Shard};
+use super::{CHECKED_BYTES, COLUMNS_MAX, KEY_BYTES_MAX, Proof, Shard};
 use crate::compression::Compression;
 use crate::fingerprint::Fingerprint;
+use std::io;
+use std::os::fd::BorrowedFd;
 
 /// One value of a sample: a range of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +116,25 @@ impl Builder {
         self.decoded = Some((compression, bytes));
     }
 
-    /// The complete sidecar of `shard`.
-    pub(crate) fn finish(self, shard: &Shard) -> Vec<u8> {
+    /// Some pieces of the shard, by which its index knows it again: around the starts of samples or, where those lie in
+    /// decoded bytes, anywhere.
+    ///
+    /// # Errors
+    /// Those of [`Proof::of`].
+    pub(crate) fn proof(&self, file: BorrowedFd<'_>, size: u64) -> io::Result<Proof> {
+        if self.decoded.is_some() || self.ends.is_empty() {
+            return Proof::of(file, size, size, |place| place);
+        }
+        Proof::of(file, size, self.len(), |sample| {
+            // Fits: it is below the number of samples.
+            let sample = sample as usize;
+            let first = if sample == 0 { 0 } else { self.ends[sample - 1] };
+            self.members.get(first as usize).map_or(0, |member| member.offset)
+        })
+    }
+
+    /// The complete sidecar of `shard`, which has the pieces of `proof`.
+    pub(crate) fn finish(self, shard: &Shard, proof: Proof) -> Vec<u8> {
         let mut head = Head {
             shard_bytes: shard.size,
             unit: self.unit,
@@ -123,6 +142,7 @@ impl Builder {
             content: self.content.finish(),
             left_out: self.left_out.clone(),
             decoded: self.decoded,
+            proof,
             ..Head::default()
         };
         self.choose_widths(&mut head);

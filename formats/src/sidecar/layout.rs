@@ -8,6 +8,8 @@
 //!     u16 columns, each: text name, i64 base and u8 width of gaps, u64 base and u8 width of lengths, u64 missing,
 //!                        u64 bytes, u8 steps, u64 steps[]
 //!     u16 things left out, each: u8 code, u64 count, text first
+//!     u32 major and u32 minor number of the shard's device, u64 inode, i64 seconds and u32 nanoseconds of its ctime,
+//!     i64 seconds when it was opened, u8 pieces of it, each: u64 offset, u32 bytes, u32 CRC-32C
 //!     for a compressed shard only: u8 compression, u64 decoded bytes
 //!     u32 CRC-32C of everything before it
 //! the body, at the next multiple of 4096:
@@ -18,13 +20,13 @@
 //! checks: a u32 CRC-32C for each 4096 bytes of the body
 //! ```
 
-use super::{CHECKED_BYTES, Shard};
+use super::{CHECKED_BYTES, Own, Proof, Shard};
 use crate::compression::Compression;
 
 pub(super) const MAGIC: [u8; 8] = *b"UIDX\r\n\x1a\n";
-/// Incremented whenever a reader of the previous version would misunderstand the file. A reader that does not know
-/// compressed shards refuses what their headers end with.
-pub(super) const VERSION: u32 = 1;
+/// Incremented whenever a reader of the previous version would misunderstand the file. Version 1 knew a shard by its
+/// name, size and time of modification alone.
+pub(super) const VERSION: u32 = 2;
 /// More than the largest header that is ever written; a header's claimed length is checked against this first.
 const HEADER_BYTES_MAX: u32 = 1 << 24;
 const PREFIX_BYTES: usize = 16;
@@ -82,6 +84,10 @@ pub(super) struct Head {
     pub(super) start_width: u8,
     pub(super) columns: Vec<Column>,
     pub(super) left_out: Vec<(u8, u64, Vec<u8>)>,
+    /// Of the shard, when it was indexed.
+    pub(super) own: Own,
+    pub(super) seen: i64,
+    pub(super) proof: Proof,
     pub(super) body_at: u64,
     pub(super) records_at: u64,
     pub(super) record_bytes: u64,
@@ -146,6 +152,19 @@ impl Head {
             out.extend(count.to_le_bytes());
             put_text(&mut out, first);
         }
+        out.extend(shard.own.device.0.to_le_bytes());
+        out.extend(shard.own.device.1.to_le_bytes());
+        out.extend(shard.own.inode.to_le_bytes());
+        out.extend(shard.own.changed.0.to_le_bytes());
+        out.extend(shard.own.changed.1.to_le_bytes());
+        out.extend(shard.seen.to_le_bytes());
+        // Fits: there are few pieces.
+        out.push(self.proof.0.len() as u8);
+        for (offset, len, check) in &self.proof.0 {
+            out.extend(offset.to_le_bytes());
+            out.extend(len.to_le_bytes());
+            out.extend(check.to_le_bytes());
+        }
         if let Some((compression, bytes)) = self.decoded {
             out.push(code_of(compression));
             out.extend(bytes.to_le_bytes());
@@ -156,8 +175,13 @@ impl Head {
         out
     }
 
-    /// Reads the header of a sidecar of `len` bytes through `copy`, if it belongs to `shard`.
-    pub(super) fn read(copy: impl Fn(u64, &mut [u8]) -> bool, len: u64, shard: &Shard) -> Result<Head, String> {
+    /// Reads the header of a sidecar of `len` bytes through `copy`, if it belongs to `shard`, and the checksums of the
+    /// body's pieces.
+    pub(super) fn read(
+        copy: impl Fn(u64, &mut [u8]) -> bool,
+        len: u64,
+        shard: &Shard,
+    ) -> Result<(Head, Vec<u8>), String> {
         let mut prefix = [0; PREFIX_BYTES];
         if !copy(0, &mut prefix) || prefix[..8] != MAGIC {
             return Err("it does not begin as an index".into());
@@ -187,7 +211,7 @@ impl Head {
         if !copy(head.checks_at, &mut checks) || crc32c::crc32c(&checks) != head.checks_check {
             return Err("the checksum of its checksums is wrong".into());
         }
-        Ok(head)
+        Ok((head, checks))
     }
 
     /// `None` if the header is malformed; an inner error if it belongs to something else.
@@ -221,6 +245,15 @@ impl Head {
         }
         for _ in 0..rest.u16().filter(|&count| count <= LEFT_OUT_MAX)? {
             self.left_out.push((rest.u8()?, rest.u64()?, rest.text()?.to_vec()));
+        }
+        let device = (rest.u32()?, rest.u32()?);
+        self.own = Own { device, inode: rest.u64()?, changed: (rest.u64()? as i64, rest.u32()?) };
+        self.seen = rest.u64()? as i64;
+        let pieces = rest.u8()?;
+        let pieces = (0..pieces).map(|_| Some((rest.u64()?, rest.u32()?, rest.u32()?)));
+        self.proof = Proof(pieces.collect::<Option<_>>()?);
+        if !self.proof.is_sane() {
+            return None;
         }
         if !rest.0.is_empty() {
             self.decoded = Some((rest.compression()?, rest.u64()?));

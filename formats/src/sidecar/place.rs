@@ -1,23 +1,30 @@
 //! Where sidecars lie: beside their shard, or in a cache folder if the shard's folder is not writable.
 
-use super::{Shard, Sidecar};
+use super::{Memory, Shard, Sidecar};
 use crate::fingerprint::Fingerprint;
+use crate::headers::open_regular;
+use rustix::fs::FlockOperation;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Appended to a shard's name.
 pub(crate) const EXTENSION: &str = "uidx";
 
 /// Where the sidecars of a dataset are looked for and stored.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Places {
     /// For sidecars that cannot be written to their shard's folder.
-    pub(crate) cache: Option<PathBuf>,
+    cache: Option<PathBuf>,
+    /// Folders without files of writers that were killed.
+    cleaned: Mutex<HashSet<PathBuf>>,
 }
 
 /// Where a new sidecar was stored.
@@ -31,37 +38,94 @@ pub(crate) enum Kept {
     Nowhere(io::Error),
 }
 
+/// Why no index of a shard is used.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    /// Existing files that are not its index, and why.
+    pub(crate) unfit: Vec<(PathBuf, String)>,
+    /// A file in the cache that may be its index, and why it is not trusted.
+    pub(crate) untrusted: Option<(PathBuf, String)>,
+}
+
 impl Places {
+    /// With this folder for sidecars that cannot be written to their shard's folder.
+    pub(crate) fn new(cache: Option<PathBuf>) -> Places {
+        Places { cache, cleaned: Mutex::default() }
+    }
+
     /// The current index of the shard at `path`, if there is one; otherwise why each candidate file was rejected.
     pub(crate) fn find(
         &self,
         path: &Path,
-        shard: &Shard,
-        resident: &AtomicU64,
-    ) -> Result<Sidecar, Vec<(PathBuf, String)>> {
-        let mut refused = Vec::new();
-        for place in [Some(beside(path)), self.cached(path)].into_iter().flatten() {
-            match Sidecar::open(&place, shard, resident) {
+        shard: (&Shard, BorrowedFd<'_>),
+        memory: &Memory,
+    ) -> Result<Sidecar, Refused> {
+        let mut refused = Refused::default();
+        let place = beside(path);
+        match Sidecar::open(&place, shard, memory) {
+            Ok(sidecar) => return Ok(sidecar),
+            Err(_) if !place.exists() => {}
+            Err(reason) => refused.unfit.push((place, reason)),
+        }
+        let Some(place) = self.cached(path) else { return Err(refused) };
+        match open_regular(&place).map(|opened| (distrust(opened.file.as_fd()), opened)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => refused.unfit.push((place, error.to_string())),
+            Ok((Some(reason), _)) => refused.untrusted = Some((place, reason)),
+            Ok((None, opened)) => match Sidecar::of_file(opened, &place, shard, memory) {
                 Ok(sidecar) => return Ok(sidecar),
-                Err(_) if !place.exists() => {}
-                Err(reason) => refused.push((place, reason)),
-            }
+                Err(reason) => refused.unfit.push((place, reason)),
+            },
         }
         Err(refused)
     }
 
-    /// Writes the index `image` of the shard at `path` to disk.
-    pub(crate) fn keep(&self, path: &Path, image: &[u8]) -> Kept {
+    /// Writes the index `image` of the shard at `path`, which is open as `shard`, to disk.
+    pub(crate) fn keep(&self, path: &Path, shard: BorrowedFd<'_>, image: &[u8]) -> Kept {
         let place = beside(path);
-        let error = match replace(&place, image) {
+        let error = match self.replace(&place, shard, image) {
             Ok(()) => return Kept::Beside(place),
             Err(error) => error,
         };
         let Some(cached) = self.cached(path) else { return Kept::Nowhere(error) };
-        let folder = cached.parent().unwrap_or(Path::new("."));
-        match fs::create_dir_all(folder).and_then(|()| replace(&cached, image)) {
+        match fs::create_dir_all(folder_of(&cached)).and_then(|()| self.replace(&cached, shard, image)) {
             Ok(()) => Kept::InCache(cached, error),
             Err(error) => Kept::Nowhere(error),
+        }
+    }
+
+    /// Writes a file of another name, syncs it, and renames it: whoever opens `path` sees all of the old file or all of
+    /// the new one, even after a power failure. Nobody may read the file who may not read `shard`.
+    fn replace(&self, path: &Path, shard: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+        let folder = folder_of(path);
+        self.clean(folder);
+        // Two processes differ in process ID or, in containers, in time; if they do not, O_EXCL reports it.
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".{}.{time}", std::process::id()));
+        let temporary = folder.join(name);
+        let rights = rustix::fs::fstat(shard)?.st_mode & 0o644;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(rights).open(&temporary)?;
+        // So that nobody takes it for abandoned. Where files cannot be locked, nobody does.
+        let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let written = file
+            .write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::rename(&temporary, path))
+            .and_then(|()| File::open(folder)?.sync_all());
+        if written.is_err() {
+            // The first error is the one that matters. The name begins with a dot, so nobody takes the file for data.
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// Removes, before the first index is written to a folder, what processes that were killed have left there.
+    fn clean(&self, folder: &Path) {
+        let mut cleaned = self.cleaned.lock().unwrap_or_else(PoisonError::into_inner);
+        if cleaned.insert(folder.to_path_buf()) {
+            remove_abandoned(folder);
         }
     }
 
@@ -86,25 +150,106 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Writes a file of another name, syncs it, and renames it: whoever opens `path` sees all of the old file or all of the
-/// new one, even after a power failure.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    // Two processes differ in process ID or, in containers, in time; if they do not, O_EXCL reports it.
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
-    name.push(format!(".{}.{time}", std::process::id()));
-    let temporary = folder.join(name);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| File::open(folder)?.sync_all());
-    if written.is_err() {
-        // The first error is the one that matters. The name begins with a dot, so nobody takes the file for data.
-        let _ = fs::remove_file(&temporary);
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Why a file in the cache is not trusted: somebody else may have written it. Root could change this process too.
+fn distrust(file: BorrowedFd<'_>) -> Option<String> {
+    let stat = match rustix::fs::fstat(file) {
+        Ok(stat) => stat,
+        Err(errno) => return Some(errno.to_string()),
+    };
+    if stat.st_uid != rustix::process::geteuid().as_raw() && stat.st_uid != 0 {
+        return Some(format!("it belongs to another user ({})", stat.st_uid));
     }
-    written
+    (stat.st_mode & 0o022 != 0).then(|| format!("others may write it (mode {:o})", stat.st_mode & 0o777))
+}
+
+/// A file without a byte is being created, or was abandoned before it was locked. After this long it was abandoned.
+const BEGUN_WITHIN: Duration = Duration::from_secs(3600);
+
+/// Whatever fails here, the file stays: it is in nobody's way.
+fn remove_abandoned(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !is_temporary(entry.file_name().as_bytes()) {
+            continue;
+        }
+        let Ok(opened) = open_regular(&entry.path()) else { continue };
+        let written = UNIX_EPOCH + Duration::from_secs(opened.identity.changed.0.try_into().unwrap_or(0));
+        let is_begun = opened.identity.size > 0 || written.elapsed().is_ok_and(|since| since > BEGUN_WITHIN);
+        // A process at work holds the lock.
+        if is_begun && rustix::fs::flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether a name is one that indexes have while they are written: `.SHARD.uidx.PROCESS.TIME`.
+fn is_temporary(name: &[u8]) -> bool {
+    let mut parts = name.rsplit(|&byte| byte == b'.');
+    let mut is_number = || parts.next().is_some_and(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit));
+    name.starts_with(b".") && is_number() && is_number() && parts.next() == Some(EXTENSION.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was left by a process that is gone goes; what one at work holds stays, and so does everything else.
+    #[test]
+    fn what_killed_writers_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in [".a.tar.uidx.17.99", ".b.tar.uidx.18.7", ".a.tar.uidx.x.99", "a.tar.uidx.17.99", ".uidx.1"] {
+            fs::write(at(name), "half").unwrap();
+        }
+        fs::write(at(".c.tar.uidx.19.1"), "").unwrap();
+        let at_work = File::open(at(".b.tar.uidx.18.7")).unwrap();
+        rustix::fs::flock(&at_work, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let shard = File::create(at("a.tar")).unwrap();
+        let places = Places::default();
+        assert!(matches!(places.keep(&at("a.tar"), shard.as_fd(), b"index"), Kept::Beside(_)));
+        let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        let stays = [
+            ".a.tar.uidx.x.99",
+            ".b.tar.uidx.18.7",
+            ".c.tar.uidx.19.1",
+            ".uidx.1",
+            "a.tar",
+            "a.tar.uidx",
+            "a.tar.uidx.17.99",
+        ];
+        assert_eq!(names, stays);
+    }
+
+    #[test]
+    fn an_index_has_the_rights_of_its_shard() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        for (name, rights, least) in [("a.tar", 0o600, 0o600), ("b.tar", 0o666, 0o600), ("c.tar", 0o640, 0o600)] {
+            let path = folder.path().join(name);
+            let shard = File::create(&path).unwrap();
+            shard.set_permissions(fs::Permissions::from_mode(rights)).unwrap();
+            let Kept::Beside(place) = Places::default().keep(&path, shard.as_fd(), b"index") else { panic!("{name}") };
+            let mode = fs::metadata(place).unwrap().permissions().mode() & 0o777;
+            assert!(mode & !(rights & 0o644) == 0 && mode & least == least, "{name}: {mode:o}");
+        }
+    }
+
+    #[test]
+    fn what_others_may_write_is_not_trusted() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (mode, is_trusted) in [(0o600, true), (0o644, true), (0o664, false), (0o646, false)] {
+            file.as_file().set_permissions(fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(distrust(file.as_file().as_fd()).is_none(), is_trusted, "{mode:o}");
+        }
+        if rustix::process::geteuid().is_root() {
+            file.as_file().set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::fchown(file.as_file(), Some(12345), None).unwrap();
+            assert!(distrust(file.as_file().as_fd()).unwrap().contains("another user (12345)"));
+        }
+    }
 }

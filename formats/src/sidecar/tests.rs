@@ -4,10 +4,20 @@ use super::layout::PADDING_BYTES;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 fn shard(size: u64) -> Shard {
-    Shard { format: "tar", name: b"a.tar".to_vec(), size, modified: (1_700_000_000, 5) }
+    Shard {
+        format: "tar",
+        name: b"a.tar".to_vec(),
+        size,
+        modified: (1_700_000_000, 5),
+        own: Own::default(),
+        seen: 1_800_000_000,
+    }
 }
 
 /// Key and members of each sample.
@@ -23,7 +33,7 @@ fn image(samples: &Samples, unit: u32, shard: &Shard) -> Vec<u8> {
         builder.push(key, &mut members.clone());
     }
     builder.left_out(9, 3, b"x/y");
-    builder.finish(shard)
+    builder.finish(shard, Proof::default())
 }
 
 fn read(sidecar: &Sidecar) -> Samples {
@@ -138,13 +148,14 @@ fn reseal(image: &mut [u8]) {
     image[header - 4..header].copy_from_slice(&check);
 }
 
-/// A sidecar on disk, opened so that it is mapped.
-fn mapped(image: &[u8], shard: &Shard) -> Result<Sidecar, String> {
+/// A sidecar that is left on disk.
+fn on_disk(image: &[u8], shard: &Shard) -> Result<Sidecar, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.tar.uidx");
     std::fs::write(&path, image).unwrap();
-    let sidecar = Sidecar::open(&path, shard, &AtomicU64::new(0))?;
-    assert!(sidecar.is_mapped());
+    let file = File::open(&path).unwrap();
+    let sidecar = Sidecar::open(&path, (shard, file.as_fd()), &Memory::new(0))?;
+    assert!(sidecar.is_on_disk());
     Ok(sidecar)
 }
 
@@ -154,7 +165,7 @@ fn a_torn_one_is_refused_at_every_length() {
     for len in (0..image.len()).filter(|len| len % 61 == 0 || *len < 600 || *len > image.len() - 100) {
         assert!(Sidecar::from_image(image[..len].to_vec(), &shard(SIZE)).is_err(), "{len}");
         if len > 0 {
-            assert!(mapped(&image[..len], &shard(SIZE)).is_err(), "{len}");
+            assert!(on_disk(&image[..len], &shard(SIZE)).is_err(), "{len}");
         }
     }
     let longer = [&image[..], &[0]].concat();
@@ -171,7 +182,7 @@ fn how_a_shard_is_compressed_is_told() {
         if let Some((compression, bytes)) = decoded {
             builder.decoded(compression, bytes);
         }
-        builder.finish(shard)
+        builder.finish(shard, Proof::default())
     };
     let small = shard(100);
     let found = |image: Vec<u8>| {
@@ -209,31 +220,31 @@ fn that_of_another_shard_is_refused() {
     assert!(refused(Shard { modified: (1_700_000_000, 6), ..shard(SIZE) }).contains("changed"));
     assert!(refused(Shard { modified: (1_700_000_001, 5), ..shard(SIZE) }).contains("changed"));
     let mut other = bytes.clone();
-    other[8] = 2;
-    assert!(Sidecar::from_image(other, &shard(SIZE)).unwrap_err().contains("version 2"));
+    other[8] = 1;
+    assert!(Sidecar::from_image(other, &shard(SIZE)).unwrap_err().contains("version 1"));
     let mut other = bytes.clone();
     other[0] = b'X';
     assert!(Sidecar::from_image(other, &shard(SIZE)).unwrap_err().contains("does not begin"));
     assert_eq!(read(&Sidecar::from_image(bytes, &shard(SIZE)).unwrap()), some());
 }
 
-/// Damage in a mapped sidecar is found on access, and no sooner.
+/// Damage in a sidecar that is left on disk is found on access, and no sooner.
 #[test]
-fn a_mapped_one_is_verified_where_it_is_looked_at() {
+fn one_on_disk_is_verified_where_it_is_looked_at() {
     let mut image = image(&some(), 512, &shard(SIZE));
-    assert_eq!(read(&mapped(&image, &shard(SIZE)).unwrap()), some());
+    assert_eq!(read(&on_disk(&image, &shard(SIZE)).unwrap()), some());
     let head = Sidecar::from_image(image.clone(), &shard(SIZE)).unwrap().head;
     assert!(head.checks_at - 20 >= 4096 + 4096, "the last key lies in another piece than the first record");
     image[head.checks_at as usize - 20] ^= 1;
     assert!(Sidecar::from_image(image.clone(), &shard(SIZE)).is_err());
-    let sidecar = mapped(&image, &shard(SIZE)).unwrap();
+    let sidecar = on_disk(&image, &shard(SIZE)).unwrap();
     let mut key = b"before".to_vec();
     let last = sidecar.len() - 1;
     assert!(sidecar.sample(0, |_, _, _| {}), "the first record lies in another piece");
     assert!(!sidecar.key(last, &mut key) && key == b"before", "its key lies in the damaged piece");
     image[head.checks_at as usize - 20] ^= 1;
     image[4096] ^= 1;
-    let sidecar = mapped(&image, &shard(SIZE)).unwrap();
+    let sidecar = on_disk(&image, &shard(SIZE)).unwrap();
     assert!(!sidecar.sample(0, |_, _, _| {}), "the record is damaged");
     assert!(sidecar.key(last, &mut key));
 }
@@ -251,7 +262,7 @@ fn a_regular_shard_takes_few_bytes_a_sample() {
         builder.push(format!("{number:09}").as_bytes(), &mut members);
         offset += (1024 + len).next_multiple_of(512) + 512;
     }
-    let sidecar = Sidecar::from_image(builder.finish(&shard(SIZE)), &shard(SIZE)).unwrap();
+    let sidecar = Sidecar::from_image(builder.finish(&shard(SIZE), Proof::default()), &shard(SIZE)).unwrap();
     // Three bytes of start and three of length: gaps and label lengths are all equal.
     assert_eq!(sidecar.head.record_bytes, 6);
     assert!(sidecar.store.len() < 16 * 10_000, "{} bytes", sidecar.store.len());
@@ -309,11 +320,11 @@ fn a_hundred_million_samples_open_at_once() {
     };
     let before = resident();
     let clock = Instant::now();
-    let sidecar = Sidecar::open(&path, &shard, &AtomicU64::new(RESIDENT_BYTES)).unwrap();
+    let sidecar = Sidecar::open(&path, (&shard, file.as_fd()), &Memory::new(RESIDENT_BYTES)).unwrap();
     let opening = clock.elapsed();
     let taken = resident().saturating_sub(before);
     println!("{SAMPLES} samples of {} bytes opened in {opening:?}, {taken} bytes resident", len / SAMPLES);
-    assert!(sidecar.is_mapped() && sidecar.len() == SAMPLES);
+    assert!(sidecar.is_on_disk() && sidecar.len() == SAMPLES);
     // Five times the target, so that a busy machine does not fail the test.
     assert!(opening.as_millis() < 250, "{opening:?}");
     assert!(taken < 64 << 20, "{taken} bytes");
@@ -325,4 +336,81 @@ fn a_hundred_million_samples_open_at_once() {
     assert_eq!(of(0).0, 512);
     assert_eq!(of(SAMPLES / 2).0, 512);
     assert_eq!(of(SAMPLES - 1).0, (SAMPLES - 1) * STEP + 512);
+}
+
+/// An index of a shard of these bytes, as it would be found beside it.
+fn indexed(bytes: &[u8], own: Own, seen: i64) -> (Shard, Vec<u8>) {
+    let shard = Shard { own, seen, ..shard(bytes.len() as u64) };
+    let mut builder = Builder::new(1);
+    builder.column("c0");
+    for number in 0..100 {
+        builder.push(b"key", &mut [Member { column: 0, offset: number * 300, len: 300 }]);
+    }
+    let file = file_of(bytes);
+    let proof = builder.proof(file.as_fd(), shard.size).unwrap();
+    let image = builder.finish(&shard, proof);
+    (shard, image)
+}
+
+fn file_of(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+/// When size and time of modification say nothing, content decides; and only then is it looked at.
+#[test]
+fn content_tells_shards_apart() {
+    let own = |inode| Own { device: (8, 1), inode, changed: (1_700_000_000, 0) };
+    let (old, young) = (1_800_000_000, 1_700_000_001);
+    let bytes: Vec<u8> = (0..30_000_u32).map(|number| (number * number >> 7) as u8).collect();
+    let mut other = bytes.clone();
+    other[14_000..].rotate_left(1);
+    for (seen, found, same, differs) in [
+        (old, own(7), true, true),
+        // A copy, or a file that was written to and got its time back.
+        (old, own(8), true, false),
+        (old, Own { changed: (1_700_000_900, 0), ..own(7) }, true, false),
+        // It was written to just before it was indexed, and perhaps just after.
+        (young, own(7), true, false),
+    ] {
+        let (shard, image) = indexed(&bytes, own(7), seen);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tar.uidx");
+        std::fs::write(&path, image).unwrap();
+        let found = Shard { own: found, ..shard };
+        for (content, fits) in [(&bytes, same), (&other, differs)] {
+            let file = file_of(content);
+            let opened = Sidecar::open(&path, (&found, file.as_fd()), &Memory::new(RESIDENT_BYTES));
+            assert_eq!(opened.is_ok(), fits, "{found:?}: {opened:?}");
+        }
+        // A file that ends before the pieces do is another one, and no error.
+        let opened = Sidecar::open(&path, (&found, file_of(b"").as_fd()), &Memory::new(RESIDENT_BYTES));
+        assert_eq!(opened.is_ok(), differs);
+    }
+}
+
+/// Truncated behind the back of a dataset that reads it from disk: an error, where a mapping would kill the process.
+#[test]
+fn one_that_is_truncated_is_damaged() {
+    let image = image(&some(), 512, &shard(SIZE));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tar.uidx");
+    std::fs::write(&path, &image).unwrap();
+    let shard = shard(SIZE);
+    let sidecar = Sidecar::open(&path, (&shard, file_of(b"").as_fd()), &Memory::new(0)).unwrap();
+    assert!(sidecar.is_on_disk() && sidecar.sample(0, |_, _, _| {}));
+    File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+    let last = sidecar.len() - 1;
+    assert!(!sidecar.key(last, &mut Vec::new()));
+}
+
+/// A FIFO in the place of a sidecar is refused; opening it would wait for a writer.
+#[test]
+fn a_fifo_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tar.uidx");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let opened = Sidecar::open(&path, (&shard(SIZE), file_of(b"").as_fd()), &Memory::new(0));
+    assert!(opened.unwrap_err().contains("not a regular file"));
 }

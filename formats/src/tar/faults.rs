@@ -4,13 +4,13 @@ use super::dali;
 use super::index::Archives;
 use crate::indexes::{Indexed, Wanted, index_all, scan_threads};
 use crate::options::Common;
-use crate::sidecar::{Places, RESIDENT_BYTES, Shard, Sidecar};
+use crate::sidecar::{Memory, Places, RESIDENT_BYTES, Shard, Sidecar};
 use crate::skipped::SkipReason;
 use crate::window::Plain;
 use crate::{FileId, FileTable};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::file::{OpenFlags, Opened};
 
@@ -65,7 +65,8 @@ fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, f
         let remedy = "delete it, or build it again with `uringload index --rebuild`";
         Error::new(ErrorKind::Corrupt, what).with_path(place).with_remedy(remedy)
     };
-    match places.find(path, &Shard::new("tar", path, &identity), &AtomicU64::new(RESIDENT_BYTES)) {
+    let shard = Shard::new("tar", path, &identity);
+    match places.find(path, (&shard, file.as_fd()), &Memory::new(RESIDENT_BYTES)) {
         Ok(kept) => {
             if let Some(difference) = kept.difference(found) {
                 faults.push(wrong(
@@ -77,7 +78,7 @@ fn of_indexes(path: &Path, found: &Sidecar, in_use: &Sidecar, places: &Places, f
         Err(refused) => {
             let wrong =
                 |(place, reason): (PathBuf, String)| wrong(format!("the index cannot be used: {reason}"), &place);
-            faults.extend(refused.into_iter().map(wrong));
+            faults.extend(refused.unfit.into_iter().map(wrong));
         }
     }
     let mut plain = Plain { file: &file, size: identity.size };

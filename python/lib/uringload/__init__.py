@@ -18,6 +18,7 @@ from ._report import Route, Stats, Verdict
 from ._uringload import Tensor
 from .errors import (
     ArgumentTypeError,
+    ChangedError,
     CorruptError,
     EmptyError,
     Error,
@@ -40,6 +41,7 @@ from .errors import (
 __all__ = [
     "ArgumentTypeError",
     "Batch",
+    "ChangedError",
     "CorruptError",
     "DataLoader",
     "Dataset",

@@ -7,6 +7,7 @@ from typing import Any
 
 __all__ = [
     "ArgumentTypeError",
+    "ChangedError",
     "CorruptError",
     "EmptyError",
     "Error",
@@ -97,6 +98,12 @@ class CorruptError(Error, ValueError):
     kind = "Corrupt"
 
 
+class ChangedError(Error, ValueError):
+    """A file is no longer the one that was indexed: it was replaced, or written to."""
+
+    kind = "Changed"
+
+
 class MemoryLimitError(Error, MemoryError):
     """One batch does not fit in the memory limit."""
 
@@ -159,6 +166,7 @@ _CLASSES: dict[str, type[Error]] = {
         WrongFileTypeError,
         TruncatedError,
         CorruptError,
+        ChangedError,
         MemoryLimitError,
         StarvedError,
         UnavailableError,

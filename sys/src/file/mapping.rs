@@ -1,4 +1,4 @@
-//! A file mapped for reading, for large indexes and for comparison with a ring.
+//! A file mapped for reading, for comparison with a ring.
 
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 /// A read-only, shared mapping of a file's first bytes.
 ///
 /// Bytes are only ever copied out. If a file is truncated while it is mapped, touching a page past its new end kills
-/// the process with SIGBUS. So this is for measurements, and for files that their owners replace and never truncate.
+/// the process with SIGBUS. So this is for measurements.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,

@@ -2,6 +2,7 @@
 
 use super::{Completion, Operation};
 use crate::arena::Part;
+use crate::file::Identity;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -35,10 +36,35 @@ pub(super) struct Record {
     pub(super) part: Option<Part>,
     pub(super) file: Option<Arc<OwnedFd>>,
     pub(super) path: Vec<u8>,
+    /// Where the kernel writes which file lies at the path. In a box, so that it stays where it is.
+    pub(super) answer: Option<Box<Answer>>,
     /// Whether this is a read linked to the open before it.
     pub(super) linked: bool,
     /// Whether the link was cut, so that the read may have read the slot's previous file.
     cut: bool,
+}
+
+/// What `statx(2)` writes.
+pub(super) struct Answer(libc::statx);
+
+impl Default for Answer {
+    fn default() -> Answer {
+        // SAFETY: the struct is made of integers alone, of which zeros are valid values.
+        Answer(unsafe { std::mem::zeroed() })
+    }
+}
+
+impl Answer {
+    fn identity(&self) -> Identity {
+        let stat = &self.0;
+        Identity {
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            size: stat.stx_size,
+            modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        }
+    }
 }
 
 impl Records {
@@ -51,6 +77,7 @@ impl Records {
             part: None,
             file: None,
             path: Vec::with_capacity(PATH_BYTES),
+            answer: None,
             linked: false,
             cut: false,
         };
@@ -100,7 +127,9 @@ impl Records {
         record.linked = false;
         record.cut = false;
         let latency = now.saturating_duration_since(record.since);
-        let completion = Completion { tag: record.tag, kind: record.kind, result, part: record.part.take(), latency };
+        let identity = record.answer.take().filter(|_| result.is_ok()).map(|answer| answer.identity());
+        let (tag, kind, part) = (record.tag, record.kind, record.part.take());
+        let completion = Completion { tag, kind, result, part, identity, latency };
         self.free.push(index as u32);
         (record.slot.take(), completion)
     }

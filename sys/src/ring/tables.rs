@@ -39,6 +39,8 @@ impl Slot {
                 self.open = completion.result.is_ok();
             }
             Operation::Read => self.reads -= 1,
+            // By path: it has no slot.
+            Operation::Stat => {}
         }
     }
 }

@@ -55,6 +55,16 @@ impl Work {
         }
     }
 
+    /// The same, but file 13 is a link to one in the hidden folder `.there`.
+    fn folder_with_link(files: u64, shuffle: Shuffle) -> Work {
+        let work = Work::folder(files, shuffle);
+        let [file, there] = ["013", ".there"].map(|name| work._root.path().join(name));
+        fs::create_dir(&there).and_then(|()| fs::rename(&file, there.join("013"))).expect("moved");
+        std::os::unix::fs::symlink(".there/013", &file).expect("a link");
+        let dataset = dataset::open(&[work._root.path()], &Options::new().format("folder")).expect("a folder");
+        Work { dataset, ..work }
+    }
+
     fn records(records: u64, shuffle: Shuffle) -> Work {
         let root = TempDir::new().expect("a folder");
         write_file(&root.path().join("records"), 300 * records).expect("a file");
@@ -269,12 +279,13 @@ fn what_was_read_ahead_is_not_in_the_state() {
 #[test]
 fn a_raised_error_is_tried_again_or_counts_as_lost() {
     within(BOUND, || {
-        let work = Work::folder(20, Shuffle::Full);
+        let work = Work::folder_with_link(20, Shuffle::Full);
         let sampler = work.sampler();
         // Not the one empty file, which needs no read.
         let bad = (0..20).find(|&position| sampler.at(Cursor::new(0, position)).0 == 13).expect("a position");
-        let file = work._root.path().join("013");
-        fs::rename(&file, work._root.path().join("away")).expect("renamed");
+        // A folder goes away and comes back, as a mount does: a file that is renamed itself has another time of change.
+        let [there, away] = [".there", ".away"].map(|name| work._root.path().join(name));
+        fs::rename(&there, &away).expect("renamed");
         let run = threads(2, 2, false);
         let mut loaders: Vec<Loader> = (0..2).map(|rank| work.builder(&run, rank).build().unwrap()).collect();
         let mut failed = 0;
@@ -288,12 +299,12 @@ fn a_raised_error_is_tried_again_or_counts_as_lost() {
                         let state = loader.state();
                         assert_eq!(state.cursor(), Cursor::new(0, bad / 4 * 4), "before the batch");
                         assert_eq!(state.delivered.unwrap().digest.lost, Digest::default());
-                        fs::rename(work._root.path().join("away"), &file).expect("renamed");
+                        fs::rename(&away, &there).expect("renamed");
                         let rank = state.delivered.unwrap().rank;
                         let mut again = work.builder(&run, rank).resume(&state).build().expect("a loader");
                         let batch = again.next().expect("a batch").expect("the file is back");
                         assert!(batch.ids.contains(&SampleId(13)));
-                        fs::rename(&file, work._root.path().join("away")).expect("renamed");
+                        fs::rename(&there, &away).expect("renamed");
                     }
                 }
             }
