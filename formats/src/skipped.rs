@@ -39,6 +39,8 @@ pub enum SkipReason {
     EmptyLine,
     /// A dataset of an HDF5 file with another number of rows than the columns.
     OtherDataset,
+    /// A dataset of an HDF5 file whose elements no column can hold, or that lies in other files.
+    UnreadableDataset,
 }
 
 impl SkipReason {
@@ -62,6 +64,7 @@ impl SkipReason {
             SkipReason::DamagedShard => (13, "rests of damaged shards"),
             SkipReason::EmptyLine => (20, "empty lines"),
             SkipReason::OtherDataset => (32, "datasets with another number of rows"),
+            SkipReason::UnreadableDataset => (33, "datasets that cannot be read"),
         }
     }
 
