@@ -14,14 +14,18 @@ mod index;
 mod meta;
 mod object;
 mod open;
+mod scaleoffset;
 mod superblock;
 mod tree;
+mod types;
+mod values;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{has_extension, map_files};
 use crate::options::{FormatOptions, options};
 use crate::paths::{FoundFiles, find, thread_count};
 use crate::registry::{Format, Paths, Shows};
+use crate::sizes::sum_of_largest;
 use crate::skipped::SkipReason;
 use crate::units::{UnitId, Units};
 use crate::{Dataset, Encoding, Field, FileId, FileTable, Index, Sample, SampleId, Schema, Shape, Span, Value};
@@ -75,8 +79,6 @@ pub struct Hdf5 {
     unit_count: u32,
     largest_decoded: u64,
     largest_stored: u64,
-    /// Bytes of one row of each column.
-    row_bytes: Vec<u64>,
     fingerprint: u64,
 }
 
@@ -102,9 +104,11 @@ impl Hdf5 {
         if names.is_empty() {
             let (first, left_out) = open::open_all(&files, FileId(0))?;
             names.extend(first.columns.iter().map(|column| column.field.name.clone()));
-            left_out.iter().for_each(|name| {
-                skips.add(SkipReason::OtherDataset, &files.path(FileId(0)).join(name));
-            });
+            for (reason, names) in
+                [(SkipReason::OtherDataset, left_out.others), (SkipReason::UnreadableDataset, left_out.unreadable)]
+            {
+                names.iter().for_each(|name| skips.add(reason, &files.path(FileId(0)).join(name)));
+            }
             opened.push(first);
         }
         // Fits: a table has fewer files than 2^32.
@@ -157,15 +161,21 @@ impl Hdf5 {
         }
         let first = &opened[0].columns;
         let fields: Vec<_> = first.iter().map(|column| column.field.clone()).collect();
-        let row_bytes: Vec<u64> = fields.iter().map(|field| elements(&field.shape) * field.dtype.size()).collect();
         let fingerprint = fingerprint(&fields, &files, &ends);
         let mut index = Index::new("hdf5", files, Schema { fields }, end);
-        index.bytes = row_bytes.iter().sum::<u64>().saturating_mul(end);
+        let columns = || opened.iter().flat_map(|file| file.columns.iter().zip(std::iter::repeat(file.rows)));
+        index.bytes = columns().fold(0, |sum: u64, (column, rows)| {
+            sum.saturating_add(match &column.part {
+                Part::Values(values) => values.bytes(),
+                _ => column.row.len.saturating_mul(rows),
+            })
+        });
+        let turns = columns().any(|(column, _)| column.row.turned > 1);
         index.shards = shards;
-        index.plain_field = (first.len() == 1 && unit_count == 0).then_some(0);
-        index.parse_reads_bytes = unit_count > 0;
+        index.plain_field = (first.len() == 1 && unit_count == 0 && !turns).then_some(0);
+        index.parse_reads_bytes = unit_count > 0 || turns;
         index.encodings = first.iter().map(|column| Encoding::raw(&*column.encoding)).collect();
-        Ok(Hdf5 { index, opened, ends, units, unit_count, largest_decoded, largest_stored, row_bytes, fingerprint })
+        Ok(Hdf5 { index, opened, ends, units, unit_count, largest_decoded, largest_stored, fingerprint })
     }
 
     /// The file of a sample, and its row in that file.
@@ -179,7 +189,7 @@ impl Hdf5 {
         let (first, Owner { file, column }) = self.units[owner];
         match &self.opened[file as usize].columns[column as usize].part {
             Part::Bands(bands) => (bands, FileId(file), u64::from(unit.0 - first)),
-            Part::Rows(_) | Part::Runs { .. } => unreachable!("units belong to columns with bands"),
+            Part::Rows(_) | Part::Runs { .. } | Part::Values(_) => unreachable!("units belong to columns with bands"),
         }
     }
 }
@@ -191,21 +201,16 @@ fn fingerprint(fields: &[Field], files: &FileTable, ends: &[u64]) -> u64 {
     for field in fields {
         fingerprint.bytes(field.name.as_bytes());
         fingerprint.bytes(field.dtype.name().as_bytes());
-        let Shape::Fixed(shape) = &field.shape else { continue };
+        let Shape::Fixed(shape) = &field.shape else {
+            fingerprint.number(u64::MAX);
+            continue;
+        };
         fingerprint.number(shape.len() as u64);
         shape.iter().for_each(|&len| fingerprint.number(len));
     }
     fingerprint.files(files);
     ends.iter().for_each(|&end| fingerprint.number(end));
     fingerprint.finish()
-}
-
-/// Number of elements of a value. The product fits: the shape was checked together with its rows.
-fn elements(shape: &Shape) -> u64 {
-    match shape {
-        Shape::Fixed(shape) => shape.iter().product(),
-        Shape::Ragged => 0,
-    }
 }
 
 fn is_named_so(name: &[u8]) -> bool {
@@ -218,6 +223,32 @@ struct Column {
     field: Field,
     part: Part,
     encoding: String,
+    row: Row,
+}
+
+/// What of a stored row is the column's value.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// Bytes of a stored row.
+    stride: u64,
+    /// Where the value begins in it: that of a field of a compound need not begin with the row.
+    at: u64,
+    /// Bytes of the value; 0 where it lies elsewhere.
+    len: u64,
+    /// Bytes of an element that is big endian, which the value is not; else 1.
+    turned: usize,
+}
+
+impl Row {
+    /// The value as it is delivered.
+    fn value(self, stored: Bytes) -> Bytes {
+        if self.turned == 1 {
+            return stored;
+        }
+        let mut value = stored.to_vec();
+        value.chunks_exact_mut(self.turned).for_each(<[u8]>::reverse);
+        value.into()
+    }
 }
 
 impl Dataset for Hdf5 {
@@ -228,11 +259,19 @@ impl Dataset for Hdf5 {
     /// One span for each column that is not cut from units.
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let (file, row) = self.locate(id);
-        for (column, &len) in self.opened[file].columns.iter().zip(&self.row_bytes) {
-            let offset = match &column.part {
-                Part::Rows(offset) => offset + row * len,
+        for column in &self.opened[file].columns {
+            let Row { stride, at, len, .. } = column.row;
+            let (offset, len) = match &column.part {
+                Part::Rows(offset) => (offset + row * stride + at, len),
                 // Fits: there is a chunk for every row.
-                Part::Runs { rows, stride, offsets } => offsets[(row / rows) as usize] + row % rows * stride,
+                Part::Runs { rows, stride, offsets } => {
+                    (offsets[(row / rows) as usize] + row % rows * stride + at, len)
+                }
+                // Fits: there is a value for every row.
+                Part::Values(values) => {
+                    let (offset, len) = values.0[row as usize];
+                    (offset, len.into())
+                }
                 Part::Bands(_) => continue,
             };
             out.push(Span { file: FileId(file as u32), offset, len });
@@ -244,16 +283,17 @@ impl Dataset for Hdf5 {
         let columns = &self.opened[file].columns;
         let spans = columns.iter().filter(|column| !matches!(column.part, Part::Bands(_))).count();
         let (mut spans, mut units) = (raw[..spans].iter(), raw[spans..].iter());
-        for (column, &len) in columns.iter().zip(&self.row_bytes) {
+        for column in columns {
+            let Row { stride, at, len, .. } = column.row;
             let value = match &column.part {
                 Part::Bands(bands) => units.next().map(|unit| {
                     // A unit is complete, or it has an error.
-                    let at = (row % bands.rows() * len) as usize;
+                    let at = (row % bands.rows() * stride + at) as usize;
                     unit.slice(at..at + len as usize)
                 }),
                 _ => spans.next().cloned(),
             };
-            out.values.push(Value::Bytes(value.unwrap_or_default()));
+            out.values.push(Value::Bytes(column.row.value(value.unwrap_or_default())));
         }
         Ok(())
     }
@@ -270,11 +310,30 @@ impl Dataset for Hdf5 {
     }
 
     fn largest(&self, count: u64) -> u64 {
-        // The columns that are read by span in any file.
-        let in_spans =
-            |column: usize| self.opened.iter().any(|file| !matches!(file.columns[column].part, Part::Bands(_)));
-        let bytes = self.row_bytes.iter().enumerate().filter(|&(column, _)| in_spans(column)).map(|(_, bytes)| bytes);
-        bytes.sum::<u64>().saturating_mul(count.min(self.len()))
+        let of_column = |column: usize| {
+            let parts = || self.opened.iter().map(|file| &file.columns[column]);
+            let lens = parts().filter_map(|column| match &column.part {
+                Part::Values(values) => Some(values.lens()),
+                _ => None,
+            });
+            // The columns that are read by span in any file.
+            let in_spans = parts().find(|column| !matches!(column.part, Part::Bands(_) | Part::Values(_)));
+            let rows = in_spans.map_or(0, |column| column.row.len).saturating_mul(count.min(self.len()));
+            rows.saturating_add(sum_of_largest(lens.flatten(), count))
+        };
+        (0..self.schema().fields.len()).map(of_column).fold(0, u64::saturating_add)
+    }
+
+    fn length(&self, id: SampleId, field: usize) -> Option<u64> {
+        let (file, row) = self.locate(id);
+        let column = &self.opened[file].columns[field];
+        match (&column.field.shape, &column.part) {
+            (Shape::Fixed(shape), _) => Some(shape.iter().product()),
+            (Shape::Ragged, Part::Values(values)) => {
+                Some(u64::from(values.0[row as usize].1) / column.field.dtype.size())
+            }
+            (Shape::Ragged, _) => None,
+        }
     }
 
     fn fingerprint(&self) -> u64 {

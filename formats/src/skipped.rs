@@ -43,6 +43,8 @@ pub enum SkipReason {
     Companion,
     /// A file of another split than the one that was asked for.
     OtherSplit,
+    /// A dataset of an HDF5 file whose elements no column can hold, or that lies in other files.
+    UnreadableDataset,
 }
 
 impl SkipReason {
@@ -68,6 +70,7 @@ impl SkipReason {
             SkipReason::OtherDataset => (32, "datasets with another number of rows"),
             SkipReason::Companion => (33, "companions of the data"),
             SkipReason::OtherSplit => (34, "files of other splits"),
+            SkipReason::UnreadableDataset => (35, "datasets that cannot be read"),
         }
     }
 

@@ -165,6 +165,81 @@ def refused(file):
     file.create_virtual_dataset("virtual", layout)
 
 
+TEXTS = ["", "a", "zwei", "drei drei", "\u4e16\u754c", "x" * 300, "last"]
+
+
+def texts(file):
+    """Strings and lists, of fixed and of any length."""
+    file.create_dataset("fixed", data=numpy.array([text.encode()[:7] for text in TEXTS], dtype="S7"))
+    file.create_dataset("variable", data=TEXTS)
+    file.create_dataset("chunked", data=TEXTS, chunks=(3,), maxshape=(None,))
+    file.create_dataset("packed", data=TEXTS, chunks=(2,), compression="gzip", shuffle=True)
+    for name, base, options in [("ints", "<i4", {}), ("floats", ">f8", {"chunks": (4,), "compression": "lzf"})]:
+        lists = file.create_dataset(name, (len(TEXTS),), dtype=h5py.vlen_dtype(numpy.dtype(base)), **options)
+        for row in range(len(TEXTS)):
+            lists[row] = numpy.arange(row, dtype=base)
+    partly = file.create_dataset("partly", (len(TEXTS),), dtype=h5py.string_dtype(), chunks=(2,))
+    partly[4] = "only"
+
+
+def endings(file):
+    """Big endian numbers, in every layout."""
+    for dtype in [">i2", ">i4", ">u8", ">f4", ">f8", ">f2"]:
+        dataset(file, f"contiguous_{dtype[1:]}", dtype, (11, 6, 4))
+    dataset(file, "chunked", ">i4", (11, 6, 4), chunks=(4, 6, 4))
+    dataset(file, "split", ">i2", (11, 6, 4), chunks=(4, 4, 3), compression="gzip", shuffle=True)
+    filled = file.create_dataset("zfilled", (11, 3), ">i4", chunks=(2, 2), fillvalue=7, compression="gzip")
+    filled[0, 0] = 9
+
+
+def scaled(file):
+    """The filter scaleoffset, of which `*_read` is what h5py reads."""
+    for dtype in ["i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8", ">i4"]:
+        name = dtype.replace("<", "").replace(">", "big_")
+        dataset(file, name, dtype, (11, 6, 4), chunks=(4, 6, 4), scaleoffset=0)
+    dataset(file, "gzip", "<i4", (11, 6, 4), chunks=(4, 4, 3), scaleoffset=0, compression="gzip")
+    dataset(file, "narrow", "<i4", (11, 6, 4), chunks=(4, 6, 4), scaleoffset=8)
+    dataset(file, "floats", "<f4", (11, 6, 4), chunks=(4, 6, 4), scaleoffset=2)
+    for name, values in [
+        ("same", numpy.full(11, -3, "<i8")),
+        ("extremes", numpy.array([-(2**31), 2**31 - 1] + [0] * 9, "<i4")),
+        ("decimals4", numpy.linspace(-3, 7, 11, dtype="<f4")),
+        ("decimals8", numpy.linspace(-1e6, 7, 11, dtype="<f8")),
+    ]:
+        options = {"chunks": (4,), "scaleoffset": 3 if name.startswith("decimals") else 0}
+        file.create_dataset(name, data=values, **options)
+        file.create_dataset(name + "_read", data=file[name][...])
+    for name, dtype in [("part", "<i2"), ("part_float", "<f8")]:
+        digits = 2 if dtype == "<f8" else 0
+        partly = file.create_dataset(name, (11,), dtype, chunks=(4,), fillvalue=-5, scaleoffset=digits)
+        partly[2:6] = [1, 2, -5, 9]
+        file.create_dataset(name + "_read", data=partly[...])
+
+
+def tables(file):
+    """Compounds, whose fields are columns; beside them what no column can hold."""
+    inner = numpy.dtype([("u", "<u2"), ("v", ">f4")])
+    of = numpy.dtype([("id", "<i8"), ("name", "S5"), ("box", "<f4", (2, 2)), ("inner", inner), ("flag", "?")])
+    rows = numpy.zeros(9, of)
+    rows["id"] = elements("<i8", 9)
+    rows["name"] = [b"row %d" % row for row in range(9)]
+    rows["box"] = elements("<f4", (9, 2, 2))
+    rows["inner"]["u"] = elements("<u2", 9)
+    rows["inner"]["v"] = elements(">f4", 9)
+    rows["flag"] = elements("u1", 9) % 2 == 0
+    file.create_dataset("contiguous", data=rows)
+    file.create_dataset("chunked", data=rows, chunks=(4,))
+    file.create_dataset("packed", data=rows, chunks=(4,), compression="gzip", shuffle=True)
+    mixed = file.create_dataset("mixed", (9,), numpy.dtype([("text", h5py.string_dtype()), ("n", "<i4")]))
+    mixed["n"] = elements("<i4", 9)
+    partly = file.create_dataset("partly", (9,), of, chunks=(4,), compression="gzip", fillvalue=rows[3])
+    partly[0] = rows[0]
+    dataset(file, "beside", "<i4", (9, 2))
+    file.create_dataset("references", data=[file["beside"].ref] * 9, dtype=h5py.ref_dtype)
+    file.create_dataset("never", (9,), "<i4")
+    dataset(file, "blosc", "<i4", (9,), chunks=(9,), **hdf5plugin.Blosc())
+
+
 def named_type(file):
     file["type"] = numpy.dtype("<f8")
     file.create_dataset("x", data=elements("<f8", (4, 2)), dtype=file["type"])
@@ -203,7 +278,7 @@ def anything(file):
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
     for form in ["earliest", "latest"]:
-        for make in [types, layouts, indices, filled, groups, named_type, compact, small]:
+        for make in [types, layouts, indices, filled, groups, named_type, compact, small, texts, endings, scaled, tables]:
             write(form, make.__name__, make)
     write("latest", "many", many)
     write("latest", "plain_edges", plain_edges)

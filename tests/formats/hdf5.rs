@@ -3,6 +3,7 @@
 
 mod generated;
 mod hostile;
+mod people;
 mod refused;
 
 use crate::common::direct;

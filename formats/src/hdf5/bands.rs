@@ -2,6 +2,7 @@
 
 use super::filters::{Filters, Scratch};
 use super::index::{Chunk, Grid};
+use super::values::Values;
 use bytes::Bytes;
 use std::io;
 
@@ -15,6 +16,8 @@ pub(super) enum Part {
     Runs { rows: u64, stride: u64, offsets: Vec<u64> },
     /// Rows are cut from bands.
     Bands(Bands),
+    /// Each row lies where it lies.
+    Values(Values),
 }
 
 /// The chunks of a dataset that must be decoded, or assembled from pieces.
@@ -27,8 +30,8 @@ pub(super) struct Bands {
     pub(super) filters: Filters,
     /// Whether chunks that reach past the end of the dataset are unfiltered.
     pub(super) plain_edges: bool,
-    /// The value of an element that was never written.
-    pub(super) fill: [u8; 8],
+    /// The value of an element that was never written; of an element of zeros, one of them.
+    pub(super) fill: Vec<u8>,
 }
 
 /// A chunk that cannot be decoded: where it lies, and why.
@@ -98,8 +101,7 @@ impl Bands {
     pub(super) fn decode(&self, band: u64, stored: &[Bytes], out: &mut [u8]) -> Result<(), BadChunk> {
         let chunks = self.chunks_of(band);
         if (chunks.len() as u64) < self.grid.counts[1..].iter().product() {
-            let element = &self.fill[..self.element_bytes as usize];
-            out.chunks_exact_mut(element.len()).for_each(|out| out.copy_from_slice(element));
+            out.chunks_exact_mut(self.fill.len()).for_each(|out| out.copy_from_slice(&self.fill));
         }
         let mut scratch = Scratch::default();
         for (chunk, stored) in chunks.iter().zip(stored) {

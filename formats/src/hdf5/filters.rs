@@ -1,5 +1,6 @@
 //! The filters that were applied to chunks when they were written, and how to undo them.
 
+use super::scaleoffset::ScaleOffset;
 use crate::compression::Compression;
 use std::io::{self, Read};
 
@@ -16,15 +17,18 @@ pub(super) enum Filter {
     Lzf,
     /// Blocks of raw LZ4.
     Lz4,
+    /// Numbers in as few bits as they need.
+    ScaleOffset(ScaleOffset),
 }
 
 impl Filter {
-    /// The filter with this ID and the first of its client values; `None` if it is not supported.
-    pub(super) fn of(id: u16, first: Option<u32>) -> Option<Filter> {
+    /// The filter with this ID and these client values; `None` if it is not supported.
+    pub(super) fn of(id: u16, values: &[u32]) -> Option<Filter> {
         Some(match id {
             1 => Filter::Compressed(Compression::Zlib),
-            2 => Filter::Shuffle(first.unwrap_or(1).max(1) as usize),
+            2 => Filter::Shuffle(values.first().copied().unwrap_or(1).max(1) as usize),
             3 => Filter::Fletcher32,
+            6 => Filter::ScaleOffset(ScaleOffset::of(values)?),
             307 => Filter::Compressed(Compression::Bzip2),
             32000 => Filter::Lzf,
             32004 => Filter::Lz4,
@@ -56,6 +60,7 @@ impl Filter {
             Filter::Fletcher32 => "fletcher32",
             Filter::Lzf => "lzf",
             Filter::Lz4 => "lz4",
+            Filter::ScaleOffset(_) => "scaleoffset",
         }
     }
 
@@ -64,6 +69,8 @@ impl Filter {
     fn growth(self) -> usize {
         match self {
             Filter::Shuffle(_) | Filter::Fletcher32 => 1,
+            // Numbers that are all the same take no bit.
+            Filter::ScaleOffset(_) => usize::MAX,
             _ => 255,
         }
     }
@@ -91,6 +98,7 @@ impl Filter {
             }
             Filter::Lzf => lzf(stored, out),
             Filter::Lz4 => lz4(stored, out),
+            Filter::ScaleOffset(filter) => filter.undo(stored, out),
         }
     }
 }
@@ -318,7 +326,7 @@ mod tests {
     const ALL: [u16; 7] = [1, 2, 3, 307, 32000, 32004, 32015];
 
     fn filters(ids: &[u16], element_bytes: u32) -> Filters {
-        Filters(ids.iter().map(|&id| Filter::of(id, Some(element_bytes)).unwrap()).collect())
+        Filters(ids.iter().map(|&id| Filter::of(id, &[element_bytes]).unwrap()).collect())
     }
 
     #[test]

@@ -62,23 +62,28 @@ pub(super) fn walk<'a>(
     Ok(())
 }
 
-/// The object at a path from the root; soft links are followed.
+/// The object at a path from the root, and what of the path is left behind a dataset: fields of its elements. Soft links
+/// are followed.
 ///
 /// # Errors
 /// `InvalidArgument` if there is none; `Unavailable` if it is in another file.
-pub(super) fn find<'a>(meta: &Meta<'a>, root: u64, path: &str) -> Result<Vec<Message<'a>>> {
+pub(super) fn find<'a>(meta: &Meta<'a>, root: u64, path: &str) -> Result<(Vec<Message<'a>>, String)> {
     let mut steps: Vec<String> = parts(path).rev().collect();
     let (mut address, mut followed) = (root, 0);
     loop {
         let of_object = messages(meta, address)?;
-        let Some(step) = steps.pop() else { return Ok(of_object) };
-        let links = links(meta, path, &of_object)?.unwrap_or_default();
-        let Some(link) = links.iter().find(|link| link.name == step) else {
+        let Some(step) = steps.last() else { return Ok((of_object, String::new())) };
+        let Some(links) = links(meta, path, &of_object)? else {
+            let fields = steps.iter().rev().map(|step| format!("/{step}")).collect();
+            return Ok((of_object, fields));
+        };
+        let Some(link) = links.iter().find(|link| link.name == *step) else {
             let names: Vec<&str> = links.iter().take(8).map(|link| link.name.as_str()).collect();
             let error = Error::new(ErrorKind::InvalidArgument, format!("the file has no dataset {path:?}"));
             let remedy = format!("{step:?} is not among {}", names.join(", "));
             return Err(error.with_path(meta.source.path()).with_remedy(remedy));
         };
+        steps.pop();
         match &link.target {
             Target::Object(next) => address = *next,
             Target::Soft(to) => {

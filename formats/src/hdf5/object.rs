@@ -3,16 +3,13 @@
 use super::filters::{Filter, Filters};
 use super::header::{DATASPACE, DATATYPE, EXTERNAL_FILES, FILL, FILTERS, LAYOUT, Message, OLD_FILL, resolved};
 use super::meta::{Block, Meta};
+use super::types::{Kind, RANK_MAX, Type, type_of};
 use crate::DType;
 use crate::arrays::array_bytes;
 use uringload_core::{Error, Result};
 
-/// Maximum number of dimensions (`H5S_MAX_RANK`).
-const RANK_MAX: u8 = 32;
-/// Maximum nesting of arrays and enumerations.
-const TYPE_DEPTH_MAX: usize = 8;
-
 /// How many rows a dataset has, whatever its type. This decides which datasets are considered.
+#[derive(Clone)]
 pub(super) struct Extent {
     /// Empty for a scalar.
     pub(super) shape: Vec<u64>,
@@ -23,17 +20,21 @@ pub(super) struct Extent {
 }
 
 /// A dataset as its header describes it.
+#[derive(Clone)]
 pub(super) struct Object {
-    pub(super) dtype: DType,
-    /// Includes the dimensions of elements that are arrays.
+    pub(super) of: Type,
+    /// Bytes of what is not divided further: a number, or a byte of anything else.
+    pub(super) atom_bytes: u64,
+    /// In atoms. Includes the dimensions of elements that are arrays, and the bytes of those that are no numbers.
     pub(super) extent: Extent,
     pub(super) layout: Layout,
     pub(super) filters: Filters,
-    /// One element of a chunk that was never written.
-    pub(super) fill: [u8; 8],
+    /// An element that was never written; of an element of zeros, one of them.
+    pub(super) fill: Vec<u8>,
 }
 
 /// Where the elements lie.
+#[derive(Clone)]
 pub(super) enum Layout {
     /// At this file offset, with this many bytes reserved.
     At(u64, u64),
@@ -49,6 +50,7 @@ pub(super) enum Layout {
 }
 
 /// How chunks are found. Every kind has an address, except if nothing was ever written.
+#[derive(Clone, Copy)]
 pub(super) enum Index {
     Nothing,
     /// Layouts up to version 3.
@@ -106,15 +108,18 @@ fn dataspace_of<'a>(meta: &Meta<'a>, message: Message<'a>) -> Result<Extent> {
 /// # Errors
 /// `Unavailable` for what is sound but not supported, by name.
 pub(super) fn describe<'a>(meta: &Meta<'a>, name: &str, messages: Vec<Message<'a>>) -> Result<Object> {
-    // Errors of inner structures do not name the dataset.
-    let of_dataset = |error: Error| match error.remedy() {
+    describe_all(meta, name, messages).map_err(|error| of_dataset(name, error))
+}
+
+/// Names the dataset in an error: those of inner structures do not.
+pub(super) fn of_dataset(name: &str, error: Error) -> Error {
+    match error.remedy() {
         Some(remedy) => {
             let remedy = format!("dataset {name:?}: {remedy}");
             error.with_remedy(remedy)
         }
         None => error.with_remedy(format!("this is dataset {name:?}: name other datasets to read")),
-    };
-    describe_all(meta, name, messages).map_err(of_dataset)
+    }
 }
 
 fn describe_all<'a>(meta: &Meta<'a>, name: &str, messages: Vec<Message<'a>>) -> Result<Object> {
@@ -140,121 +145,27 @@ fn describe_all<'a>(meta: &Meta<'a>, name: &str, messages: Vec<Message<'a>>) -> 
         }
     }
     let (Some(mut datatype), Some(layout)) = (datatype, layout) else { return Err(not_one()) };
-    let (dtype, inner) = type_of(&mut datatype, 0)?;
+    let of = type_of(&mut datatype, 0)?;
+    let (dtype, inner) = match &of.kind {
+        Kind::Plain(plain) => (plain.dtype, plain.shape.clone()),
+        _ => (DType::U8, vec![of.bytes]),
+    };
     let bytes = array_bytes(dtype, &inner).ok_or_else(|| datatype.corrupt("an element is larger than any file"))?;
     let layout = layout_of(meta, layout, name, extent.shape.len(), bytes, &inner)?;
     extent.limits.extend(inner.iter().copied().map(Some));
     extent.shape.extend(inner);
     array_bytes(dtype, &extent.shape).ok_or_else(|| datatype.corrupt("a dataset is larger than any file"))?;
-    let mut value = [0; 8];
+    let mut value = vec![0];
     if let Some(mut fill) = fill {
-        let len = (dtype.size() as usize).min(fill.left());
-        value[..len].copy_from_slice(fill.take(len)?);
-    }
-    Ok(Object { dtype, extent, layout, filters, fill: value })
-}
-
-/// The type in a datatype message, and the dimensions of an element if it is an array.
-fn type_of(body: &mut Block<'_>, depth: usize) -> Result<(DType, Vec<u64>)> {
-    let class = body.u8()?;
-    let (version, class) = (class >> 4, class & 0x0f);
-    let flags = body.number(3)?;
-    let bytes = body.u32()?;
-    let refuse =
-        |body: &Block<'_>, what: &str| Err(body.unavailable(format!("elements are {what}, which no column can hold")));
-    if depth > TYPE_DEPTH_MAX {
-        return Err(body.corrupt("types are nested too deep"));
-    }
-    match class {
-        0 | 1 if flags & 0x01 != 0 && bytes > 1 => {
-            let error = body.unavailable("elements are big endian");
-            Err(error.with_remedy("write them little endian: numpy's astype(array.dtype.newbyteorder(\"<\"))"))
+        // Of what is shorter than an element, nothing is known.
+        let len = fill.left();
+        let fill = fill.take(len)?;
+        let is_whole = [bytes, dtype.size()].contains(&(len as u64));
+        if is_whole && fill.iter().any(|&byte| byte != 0) {
+            value = fill.to_vec();
         }
-        0 => {
-            let (first_bit, bits) = (body.u16()?, u32::from(body.u16()?));
-            let dtype = match (bytes, flags & 0x08 != 0) {
-                _ if first_bit != 0 || bits != bytes.saturating_mul(8) => None,
-                (1, false) => Some(DType::U8),
-                (1, true) => Some(DType::I8),
-                (2, false) => Some(DType::U16),
-                (2, true) => Some(DType::I16),
-                (4, false) => Some(DType::U32),
-                (4, true) => Some(DType::I32),
-                (8, false) => Some(DType::U64),
-                (8, true) => Some(DType::I64),
-                _ => None,
-            };
-            match dtype {
-                Some(dtype) => Ok((dtype, Vec::new())),
-                None => refuse(body, &format!("integers of {bits} bits in {bytes} bytes")),
-            }
-        }
-        1 => {
-            let (first_bit, bits) = (body.u16()?, u32::from(body.u16()?));
-            let form = [body.u8()?, body.u8()?, body.u8()?, body.u8()?];
-            let bias = body.u32()?;
-            // Position and width in bits of the exponent, then of the mantissa, and the bias.
-            let dtype = match (bytes, form, bias) {
-                _ if first_bit != 0 || bits != bytes.saturating_mul(8) => None,
-                (1, [3, 4, 0, 3], 7) => Some(DType::F8E4M3),
-                (1, [2, 5, 0, 2], 15) => Some(DType::F8E5M2),
-                (2, [10, 5, 0, 10], 15) => Some(DType::F16),
-                (2, [7, 8, 0, 7], 127) => Some(DType::BF16),
-                (4, [23, 8, 0, 23], 127) => Some(DType::F32),
-                (8, [52, 11, 0, 52], 1023) => Some(DType::F64),
-                _ => None,
-            };
-            match dtype {
-                Some(dtype) => Ok((dtype, Vec::new())),
-                None => refuse(body, &format!("floating-point numbers of {bits} bits in an unusual form")),
-            }
-        }
-        8 => enumeration(body, version, flags & 0xffff, depth),
-        10 => {
-            let rank = body.u8()?;
-            body.skip(if version < 3 { 3 } else { 0 })?;
-            let mut shape = (0..rank).map(|_| Ok(body.u32()?.into())).collect::<Result<Vec<u64>>>()?;
-            body.skip(if version < 3 { 4 * usize::from(rank) } else { 0 })?;
-            let (dtype, inner) = type_of(body, depth + 1)?;
-            shape.extend(inner);
-            match array_bytes(dtype, &shape) {
-                Some(all) if all == u64::from(bytes) && shape.len() <= RANK_MAX.into() => Ok((dtype, shape)),
-                _ => Err(body.corrupt(format!("an array {shape:?} cannot have {bytes} bytes"))),
-            }
-        }
-        2 => refuse(body, "times"),
-        3 => refuse(body, "strings"),
-        4 => refuse(body, "fields of bits"),
-        5 => refuse(body, "opaque"),
-        6 => refuse(body, "compounds"),
-        7 => refuse(body, "references"),
-        9 => refuse(body, "of variable length"),
-        11 => refuse(body, "complex numbers"),
-        _ => refuse(body, &format!("of the unknown class {class}")),
     }
-}
-
-/// An enumeration reads as its integers. The exception is FALSE and TRUE in one byte, which is how h5py writes
-/// booleans.
-fn enumeration(body: &mut Block<'_>, version: u8, members: u64, depth: usize) -> Result<(DType, Vec<u64>)> {
-    let (dtype, inner) = type_of(body, depth + 1)?;
-    if !inner.is_empty() {
-        return Err(body.corrupt("an enumeration has arrays"));
-    }
-    if members != 2 || dtype.size() != 1 {
-        return Ok((dtype, inner));
-    }
-    let mut names = Vec::new();
-    for _ in 0..members {
-        let rest = &body.all()[body.all().len() - body.left()..];
-        let len = rest.iter().position(|&byte| byte == 0);
-        let len = len.ok_or_else(|| body.corrupt("a name of an enumeration has no end"))?;
-        names.push(body.text(len)?);
-        // Includes its NUL and, before version 3, padding to a multiple of eight.
-        body.skip(if version < 3 { (len + 1).next_multiple_of(8) - len } else { 1 })?;
-    }
-    let is_bool = names == ["FALSE", "TRUE"] && body.take(2)? == [0, 1];
-    Ok((if is_bool { DType::Bool } else { dtype }, inner))
+    Ok(Object { of, atom_bytes: dtype.size(), extent, layout, filters, fill: value })
 }
 
 fn fill_of(mut body: Block<'_>) -> Result<Option<Block<'_>>> {
@@ -291,9 +202,9 @@ fn filters_of(mut body: Block<'_>) -> Result<Filters> {
         body.skip(2)?;
         let values = body.u16()?;
         let name = body.text(if version == 1 { name_bytes.next_multiple_of(8) } else { name_bytes })?;
-        let first = (0..values).map(|_| body.u32()).collect::<Result<Vec<u32>>>()?.first().copied();
+        let given = (0..values).map(|_| body.u32()).collect::<Result<Vec<u32>>>()?;
         body.skip(if version == 1 && values % 2 == 1 { 4 } else { 0 })?;
-        match Filter::of(id, first) {
+        match Filter::of(id, &given) {
             Some(filter) => filters.push(filter),
             None => {
                 let name = if name.is_empty() { Filter::name_of(id) } else { &name };

@@ -1,13 +1,14 @@
 //! Opens one file and turns its datasets, named or found, into columns.
 
-use super::Column;
 use super::bands::{Bands, Part};
 use super::group;
-use super::header::Message;
 use super::index::{Grid, chunks};
 use super::meta::Meta;
-use super::object::{self, Layout, Object, describe};
+use super::object::{self, Layout, Object, describe, of_dataset};
 use super::superblock;
+use super::types::{Kind, Taken};
+use super::values;
+use super::{Column, Row};
 use crate::headers::Source;
 use crate::{Field, FileId, FileTable, Shape};
 use std::collections::BTreeMap;
@@ -16,8 +17,6 @@ use uringload_core::{Error, ErrorKind, Result};
 /// Most columns of a file if none are requested by name. A file with more datasets of equal length stores one dataset
 /// per sample, not rows.
 const COLUMNS_MAX: usize = 256;
-/// Most names that an error lists.
-const NAMES_TOLD: usize = 8;
 /// Bands that a dataset may have for each byte of its file, and at least. Chunks that were never written take no space,
 /// so a header can claim any number of them.
 const BANDS_MIN: u64 = 1 << 16;
@@ -29,79 +28,189 @@ pub(super) struct Opened {
     pub(super) columns: Vec<Column>,
 }
 
-/// Opens the datasets with these names.
+/// What of a file is no column because nobody named it.
+#[derive(Debug, Default)]
+pub(super) struct LeftOut {
+    /// Datasets with another number of rows.
+    pub(super) others: Vec<String>,
+    /// Datasets that cannot be read.
+    pub(super) unreadable: Vec<String>,
+}
+
+/// Opens the datasets, or fields of datasets, with these names.
 pub(super) fn open_named(files: &FileTable, file: FileId, names: &[String]) -> Result<Opened> {
     let source = Source::open(files, file)?;
     let (meta, root) = superblock::read(&source)?;
-    let mut found = Vec::with_capacity(names.len());
+    let mut opened = Opened { rows: 0, columns: Vec::with_capacity(names.len()) };
     for name in names {
-        found.push((name.clone(), group::find(&meta, root, name)?));
+        let (messages, fields) = group::find(&meta, root, name)?;
+        let dataset = name.strip_suffix(&*fields).unwrap_or(name);
+        let object = describe(&meta, dataset, messages)?;
+        let taken = taken(&meta, name, &object, &fields).map_err(|error| of_dataset(dataset, error))?;
+        opened.add(&meta, name.clone(), &object, &taken)?;
     }
-    columns(&meta, found)
+    Ok(opened)
 }
 
-/// Opens the datasets of the most frequent length, and lists those that were left out.
-pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, Vec<String>)> {
+/// What `fields` of the elements of a dataset is.
+fn taken(meta: &Meta<'_>, name: &str, object: &Object, fields: &str) -> Result<Taken> {
+    let mut columns = object.of.columns();
+    if let Some(found) = columns.iter().position(|(of, _)| of == fields) {
+        return Ok(columns.swap_remove(found).1);
+    }
+    let fields_of = |prefix: &str| columns.iter().map(|(of, _)| format!("{prefix}{of}")).collect::<Vec<_>>().join(", ");
+    if !fields.is_empty() {
+        let what = format!("the file has no dataset {name:?}, and no such field in a dataset");
+        let error = Error::new(ErrorKind::InvalidArgument, what).with_path(meta.source.path());
+        return Err(error.with_remedy(format!("fields that can be read are {}", fields_of(""))));
+    }
+    let what = format!("elements are {}, which no column can hold", object.of.in_words());
+    let error = meta.source.unavailable(meta.base, what);
+    let is_compound = matches!(object.of.kind, Kind::Compound(_)) && !columns.is_empty();
+    Err(if is_compound { error.with_remedy(format!("name its fields: {}", fields_of(name))) } else { error })
+}
+
+/// Opens the datasets of the most frequent length that can be read, and lists those that were left out.
+pub(super) fn open_all(files: &FileTable, file: FileId) -> Result<(Opened, LeftOut)> {
     let source = Source::open(files, file)?;
     let (meta, root) = superblock::read(&source)?;
-    let mut found = Vec::new();
+    let (mut found, mut left_out, mut refused) = (Vec::new(), LeftOut::default(), None);
     group::walk(&meta, root, |name, messages| {
-        if let Some(extent) = object::extent(&meta, &messages)? {
-            found.push((extent.shape.first().copied(), name, messages));
+        let Some(extent) = object::extent(&meta, &messages)? else { return Ok(()) };
+        let Some(&rows) = extent.shape.first() else {
+            left_out.others.push(name);
+            return Ok(());
+        };
+        let described = describe(&meta, &name, messages).and_then(|object| {
+            let refused = |error| of_dataset(&name, error);
+            check(&meta, &name, &object).map_err(refused)?;
+            if object.of.columns().is_empty() {
+                taken(&meta, &name, &object, "").map_err(refused)?;
+            }
+            Ok(object)
+        });
+        match described {
+            Ok(object) => found.push((rows, name, object)),
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                refused.get_or_insert(error);
+                left_out.unreadable.push(name);
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     })?;
     let mut lengths: BTreeMap<u64, usize> = BTreeMap::new();
-    found.iter().filter_map(|(rows, ..)| *rows).for_each(|rows| *lengths.entry(rows).or_default() += 1);
+    found.iter().for_each(|(rows, ..)| *lengths.entry(*rows).or_default() += 1);
     // Of equally frequent lengths, the last one, which is the largest.
     let Some((&rows, &count)) = lengths.iter().max_by_key(|&(_, &count)| count) else {
-        let error = Error::new(ErrorKind::Empty, "the file has no dataset with rows").with_path(source.path());
-        return Err(error.with_remedy("list its datasets with h5ls -r"));
+        return Err(refused.unwrap_or_else(|| {
+            let error = Error::new(ErrorKind::Empty, "the file has no dataset with rows").with_path(source.path());
+            error.with_remedy("list its datasets with h5ls -r")
+        }));
     };
     if count > COLUMNS_MAX {
         let what = format!("{count} datasets have {rows} rows; without names at most {COLUMNS_MAX} are read");
         let error = Error::new(ErrorKind::InvalidArgument, what).with_path(source.path());
         return Err(error.with_remedy("name the datasets to read; one dataset for each sample cannot be read as rows"));
     }
-    let (taken, left_out): (Vec<_>, Vec<_>) = found.into_iter().partition(|(of, ..)| *of == Some(rows));
-    let names = taken.iter().take(NAMES_TOLD).map(|(_, name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-    let opened = columns(&meta, taken.into_iter().map(|(_, name, messages)| (name, messages)).collect());
-    let opened = opened.map_err(|error| match error.kind() {
-        ErrorKind::Unavailable => {
-            let remedy = error.remedy().map_or_else(String::new, |remedy| format!("{remedy}; "));
-            error.with_remedy(format!("{remedy}or name the datasets to read, out of {names}"))
+    let (wanted, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(of, ..)| *of == rows);
+    left_out.others.extend(others.into_iter().map(|(_, name, _)| name));
+    left_out.others.sort_unstable();
+    let mut opened = Opened { rows: 0, columns: Vec::with_capacity(wanted.len()) };
+    for (_, name, object) in wanted {
+        for (field, taken) in object.of.columns() {
+            opened.add(&meta, format!("{name}{field}"), &object, &taken)?;
         }
-        _ => error,
-    })?;
-    Ok((opened, left_out.into_iter().map(|(_, name, _)| name).collect()))
+    }
+    Ok((opened, left_out))
 }
 
-fn columns<'a>(meta: &Meta<'a>, found: Vec<(String, Vec<Message<'a>>)>) -> Result<Opened> {
-    let mut opened = Opened { rows: 0, columns: Vec::with_capacity(found.len()) };
-    for (name, messages) in found {
-        let object = describe(meta, &name, messages)?;
+/// Refuses what is no column whatever is in the file: what was never written, and rows of several compounds.
+fn check(meta: &Meta<'_>, name: &str, object: &Object) -> Result<()> {
+    let extent = &object.extent;
+    if matches!(object.layout, Layout::Nowhere) && !extent.shape.contains(&0) {
+        let error = meta.source.unavailable(meta.base, format!("dataset {name:?} was created and never written"));
+        return Err(error.with_remedy("write it, or name other datasets"));
+    }
+    if extent.file_rank > 1 && !matches!(object.of.kind, Kind::Plain(_)) {
+        let what = format!("rows of dataset {name:?} have several elements that are {}", object.of.in_words());
+        return Err(meta.source.unavailable(meta.base, what).with_remedy("write one element to each row"));
+    }
+    Ok(())
+}
+
+impl Opened {
+    /// Adds a column.
+    fn add(&mut self, meta: &Meta<'_>, name: String, object: &Object, taken: &Taken) -> Result<()> {
         let invalid = |what: String| Error::new(ErrorKind::InvalidArgument, what).with_path(meta.source.path());
-        let Some((&rows, shape)) = object.extent.shape.split_first().filter(|_| object.extent.file_rank > 0) else {
+        let extent = &object.extent;
+        let Some((&rows, shape)) = extent.shape.split_first().filter(|_| extent.file_rank > 0) else {
             return Err(invalid(format!("dataset {name:?} is a scalar: it has no rows")));
         };
-        if let Some(first) = opened.columns.first().filter(|_| rows != opened.rows) {
-            let (first, of_first) = (&first.field.name, opened.rows);
+        if let Some(first) = self.columns.first().filter(|_| rows != self.rows) {
+            let (first, of_first) = (&first.field.name, self.rows);
             let error = invalid(format!("dataset {name:?} has {rows} rows, and {first:?} has {of_first}"));
             return Err(error.with_remedy("name datasets with the same number of rows"));
         }
-        opened.rows = rows;
-        let field = Field { name: name.clone(), dtype: object.dtype, shape: Shape::Fixed(shape.to_vec()) };
+        check(meta, &name, object)?;
+        self.rows = rows;
+        let dtype = taken.plain.dtype;
+        let of_value = || shape[..extent.file_rank - 1].iter().chain(&taken.plain.shape).copied();
+        let (shape, len) = if taken.is_elsewhere {
+            (Shape::Ragged, 0)
+        } else {
+            // Fits, as all of the dataset does.
+            (Shape::Fixed(of_value().collect()), of_value().product::<u64>() * dtype.size())
+        };
+        let stride = extent.shape[1..].iter().product::<u64>() * object.atom_bytes;
+        let turned = if taken.plain.is_big_endian { dtype.size() as usize } else { 1 };
+        let row = Row { stride, at: taken.at, len, turned };
         let (part, encoding) = part(meta, &name, object)?;
-        opened.columns.push(Column { field, part, encoding });
+        let part = if taken.is_elsewhere { elsewhere(meta, &name, rows, part, dtype.size())? } else { part };
+        let encoding = if turned > 1 { format!("{encoding}, big endian") } else { encoding };
+        self.columns.push(Column { field: Field { name, dtype, shape }, part, encoding, row });
+        Ok(())
     }
-    Ok(opened)
+}
+
+/// Rows that a dataset of references may have for each byte of its file, and at least: chunks that were never written
+/// take no space.
+const REFERENCES_MIN: u64 = 1 << 16;
+
+/// The values to which the elements of a dataset refer.
+fn elsewhere(meta: &Meta<'_>, name: &str, rows: u64, part: Part, element_bytes: u64) -> Result<Part> {
+    if rows > meta.source.size().max(REFERENCES_MIN) {
+        let what = format!("dataset {name:?} has {rows} rows, more than the file has bytes");
+        return Err(meta.source.unavailable(meta.base, what).with_remedy("write its rows into a smaller dataset"));
+    }
+    let bytes = values::reference_bytes(meta);
+    let read = |offset, rows: u64| {
+        // Fits: it lies in the file, or reading fails.
+        let len = usize::try_from(rows * bytes).unwrap_or(usize::MAX);
+        meta.source.bytes(offset, len, "references to values")
+    };
+    let stored = match part {
+        Part::Rows(offset) => read(offset, rows)?,
+        Part::Runs { rows: run, stride, offsets } if stride == bytes => {
+            let runs = offsets.iter().enumerate().map(|(number, &offset)| {
+                // Fits: there is a run for every row.
+                read(offset, run.min(rows - number as u64 * run))
+            });
+            runs.collect::<Result<Vec<_>>>()?.concat()
+        }
+        Part::Bands(bands) => values::decoded(meta, &bands)?,
+        Part::Runs { .. } | Part::Values(_) => {
+            return Err(meta.source.corrupt(meta.base, format!("the elements of dataset {name:?} are no references")));
+        }
+    };
+    values::locate(meta, &stored, element_bytes).map(Part::Values)
 }
 
 /// Locates the bytes of a dataset, and describes in words how they are stored.
-fn part(meta: &Meta<'_>, name: &str, object: Object) -> Result<(Part, String)> {
-    let Object { dtype, extent, layout, filters, fill } = object;
+fn part(meta: &Meta<'_>, name: &str, object: &Object) -> Result<(Part, String)> {
+    let Object { extent, layout, filters, fill, atom_bytes, .. } = object.clone();
     let source = meta.source;
-    let bytes = extent.shape.iter().product::<u64>() * dtype.size();
+    let bytes = extent.shape.iter().product::<u64>() * atom_bytes;
     if bytes == 0 {
         // Whatever the layout, there is nothing to read.
         return Ok((Part::Rows(0), "no element".into()));
@@ -120,17 +229,15 @@ fn part(meta: &Meta<'_>, name: &str, object: Object) -> Result<(Part, String)> {
             }
             Ok((Part::Rows(offset), "contiguous".into()))
         }
-        Layout::Nowhere => {
-            let error = source.unavailable(meta.base, format!("dataset {name:?} was created and never written"));
-            Err(error.with_remedy("write it, or name other datasets"))
-        }
+        // Without an element; `check` has refused others.
+        Layout::Nowhere => Ok((Part::Rows(0), "no element".into())),
         Layout::Chunks { chunk, index, plain_edges } => {
             let names = filters.names();
             let encoding = match names.as_str() {
                 "" => format!("chunks of {chunk:?}"),
                 names => format!("chunks of {chunk:?}, {names}"),
             };
-            let grid = Grid::new(chunk, &extent, dtype.size(), !filters.0.is_empty());
+            let grid = Grid::new(chunk, &extent, atom_bytes, !filters.0.is_empty());
             let grid = grid
                 .ok_or_else(|| source.corrupt(meta.base, format!("chunks of {name:?} are larger than any can be")))?;
             let bands = grid.counts[0];
@@ -139,7 +246,7 @@ fn part(meta: &Meta<'_>, name: &str, object: Object) -> Result<(Part, String)> {
                 return Err(source.unavailable(meta.base, what).with_remedy("write its rows into a smaller dataset"));
             }
             let chunks = chunks(meta, &index, &grid)?;
-            let element_bytes = dtype.size();
+            let element_bytes = atom_bytes;
             let bands = Bands { grid, shape: extent.shape, element_bytes, chunks, filters, plain_edges, fill };
             Ok((bands.runs().unwrap_or(Part::Bands(bands)), encoding))
         }

@@ -103,6 +103,11 @@ fn any_byte_may_be_any_other() {
     changed("filled-latest", 1, 1);
     changed("groups-latest", 67, 1);
     changed("indices-latest", 13, 1);
+    changed("texts-earliest", 11, 1);
+    changed("texts-latest", 5, 1);
+    changed("tables-earliest", 17, 1);
+    changed("tables-latest", 7, 1);
+    changed("scaled-latest", 17, 1);
 }
 
 #[test]
