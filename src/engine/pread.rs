@@ -26,9 +26,15 @@ pub(super) struct Pread {
 /// The file that a thread read last.
 pub(super) struct Last {
     id: FileId,
-    file: Arc<OpenFile>,
+    file: Held,
     /// [`Pread::renewed`] when it was opened.
     renewed: u64,
+}
+
+/// A file by its holders. One that a single thread opened costs no allocation.
+enum Held {
+    Shared(Arc<OpenFile>),
+    Own(OpenFile),
 }
 
 impl Pread {
@@ -39,12 +45,12 @@ impl Pread {
     }
 
     /// The file, from those that are kept or newly opened.
-    fn file(&self, id: FileId, opening: &AtomicBool) -> io::Result<Arc<OpenFile>> {
+    fn file(&self, id: FileId, opening: &AtomicBool) -> io::Result<Held> {
         let kept = self.kept.get(id.0 as usize);
         if let Some(kept) = kept
             && let Some(file) = &*kept.read().unwrap_or_else(PoisonError::into_inner)
         {
-            return Ok(Arc::clone(file));
+            return Ok(Held::Shared(Arc::clone(file)));
         }
         opening.store(true, Ordering::Relaxed);
         let mut file = self.files.open(id);
@@ -52,11 +58,10 @@ impl Pread {
             file = self.files.open(id);
         }
         opening.store(false, Ordering::Relaxed);
+        let Some(kept) = kept else { return Ok(Held::Own(file?)) };
         let file = Arc::new(file?);
-        if let Some(kept) = kept {
-            *kept.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&file));
-        }
-        Ok(file)
+        *kept.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&file));
+        Ok(Held::Shared(file))
     }
 
     /// Closes all files that are kept, because the process has no descriptor left. Returns whether there were any.
@@ -79,14 +84,14 @@ impl Reader for Pread {
             *last = None;
             *last = Some(Last { id: read.file, file: self.file(read.file, opening)?, renewed });
         }
-        match last {
-            Some(Last { file, .. }) => {
-                let bytes = read_at(file.as_fd(), read.part.as_mut(), read.offset)?;
-                self.files.check_again(read.file, file)?;
-                Ok(bytes)
-            }
-            None => Err(io::ErrorKind::NotFound.into()),
-        }
+        let file = match last {
+            Some(Last { file: Held::Shared(file), .. }) => &**file,
+            Some(Last { file: Held::Own(file), .. }) => file,
+            None => return Err(io::ErrorKind::NotFound.into()),
+        };
+        let bytes = read_at(file.as_fd(), read.part.as_mut(), read.offset)?;
+        self.files.check_again(read.file, file)?;
+        Ok(bytes)
     }
 
     fn lost(&self, file: FileId) -> Option<String> {

@@ -266,7 +266,7 @@ impl Uring {
         if completion.result.is_ok() && !is_fresh && state == Waited::InFlight {
             if self.files.must_not_block() {
                 let (folder, path) = self.files.place(file);
-                self.ring.stat(folder, path, completion.tag);
+                self.ring.stat(&folder, path, completion.tag);
                 self.held.insert(completion.tag, completion);
                 return;
             }
