@@ -14,14 +14,14 @@
 //! some pieces of the shard (see [`Proof`]). In a cache folder, which others may use too, only what this user or root
 //! wrote, and nobody else may write, is trusted.
 //!
-//! The header and the table of checksums each carry a CRC-32C, which is verified on opening. Each 4 KiB of the rest have
-//! a CRC-32C in that table, which is verified when they are read. So no number is used unverified. Even so, numbers are
-//! checked against the shard's size: wrong content with a correct checksum (a bug, malice) causes an error, not an
-//! access outside the file.
+//! The header and the table of checksums each carry a CRC-32C, which is verified on opening. Each 4 KiB of the rest
+//! have a CRC-32C in that table, which is verified when they are read. So no number is used unverified. Even so,
+//! numbers are checked against the shard's size: wrong content with a correct checksum (a bug, malice) causes an error,
+//! not an access outside the file.
 //!
 //! # Memory
-//! Small sidecars (up to [`RESIDENT_BYTES`] in total for a dataset) are read into memory and verified as a whole. Larger
-//! ones stay on disk, so that they take page cache and not the process's memory: see `pieces`.
+//! Small sidecars (up to [`RESIDENT_BYTES`] in total for a dataset) are read into memory and verified as a whole.
+//! Larger ones stay on disk, so that they take page cache and not the process's memory: see `pieces`.
 
 mod build;
 mod layout;

@@ -6,8 +6,8 @@ use uringload_sys::file::Identity;
 /// Hashes of a file's place (device and inode), of its time of modification and of its time of change.
 ///
 /// A table of files has one of these for each, and a dataset may have tens of millions, so the identity itself is not
-/// kept. Three hashes instead of one tell which part differs. A change of content always moves the time of change, whose
-/// hash has 24 bits, and most often the others too: one rewrite in 16 million that keeps inode, size and time of
+/// kept. Three hashes instead of one tell which part differs. A change of content always moves the time of change,
+/// whose hash has 24 bits, and most often the others too: one rewrite in 16 million that keeps inode, size and time of
 /// modification would pass. 0 stands for a file that nobody has looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp(u64);
@@ -22,8 +22,8 @@ impl Stamp {
     pub(super) fn of(identity: &Identity) -> Stamp {
         let time = |(seconds, nanoseconds): (i64, u32)| mixed(mixed(seconds as u64) ^ u64::from(nanoseconds));
         let (major, minor) = identity.device;
-        let place = mixed(mixed(u64::from(major) << 32 | u64::from(minor)) ^ identity.inode);
-        let hashes = place & PLACE | time(identity.modified) & MODIFIED | time(identity.changed) & CHANGED;
+        let place = mixed(mixed((u64::from(major) << 32) | u64::from(minor)) ^ identity.inode);
+        let hashes = (place & PLACE) | (time(identity.modified) & MODIFIED) | (time(identity.changed) & CHANGED);
         Stamp(hashes.max(1))
     }
 
@@ -69,9 +69,9 @@ impl std::fmt::Display for Time {
 
 /// Spreads a number over 64 bits, one to one. Source: the finalizer of MurmurHash3 (Austin Appleby).
 fn mixed(mut number: u64) -> u64 {
-    number = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    number = (number ^ number >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    number ^ number >> 33
+    number = (number ^ (number >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    number = (number ^ (number >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    number ^ (number >> 33)
 }
 
 #[cfg(test)]

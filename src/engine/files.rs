@@ -1,4 +1,4 @@
-//! How to open the files of a dataset (relative to which folder, with which flags), and whether they are still the files
+//! How to open the files of a dataset (relative to which folder, with which flags), and whether they are still those
 //! that were indexed.
 
 use super::roots::Roots;

@@ -321,8 +321,8 @@ impl Ring {
         self.queue(second.flags(flags));
     }
 
-    /// Queues the question which file lies at `path`, relative to `folder`. A kernel worker finds out, whatever takes its
-    /// time there. A path with a NUL byte is refused with `EINVAL`.
+    /// Queues the question which file lies at `path`, relative to `folder`. A kernel worker finds out, whatever time it
+    /// takes there. A path with a NUL byte is refused with `EINVAL`.
     ///
     /// # Panics
     /// If there is no [`room`](Ring::room).
@@ -335,7 +335,7 @@ impl Ring {
         record.file = Some(Arc::clone(folder));
         record.path.extend_from_slice(path);
         record.path.push(0);
-        let answer: *mut Answer = &mut **record.answer.insert(Box::default());
+        let answer: *mut Answer = &mut **record.answer.get_or_insert_default();
         let entry = opcode::Statx::new(types::Fd(folder.as_raw_fd()), record.path.as_ptr().cast(), answer.cast())
             .mask(libc::STATX_BASIC_STATS)
             .build();
@@ -454,10 +454,11 @@ impl Ring {
     /// Puts an entry into the submission queue, which has room for every record and for the ring's own two entries.
     fn queue(&mut self, entry: Entry) {
         let index = entry.get_user_data();
-        // SAFETY: what an entry points to, a part, a path or an answer in its box, is owned by the record that its user data names. A wake-up
-        // points to nothing, and neither does a cancellation, which names one record's operation by number, or all of
-        // them. Only `reap` empties a record, once the kernel has returned the operation, and `drop` leaks those that
-        // it does not return. Descriptors are kept open by the same record, or by `self.bell`.
+        // SAFETY: what an entry points to, a part, a path or an answer in its box, is owned by the record that its user
+        // data names. A wake-up points to nothing, and neither does a cancellation, which names one record's operation
+        // by number, or all of them. Only `reap` empties a record, once the kernel has returned the operation, and
+        // `drop` leaks those that it does not return. A record's box is made before its first question and then stays.
+        // Descriptors are kept open by the same record, or by `self.bell`.
         let pushed = unsafe { self.queues.sq.push(&entry) };
         assert!(pushed.is_ok(), "the submission queue has an entry for every record");
         self.records.queued.push_back(index);

@@ -71,8 +71,8 @@ impl OnDisk {
         OnDisk { file, len, number, pieces: Arc::clone(pieces), verified: (0, Vec::new()) }
     }
 
-    /// From now on `copy` takes bytes from verified pieces: the first begins at `start`, and `checks` has the CRC-32C of
-    /// each.
+    /// From now on `copy` takes bytes from verified pieces: the first begins at `start`, and `checks` has the CRC-32C
+    /// of each.
     pub(super) fn verify(&mut self, start: u64, checks: Vec<u8>) {
         self.verified = (start, checks);
     }

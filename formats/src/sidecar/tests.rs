@@ -363,7 +363,7 @@ fn file_of(bytes: &[u8]) -> File {
 fn content_tells_shards_apart() {
     let own = |inode| Own { device: (8, 1), inode, changed: (1_700_000_000, 0) };
     let (old, young) = (1_800_000_000, 1_700_000_001);
-    let bytes: Vec<u8> = (0..30_000_u32).map(|number| (number * number >> 7) as u8).collect();
+    let bytes: Vec<u8> = (0..30_000_u32).map(|number| ((number * number) >> 7) as u8).collect();
     let mut other = bytes.clone();
     other[14_000..].rotate_left(1);
     for (seen, found, same, differs) in [

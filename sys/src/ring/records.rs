@@ -36,7 +36,7 @@ pub(super) struct Record {
     pub(super) part: Option<Part>,
     pub(super) file: Option<Arc<OwnedFd>>,
     pub(super) path: Vec<u8>,
-    /// Where the kernel writes which file lies at the path. In a box, so that it stays where it is.
+    /// Where the kernel writes which file lies at the path. In a box, so that it stays where it is, and kept for good.
     pub(super) answer: Option<Box<Answer>>,
     /// Whether this is a read linked to the open before it.
     pub(super) linked: bool,
@@ -127,7 +127,8 @@ impl Records {
         record.linked = false;
         record.cut = false;
         let latency = now.saturating_duration_since(record.since);
-        let identity = record.answer.take().filter(|_| result.is_ok()).map(|answer| answer.identity());
+        let is_answered = record.kind == Operation::Stat && result.is_ok();
+        let identity = record.answer.as_ref().filter(|_| is_answered).map(|answer| answer.identity());
         let (tag, kind, part) = (record.tag, record.kind, record.part.take());
         let completion = Completion { tag, kind, result, part, identity, latency };
         self.free.push(index as u32);
