@@ -62,7 +62,8 @@ impl Pread {
     /// Closes all files that are kept, because the process has no descriptor left. Returns whether there were any.
     fn let_go(&self) -> bool {
         self.renewed.fetch_add(1, Ordering::Relaxed);
-        let close = |kept: &RwLock<Option<Arc<File>>>| kept.write().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        let close =
+            |kept: &RwLock<Option<Arc<File>>>| kept.write().unwrap_or_else(PoisonError::into_inner).take().is_some();
         self.kept.iter().fold(false, |any, kept| close(kept) | any)
     }
 }

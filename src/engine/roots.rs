@@ -68,7 +68,8 @@ impl Roots {
         let of_root = files.files_of(root);
         let is_there = |other: u32| {
             let other = FileId(other);
-            let folder = if of_root.contains(&other.0) { Arc::clone(&folder) } else { self.folder(files.root_of(other)) };
+            let folder =
+                if of_root.contains(&other.0) { Arc::clone(&folder) } else { self.folder(files.root_of(other)) };
             other != file && Identity::at(folder.as_fd(), files.name(other)).is_ok()
         };
         // A root of one file is no better known than the files of the others.

@@ -422,7 +422,8 @@ mod tests {
                 assert!(start.elapsed() < Duration::from_secs(10), "it hangs with {} of 4", done.len());
                 engine.turn(Some(Duration::from_millis(100)), &mut done).unwrap();
             }
-            let errors: Vec<String> = done.iter().filter_map(|done| Some(done.result.as_ref().err()?.to_string())).collect();
+            let errors: Vec<String> =
+                done.iter().filter_map(|done| Some(done.result.as_ref().err()?.to_string())).collect();
             assert_eq!(errors.len(), 2, "{errors:?}");
             assert!(errors[0].contains("reading panicked: made up"), "{errors:?}");
         }

@@ -25,9 +25,9 @@ impl Class {
             Some(EINTR | ECANCELED) => Class::Interrupted,
             Some(EAGAIN | ENOMEM | ENFILE | EMFILE | ENOBUFS) => Class::Machine,
             Some(
-                EIO | ENXIO | ENODEV | ESTALE | ETIMEDOUT | ENOTCONN | EHOSTDOWN | EHOSTUNREACH | ENETDOWN | ENETUNREACH
-                | ENETRESET | ECONNREFUSED | ECONNRESET | ECONNABORTED | ESHUTDOWN | EPIPE | ENOLINK | ECOMM | EPROTO
-                | EREMOTEIO | ENOMEDIUM | ENONET,
+                EIO | ENXIO | ENODEV | ESTALE | ETIMEDOUT | ENOTCONN | EHOSTDOWN | EHOSTUNREACH | ENETDOWN
+                | ENETUNREACH | ENETRESET | ECONNREFUSED | ECONNRESET | ECONNABORTED | ESHUTDOWN | EPIPE | ENOLINK
+                | ECOMM | EPROTO | EREMOTEIO | ENOMEDIUM | ENONET,
             ) => Class::Storage,
             Some(ENOENT | ENOTDIR | EACCES | EPERM) => Class::Name,
             _ => Class::File,
