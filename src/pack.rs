@@ -578,7 +578,7 @@ fn reading(config: &Config, dataset: &dyn Dataset) -> Config {
         start: Cursor::default(),
         // What is wrong with a sample is told with its key, and counted over all shards.
         on_error: OnError::Skip,
-        max_failures: None,
+        max_failures: config.max_failures.map(|_| MaxFailures::Count(u64::MAX)),
         collate: Collate::Views,
         collate_columns: Vec::new(),
         key_column: false,

@@ -340,7 +340,7 @@ impl Reactor {
             if let Some(decoder) = &mut self.decoder {
                 decoder.release(&pending.plan().uses);
             }
-            self.beside = self.failures.book(&*dataset, pending.epoch(), &pending.failed())?;
+            self.beside = self.failures.book(&*dataset, (pending.epoch(), pending.samples()), &pending.failed())?;
             let batch = pending.finish((&*dataset, &*collation), &self.rules, irreplaceable, &self.pool, &self.stats);
             self.spare.push(pending);
             // The queue had room, so a refusal means that the consumer is gone. The caller checks that next.

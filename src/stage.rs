@@ -1,6 +1,7 @@
 //! Threads that decode units. Work is numbered and completes in any order; the receiver restores its own order by the
 //! numbers. The amount of work in progress is bounded by the memory given to it.
 
+use crate::config::{Cause, Fallback};
 use crate::dataset::{Dataset, UnitId};
 use crate::queue::Bell;
 use crate::stats::{Clock, Doing, Role, Stats};
@@ -45,6 +46,8 @@ pub struct Stage {
     threads: Vec<JoinHandle<()>>,
     /// Work submitted and not taken back.
     under_way: usize,
+    /// The system started fewer threads than were wanted.
+    fewer: Option<Fallback>,
 }
 
 struct Shared {
@@ -68,12 +71,9 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Stage {
-    /// Starts `threads` threads that decode the units of `dataset`. With none, [`submit`](Stage::submit) does the work
-    /// itself. `bell` is rung whenever work is finished.
-    ///
-    /// # Errors
-    /// The system's error if it cannot start a thread.
-    pub fn new(dataset: Arc<dyn Dataset>, threads: usize, bell: Arc<Bell>, stats: Arc<Stats>) -> Result<Stage> {
+    /// Starts `threads` threads that decode the units of `dataset`, or as many as the system allows. With none,
+    /// [`submit`](Stage::submit) does the work itself. `bell` is rung whenever work is finished.
+    pub fn new(dataset: Arc<dyn Dataset>, threads: usize, bell: Arc<Bell>, stats: Arc<Stats>) -> Stage {
         let shared = Arc::new(Shared {
             dataset,
             work: SegQueue::new(),
@@ -84,16 +84,25 @@ impl Stage {
             closed: AtomicBool::new(false),
             stats,
         });
-        let mut stage = Stage { shared, threads: Vec::with_capacity(threads), under_way: 0 };
+        let mut stage = Stage { shared, threads: Vec::with_capacity(threads), under_way: 0, fewer: None };
         for index in 0..threads {
             let shared = Arc::clone(&stage.shared);
             let thread = std::thread::Builder::new().name(format!("uringload-stage-{index}"));
-            stage.threads.push(thread.spawn(move || shared.run()).map_err(|source| {
-                Error::io(format!("cannot start thread {index} of {threads} to decode"), source)
-                    .with_remedy("lower num_threads, or raise the limit of processes (ulimit -u)")
-            })?);
+            match thread.spawn(move || shared.run()) {
+                Ok(thread) => stage.threads.push(thread),
+                Err(error) => {
+                    let got = format!("{index} of {threads} threads to decode with");
+                    stage.fewer = Some(Fallback::new(Cause::Threads, got, Some(&error)));
+                    break;
+                }
+            }
         }
-        Ok(stage)
+        stage
+    }
+
+    /// The step down if the system started fewer threads than were wanted.
+    pub fn fewer(&mut self) -> Option<Fallback> {
+        self.fewer.take()
     }
 
     /// Submits work. If there are no threads, decodes it right away. `clock` is the caller's.
@@ -181,20 +190,17 @@ impl Shared {
 
     fn finish(&self, work: Work) {
         let Work { number, unit, stored, mut out } = work;
-        let room = self.dataset.units().map_or(0, |units| units.decoded_bytes(unit));
-        let room = usize::try_from(room).unwrap_or(usize::MAX).min(out.len());
-        let to = &mut out.as_mut()[..room];
         // Unwind safe: nobody looks at the memory that a panicking decoder leaves behind.
-        let result = catch_unwind(AssertUnwindSafe(|| match self.dataset.units() {
-            Some(units) => units.decode(unit, &stored, to),
-            None => Err(Error::new(ErrorKind::Internal, "a dataset without units cannot have one decoded")),
+        let result = catch_unwind(AssertUnwindSafe(|| -> Result<(usize, usize)> {
+            let absent = || Error::new(ErrorKind::Internal, "a dataset without units cannot have one decoded");
+            let units = self.dataset.units().ok_or_else(absent)?;
+            let room = usize::try_from(units.decoded_bytes(unit)).unwrap_or(usize::MAX).min(out.len());
+            Ok((units.decode(unit, &stored, &mut out.as_mut()[..room])?, room))
         }));
-        let result = result.unwrap_or_else(|panic| Err(panicked(unit, &*panic))).and_then(|bytes| match bytes {
-            bytes if bytes <= room => Ok(bytes),
-            bytes => Err(Error::new(
-                ErrorKind::Internal,
-                format!("unit {} was decoded to {bytes} bytes of {room}: this is a bug of its dataset", unit.0),
-            )),
+        let result = result.unwrap_or_else(|panic| Err(panicked(unit, &*panic))).and_then(|(bytes, room)| {
+            let what =
+                || format!("unit {} was decoded to {bytes} bytes of {room}: this is a bug of its dataset", unit.0);
+            if bytes <= room { Ok(bytes) } else { Err(Error::new(ErrorKind::Internal, what())) }
         });
         if let Ok(bytes) = result {
             self.stats.count.units_decoded.add(1);

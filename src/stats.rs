@@ -81,6 +81,11 @@ impl Stats {
         *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
 
+    /// What the loader waits out at this moment, if it does; cheaper than a snapshot.
+    pub fn outage(&self) -> Option<Outage> {
+        self.outage_at(Instant::now())
+    }
+
     fn outage_at(&self, now: Instant) -> Option<Outage> {
         let told = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         let (outage, told) = told.clone()?;

@@ -4,7 +4,7 @@
 pub(crate) mod detail;
 
 use crate::batch::{Batch, FailedSample};
-use crate::config::{Batching, Config, OnError, Shuffle};
+use crate::config::{Batching, Config, MaxFailures, OnError, Shuffle};
 use crate::dataset::internal::{Checked, check_all};
 use crate::dataset::{Dataset, SampleId, Span};
 use crate::loader::{Builder, Loader};
@@ -169,7 +169,9 @@ impl Run<'_> {
             epochs: Some(1),
             shuffle: Shuffle::Off,
             on_error: OnError::Skip,
-            max_failures: None,
+            // Every one is a finding, however many there are.
+            max_failures: Some(MaxFailures::Count(u64::MAX)),
+            outage_timeout: config.outage_timeout,
             engine: config.engine,
             io: config.io,
             queue_depth: config.queue_depth,

@@ -15,6 +15,7 @@ mod loaders {
     mod images;
     mod kernels_emulated;
     mod mixing;
+    mod outages;
     mod powercut;
     mod promises;
     mod resume;

@@ -1,12 +1,13 @@
 //! Takes batches from a loader so that neither a deadline nor Ctrl-C waits for a slow disk.
 
-use super::interrupt::Interrupt;
+use super::interrupt::{Interrupt, eprintln_quietly};
 use futures_core::Stream;
+use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use uringload::Loader;
 use uringload::batch::Batch;
 use uringload::internal::Delivered;
@@ -24,17 +25,26 @@ pub enum Next<T = Batch> {
     Interrupted,
 }
 
+/// How long an outage lasts before stderr tells of it. It is told again each time it has lasted twice as long.
+const OUTAGE_TOLD: Duration = Duration::from_secs(5);
+
+/// How often to look for an outage while waiting.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A consumer of batches; belongs to the thread that installed the interrupt.
 pub struct Consumer<'a> {
     interrupt: &'a Interrupt,
     deadline: Option<Instant>,
     waker: Waker,
+    /// From which length on an outage is told next.
+    tell_from: Cell<Duration>,
 }
 
 impl<'a> Consumer<'a> {
     /// Creates a consumer that waits until `deadline` at most.
     pub fn new(interrupt: &'a Interrupt, deadline: Option<Instant>) -> Consumer<'a> {
-        Consumer { interrupt, deadline, waker: Waker::from(Arc::new(Unpark(thread::current()))) }
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        Consumer { interrupt, deadline, waker, tell_from: Cell::new(OUTAGE_TOLD) }
     }
 
     /// Waits for the next batch.
@@ -51,8 +61,21 @@ impl<'a> Consumer<'a> {
                 Poll::Ready(Some(batch)) => return Next::Batch(Box::new(batch)),
                 Poll::Ready(None) => return Next::End,
                 // Woken by the loader, by the signal handler, or spuriously.
-                Poll::Pending => left.map_or_else(thread::park, thread::park_timeout),
+                Poll::Pending => thread::park_timeout(left.map_or(LOOK, |left| left.min(LOOK))),
             }
+            self.tell(loader);
+        }
+    }
+
+    /// Tells of what the loader waits out.
+    fn tell<T: Delivered>(&self, loader: &Loader<T>) {
+        match loader.stats().outage() {
+            None => self.tell_from.set(OUTAGE_TOLD),
+            Some(outage) if outage.lasting >= self.tell_from.get() => {
+                self.tell_from.set(outage.lasting * 2);
+                eprintln_quietly(&format!("uringload: {outage}"));
+            }
+            Some(_) => {}
         }
     }
 }

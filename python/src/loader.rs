@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use uringload::config::Route;
 use uringload::dataset::DType;
 use uringload::device::PinnedMemory;
@@ -24,6 +25,9 @@ use uringload::{Error, State};
 /// The column of keys, if requested; a dataset that has a column of this name is then refused.
 const KEY: &str = "key";
 
+/// How long an outage lasts before it is logged.
+const OUTAGE_TOLD: Duration = Duration::from_secs(5);
+
 /// Batches of a dataset from a position on.
 ///
 /// The mutex is held only to check the queue, never while waiting, and nobody releases the interpreter lock while
@@ -34,6 +38,8 @@ pub(crate) struct Loader {
     stats: Arc<Stats>,
     /// Readable when a batch may be ready; created when somebody waits for the first time.
     ready: OnceLock<OwnedFd>,
+    /// From which length on an outage is logged next.
+    tell_from: Mutex<Duration>,
     /// Columns that do not become tensors.
     listed: Vec<(String, Listed)>,
     ownership: Ownership,
@@ -130,8 +136,8 @@ impl Loader {
         let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned, ..ownership };
         let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
         let pinned = with!(&inner, loader => loader.pinned().cloned());
-        let ready = OnceLock::new();
-        Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, listed, ownership, memory_limit, pinned })
+        let (ready, tell_from) = (OnceLock::new(), Mutex::new(OUTAGE_TOLD));
+        Ok(Loader { inner: Mutex::new(Some(inner)), stats, ready, tell_from, listed, ownership, memory_limit, pinned })
     }
 
     /// The next batch: its columns and the rest. None at the end, and if the loader was closed. Waits without the
@@ -233,10 +239,26 @@ impl Loader {
             // Another thread may have been first, with a copy of the same descriptor.
             let _ = self.ready.set(made.map_err(|error| raised(py, &error))??);
         }
-        match self.ready.get() {
-            Some(fd) => wait::until_readable(py, fd.as_fd()),
-            None => Ok(()),
+        if let Some(fd) = self.ready.get() {
+            wait::until_readable(py, fd.as_fd())?;
         }
+        self.tell(py)
+    }
+
+    /// Logs what the loader waits out: from 5 seconds on, and again each time it has lasted twice as long.
+    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        let mut tell_from = self.tell_from.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.stats.outage() {
+            None => *tell_from = OUTAGE_TOLD,
+            Some(outage) if outage.lasting >= *tell_from => {
+                *tell_from = outage.lasting * 2;
+                drop(tell_from);
+                let log = py.import("logging")?.call_method1("getLogger", ("uringload",))?;
+                log.call_method1("warning", ("%s", outage.to_string()))?;
+            }
+            Some(_) => {}
+        }
+        Ok(())
     }
 }
 

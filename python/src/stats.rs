@@ -32,6 +32,7 @@ pub(crate) fn dictionary<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<
     stats.set_item("samples_per_s", snapshot.samples_per_second())?;
     stats.set_item("bytes_per_s", snapshot.bytes_per_second())?;
     stats.set_item("read_amplification", snapshot.read_amplification())?;
+    stats.set_item("outage", snapshot.outage.as_ref().map(ToString::to_string))?;
     stats.set_item("reads_in_flight", snapshot.in_flight)?;
     stats.set_item("reads_in_flight_mean", snapshot.in_flight_mean())?;
     stats.set_item("reads_in_flight_max", snapshot.in_flight_max)?;

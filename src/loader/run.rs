@@ -237,10 +237,17 @@ fn echoes(dataset: &dyn Dataset, collation: &Collation, pool: &Pool) -> Result<O
 }
 
 /// Creates the decoder of units and the memory they are decoded into.
-fn decoder(units: UnitMemory, dataset: &Arc<dyn Dataset>, bell: &Arc<Bell>, stats: &Arc<Stats>) -> Result<Decoder> {
+fn decoder(
+    units: UnitMemory,
+    dataset: &Arc<dyn Dataset>,
+    bell: &Arc<Bell>,
+    stats: &Arc<Stats>,
+    fallbacks: &mut Vec<Fallback>,
+) -> Result<Decoder> {
     let UnitMemory { limits, place_bytes, threads, .. } = units;
     let pool = Pool::new(limits.most * place_bytes, 0, Arc::clone(bell))?;
-    let stage = Stage::new(Arc::clone(dataset), threads, Arc::clone(bell), Arc::clone(stats))?;
+    let mut stage = Stage::new(Arc::clone(dataset), threads, Arc::clone(bell), Arc::clone(stats));
+    fallbacks.extend(stage.fewer());
     Ok(Decoder::new(pool, place_bytes, stage))
 }
 
@@ -284,7 +291,8 @@ impl Running {
             starved_after: config.starved_after,
         };
         let echoes = if early.is_some() { echoes(&*dataset, planner.collation(), &pool)? } else { None };
-        let decoder = limits.units.map(|units| decoder(units, &dataset, bell, &stats)).transpose()?;
+        let fallbacks = &mut route.fallbacks;
+        let decoder = limits.units.map(|units| decoder(units, &dataset, bell, &stats, fallbacks)).transpose()?;
         let reactor = Reactor::new(planner, pool, sender, Arc::clone(bell), Arc::clone(&stats), rules, failures)
             .with_decoder(decoder)
             .with_early(early.map(|sender| Early::new(sender, echoes)));

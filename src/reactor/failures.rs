@@ -7,9 +7,11 @@ use crate::quarantine::Quarantine;
 use crate::sampler::Order;
 use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
+use std::collections::{HashSet, VecDeque};
+use std::path::{Path, PathBuf};
 
 /// Remedy for too many failures.
-const REMEDY: &str = "check the storage, leave these samples out, or allow more";
+const REMEDY: &str = "check the storage, leave these samples out, or allow more with max_failures";
 
 /// Accounts for failed samples.
 pub struct Failures {
@@ -21,12 +23,78 @@ pub struct Failures {
     /// Failures in `epoch`.
     in_epoch: u64,
     epoch: u64,
+    recent: Recent,
+}
+
+/// The breaker looks at so many samples, and not before there are that many.
+const RECENT_MAX: u64 = 128;
+const RECENT_MIN: u64 = 64;
+
+/// It breaks where this share of them could not be read, in so many files. One shard that is gone is no reason: all its
+/// samples may come in a row.
+const RECENT_SHARE: f64 = 0.75;
+const RECENT_FILES: usize = 8;
+
+/// The last batches: samples, and the files of those that could not be read.
+#[derive(Default)]
+struct Recent {
+    batches: VecDeque<(u64, Vec<PathBuf>)>,
+    samples: u64,
+    unread: u64,
+}
+
+impl Recent {
+    fn add(&mut self, samples: u64, failed: &[FailedSample]) {
+        let unread: Vec<PathBuf> = failed.iter().filter_map(|failed| unread_file(&failed.error)).collect();
+        self.samples += samples;
+        self.unread += unread.len() as u64;
+        self.batches.push_back((samples, unread));
+        while let Some((first, _)) = self.batches.front()
+            && self.samples - first >= RECENT_MAX
+        {
+            let Some((samples, unread)) = self.batches.pop_front() else { return };
+            self.samples -= samples;
+            self.unread -= unread.len() as u64;
+        }
+    }
+
+    /// Describes the failures, if they are too many for single files.
+    fn exceeded(&self) -> Option<String> {
+        let (samples, unread) = (self.samples, self.unread);
+        if samples < RECENT_MIN || (unread as f64) < RECENT_SHARE * samples as f64 {
+            return None;
+        }
+        let files = self.batches.iter().flat_map(|(_, files)| files).collect::<HashSet<_>>().len();
+        (files >= RECENT_FILES).then(|| {
+            format!(
+                "{unread} of the last {samples} samples could not be read, in {files} files: that is no single bad file"
+            )
+        })
+    }
+}
+
+/// The file of a sample that could not be read: the file's failure or the storage's, not that of what is in it.
+fn unread_file(error: &Error) -> Option<PathBuf> {
+    let kinds = [
+        ErrorKind::Io,
+        ErrorKind::NotFound,
+        ErrorKind::PermissionDenied,
+        ErrorKind::Timeout,
+        ErrorKind::Truncated,
+        ErrorKind::WrongFileType,
+    ];
+    error.path().filter(|_| kinds.contains(&error.kind())).map(Path::to_owned)
 }
 
 impl Failures {
     /// Allows `limit` failures among the samples of `order`, and writes each one to `quarantine`.
     pub fn new(limit: Option<MaxFailures>, quarantine: Option<Quarantine>, order: Order) -> Failures {
-        Failures { limit, quarantine, order, total: 0, in_epoch: 0, epoch: 0 }
+        Failures { limit, quarantine, order, total: 0, in_epoch: 0, epoch: 0, recent: Recent::default() }
+    }
+
+    /// Whether failed samples are listed.
+    pub(super) fn lists(&self) -> bool {
+        self.quarantine.is_some()
     }
 
     /// Samples that failed so far.
@@ -40,7 +108,13 @@ impl Failures {
     ///
     /// # Errors
     /// `TooManyFailures`, which ends the loader.
-    pub(super) fn book(&mut self, dataset: &dyn Dataset, epoch: u64, failed: &[FailedSample]) -> Result<Option<Error>> {
+    pub(super) fn book(
+        &mut self,
+        dataset: &dyn Dataset,
+        (epoch, samples): (u64, u64),
+        failed: &[FailedSample],
+    ) -> Result<Option<Error>> {
+        self.recent.add(samples, failed);
         let Some(last) = failed.last() else { return Ok(None) };
         if epoch != self.epoch {
             (self.epoch, self.in_epoch) = (epoch, 0);
@@ -61,7 +135,8 @@ impl Failures {
 
     /// Describes the limit that was exceeded, if any.
     fn exceeded(&self) -> Option<String> {
-        match self.limit? {
+        let Some(limit) = self.limit else { return self.recent.exceeded() };
+        match limit {
             MaxFailures::Count(limit) => {
                 let total = self.total;
                 (total > limit).then(|| format!("{total} samples failed, and max_failures allows {limit}"))
@@ -91,5 +166,39 @@ impl Failures {
             Some(of_list) => Cow::from(format!("{REMEDY}; {of_list}")),
         };
         Error::new(ErrorKind::TooManyFailures, what).with_source(last.error.clone()).with_remedy(remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::SampleId;
+
+    /// Failures of so many samples in a batch of 8, each in the file of that number.
+    fn failed(kind: ErrorKind, files: impl Iterator<Item = u64>) -> Vec<FailedSample> {
+        let error = |file: u64| Error::new(kind, "made up").with_path(format!("/data/{file}"));
+        let failed = |file| FailedSample { id: SampleId(file), position: file, error: error(file), replaced_by: None };
+        files.map(failed).collect()
+    }
+
+    /// What the breaker says after 40 batches of 8 samples, of which `bad` fail in files `file_of` a batch.
+    fn after(kind: ErrorKind, bad: u64, file_of: fn(u64) -> u64) -> Option<String> {
+        let mut recent = Recent::default();
+        (0..40).for_each(|batch| recent.add(8, &failed(kind, (0..bad).map(|index| file_of(batch * 8 + index)))));
+        assert!(recent.samples <= RECENT_MAX + 8 && recent.batches.len() <= 17);
+        recent.exceeded()
+    }
+
+    #[test]
+    fn the_breaker_breaks_where_most_files_fail_and_not_for_one_of_them() {
+        let said = after(ErrorKind::NotFound, 8, |sample| sample).expect("all fail");
+        assert!(said.starts_with("128 of the last 128 samples could not be read, in 128 files"), "{said}");
+        assert!(after(ErrorKind::Io, 6, |sample| sample).is_some(), "three quarters");
+        assert_eq!(after(ErrorKind::Io, 5, |sample| sample), None);
+        assert_eq!(after(ErrorKind::Io, 8, |_| 3), None, "one shard that is gone");
+        assert_eq!(after(ErrorKind::Corrupt, 8, |sample| sample), None, "what is in the files is another matter");
+        let mut recent = Recent::default();
+        recent.add(RECENT_MIN - 1, &failed(ErrorKind::Io, 0..RECENT_MIN - 1));
+        assert_eq!(recent.exceeded(), None, "too few to tell");
     }
 }

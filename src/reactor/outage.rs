@@ -2,8 +2,8 @@
 //! bytes are to blame. While nothing of a root can be read, or the machine has no room to read, nobody's sample is.
 //!
 //! A read that fails is read again after a pause that grows. It fails for good once other reads of its root, begun
-//! after its failure, have ended well, time and again. Where there are no other reads, one is made for this: at a random
-//! place of the root, into the memory of the read that waits.
+//! after its failure, have ended well, time and again. Where there are no other reads, one is made for this: at a
+//! random place of the root, into the memory of the read that waits.
 
 use super::Reactor;
 use super::classes::Class;
@@ -29,6 +29,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Retries before a place elsewhere is read. Most errors that pass do so before.
 const RETRIES_BEFORE_PROBES: u32 = 2;
+
+/// How much later a read that failed for its own sake is made again where its samples would be listed as bad.
+const SECOND_LOOK: Duration = Duration::from_millis(250);
 
 /// How many random files to draw for a place elsewhere: some are empty.
 const FILES_DRAWN: u32 = 8;
@@ -239,6 +242,10 @@ impl Reactor {
         let class = Class::of(&source);
         let lost = if class == Class::Name { engine.lost(file) } else { None };
         if class == Class::File || (class == Class::Name && lost.is_none()) {
+            if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
+                self.look_again(read, (class, source), now);
+                return Ok(());
+            }
             self.outages.forget(tag);
             self.fail_read(read, source);
             return Ok(());
@@ -285,6 +292,25 @@ impl Reactor {
         Ok(())
     }
 
+    /// Reads once more, some time later, what would be listed as bad.
+    fn look_again(&mut self, read: Read, (class, source): (Class, io::Error), now: Instant) {
+        let files = self.planner.dataset().files();
+        let (tag, root, error) = (read.tag, files.root_of(read.file), read_error(source, files, &read));
+        let trouble = Trouble {
+            class,
+            root,
+            waits: Some((now + SECOND_LOOK, read)),
+            since: now,
+            failed: now,
+            retries: 1,
+            alone: 0,
+            probe: Probe::No,
+            error,
+        };
+        self.outages.troubles.insert(tag, trouble);
+        self.stats.count.retries.add(1);
+    }
+
     /// Fails the samples that lie in a read.
     fn fail_read(&mut self, read: Read, source: io::Error) {
         let error = read_error(source, self.planner.dataset().files(), &read);
@@ -294,7 +320,11 @@ impl Reactor {
     fn fail_with(&mut self, read: Read, error: Error) {
         let (tag, offset) = (read.tag, read.offset);
         match self.find(tag) {
-            Some((pending, index)) => pending.fail(index, read.part, offset, error),
+            Some((pending, index)) => {
+                // Where a file ends too early, what came before is good.
+                let start = error.offset().filter(|at| *at == pending.good_end(index)).unwrap_or(offset);
+                pending.fail(index, read.part, start, error);
+            }
             None => self.pool.give(read.part),
         }
     }
@@ -316,13 +346,13 @@ impl Reactor {
 }
 
 fn read_error(source: io::Error, files: &FileTable, read: &Read) -> Error {
-    // An engine that knows more says it.
+    let at = |error: Error| error.with_path(files.path(read.file)).with_offset(read.offset);
+    // Who knows more says it.
     match source.downcast::<Error>() {
-        Ok(error) => error,
-        Err(source) => Error::io("cannot read", source),
+        Ok(error) if error.path().is_some() => error,
+        Ok(error) => at(error),
+        Err(source) => at(Error::io("cannot read", source)),
     }
-    .with_path(files.path(read.file))
-    .with_offset(read.offset)
 }
 
 /// The error that ends the loader when an outage has lasted too long.

@@ -290,8 +290,8 @@ impl Pending {
                 }
                 let at = planned.offset + progress.got;
                 let error = truncated(files, planned.file, at, planned.offset + planned.need);
-                self.fail(index, done.part, at, error);
-                Verdict::Failed
+                let read = again(done.part, progress.base);
+                Verdict::Trouble(read, io::Error::other(error))
             }
             Err(source) => {
                 if let Some(error) = cancelled {
@@ -315,6 +315,11 @@ impl Pending {
     pub(super) fn place_of(&self, index: usize) -> (FileId, u64) {
         let PlannedRead { file, offset, .. } = self.plan.reads[index];
         (file, offset + self.reads[index].base)
+    }
+
+    /// Where the good bytes of a read end, in its file.
+    pub(super) fn good_end(&self, index: usize) -> u64 {
+        self.plan.reads[index].offset + self.reads[index].got
     }
 
     /// Settles a read that failed at `start`, with the error of the samples in it from there on.
@@ -489,6 +494,11 @@ impl Pending {
     /// The epoch of the batch.
     pub(super) fn epoch(&self) -> u64 {
         self.plan.batch.cursor.epoch
+    }
+
+    /// Number of samples planned for the batch.
+    pub(super) fn samples(&self) -> u64 {
+        self.plan.batch.ids.len() as u64
     }
 
     /// The samples that failed.

@@ -16,6 +16,8 @@ const UNITS: u32 = 40;
 const PANICS: u32 = 7;
 const FAILS: u32 = 11;
 const LIES: u32 = 13;
+/// Panics before it is decoded.
+const MEASURES: u32 = 17;
 
 impl Odd {
     fn new() -> Arc<Odd> {
@@ -52,6 +54,7 @@ impl Units for Odd {
     fn of(&self, _id: SampleId, _out: &mut Vec<UnitId>) {}
     fn stored(&self, _unit: UnitId, _out: &mut Vec<Span>) {}
     fn decoded_bytes(&self, unit: UnitId) -> u64 {
+        assert_ne!(unit.0, MEASURES, "the seventeenth");
         u64::from(unit.0)
     }
     fn largest_decoded(&self) -> u64 {
@@ -87,6 +90,7 @@ fn check(finished: &Finished) {
         Err(error) => match unit {
             PANICS => assert!(error.to_string().contains("the seventh"), "{error}"),
             FAILS => assert!(error.to_string().contains("eleven"), "{error}"),
+            MEASURES => assert!(error.to_string().contains("the seventeenth"), "{error}"),
             LIES => assert_eq!(error.kind(), ErrorKind::Internal),
             _ => panic!("{error}"),
         },
@@ -99,11 +103,11 @@ fn all_work_comes_back_once() {
         let (_arena, mut whole) = Arena::reserve(1 << 20).unwrap();
         let stats = Arc::new(Stats::new());
         let mut clock = stats.clock(Role::Reactor, Doing::Plan);
-        let mut stage = Stage::new(Odd::new(), threads, Arc::new(Bell::new()), Arc::clone(&stats)).unwrap();
+        let mut stage = Stage::new(Odd::new(), threads, Arc::new(Bell::new()), Arc::clone(&stats));
         (0..UNITS).for_each(|unit| stage.submit(work(unit, &mut whole), &mut clock));
         if threads == 0 {
             assert_eq!(clock.doing(), Doing::Plan, "the clock goes on as before");
-            assert_eq!(stats.count.units_decoded.get(), u64::from(UNITS) - 3, "it was done in the caller");
+            assert_eq!(stats.count.units_decoded.get(), u64::from(UNITS) - 4, "it was done in the caller");
         }
         assert_eq!(stage.under_way(), UNITS as usize);
         let (mut seen, begin) = (Vec::new(), Instant::now());
@@ -116,7 +120,8 @@ fn all_work_comes_back_once() {
         seen.sort_unstable();
         assert!(seen.iter().copied().eq((0..UNITS).map(|unit| u64::from(unit) * 2)));
         assert_eq!((stage.under_way(), stage.has_finished()), (0, false));
-        let decoded: u64 = (0..UNITS).filter(|unit| ![PANICS, FAILS, LIES].contains(unit)).map(u64::from).sum();
+        let decoded: u64 =
+            (0..UNITS).filter(|unit| ![PANICS, FAILS, LIES, MEASURES].contains(unit)).map(u64::from).sum();
         assert_eq!(stats.count.bytes_decoded.get(), decoded);
     }
 }
@@ -127,7 +132,7 @@ fn sleepers_are_woken() {
     let (_arena, mut whole) = Arena::reserve(1 << 20).unwrap();
     let stats = Arc::new(Stats::new());
     let mut clock = stats.clock(Role::Reactor, Doing::Plan);
-    let mut stage = Stage::new(Odd::new(), 2, Arc::new(Bell::new()), Arc::clone(&stats)).unwrap();
+    let mut stage = Stage::new(Odd::new(), 2, Arc::new(Bell::new()), Arc::clone(&stats));
     for round in 0..2000 {
         stage.submit(work(round % PANICS, &mut whole), &mut clock);
         let begin = Instant::now();
@@ -151,7 +156,7 @@ fn a_stage_that_is_dropped_leaves_what_was_not_begun() {
     let mut clock = stats.clock(Role::Reactor, Doing::Plan);
     let dataset = Odd::new();
     let counted = Arc::clone(&dataset);
-    let mut stage = Stage::new(dataset, 1, Arc::new(Bell::new()), stats).unwrap();
+    let mut stage = Stage::new(dataset, 1, Arc::new(Bell::new()), stats);
     (0..UNITS).for_each(|unit| stage.submit(work(unit, &mut whole), &mut clock));
     drop(stage);
     let decoded = counted.decoded.load(Ordering::Relaxed);

@@ -4,10 +4,13 @@
 use super::file::STATE_BYTES_MAX;
 use super::identities::{self, WrittenId};
 use super::{Delivered, Identity, Saved, State, VERSION};
-use crate::sampler::{BatchingId, Cursor, Digest, EpochDigest, Mixer, OrderId};
+use crate::sampler::{BatchingId, Cursor, Digest, EpochDigest, Mixer, OrderId, hash};
 use crate::{Error, ErrorKind, Result};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
+
+/// The field that the checksum is in.
+const CHECKSUM: &str = "checksum";
 
 /// Maximum number of samples in a digest: no real count is higher, and adding up cannot overflow.
 const SAMPLES_MAX: u64 = 1 << 62;
@@ -28,6 +31,8 @@ struct Written<'a> {
     mixer: Option<WrittenMixer<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     delivered: Option<WrittenDelivered>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checksum: Option<Hex>,
 }
 
 #[derive(Serialize)]
@@ -79,7 +84,7 @@ impl State {
     pub fn to_json(&self) -> String {
         let Identity { format, fingerprint, samples, files, bytes } = &self.dataset;
         let Cursor { epoch, position, rows } = self.cursor;
-        let written = Written {
+        let mut written = Written {
             version: VERSION,
             dataset: WrittenDataset {
                 format,
@@ -110,7 +115,9 @@ impl State {
                 lost_samples: digest.lost.samples,
                 lost_sum: Hex(digest.lost.sum),
             }),
+            checksum: None,
         };
+        written.checksum = serde_json::to_value(&written).ok().map(|value| Hex(checksum(&value)));
         // Only a writer, a map with keys that are not strings, or a value that refuses can fail. None of them is here.
         serde_json::to_string_pretty(&written).expect("numbers and strings become JSON")
     }
@@ -140,6 +147,12 @@ impl State {
             return Err(corrupt(format!("the state is {}, not an object", kind(&value))));
         };
         let fields = Fields { map, inside: "" };
+        // A state that another program wrote, or a version before there were checksums, has none.
+        if fields.optional(CHECKSUM).is_some() && fields.hex(CHECKSUM)? != checksum(&value) {
+            let error = corrupt("the state was changed since it was saved: its checksum does not match".into());
+            let remedy = "use another checkpoint; to go elsewhere, use uringload state seek or remove \"checksum\"";
+            return Err(error.with_remedy(remedy));
+        }
         let version = fields.number("version")?;
         let (order, batching) = match version {
             1 => sentences(&fields)?,
@@ -177,6 +190,46 @@ impl State {
             Err(error) => Err(corrupt("the state is not text".into()).with_offset(error.valid_up_to() as u64)),
         }
     }
+}
+
+/// The sum over all fields but itself, whatever their order and the space between them: programs that keep a state as a
+/// dictionary may write it back differently.
+fn checksum(state: &Value) -> u64 {
+    let mut text = String::new();
+    match state {
+        Value::Object(map) => sorted(map.iter().filter(|(name, _)| *name != CHECKSUM), &mut text),
+        other => canonical(other, &mut text),
+    }
+    text.bytes().fold(0, |sum, byte| hash(sum ^ u64::from(byte)))
+}
+
+fn canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(map) => sorted(map.iter(), text),
+        Value::Array(values) => {
+            text.push('[');
+            for value in values {
+                canonical(value, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        plain => text.push_str(&plain.to_string()),
+    }
+}
+
+/// Fields by name. One that is null is the same as none.
+fn sorted<'a>(fields: impl Iterator<Item = (&'a String, &'a Value)>, text: &mut String) {
+    let mut fields: Vec<_> = fields.filter(|(_, value)| !value.is_null()).collect();
+    fields.sort_unstable_by_key(|(name, _)| *name);
+    text.push('{');
+    for (name, value) in fields {
+        text.push_str(&Value::String(name.clone()).to_string());
+        text.push(':');
+        canonical(value, text);
+        text.push(',');
+    }
+    text.push('}');
 }
 
 /// Order and batching of a version 1 state.
@@ -256,6 +309,18 @@ fn check(state: &State) -> Result<()> {
         let (samples, lost) = (digest.delivered.samples, digest.lost.samples);
         if samples > SAMPLES_MAX || lost > SAMPLES_MAX {
             return refuse(format!("delivered has {samples} samples and {lost} lost"));
+        }
+        // Rows may hold samples from behind the position, and what came before the digest's epoch ended is not told.
+        if state.batching == Saved::Id(BatchingId::Samples) && digest.epoch == *epoch {
+            let (passed, told) = (position - digest.since, samples + lost);
+            let most = passed.div_ceil(*world_size);
+            // At the end of an epoch samples that fill no batch may have been dropped.
+            let least = if position < length { passed / world_size } else { 0 };
+            if !(least..=most).contains(&told) {
+                return refuse(format!(
+                    "delivered has {told} samples, where {world_size} ranks passed {passed} positions"
+                ));
+            }
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
@@ -43,8 +44,13 @@ pub struct Spec {
 /// A mounted filesystem that lies. Drop unmounts it.
 pub struct Faulty {
     session: Option<BackgroundSession>,
+    /// Sessions whose mounts are in use by nobody but who opened them before.
+    gone: Vec<BackgroundSession>,
     gate: Arc<Gate>,
+    /// The errno of every request; 0: there is no outage.
+    outage: Arc<AtomicI32>,
     at: TempDir,
+    files: Vec<Spec>,
 }
 
 impl Faulty {
@@ -58,11 +64,41 @@ impl Faulty {
         }
         let at = TempDir::new().map_err(|error| error.to_string())?;
         let gate = Arc::new(Gate::default());
-        let disk = Disk { files, gate: Arc::clone(&gate), seen: Mutex::default() };
+        let outage = Arc::new(AtomicI32::new(0));
+        let mut faulty = Faulty { session: None, gone: Vec::new(), gate, outage, at, files };
+        faulty.put()?;
+        Ok(faulty)
+    }
+
+    fn put(&mut self) -> Result<(), String> {
+        let (files, gate, outage) = (self.files.clone(), Arc::clone(&self.gate), Arc::clone(&self.outage));
+        let disk = Disk { files, gate, outage, seen: Mutex::default() };
         let mut config = fuser::Config::default();
         config.mount_options = vec![MountOption::RO, MountOption::FSName("faulty".into())];
-        let session = fuser::spawn_mount(disk, at.path(), &config).map_err(|error| format!("FUSE: {error}"))?;
-        Ok(Faulty { session: Some(session), gate, at })
+        let session = fuser::spawn_mount(disk, self.at.path(), &config).map_err(|error| format!("FUSE: {error}"))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// From now on every request fails with `errno`; 0 ends that.
+    pub fn fail_all(&self, errno: i32) {
+        self.outage.store(errno, Ordering::Relaxed);
+    }
+
+    /// Ends the server for who holds the mount, for ever: they get `ENOTCONN`. At its path is the folder below.
+    pub fn go(&mut self) {
+        self.fail_all(ENOTCONN);
+        super::mounts::unmount(self.at.path());
+        self.gone.extend(self.session.take());
+    }
+
+    /// Mounts the same files at the same path again.
+    ///
+    /// # Errors
+    /// As [`mount`](Faulty::mount).
+    pub fn come_back(&mut self) -> Result<(), String> {
+        self.outage = Arc::default();
+        self.put()
     }
 
     /// The filesystem's root.
@@ -81,7 +117,9 @@ impl Drop for Faulty {
         // A stuck read would keep the filesystem busy.
         self.release();
         // Lazily: the kernel closes a ring's files only some time after the ring itself.
-        super::mounts::unmount(self.at.path());
+        if self.session.is_some() {
+            super::mounts::unmount(self.at.path());
+        }
         drop(self.session.take());
     }
 }
@@ -108,7 +146,9 @@ impl Gate {
 }
 
 /// How long the kernel may cache names and attributes.
-const TIME_TO_LIVE: Duration = Duration::from_secs(1);
+const TIME_TO_LIVE: Duration = Duration::from_millis(100);
+
+const ENOTCONN: i32 = 107;
 
 /// Inode of the first file; 1 is the root.
 const FIRST_FILE: u64 = 2;
@@ -116,11 +156,17 @@ const FIRST_FILE: u64 = 2;
 struct Disk {
     files: Vec<Spec>,
     gate: Arc<Gate>,
+    outage: Arc<AtomicI32>,
     /// Reads that failed once, by file and offset.
     seen: Mutex<HashSet<(u64, u64)>>,
 }
 
 impl Disk {
+    /// What every request fails with now.
+    fn down(&self) -> Option<Errno> {
+        Some(self.outage.load(Ordering::Relaxed)).filter(|errno| *errno != 0).map(Errno::from_i32)
+    }
+
     fn file(&self, inode: INodeNo) -> Option<&Spec> {
         self.files.get(u64::from(inode).checked_sub(FIRST_FILE)? as usize)
     }
@@ -170,6 +216,9 @@ impl Disk {
 
 impl Filesystem for Disk {
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(errno) = self.down() {
+            return reply.error(errno);
+        }
         let number = self.files.iter().position(|file| file.name.as_bytes() == name.as_bytes());
         match number.and_then(|number| self.attributes(INodeNo(number as u64 + FIRST_FILE))) {
             Some(attributes) => reply.entry(&TIME_TO_LIVE, &attributes, Generation(0)),
@@ -178,13 +227,16 @@ impl Filesystem for Disk {
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(inode) {
+        match self.attributes(inode).filter(|_| self.down().is_none()) {
             Some(attributes) => reply.attr(&TIME_TO_LIVE, &attributes),
-            None => reply.error(Errno::ENOENT),
+            None => reply.error(self.down().unwrap_or(Errno::ENOENT)),
         }
     }
 
     fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if let Some(errno) = self.down() {
+            return reply.error(errno);
+        }
         // Without direct I/O the kernel would fill up short reads with zeros: the kernel would lie instead of us.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
@@ -200,7 +252,7 @@ impl Filesystem for Disk {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let bytes = self.bytes(inode, offset, u64::from(size));
+        let bytes = self.down().map_or_else(|| self.bytes(inode, offset, u64::from(size)), Err);
         let fault = self.file(inode).map_or(Fault::None, |file| file.fault);
         let gate = Arc::clone(&self.gate);
         let answer = move || {

@@ -12,8 +12,20 @@ const SYS_IO_URING_SETUP: i64 = 425;
 /// # Panics
 /// If `work` panics, or if the filter cannot be installed (it needs no privilege, only a kernel with seccomp).
 pub fn without_io_uring<T: Send>(errno: i32, work: impl FnOnce() -> T + Send) -> T {
+    without(&[SYS_IO_URING_SETUP], errno, work)
+}
+
+/// Runs `work` on a thread that can start no other and no process: it gets `EAGAIN`, as beyond `pids.max`.
+///
+/// # Panics
+/// As [`without_io_uring`].
+pub fn without_threads<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    without(&[libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN, work)
+}
+
+fn without<T: Send>(calls: &[i64], errno: i32, work: impl FnOnce() -> T + Send) -> T {
     let filter = SeccompFilter::new(
-        [(SYS_IO_URING_SETUP, Vec::new())].into_iter().collect(),
+        calls.iter().map(|call| (*call, Vec::new())).collect(),
         SeccompAction::Allow,
         SeccompAction::Errno(errno as u32),
         std::env::consts::ARCH.try_into().expect("an architecture that seccompiler knows"),

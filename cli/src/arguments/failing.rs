@@ -23,6 +23,9 @@ pub struct Failing {
     /// Give up on a read, and the samples in it, after this time [default: wait].
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     pub timeout: Option<Duration>,
+    /// Stop after waiting this long for storage that is away, or for descriptors or memory to read with.
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "300")]
+    pub outage_timeout: Duration,
 }
 
 impl Failing {
@@ -42,6 +45,7 @@ impl Failing {
         config.max_failures = self.max_failures;
         config.quarantine = self.quarantine.clone();
         config.timeout = self.timeout;
+        config.outage_timeout = Some(self.outage_timeout);
     }
 }
 

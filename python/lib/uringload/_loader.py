@@ -83,6 +83,9 @@ class DataLoader:
             function too.
         batch_transform: a function of one batch. Both kinds of transform run in threads, and batches stay in order.
         timeout: seconds that a read may take; None or 0 for no limit.
+        outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
+            descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
+            the log tells of it. None waits as long as it takes.
         engine, io, queue_depth, read_size, io_threads, coalesce_gap, starved_after: how bytes are read; see the
             documentation of the library.
     """
@@ -132,6 +135,7 @@ class DataLoader:
         transform: Callable[[dict[str, Any]], Any] | None = None,
         batch_transform: Callable[[Any], Any] | None = None,
         timeout: float | None = None,
+        outage_timeout: float | None = 300.0,
         engine: str = "auto",
         io: str = "auto",
         queue_depth: int | None = None,
@@ -178,6 +182,7 @@ class DataLoader:
             "max_failures": _settings.max_failures(max_failures),
             "quarantine": None if quarantine is None else arguments.paths("quarantine", quarantine)[0],
             "timeout": _settings.timeout(timeout),
+            "outage_timeout": optional(arguments.number, "outage_timeout", outage_timeout),
             "starved_after": arguments.number("starved_after", starved_after),
             "collate": forms,
             "collate_columns": of_columns,

@@ -260,7 +260,7 @@ impl Run {
         let planner = self.order.planner(self.layout).with_collation(Arc::clone(&self.collation));
         let planner = planner.with_units(Some(self.limits));
         let stats = Arc::new(Stats::new());
-        let stage = Stage::new(Arc::clone(&dataset), 0, Arc::clone(&bell), Arc::clone(&stats)).unwrap();
+        let stage = Stage::new(Arc::clone(&dataset), 0, Arc::clone(&bell), Arc::clone(&stats));
         let place = self.chunks.largest_decoded().next_multiple_of(4096) as usize;
         let places = Pool::new(place * self.limits.most, 0, Arc::clone(&bell)).unwrap();
         let pool = Pool::new(self.pool_bytes, 0, Arc::clone(&bell)).unwrap();

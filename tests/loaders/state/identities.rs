@@ -74,7 +74,7 @@ fn words_about_an_order_decide_nothing() {
         let state = State::from_json(text).unwrap();
         for words in ["", "permuted; seed is 42", "shuffled, seed 43", "in the order of the dataset"] {
             let saved = under(words, 42).resume(&state).build().expect("the same order").state();
-            assert_eq!(saved.to_json() + "\n", FOLDER, "called {words:?}");
+            assert_eq!(unsummed(&saved.to_json()) + "\n", FOLDER, "called {words:?}");
         }
         let error = under("shuffled, seed 42", 43).resume(&state).build().err().expect("another order");
         assert_eq!(error.kind(), ErrorKind::StateMismatch);

@@ -1,0 +1,250 @@
+//! Storage that goes away and comes back: no sample is lost under any policy, and an outage that does not end is one
+//! error. The servers are FUSE filesystems (root only, `skipped:` otherwise); a folder that loses its files needs none.
+
+use crate::common::check::drain;
+use crate::common::content::write_file;
+use crate::common::faulty::{Fault, Faulty, Spec};
+use crate::common::{skip, within};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use uringload::config::{EngineChoice, IoChoice, OnError};
+use uringload::dataset::{self, Dataset, Options};
+use uringload::{Builder, Error, ErrorKind, Loader};
+
+const FILES: u64 = 60;
+const BOUND: Duration = Duration::from_secs(120);
+/// How long an outage lasts here. The slow tests have longer ones.
+const SHORT: Duration = Duration::from_millis(1200);
+const POLICIES: [OnError; 4] = [OnError::Raise, OnError::Warn, OnError::Skip, OnError::Replace];
+/// FUSE is read by threads, past the page cache and through it.
+const WAYS: [IoChoice; 2] = [IoChoice::Direct, IoChoice::Buffered];
+
+const ENOENT: i32 = 2;
+const EIO: i32 = 5;
+const ENODEV: i32 = 19;
+const ENOTCONN: i32 = 107;
+const ETIMEDOUT: i32 = 110;
+const EHOSTDOWN: i32 = 112;
+const ESTALE: i32 = 116;
+
+fn specs() -> Vec<Spec> {
+    let spec = |number| Spec { name: format!("f{number:03}"), size: 20_000 + number * 1000, fault: Fault::None };
+    (0..FILES).map(spec).collect()
+}
+
+fn folder(path: &Path) -> Arc<dyn Dataset> {
+    dataset::open(&[path], &Options::new().format("folder")).expect("a folder")
+}
+
+fn builder(dataset: &Arc<dyn Dataset>, on_error: OnError, io: IoChoice) -> Builder {
+    Loader::builder(Arc::clone(dataset)).batch_size(4).shuffle(true).memory_limit(1 << 20).on_error(on_error).io(io)
+}
+
+/// Reads all with an outage in the middle: `begin` it after the first batches, and `end` it after `lasting`. Every
+/// sample must come, and nothing may be said of any.
+fn reads_all<T>(
+    (dataset, builder): (&Arc<dyn Dataset>, Builder),
+    server: &mut T,
+    (begin, end): (impl Fn(&mut T), impl Fn(&mut T) + Send),
+    lasting: Duration,
+) where
+    T: Send,
+{
+    let list = TempDir::new().expect("a folder");
+    let list = list.path().join("bad.jsonl");
+    let mut loader = builder.quarantine(&list).build().expect("a loader");
+    let mut ids = Vec::new();
+    for batch in loader.by_ref().take(2) {
+        ids.extend(crate::common::check::checked(&**dataset, &batch.expect("it begins well")));
+    }
+    begin(server);
+    let start = Instant::now();
+    let stats = loader.stats();
+    let seen = &stats;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(lasting / 2);
+            let outage = seen.snapshot().outage.expect("it is told meanwhile");
+            assert!(outage.to_string().contains("waiting for \""), "{outage}");
+            std::thread::sleep(lasting / 2);
+            end(server);
+        });
+        let (rest, errors) = drain(&**dataset, &mut loader);
+        assert!(errors.is_empty(), "{errors:?}");
+        ids.extend(rest);
+    });
+    assert!(start.elapsed() >= lasting, "there was no outage");
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len() as u64, FILES, "samples are lost");
+    let stats = stats.snapshot();
+    assert_eq!((stats.count.samples_failed, stats.count.samples_skipped, stats.count.samples_replaced), (0, 0, 0));
+    assert_eq!(stats.outage, None, "it is over");
+    assert_eq!(fs::read(&list).expect("a list"), b"", "good samples are in quarantine");
+}
+
+/// Every policy and every errno of a server that is down for `lasting`, all at once.
+fn servers_that_come_back(errnos: &[i32], lasting: Duration) {
+    let case = |on_error, io, errno: i32| {
+        let mut faulty = match Faulty::mount(specs()) {
+            Ok(faulty) => faulty,
+            Err(reason) => return skip(reason),
+        };
+        let dataset = folder(faulty.path());
+        let builder = builder(&dataset, on_error, io).outage_timeout(lasting * 2 + Duration::from_secs(20));
+        let outage = (|faulty: &mut Faulty| faulty.fail_all(errno), |faulty: &mut Faulty| faulty.fail_all(0));
+        reads_all((&dataset, builder), &mut faulty, outage, lasting);
+    };
+    std::thread::scope(|scope| {
+        for (number, &errno) in errnos.iter().enumerate() {
+            for (turn, on_error) in POLICIES.into_iter().enumerate() {
+                scope.spawn(move || case(on_error, WAYS[(number + turn) % 2], errno));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_server_that_comes_back_costs_no_sample() {
+    within(BOUND, || servers_that_come_back(&[EIO, ESTALE, ETIMEDOUT, ENOTCONN], SHORT));
+}
+
+#[test]
+#[ignore = "slow: outages of 10 s"]
+fn a_server_that_comes_back_after_10_s_costs_no_sample() {
+    let errnos = [EIO, ESTALE, ETIMEDOUT, ENOTCONN, ENOENT, ENODEV, EHOSTDOWN];
+    within(BOUND, move || servers_that_come_back(&errnos, Duration::from_secs(10)));
+}
+
+#[test]
+#[ignore = "slow: outages of 10 min"]
+fn a_server_that_comes_back_after_10_min_costs_no_sample() {
+    within(Duration::from_secs(900), || servers_that_come_back(&[EIO, ESTALE], Duration::from_secs(600)));
+}
+
+/// The server ends, what is below its mount shows, and another server comes to the same path: the folder that was
+/// opened never works again, and the one at its path does.
+#[test]
+fn a_mount_that_is_lost_and_made_again_costs_no_sample() {
+    within(BOUND, || {
+        let case = |on_error, io| {
+            let mut faulty = match Faulty::mount(specs()) {
+                Ok(faulty) => faulty,
+                Err(reason) => return skip(reason),
+            };
+            let dataset = folder(faulty.path());
+            let outage = (Faulty::go, |faulty: &mut Faulty| faulty.come_back().expect("it mounts again"));
+            reads_all((&dataset, builder(&dataset, on_error, io)), &mut faulty, outage, SHORT);
+        };
+        std::thread::scope(|scope| {
+            for (turn, on_error) in POLICIES.into_iter().enumerate() {
+                scope.spawn(move || case(on_error, WAYS[turn % 2]));
+            }
+        });
+    });
+}
+
+/// A folder whose files are all moved out, and back later.
+fn moving(root: &Path) -> (impl Fn(&mut ()) + use<'_>, impl Fn(&mut ()) + Send + use<'_>) {
+    let away = root.with_extension("away");
+    let back = away.clone();
+    let all = |from: &Path, to: &Path| {
+        fs::create_dir_all(to).expect("a folder");
+        for entry in fs::read_dir(from).expect("a folder") {
+            let entry = entry.expect("a file");
+            fs::rename(entry.path(), to.join(entry.file_name())).expect("rename");
+        }
+    };
+    (move |_: &mut ()| all(root, &away), move |_: &mut ()| all(&back, root))
+}
+
+fn each_engine(check: impl Fn(EngineChoice, IoChoice, OnError)) {
+    for (turn, engine) in [EngineChoice::Auto, EngineChoice::Threads, EngineChoice::Uring].into_iter().enumerate() {
+        check(engine, [IoChoice::Auto, IoChoice::Buffered][turn % 2], POLICIES[turn]);
+    }
+}
+
+/// A folder of more files than an engine keeps open: they must be opened by their names.
+fn write_folder(root: &Path) -> Arc<dyn Dataset> {
+    fs::create_dir(root).expect("a folder");
+    for number in 0..FILES {
+        write_file(&root.join(format!("f{number:03}")), 20_000 + number * 1000).expect("a file");
+    }
+    folder(root)
+}
+
+#[test]
+fn files_that_come_back_cost_no_sample() {
+    within(BOUND, || {
+        each_engine(|engine, io, on_error| {
+            let home = TempDir::new().expect("a folder");
+            let root = home.path().join("data");
+            let dataset = write_folder(&root);
+            let builder = builder(&dataset, on_error, io).engine(engine);
+            if let Err(error) = builder.clone().build() {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                return skip(error);
+            }
+            reads_all((&dataset, builder), &mut (), moving(&root), SHORT);
+        });
+    });
+}
+
+/// What is gone for good is one error, whatever the policy: no epoch of errors, and no good sample in quarantine.
+#[test]
+fn files_that_are_all_gone_are_one_error() {
+    within(BOUND, || {
+        for on_error in POLICIES {
+            for (is_whole_folder, wanted) in [(true, "the folder is gone"), (false, "other files of the folder")] {
+                let home = TempDir::new().expect("a folder");
+                let root = home.path().join("data");
+                let dataset = write_folder(&root);
+                let list = home.path().join("bad.jsonl");
+                let builder = builder(&dataset, on_error, IoChoice::Auto).quarantine(&list).epochs(3);
+                let mut loader = builder.outage_timeout(Duration::from_millis(500)).build().expect("a loader");
+                let mut came = loader.next().expect("a batch").expect("no error").len() as u64;
+                fs::remove_dir_all(&root).expect("remove");
+                if !is_whole_folder {
+                    fs::create_dir(&root).expect("a folder");
+                    // As if it had been emptied: the folder that was opened is gone, and another has its name.
+                }
+                let (ids, errors) = drain(&*dataset, &mut loader);
+                came += ids.len() as u64;
+                let [error] = &errors[..] else { panic!("one error is expected: {errors:?}") };
+                assert_lasting(error, &root);
+                let text = error.to_string();
+                assert!(text.contains(wanted) || text.contains("another folder is in the place"), "{text}");
+                assert!(came < FILES, "{came}");
+                assert_eq!(fs::read(&list).expect("a list"), b"", "good samples are in quarantine");
+            }
+        }
+    });
+}
+
+fn assert_lasting(error: &Error, root: &Path) {
+    assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Some(root)), "{error}");
+    let text = error.what().strip_prefix("no file of this folder could be read for ").expect("how long");
+    let lasted: Option<f64> = text.split(' ').next().and_then(|seconds| seconds.parse().ok());
+    assert!(lasted.is_some_and(|seconds| (0.5..10.0).contains(&seconds)), "{error}");
+    assert!(error.remedy().is_some_and(|remedy| remedy.contains("outage_timeout")), "{error}");
+}
+
+/// One file that is gone is the failure of its sample, at once, though all that fails may pass.
+#[test]
+fn a_single_missing_file_is_a_failed_sample() {
+    within(BOUND, || {
+        let home = TempDir::new().expect("a folder");
+        let root = home.path().join("data");
+        let dataset = write_folder(&root);
+        fs::remove_file(root.join("f007")).expect("remove");
+        let start = Instant::now();
+        let mut loader = builder(&dataset, OnError::Skip, IoChoice::Auto).build().expect("a loader");
+        let (ids, errors) = drain(&*dataset, &mut loader);
+        assert_eq!((ids.len() as u64, errors.len()), (FILES - 1, 1), "{errors:?}");
+        assert_eq!(errors[0].kind(), ErrorKind::NotFound, "{}", errors[0]);
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    });
+}
