@@ -129,8 +129,22 @@ pub(super) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
     format!("{what} (the offset counts decoded bytes)").into()
 }
 
+/// Opens a file that is a regular one. A FIFO would wait for a writer, and a device has no end. `failed` says what
+/// cannot be done if this cannot.
+///
+/// # Errors
+/// `WrongFileType` for anything else; the system's error.
+pub fn open_regular(path: &Path, failed: &'static str) -> Result<File> {
+    uringload_sys::file::open_regular(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => {
+            Error::new(ErrorKind::WrongFileType, "this is not a regular file").with_path(path)
+        }
+        _ => Error::io(failed, error).with_path(path),
+    })
+}
+
 fn open(path: &Path) -> Result<File> {
-    let file = File::open(path).map_err(|error| Error::io("cannot open", error).with_path(path))?;
+    let file = open_regular(path, "cannot open")?;
     // Without read-ahead: looking at a header must not pull the rest of a file into the page cache, because cached data
     // is not read from the disk. A file system that ignores the advice reads ahead, which is harmless.
     let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
@@ -141,7 +155,8 @@ fn open(path: &Path) -> Result<File> {
 pub(super) fn head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
     // Bytes read before an error still count: whoever opens the file gets the error.
-    let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    let file = uringload_sys::file::open_regular(path);
+    let _ = file.and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
     head
 }
 

@@ -10,7 +10,7 @@ use crate::{FileId, FileTable, Index};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -226,7 +226,7 @@ fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, 
         return Err("the file has changed since".into());
     }
     let mut text = String::new();
-    let file = File::open(place).map_err(|error| error.to_string())?;
+    let file = uringload_sys::file::open_regular(place).map_err(|error| error.to_string())?;
     file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > most {
         return Err("it is longer than that of such a file can be".into());

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;
 use scan::{Rule, scan};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload_core::{Error, ErrorKind, Result};
@@ -157,7 +158,7 @@ pub struct Lines {
 enum Content {
     /// The only value.
     Whole,
-    Fields(Vec<Column>),
+    Fields(Vec<Column>, json::Names),
     Row(Table),
 }
 
@@ -174,7 +175,7 @@ impl Lines {
             None => Delimiter::Comma,
         };
         let FoundFiles { files, skips, .. } = index.only_part(common.part)?;
-        let places = Places { cache: options.index_cache.clone() };
+        let places = Places::new(options.index_cache.clone());
         let wanted = Wanted { common, places, keep_damaged: options.keep_damaged, threads };
         let indexed = index_all(&files, &wanted, &Looking::of(format, delimiter))?;
         let notes = Notes::of(&files, &indexed, skips);
@@ -183,7 +184,10 @@ impl Lines {
         let source = Indexes { files: &files, indexes: &indexes, threads };
         let content = match format {
             LineFormat::Csv => Content::Row(source.table(options, delimiter)?),
-            LineFormat::Jsonl if !options.columns.0.is_empty() => Content::Fields(source.fields(options)?),
+            LineFormat::Jsonl if !options.columns.0.is_empty() => {
+                let names = json::Names::new(options.columns.names());
+                Content::Fields(source.fields(options, &names)?, names)
+            }
             _ => Content::Whole,
         };
         let (ends, bytes) = (ends(&files, source.samples(&content))?, source.bytes(&content));
@@ -231,8 +235,9 @@ fn line(index: &Sidecar, number: u64) -> Option<(u64, u64)> {
 /// Refuses columns that contradict each other.
 fn check(columns: &[(String, Option<DType>)]) -> Result<()> {
     let refuse = |what: String, remedy| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
-    for (number, (name, dtype)) in columns.iter().enumerate() {
-        if columns[..number].iter().any(|(other, _)| other == name) {
+    let mut seen = HashSet::with_capacity(columns.len());
+    for (name, dtype) in columns {
+        if !seen.insert(name) {
             return refuse(format!("column {name:?} is named twice"), "name it once");
         }
         if let Some(dtype) = dtype
@@ -275,7 +280,7 @@ impl Content {
                 let name = if format == LineFormat::Jsonl { "json" } else { "text" };
                 vec![Field { name: name.into(), dtype: DType::U8, shape: Shape::Ragged }]
             }
-            Content::Fields(columns) | Content::Row(Table { columns, .. }) => {
+            Content::Fields(columns, _) | Content::Row(Table { columns, .. }) => {
                 columns.iter().map(Column::field).collect()
             }
         };
@@ -377,7 +382,7 @@ impl Dataset for Lines {
         let (scratch, rows) = &mut *scratch;
         let parsed = match &self.content {
             Content::Row(table) => csv::values(bytes, table, rows, &mut scratch.room, &mut out.values),
-            Content::Fields(columns) => json::values(bytes, columns, scratch, &mut out.values),
+            Content::Fields(columns, names) => json::values(bytes, columns, names, scratch, &mut out.values),
             Content::Whole => Ok(()),
         };
         parsed.map_err(|wrong| self.wrong(span, wrong))

@@ -28,7 +28,6 @@ mod place;
 
 use crate::compression::Compression;
 use layout::{Head, KEYS_PER_GROUP};
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -94,7 +93,7 @@ impl Sidecar {
     /// # Errors
     /// Why it is not: one line, without the path.
     pub(super) fn open(path: &Path, shard: &Shard, resident: &AtomicU64) -> Result<Sidecar, String> {
-        let file = File::open(path).map_err(|error| error.to_string())?;
+        let file = uringload_sys::file::open_regular(path).map_err(|error| error.to_string())?;
         let len = file.metadata().map_err(|error| error.to_string())?.len();
         let within = |left: u64| left.checked_sub(len);
         let store = if resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok() {

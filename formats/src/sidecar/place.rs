@@ -2,13 +2,16 @@
 
 use super::{Shard, Sidecar};
 use crate::fingerprint::Fingerprint;
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+use uringload_sys::file::{create_temporary, delete_abandoned};
 
 /// Appended to a shard's name.
 pub(crate) const EXTENSION: &str = "uidx";
@@ -18,6 +21,9 @@ pub(crate) const EXTENSION: &str = "uidx";
 pub(crate) struct Places {
     /// For sidecars that cannot be written to their shard's folder.
     pub(crate) cache: Option<PathBuf>,
+    /// Folders in which what was left behind has been deleted: there may be an index for each of thousands of shards in
+    /// one.
+    cleaned: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// Where a new sidecar was stored.
@@ -32,6 +38,19 @@ pub(crate) enum Kept {
 }
 
 impl Places {
+    pub(crate) fn new(cache: Option<PathBuf>) -> Places {
+        Places { cache, cleaned: Arc::default() }
+    }
+
+    /// Deletes what processes that were killed have left where `path` is about to be written.
+    fn clean(&self, path: &Path) {
+        let Some(folder) = path.parent() else { return };
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        if self.cleaned.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_path_buf()) {
+            delete_abandoned(folder, is_temporary);
+        }
+    }
+
     /// The current index of the shard at `path`, if there is one; otherwise why each candidate file was rejected.
     pub(crate) fn find(
         &self,
@@ -53,12 +72,14 @@ impl Places {
     /// Writes the index `image` of the shard at `path` to disk.
     pub(crate) fn keep(&self, path: &Path, image: &[u8]) -> Kept {
         let place = beside(path);
+        self.clean(&place);
         let error = match replace(&place, image) {
             Ok(()) => return Kept::Beside(place),
             Err(error) => error,
         };
         let Some(cached) = self.cached(path) else { return Kept::Nowhere(error) };
         let folder = cached.parent().unwrap_or(Path::new("."));
+        self.clean(&cached);
         match fs::create_dir_all(folder).and_then(|()| replace(&cached, image)) {
             Ok(()) => Kept::InCache(cached, error),
             Err(error) => Kept::Nowhere(error),
@@ -86,6 +107,14 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Whether a name is one that [`replace`] writes to: `.NAME.uidx.PROCESS.TIME`.
+fn is_temporary(name: &OsStr) -> bool {
+    let mut parts = name.as_bytes().rsplitn(3, |&byte| byte == b'.');
+    let mut is_number = || parts.next().is_some_and(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit));
+    let is_numbered = is_number() && is_number();
+    is_numbered && parts.next().is_some_and(|rest| rest.starts_with(b".") && rest.ends_with(b".uidx"))
+}
+
 /// Writes a file of another name, syncs it, and renames it: whoever opens `path` sees all of the old file or all of the
 /// new one, even after a power failure.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -96,7 +125,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
     name.push(format!(".{}.{time}", std::process::id()));
     let temporary = folder.join(name);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    let mut file = create_temporary(&temporary)?;
     let written = file
         .write_all(bytes)
         .and_then(|()| file.sync_all())
@@ -107,4 +136,25 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_is_deleted_at_the_next_write() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [".a.tar.uidx.17.4711", ".a.tar.uidx.x.1", ".a.tar.17.4711", "b.uidx.17.4711"] {
+            fs::write(folder.path().join(name), "half").unwrap();
+        }
+        let held = create_temporary(&folder.path().join(".b.tar.uidx.18.1")).unwrap();
+        let kept = Places::default().keep(&folder.path().join("a.tar"), b"an index");
+        assert!(matches!(kept, Kept::Beside(_)), "{kept:?}");
+        let mut names: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        let left = [".a.tar.17.4711", ".a.tar.uidx.x.1", ".b.tar.uidx.18.1", "a.tar.uidx", "b.uidx.17.4711"];
+        assert_eq!(names, left);
+        drop(held);
+    }
 }

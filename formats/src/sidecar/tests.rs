@@ -4,6 +4,7 @@ use super::layout::PADDING_BYTES;
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::fs::File;
 use std::time::Instant;
 
 fn shard(size: u64) -> Shard {
