@@ -14,6 +14,7 @@
 //! - `key_hex`, `file_hex`: all bytes of a name that is not Unicode, which `key` and `file` then cannot hold.
 
 use crate::batch::FailedSample;
+use crate::dataset::internal::open_regular;
 use crate::dataset::{Dataset, SampleId, Span};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ impl Quarantine {
     /// # Errors
     /// Why the file cannot be opened for writing.
     pub fn open(path: &Path) -> Result<Quarantine> {
-        let file = File::options().append(true).create(true).open(path).map_err(|source| {
+        let file = uringload_sys::file::append(path).map_err(|source| {
             Error::io("cannot open the quarantine file", source)
                 .with_path(path)
                 .with_remedy("name a file in a folder that this process may write to")
@@ -203,7 +204,7 @@ struct Read {
 /// All name the file, the line and its offset.
 pub fn read(path: &Path, dataset: &dyn Dataset) -> Result<Vec<SampleId>> {
     let cannot = |source| Error::io("cannot read the list of samples", source).with_path(path);
-    let mut list = BufReader::new(File::open(path).map_err(cannot)?);
+    let mut list = BufReader::new(open_regular(path, "cannot read the list of samples")?);
     let own = fingerprint(dataset.fingerprint());
     let (mut ids, mut others) = (BTreeSet::new(), BTreeSet::new());
     let (mut line, mut number, mut offset) = (Vec::new(), 0_u64, 0);

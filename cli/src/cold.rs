@@ -1,6 +1,5 @@
 //! Empties the page cache before a measurement.
 
-use std::fs::File;
 use std::os::fd::AsFd;
 use uringload::dataset::{Dataset, FileId};
 use uringload::{Error, Result};
@@ -48,7 +47,7 @@ pub fn empty(dataset: &dyn Dataset) -> Result<Emptied> {
         return Ok(Emptied::Whole);
     }
     for path in all() {
-        let Ok(file) = File::open(&path) else { continue };
+        let Ok(file) = uringload_sys::file::open_regular(&path) else { continue };
         // Pages not yet written to disk would stay in the cache. On some filesystems only the owner may sync through a
         // descriptor opened for reading; clean pages are evicted all the same.
         let _ = file.sync_data();

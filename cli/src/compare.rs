@@ -15,7 +15,7 @@ use uringload::config::{EngineChoice, IoChoice};
 use uringload::dataset::{Dataset, FileId, SampleId, Span};
 use uringload::internal::Config;
 use uringload::sampler::{Cursor, Sampler};
-use uringload::{Error, Result};
+use uringload::{Error, ErrorKind, Result};
 use uringload_sys::file::Mapping;
 use uringload_sys::system;
 
@@ -138,12 +138,19 @@ fn plain_threads(run: &Run<'_>, way: Way, threads: usize, interrupt: &Interrupt)
         way,
     };
     let results: Vec<Result<(u64, u64)>> = std::thread::scope(|scope| {
-        let spawned: Vec<_> = (0..threads).map(|_| scope.spawn(|| work.read())).collect();
+        // Where the system refuses a thread, those that run share the work, and the table says how many they are.
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, || work.read());
+        let spawned: Vec<_> = (0..threads).map_while(|number| start(number).ok()).collect();
         spawned
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
+    let threads = results.len();
+    if threads == 0 {
+        let error = Error::new(ErrorKind::Unavailable, "the system refuses to start a thread");
+        return Err(error.with_remedy("raise the limit of processes: ulimit -u, or pids.max of the cgroup"));
+    }
     let mut compared = Compared { way, threads, samples: 0, bytes: 0, wall: start.elapsed(), cpu: Duration::ZERO };
     for result in results {
         let (samples, bytes) = result?;
@@ -200,7 +207,7 @@ impl Open {
     fn file(&mut self, dataset: &dyn Dataset, id: FileId) -> io::Result<()> {
         if self.file.as_ref().is_none_or(|(open, _)| *open != id) {
             self.mapping = None;
-            self.file = Some((id, File::open(dataset.files().path(id))?));
+            self.file = Some((id, uringload_sys::file::open_regular(&dataset.files().path(id))?));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Where this system may have cuFile, beyond the places that the loader searches, and how the user has configured it.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use uringload::internal::GdsSearch;
 
@@ -12,20 +13,30 @@ const PACKAGES_MAX: usize = 16;
 
 /// Where to search for cuFile. `library` is the only one to load, if given.
 pub fn search(library: Option<PathBuf>) -> GdsSearch {
-    let scratch = env::var_os(CONFIGURATION).is_none().then(env::temp_dir);
+    let scratch = env::var_os(CONFIGURATION).is_none().then(env::temp_dir).filter(|folder| folder.is_absolute());
     GdsSearch::default().library(library).places(places()).scratch(scratch)
 }
 
 /// The folders of a CUDA toolkit, and those of NVIDIA's Python packages in the active environment and the user's.
 fn places() -> Vec<PathBuf> {
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_in);
     let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);
     let toolkits = toolkits.flat_map(|toolkit| ["lib64", "targets/x86_64-linux/lib"].map(|lib| toolkit.join(lib)));
-    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
-    let users = env::home_dir().map(|home| home.join(".local"));
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder_in);
+    let users = env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local"));
     let packages = active.chain(users).flat_map(|prefix| packages(&prefix)).take(PACKAGES_MAX);
     let packages = packages.flat_map(|packages| ["cu13", "cufile"].map(|name| packages.join("nvidia").join(name)));
     toolkits.chain(packages.map(|package| package.join("lib"))).filter(|place| place.is_dir()).collect()
+}
+
+/// The folder that a variable names. A variable that is empty or names no absolute path is as good as none: libraries
+/// are not loaded from wherever the program happens to run.
+fn folder_in(variable: &str) -> Option<PathBuf> {
+    absolute(env::var_os(variable)?)
+}
+
+fn absolute(value: OsString) -> Option<PathBuf> {
+    Some(PathBuf::from(value)).filter(|folder| folder.is_absolute())
 }
 
 /// `lib/python3.x/site-packages` below a prefix.
@@ -38,6 +49,13 @@ fn packages(prefix: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_library_is_looked_for_where_the_program_happens_to_run() {
+        assert_eq!(["", "cuda", "./cuda"].map(|value| absolute(value.into())), [const { None }; 3]);
+        assert_eq!(absolute("/opt/cuda".into()), Some("/opt/cuda".into()));
+        assert!(places().iter().all(|place| place.is_absolute()));
+    }
 
     #[test]
     fn packages_of_every_python_are_found() {

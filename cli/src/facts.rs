@@ -21,7 +21,7 @@ pub struct Place {
 
 /// The location of a dataset's first file; `None` if it cannot be opened.
 pub fn place(dataset: &dyn Dataset) -> Option<Place> {
-    let file = File::open(dataset.files().path(FileId(0))).ok()?;
+    let file = uringload_sys::file::open_regular(&dataset.files().path(FileId(0))).ok()?;
     let filesystem = file_system(file.as_fd()).ok()?.into_owned();
     Some(Place { filesystem, alignment: direct_alignment(file.as_fd()), device: BlockDevice::of(file.as_fd()) })
 }

@@ -1,5 +1,6 @@
 //! How a command ends: the documented exit codes.
 
+use super::output::printable;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use uringload::{Error, ErrorKind};
@@ -54,9 +55,11 @@ impl Failure {
         let mut stderr = io::stderr().lock();
         // If stderr is closed as well, there is nobody left to tell.
         let _ = match self {
-            Failure::Loader(error) => writeln!(stderr, "uringload: {}", told(error)),
+            Failure::Loader(error) => writeln!(stderr, "uringload: {}", printable(&told(error))),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Failure::Output(error) => writeln!(stderr, "uringload: cannot write the output: {error}"),
+            Failure::Output(error) => {
+                writeln!(stderr, "uringload: cannot write the output: {}", printable(&error.to_string()))
+            }
         };
     }
 

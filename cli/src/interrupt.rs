@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and SIGHUP: the first asks the command to stop, the second ends the process.
 
 use super::failure::INTERRUPTED;
+use super::output::printable;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,5 +62,5 @@ impl Interrupt {
 /// Writes a line to stderr, if anybody listens.
 pub fn eprintln_quietly(line: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", printable(line));
 }

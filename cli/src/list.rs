@@ -7,6 +7,7 @@ use super::consume::{Consumer, Next};
 use super::data::Data;
 use super::failure::{Exit, Failure};
 use super::interrupt::Interrupt;
+use super::output::printable;
 use super::ranks::Ranks;
 use super::state::resume;
 use serde::Serialize;
@@ -86,7 +87,8 @@ impl Line {
     }
 
     fn write(&self, out: &mut impl Write) -> Result<(), Failure> {
-        serde_json::to_writer(&mut *out, self).map_err(std::io::Error::from)?;
+        let text = serde_json::to_string(self).map_err(std::io::Error::from)?;
+        out.write_all(printable(&text).as_bytes())?;
         Ok(out.write_all(b"\n")?)
     }
 }

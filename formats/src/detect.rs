@@ -8,7 +8,7 @@ mod nearest;
 mod roles;
 mod splits;
 
-use crate::headers::head;
+use crate::headers::{head, open_regular};
 use crate::litdata;
 use crate::options::Options;
 use crate::paths::FoundFiles;
@@ -19,6 +19,7 @@ pub(crate) use nearest::nearest;
 use roles::{Role, Shown, UNREAD, Vote, format, is_loose, is_media, of_name, unread};
 use splits::{ALL, Chosen, Splits};
 use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -28,6 +29,8 @@ const LOOKS: usize = 8;
 const DOCUMENTS_MAX: u64 = 16;
 /// How many times more files the data has than there are others beside it; else it is a mixture.
 const STRAYS_ARE_FEWER: u64 = 3;
+/// Bytes of a file in which two lines are looked for.
+const LINES_LOOKED_AT_BYTES: u64 = 64 << 10;
 /// Folders in which marks of a store are looked for.
 const ROOTS_LOOKED_AT: usize = 16;
 /// The format whose every file is a sample.
@@ -132,7 +135,7 @@ impl Look {
         let files = &found.files;
         let mut look = Look { shown: all(files).map(|file| of_name(files.name(file))).collect() };
         look.see_packed(files);
-        look.see_stores(files);
+        look.see_stores(found);
         look.see_archives(files);
         look.see_tokens(files);
         look.promote(found);
@@ -169,7 +172,8 @@ impl Look {
     }
 
     /// Stores of many files that a file at their root shows.
-    fn see_stores(&mut self, files: &FileTable) {
+    fn see_stores(&mut self, found: &FoundFiles) {
+        let files = &found.files;
         for (number, root) in files.roots().iter().enumerate().take(ROOTS_LOOKED_AT) {
             let has = |name: &str| root.join(name).exists();
             let is_named = |ending: &str| root.extension().is_some_and(|extension| extension == ending);
@@ -187,7 +191,9 @@ impl Look {
                 } else {
                     continue;
                 };
-            files.files_of(number).for_each(|file| self.shown[file as usize] = Shown::data(unread(store)));
+            // Whoever names files has chosen them.
+            let its = files.files_of(number).filter(|&file| !found.is_single(FileId(file)));
+            its.for_each(|file| self.shown[file as usize] = Shown::data(unread(store)));
         }
     }
 
@@ -261,9 +267,6 @@ impl Look {
             && found.is_single(FileId(0))
         {
             only.role = Role::Data;
-            if found.files.name(FileId(0)).to_ascii_lowercase().ends_with(b".txt") {
-                only.vote = format("text");
-            }
         }
         for role in [Role::Labels, Role::Document] {
             if self.shown.iter().any(|shown| shown.role == Role::Data) {
@@ -374,6 +377,13 @@ impl Look {
                     its.iter().for_each(|file| self.shown[file.0 as usize].vote = Vote::Whole);
                 }
                 Vote::Whole => {
+                    if let Some(&file) = looked_at.iter().find(|&&file| is_json_lines(&files.path(file))) {
+                        let what =
+                            format!("this is one of {} files that are called .json and hold JSON Lines", its.len());
+                        return Err(Error::new(ErrorKind::InvalidArgument, what)
+                            .with_path(files.path(file))
+                            .with_remedy("name the files themselves and the format jsonl, or call them .jsonl"));
+                    }
                     let shown: Vec<Option<Vote>> = looked_at
                         .iter()
                         .filter(|&&file| !is_media(files.name(file)))
@@ -440,6 +450,19 @@ fn vote_of(head: &[u8]) -> Option<Vote> {
     }
     // A pickle begins with its version, and its frame or its first object.
     matches!(head, [0x80, 2..=5, b'}' | b']' | 0x95 | b'c', ..]).then(|| unread("pickle"))
+}
+
+/// Whether a file that is called `.json` has more than one object, each on its line.
+fn is_json_lines(path: &Path) -> bool {
+    if path.extension().is_none_or(|extension| extension != "json") {
+        return false;
+    }
+    let mut text = Vec::new();
+    let read = open_regular(path, "cannot open").map(|file| file.take(LINES_LOOKED_AT_BYTES).read_to_end(&mut text));
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let is_object = first.starts_with(b"{") && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok();
+    read.is_ok() && is_object && lines.next().is_some_and(|second| second.starts_with(b"{"))
 }
 
 /// Whether a folder holds the metadata of an Iceberg table.

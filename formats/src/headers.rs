@@ -137,12 +137,26 @@ pub(super) fn decoded(what: impl std::fmt::Display) -> Cow<'static, str> {
     format!("{what} (the offset counts decoded bytes)").into()
 }
 
+/// Opens a file that is a regular one. A FIFO would wait for a writer, and a device has no end. `failed` says what
+/// cannot be done if this cannot.
+///
+/// # Errors
+/// `WrongFileType` for anything else; the system's error.
+pub fn open_regular(path: &Path, failed: &'static str) -> Result<File> {
+    Ok(opened(path, failed)?.file.into())
+}
+
+fn opened(path: &Path, failed: &'static str) -> Result<Opened> {
+    open_identified(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => {
+            Error::new(ErrorKind::WrongFileType, "this is not a regular file").with_path(path)
+        }
+        _ => Error::io(failed, error).with_path(path),
+    })
+}
+
 fn open(path: &Path) -> Result<Opened> {
-    let opened = open_regular(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidInput => Error::new(ErrorKind::WrongFileType, "this is not a regular file"),
-        _ => Error::io("cannot open", error),
-    });
-    let opened = opened.map_err(|error| error.with_path(path))?;
+    let opened = opened(path, "cannot open")?;
     // Without read-ahead: looking at a header must not pull the rest of a file into the page cache, because cached data
     // is not read from the disk. A file system that ignores the advice reads ahead, which is harmless.
     let _ = rustix::fs::fadvise(&opened.file, 0, None, Advice::Random);
@@ -150,7 +164,7 @@ fn open(path: &Path) -> Result<Opened> {
 }
 
 /// Opens a file only if it is a regular one: opening a FIFO would wait for a writer.
-pub(super) fn open_regular(path: &Path) -> std::io::Result<Opened> {
+pub(super) fn open_identified(path: &Path) -> std::io::Result<Opened> {
     // Reads of a regular file block whatever O_NONBLOCK says.
     uringload_sys::file::open(CWD, path.as_os_str().as_bytes(), OpenFlags::default().nonblock(true))
 }
@@ -159,7 +173,7 @@ pub(super) fn open_regular(path: &Path) -> std::io::Result<Opened> {
 pub(super) fn head(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
     // Bytes read before an error still count: whoever opens the file gets the error.
-    let _ = open_regular(path).and_then(|opened| File::from(opened.file).take(HEAD_BYTES).read_to_end(&mut head));
+    let _ = open_identified(path).and_then(|opened| File::from(opened.file).take(HEAD_BYTES).read_to_end(&mut head));
     head
 }
 

@@ -1,7 +1,6 @@
 //! The indexes of a dataset's files: those beside the files, those that other programs wrote, and those made by
 //! scanning the files in parallel. Also what happened on the way: counts, fallbacks, damage.
 
-use crate::headers::open_regular;
 use crate::options::Common;
 use crate::parallel::try_in_parallel;
 use crate::sidecar::{Builder, EXTENSION, Kept, Memory, Places, Proof, RESIDENT_BYTES, Shard, Sidecar};
@@ -11,7 +10,7 @@ use crate::{FileId, FileTable, Index};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -228,11 +227,8 @@ fn foreign_text(place: &Path, identity: &Identity, most: u64) -> Result<String, 
         return Err("the file has changed since".into());
     }
     let mut text = String::new();
-    let opened = open_regular(place).map_err(|error| error.to_string())?;
-    File::from(opened.file)
-        .take(most.saturating_add(1))
-        .read_to_string(&mut text)
-        .map_err(|error| error.to_string())?;
+    let file = uringload_sys::file::open_regular(place).map_err(|error| error.to_string())?;
+    file.take(most.saturating_add(1)).read_to_string(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > most {
         return Err("it is longer than that of such a file can be".into());
     }

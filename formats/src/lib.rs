@@ -105,6 +105,7 @@ pub use view::View;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::checks::{Checked, check_all};
+    pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
     pub use crate::options::{OptionKind, OptionSpec};
     pub use crate::parallel::try_in_parallel;

@@ -27,6 +27,7 @@ use bytes::Bytes;
 use csv::{Rows, Table};
 use learn::Indexes;
 use scan::{Rule, scan, scan_decoded};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use uringload_core::{Error, ErrorKind, Result};
@@ -166,7 +167,7 @@ pub struct Lines {
 enum Content {
     /// The only value.
     Whole,
-    Fields(Vec<Column>),
+    Fields(Vec<Column>, json::Names),
     Row(Table),
 }
 
@@ -196,7 +197,10 @@ impl Lines {
         }
         let content = match format {
             LineFormat::Csv => Content::Row(source.table(options, delimiter)?),
-            LineFormat::Jsonl if !options.columns.0.is_empty() => Content::Fields(source.fields(options)?),
+            LineFormat::Jsonl if !options.columns.0.is_empty() => {
+                let names = json::Names::new(options.columns.names());
+                Content::Fields(source.fields(options, &names)?, names)
+            }
             _ => Content::Whole,
         };
         let (ends, bytes) = (ends(&files, source.samples(&content))?, source.bytes(&content));
@@ -262,8 +266,9 @@ fn line(index: &Sidecar, number: u64) -> Option<(u64, u64)> {
 /// Refuses columns that contradict each other.
 fn check(columns: &[(String, Option<DType>)]) -> Result<()> {
     let refuse = |what: String, remedy| Err(Error::new(ErrorKind::InvalidArgument, what).with_remedy(remedy));
-    for (number, (name, dtype)) in columns.iter().enumerate() {
-        if columns[..number].iter().any(|(other, _)| other == name) {
+    let mut seen = HashSet::with_capacity(columns.len());
+    for (name, dtype) in columns {
+        if !seen.insert(name) {
             return refuse(format!("column {name:?} is named twice"), "name it once");
         }
         if let Some(dtype) = dtype
@@ -306,7 +311,7 @@ impl Content {
                 let name = if format == LineFormat::Jsonl { "json" } else { "text" };
                 vec![Field { name: name.into(), dtype: DType::U8, shape: Shape::Ragged }]
             }
-            Content::Fields(columns) | Content::Row(Table { columns, .. }) => {
+            Content::Fields(columns, _) | Content::Row(Table { columns, .. }) => {
                 columns.iter().map(Column::field).collect()
             }
         };
@@ -439,7 +444,7 @@ impl Dataset for Lines {
         let (scratch, rows) = &mut *scratch;
         let parsed = match &self.content {
             Content::Row(table) => csv::values(bytes, table, rows, &mut scratch.room, &mut out.values),
-            Content::Fields(columns) => json::values(bytes, columns, scratch, &mut out.values),
+            Content::Fields(columns, names) => json::values(bytes, columns, names, scratch, &mut out.values),
             Content::Whole => Ok(()),
         };
         parsed.map_err(|wrong| self.wrong(*span, wrong))

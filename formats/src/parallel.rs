@@ -1,6 +1,7 @@
 //! Runs the same work on many items, on the caller's and other threads: opening shards, reading headers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use uringload_core::Result;
 
 /// Applies `work` to every item, on up to `threads` threads. Results are in item order.
@@ -27,7 +28,7 @@ pub fn try_in_parallel<T: Sync, R: Send>(
 /// Applies `work` to the items, in order, until all are taken or `stop` is set.
 fn until<T: Sync, R: Send>(stop: &AtomicBool, items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let worker = || {
+    let worker = &|| {
         let mut done = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +40,7 @@ fn until<T: Sync, R: Send>(stop: &AtomicBool, items: &[T], threads: usize, work:
         done
     };
     let mut done = std::thread::scope(|scope| {
-        let handles: Vec<_> = (1..threads.min(items.len())).map(|_| scope.spawn(worker)).collect();
+        let handles = some_threads(scope, threads.min(items.len()).saturating_sub(1), worker);
         let mut done = worker();
         for handle in handles {
             // A worker's panic is a bug; it continues in the caller's thread.
@@ -49,6 +50,16 @@ fn until<T: Sync, R: Send>(stop: &AtomicBool, items: &[T], threads: usize, work:
     });
     done.sort_unstable_by_key(|&(number, _)| number);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Starts up to `count` threads that do the same. Where the system refuses one (a limit of processes, no memory), the
+/// work goes on with those that run, and with the caller's: all take from one stock, so nothing is left undone.
+pub(super) fn some_threads<'scope, 'env, R: Send + 'scope>(
+    scope: &'scope Scope<'scope, 'env>,
+    count: usize,
+    work: impl Fn() -> R + Copy + Send + 'scope,
+) -> Vec<ScopedJoinHandle<'scope, R>> {
+    (0..count).map_while(|_| Builder::new().spawn_scoped(scope, work).ok()).collect()
 }
 
 #[cfg(test)]

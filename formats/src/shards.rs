@@ -15,6 +15,7 @@ use crate::{FileId, FileTable, Index, SampleId, Schema, Span, too_many_files};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use uringload_core::{Error, ErrorKind, Result};
@@ -385,7 +386,9 @@ pub(super) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T
         let what = format!("the index has {} bytes; the limit is {INDEX_BYTES_MAX}", metadata.len());
         return Err(Error::new(ErrorKind::Corrupt, what).with_path(path));
     }
-    let text = std::fs::read(path).map_err(|source| Error::io("cannot read", source).with_path(path))?;
+    let mut text = Vec::new();
+    let read = headers::open_regular(path, "cannot open")?.take(INDEX_BYTES_MAX).read_to_end(&mut text);
+    read.map_err(|source| Error::io("cannot read", source).with_path(path))?;
     serde_json::from_slice(&text).map_err(|source| {
         Error::new(ErrorKind::Corrupt, "this is no index of the format").with_path(path).with_source(source)
     })

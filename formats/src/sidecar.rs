@@ -30,7 +30,7 @@ mod place;
 mod proof;
 
 use crate::compression::Compression;
-use crate::headers::open_regular;
+use crate::headers::open_identified;
 use layout::{Head, KEYS_PER_GROUP};
 use pieces::OnDisk;
 use std::fs::File;
@@ -123,7 +123,7 @@ impl Sidecar {
         (shard, shard_file): (&Shard, BorrowedFd<'_>),
         memory: &Memory,
     ) -> Result<Sidecar, String> {
-        let opened = open_regular(path).map_err(|error| error.to_string())?;
+        let opened = open_identified(path).map_err(|error| error.to_string())?;
         Sidecar::of_file(opened, path, (shard, shard_file), memory)
     }
 

@@ -5,6 +5,7 @@
 //! path_resolution(7).
 
 use crate::files::SEGMENT_BYTES;
+use crate::parallel::{in_parallel, some_threads};
 use crate::skipped::{SkipReason, Skips};
 use crate::stamp::Stamp;
 use crate::{FileTable, too_many_files};
@@ -18,7 +19,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::ScopedJoinHandle;
 use uringload_core::{Error, ErrorKind, Result};
 use uringload_sys::file::Identity;
 
@@ -44,7 +44,8 @@ pub(super) fn walk(root: &Path, threads: usize, files: &mut FileTable, skips: &m
     };
     walk.state().tasks.push(Task::List(Folder { path: Vec::new(), parent: None, linked: false }));
     let workers: Vec<Worker> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(|| walk.work())).collect();
+        let walk = &walk;
+        let handles = some_threads(scope, threads.max(1) - 1, move || walk.work());
         let mut workers = vec![walk.work()];
         for handle in handles {
             // A worker's panic is a bug; it continues in the caller's thread.
@@ -415,13 +416,7 @@ impl Part {
 pub(super) fn measure_paths<P: AsRef<Path> + Sync>(base: &Path, paths: &[P], threads: usize) -> Vec<Measured> {
     let measure = |path: &P| stat(CWD, base.join(path));
     let share = paths.len().div_ceil(threads.max(1)).max(TASK_FILES);
-    if paths.len() <= share {
-        return paths.iter().map(measure).collect();
-    }
-    std::thread::scope(|scope| {
-        let of_share = |share: &'_ [P]| share.iter().map(measure).collect::<Vec<_>>();
-        let handles: Vec<_> = paths.chunks(share).map(|share| scope.spawn(move || of_share(share))).collect();
-        let join = |handle: ScopedJoinHandle<_>| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        handles.into_iter().flat_map(join).collect()
-    })
+    let shares: Vec<&[P]> = paths.chunks(share).collect();
+    let measured = in_parallel(&shares, threads, |share| share.iter().map(measure).collect::<Vec<_>>());
+    measured.into_iter().flatten().collect()
 }

@@ -123,3 +123,15 @@ def test_sizes_may_be_words(records: pathlib.Path) -> None:
         batches = iter(loader)
         next(batches)
         assert loader._native is not None and loader._native.memory_limit == 64 << 20
+
+
+def test_splits_are_asked_for_and_companions_are_left_out(tmp_path: pathlib.Path) -> None:
+    for name in ("train/0.csv", "train/1.csv", "val/0.csv", "README.md", "train/LICENSE"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("id,text\n1,a\n2,b\n")
+    with pytest.raises(ValueError, match="several splits") as caught:
+        uringload.Dataset(tmp_path)
+    assert "split=" in caught.value.remedy
+    train = uringload.Dataset(tmp_path, split="train")
+    assert (train.format, len(train), train.skipped[0][:2]) == ("csv", 4, ("companions of the data", 1))
+    assert len(uringload.Dataset(tmp_path, split="all")) == 6

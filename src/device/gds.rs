@@ -333,7 +333,7 @@ fn prove(loading: &mut Loading, asked: &Asked<'_>, read: PlannedRead) -> Step<()
 /// Fills `into` using `pread(2)`.
 fn read_here(path: &std::path::Path, offset: u64, into: &mut [u8]) -> bool {
     use std::os::unix::fs::FileExt;
-    std::fs::File::open(path).is_ok_and(|file| file.read_exact_at(into, offset).is_ok())
+    uringload_sys::file::open_regular(path).is_ok_and(|file| file.read_exact_at(into, offset).is_ok())
 }
 
 /// Tries both ways on the files.

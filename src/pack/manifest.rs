@@ -3,12 +3,12 @@
 use super::archive::{failed, sync_folder, temporary_of};
 use super::{Pack, shard_name};
 use crate::config::Part;
-use crate::dataset::internal::MANIFEST_NAME;
+use crate::dataset::internal::{MANIFEST_NAME, open_regular};
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The number of the layout and of the plan: shards of another one do not stand beside those of this one.
@@ -59,8 +59,12 @@ impl Manifest {
     fn read(path: &Path) -> Result<Option<Manifest>> {
         let failed = |source| Error::io("cannot read", source).with_path(path);
         let text = match fs::metadata(path) {
-            Ok(metadata) if metadata.len() <= BYTES_MAX => fs::read(path).map_err(failed)?,
-            Ok(_) => Vec::new(),
+            Ok(_) => {
+                let mut text = Vec::new();
+                // A longer file is none: what is cut off is no JSON either.
+                open_regular(path, "cannot read")?.take(BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
+                text
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
@@ -252,7 +256,7 @@ fn remove_temporaries(place: &Path, prefix: &str, part: Part) -> Result<()> {
             let is_held = |file: &File| {
                 flock(file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
             };
-            if File::open(&path).is_ok_and(|file| is_held(&file)) {
+            if open_regular(&path, "cannot open").is_ok_and(|file| is_held(&file)) {
                 return Err(busy(place));
             }
             remove(&path)?;

@@ -178,7 +178,8 @@ impl Names {
         };
         for member in members.iter() {
             let name = String::from_utf8_lossy(&member.name);
-            let is_safe = !self.is_files || is_below(&member.name);
+            // Nor does an archive unpack to anywhere but below its folder, whatever the source calls its samples.
+            let is_safe = is_below(&member.name);
             let is_read =
                 matches!(split_name(&member.name), Ok((found, field)) if found == key && lower(field) == member.field);
             if !is_safe || !is_read || key.is_empty() || key.len() > KEY_BYTES_MAX {

@@ -114,3 +114,20 @@ fn a_torn_line_spoils_no_other() {
     assert!(error.to_string().contains("line 1 names no sample"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
 }
+
+/// Nobody waits for the other end of a FIFO, which a name that somebody else chose may belong to.
+#[test]
+fn a_fifo_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("list");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let written = Quarantine::open(&path).map(drop).map_err(|error| error.kind());
+        let read = read(&path, &*dataset(10)).map_err(|error| error.kind());
+        sender.send((written, read.map(drop))).unwrap();
+    });
+    let refused = receiver.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait");
+    assert_eq!(refused, (Err(ErrorKind::Io), Err(ErrorKind::WrongFileType)));
+}

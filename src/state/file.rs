@@ -1,11 +1,14 @@
 //! States in files: written entirely or not at all.
 
 use super::State;
+use crate::dataset::internal::open_regular;
 use crate::{Error, ErrorKind, Result};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{ErrorKind as IoKind, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use uringload_sys::file::{create_temporary, delete_abandoned};
 
 /// Maximum file size to read: a thousand times a state, so that a wrong file does not fill the memory.
 pub(super) const STATE_BYTES_MAX: u64 = 1 << 20;
@@ -23,7 +26,10 @@ impl State {
         let failed = |source| Error::io("cannot read the state", source).with_path(path);
         let mut bytes = Vec::new();
         // One more byte than allowed distinguishes a file that is too long from one that just fits.
-        File::open(path).map_err(failed)?.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        open_regular(path, "cannot read the state")?
+            .take(STATE_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
         State::from_bytes(&bytes).map_err(|error| error.with_path(path))
     }
 
@@ -39,6 +45,7 @@ impl State {
             return Err(Error::new(ErrorKind::WrongFileType, "a state can replace only a regular file").with_path(path));
         }
         let failed = |source| Error::io("cannot write the state", source).with_path(path);
+        delete_abandoned(folder_of(path), |name| is_beside(path, name));
         let (mut file, beside) = create_beside(path).map_err(failed)?;
         let text = self.to_json() + "\n";
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
@@ -65,13 +72,22 @@ fn create_beside(path: &Path) -> std::io::Result<(File, PathBuf)> {
         beside.push(name);
         beside.push(format!(".{}-{attempt}.part", std::process::id()));
         let beside = folder_of(path).join(beside);
-        match File::create_new(&beside) {
+        match create_temporary(&beside) {
             Ok(file) => return Ok((file, beside)),
             Err(error) if error.kind() == IoKind::AlreadyExists => last = error,
             Err(error) => return Err(error),
         }
     }
     Err(last)
+}
+
+/// Whether a name is one that [`create_beside`] gives.
+fn is_beside(path: &Path, name: &OsStr) -> bool {
+    let rest = path.file_name().and_then(|own| {
+        let name = name.as_bytes().strip_prefix(b".")?.strip_prefix(own.as_bytes())?;
+        name.strip_prefix(b".")?.strip_suffix(b".part")
+    });
+    rest.is_some_and(|rest| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
 }
 
 fn folder_of(path: &Path) -> &Path {

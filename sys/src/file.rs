@@ -3,10 +3,12 @@
 mod cache;
 mod extents;
 mod mapping;
+mod temporary;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +17,7 @@ use std::path::Path;
 pub use cache::{CacheStat, advise_random, cachestat, drop_caches, evict};
 pub use extents::{EXTENTS_MAX, Extent, extents};
 pub use mapping::Mapping;
+pub use temporary::{create_temporary, delete_abandoned};
 
 /// How to open a file for reading. Every open is read-only, and none makes a terminal the controlling one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +101,34 @@ pub fn open(at: BorrowedFd<'_>, path: &[u8], mut flags: OpenFlags) -> io::Result
         rustix::fs::fcntl_setfl(&file, flags.for_slot())?;
     }
     Ok(Opened { file, flags, identity })
+}
+
+/// Opens the regular file at `path` for reading: whatever a name that was found belongs to, this does not wait.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    Ok(open(CWD, path.as_os_str().as_bytes(), OpenFlags::default())?.file.into())
+}
+
+/// Opens the file at `path` for appending, creating it if necessary.
+///
+/// # Errors
+/// What `openat(2)` reports. `InvalidInput` for a FIFO or a socket, without waiting for its other end.
+pub fn append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+    let is_waiting = || io::Error::new(io::ErrorKind::InvalidInput, "a FIFO or a socket, not a file");
+    let file = match rustix::fs::openat(CWD, path, flags | OFlags::NONBLOCK, mode) {
+        // What a FIFO without a reader, and a socket, answer.
+        Err(Errno::NXIO) => return Err(is_waiting()),
+        opened => opened?,
+    };
+    if matches!(stat(file.as_fd())?.1, FileType::Fifo | FileType::Socket) {
+        return Err(is_waiting());
+    }
+    rustix::fs::fcntl_setfl(&file, flags)?;
+    Ok(file.into())
 }
 
 /// Opens a folder, only to start relative paths from.

@@ -565,3 +565,38 @@ fn types_and_shapes_show_in_the_fingerprint() {
     );
     assert_eq!(HashSet::from([DType::U8, DType::I8, DType::F16, DType::BF16].map(of_folder)).len(), 4);
 }
+
+/// Where the system refuses threads, those that run do all the work.
+#[test]
+fn without_threads_it_goes_on_alone() {
+    const NOBODY: u32 = 65534;
+    if !in_child("without_threads_it_goes_on_alone", |program| {
+        let mut command = Command::new(program);
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        }
+        command
+    }) {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    for number in 0..3000 {
+        fs::write(root.path().join(format!("{number:04}.dat")), [0; 3]).unwrap();
+    }
+    fs::create_dir(root.path().join("arrays")).unwrap();
+    let array = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arrays/plain_f4.npy");
+    let bytes = fs::read(array)
+        .unwrap_or_else(|_| b"\x93NUMPY\x01\0\x76\0{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }".to_vec());
+    for number in 0..40 {
+        fs::write(root.path().join(format!("arrays/{number}.npy")), &bytes).unwrap();
+    }
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(rustix::process::Resource::Nproc, none).unwrap();
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "threads are refused");
+    let options = Options::new().format("folder").threads(8);
+    assert_eq!(dataset::open(&[root.path()], &options).unwrap().len(), 3040);
+    let names: Vec<PathBuf> = (0..3000).map(|number| root.path().join(format!("{number:04}.dat"))).collect();
+    assert_eq!(dataset::open(&names, &options).unwrap().len(), 3000);
+    let arrays = dataset::open(&[root.path().join("arrays")], &Options::new().format("npy").threads(8));
+    assert!(arrays.is_ok() || arrays.is_err_and(|error| error.kind() == ErrorKind::Truncated));
+}

@@ -293,6 +293,39 @@ fn names_that_no_reader_would_take_are_refused() {
     assert!(error.to_string().contains("which shard 0 has already"), "{error}");
 }
 
+/// An archive may call its samples what it likes; what is packed unpacks to nowhere else.
+#[test]
+fn no_member_leads_out_of_its_folder() {
+    for name in ["../a.jpg", "/etc/a.jpg", "x/../../a.jpg"] {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(from.path().join("a.tar"), Archive::new().file(name, b"x").end().0).unwrap();
+        let dataset = || dataset::open(&[from.path()], &Options::new().format("tar").sidecars(false)).unwrap();
+        let error = Loader::builder(dataset()).pack(to.path(), options()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{name}: {error}");
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("--keys numbers")), "{error}");
+        let packed = pack(dataset(), to.path(), options().keys(Keys::Numbers)).unwrap();
+        assert_eq!(packed.samples, 1);
+        let mut key = Vec::new();
+        open(to.path()).key(SampleId(0), &mut key);
+        assert_eq!(key, b"000000000");
+    }
+}
+
+#[test]
+fn a_fifo_is_refused_at_once() {
+    let (source, to) = (class_folder(), tempfile::tempdir().unwrap());
+    for name in ["pack.json", ".shard-000000.tar.tmp"] {
+        let path = to.path().join(name);
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        let (dataset, place) = (folder_at(source.path()), to.path().to_path_buf());
+        let packed =
+            crate::common::within(std::time::Duration::from_secs(20), move || pack(dataset, &place, options()));
+        assert!(packed.is_err(), "{name}");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
 #[test]
 fn a_sample_that_cannot_be_had_is_named_or_left_out() {
     let (source, to) = (class_folder(), tempfile::tempdir().unwrap());

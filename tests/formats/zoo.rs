@@ -17,8 +17,8 @@ use uringload::dataset::{self, Options};
 /// Name, files, what is asked, and what is expected.
 ///
 /// In a file's name `#` stands for three files; `@mds:PLACE` and `@litdata:PLACE` for a whole dataset. What is asked:
-/// options as `name=value`, and `at=PATTERN` for paths in the folder, joined by blanks. Expected: format, samples, files
-/// left out; or behind a `?`, words of the error.
+/// options as `name=value`, and `at=PATTERN` for paths in the folder, joined by blanks. Expected: format, samples,
+/// files left out; or behind a `?`, words of the error.
 type Layout = (&'static str, &'static str, &'static str, &'static str);
 
 /// The files that one word of a layout stands for.
@@ -33,39 +33,50 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
+/// What files have in them whose names end so: a file of the tests' data.
+const COPIES: &[(&[&str], &str)] = &[
+    (&[".parquet", ".parq", ".pq"], "same/same.parquet"),
+    (&[".arrow", ".feather"], "same/same.arrow"),
+    (&[".npy"], "arrays/plain_f4.npy"),
+    (&[".npz"], "arrays/stored.npz"),
+    (&[".safetensors"], "arrays/tensors.safetensors"),
+    (&[".h5", ".hdf5"], "hdf5/small-latest.h5"),
+    (&[".tfrecord", "-of-00003", "-of-00001"], "tfrecord/examples/train.tfrecord-00000-of-00002"),
+];
+
+/// What files have in them whose names end so.
+const TEXTS: &[(&str, &[u8])] = &[
+    (".jsonl", b"{\"text\":\"a\"}\n{\"text\":\"b\"}\n"),
+    (".csv", b"id,text\n1,a\n2,b\n"),
+    (".tsv", b"id\ttext\n1\ta\n2\tb\n"),
+    ("idx3-ubyte", &[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 7, 7, 7, 7, 7, 7, 7, 7]),
+    ("idx1-ubyte", &[0, 0, 8, 1, 0, 0, 0, 2, 4, 5]),
+    (".pkl", b"\x80\x04\x95\x00"),
+    ("rows-0.json", b"{\"a\":1}\n{\"a\":2}\n"),
+    (".json", b"{}"),
+];
+
 /// What a file of this name has in it.
 fn content(name: &str, all: &[String]) -> Vec<u8> {
     let copy = |from: &str| fs::read(data(from)).expect("test data");
-    let base = name.rsplit('/').next().expect("a name").to_lowercase();
-    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    let is_pair = all.contains(&format!("{stem}.bin")) && all.contains(&format!("{stem}.idx"));
-    let ends = |endings: &[&str]| endings.iter().any(|ending| base.ends_with(ending));
-    match () {
-        () if ends(&[".tar"]) => {
-            let archive = Archive::new().file("a.jpg", b"picture").file("a.cls", b"1");
-            archive.file("b.jpg", b"another").file("b.cls", b"2").end().0
-        }
-        () if ends(&[".parquet", ".parq", ".pq"]) => copy("same/same.parquet"),
-        () if ends(&[".arrow", ".feather"]) => copy("same/same.arrow"),
-        () if ends(&[".npy"]) => copy("arrays/plain_f4.npy"),
-        () if ends(&[".npz"]) => copy("arrays/stored.npz"),
-        () if ends(&[".safetensors"]) => copy("arrays/tensors.safetensors"),
-        () if ends(&[".h5", ".hdf5"]) => copy("hdf5/small-latest.h5"),
-        () if base.contains(".tfrecord") && !ends(&[".idx"]) || ends(&["-of-00003"]) => {
-            copy("tfrecord/examples/train.tfrecord-00000-of-00002")
-        }
-        () if ends(&[".jsonl", ".ndjson"]) => b"{\"text\":\"a\"}\n{\"text\":\"b\"}\n".to_vec(),
-        () if ends(&[".csv"]) => b"id,text\n1,a\n2,b\n".to_vec(),
-        () if ends(&[".tsv"]) => b"id\ttext\n1\ta\n2\tb\n".to_vec(),
-        () if base.contains("idx3-") => [&[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2][..], &[7; 8]].concat(),
-        () if base.contains("idx1-") => [&[0, 0, 8, 1, 0, 0, 0, 2][..], &[4, 5]].concat(),
-        () if is_pair && ends(&[".bin"]) => copy("arrays/megatron_u2.bin"),
-        () if is_pair && ends(&[".idx"]) => copy("arrays/megatron_u2.idx"),
-        () if ends(&[".pkl"]) => b"\x80\x04\x95\x00".to_vec(),
-        () if base.starts_with("data_batch_") && !base.contains('.') => b"\x80\x02}q\x01".to_vec(),
-        () if ends(&[".json"]) => b"{}".to_vec(),
-        () => vec![b'x'; 24],
+    let is_one = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    let base = name.rsplit('/').next().expect("a name");
+    if name.ends_with(".tar") {
+        let archive = Archive::new().file("a.jpg", b"picture").file("a.cls", b"1");
+        return archive.file("b.jpg", b"another").file("b.cls", b"2").end().0;
     }
+    if let Some((stem, half @ ("bin" | "idx"))) = name.rsplit_once('.')
+        && ["bin", "idx"].iter().all(|half| all.contains(&format!("{stem}.{half}")))
+    {
+        return copy(&format!("arrays/megatron_u2.{half}"));
+    }
+    if let Some((_, from)) = COPIES.iter().find(|(endings, _)| is_one(endings)) {
+        return copy(from);
+    }
+    if base.starts_with("data_batch_") && !base.contains('.') {
+        return b"\x80\x02}q\x01".to_vec();
+    }
+    TEXTS.iter().find(|(ending, _)| name.ends_with(ending)).map_or_else(|| vec![b'x'; 24], |(_, text)| text.to_vec())
 }
 
 fn write(layout: &str) -> TempDir {

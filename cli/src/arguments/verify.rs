@@ -47,6 +47,11 @@ Exit codes: 0 all is good; 1 something is bad; 2 the arguments cannot work; 130 
 impl Format {
     /// Options that find every problem: no fault may keep the rest from being opened.
     pub fn for_verify(&self) -> Options {
-        self.0.clone().prefer("keep_damaged", true).prefer("allow_bad_shards", true).verifying(true)
+        self.0
+            .clone()
+            .prefer("split", "all")
+            .prefer("keep_damaged", true)
+            .prefer("allow_bad_shards", true)
+            .verifying(true)
     }
 }

@@ -97,3 +97,41 @@ fn completions_and_pages_know_every_command() {
     }
     expect(&mut uringload("man --out /proc/nonexistent"), 1);
 }
+
+/// Whoever names files and columns does not control the terminal of those who look at them.
+#[test]
+fn names_are_printed_and_not_obeyed() {
+    let hostile = folder(&[("a.csv", 0), (".\x1b[31mhidden", 1), ("\x1b]0;title\x07.md", 1)]);
+    write(&hostile.path().join("a.csv"), b"\x1b[2Jid,te\xc2\x9b2Jxt\n1,a\n");
+    let dir = hostile.path().display();
+    for command in ["inspect", "inspect --json", "list", "verify", "verify --json"] {
+        let output = run(&mut uringload(&format!("{command} {dir}")));
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8(told).unwrap();
+        assert!(!told.contains(|letter: char| letter.is_control() && letter != '\n'), "{command}: {told:?}");
+    }
+    let (text, _) = expect(&mut uringload(&format!("inspect {dir}")), 0);
+    assert!(text.contains("\\u001b[31mhidden") && text.contains("\\u001b[2Jid"), "{text}");
+}
+
+/// A stray file is left out and said so; splits are asked for.
+#[test]
+fn inspect_says_what_it_takes_and_what_not() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data");
+    let some = folder(&[("README.md", 5), ("train/labels.csv", 5)]);
+    let table = fs::read(format!("{data}/lines/unix.csv")).unwrap();
+    for name in ["train/0.csv", "train/1.csv", "val/0.csv"] {
+        write(&some.path().join(name), &table);
+    }
+    let dir = some.path().display();
+    let (_, told) = expect(&mut uringload(&format!("inspect {dir}")), 2);
+    assert!(told.contains("several splits: \"train\" with 2 files, \"val\" with 1 file"), "{told}");
+    assert!(told.contains("--split"), "{told}");
+    let train = json(&expect(&mut uringload(&format!("inspect {dir} --split train --json")), 0).0);
+    assert_eq!((&train["format"], &train["files"]), (&"csv".into(), &2.into()));
+    assert_eq!(train["left_out"][0]["what"], "companions of the data", "{train}");
+    let all = json(&expect(&mut uringload(&format!("inspect {dir} --split all --json")), 0).0);
+    assert_eq!(all["files"], 3);
+    let (_, told) = expect(&mut uringload(&format!("inspect {dir} --split trian")), 2);
+    assert!(told.contains("did you mean \"train\"?"), "{told}");
+}

@@ -11,3 +11,16 @@ pub(crate) fn nearest(given: &str, names: &[&str]) -> String {
     let meant = best.map_or(String::new(), |(_, name)| format!("did you mean {name:?}? "));
     format!("{meant}There are {}", names.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_name_has_a_nearest_one() {
+        let names = ["fields", "columns", "record_bytes"];
+        assert!(nearest("feilds", &names).starts_with("did you mean \"fields\"? There are fields, columns"));
+        assert!(nearest("record_byte", &names).starts_with("did you mean \"record_bytes\"?"));
+        assert_eq!(nearest("quux", &names), "There are fields, columns, record_bytes");
+    }
+}

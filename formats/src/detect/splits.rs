@@ -54,7 +54,8 @@ impl Splits {
     /// Names of files are believed only where `by_names`.
     pub(super) fn find(found: &FoundFiles, files: &[FileId], by_names: bool) -> Option<Splits> {
         let files: Vec<FileId> = files.iter().copied().filter(|&file| !found.is_single(file)).collect();
-        let by_folder = (0..=DEPTH_MAX).find_map(|depth| {
+        let mut by_folder = None;
+        for depth in 0..=DEPTH_MAX {
             let mut counts = BTreeMap::new();
             let mut last: (Vec<u8>, u64) = Default::default();
             for &file in &files {
@@ -69,8 +70,14 @@ impl Splits {
             }
             add(&mut counts, &last);
             let splits = counts.keys().filter(|name| word_of(name).is_some()).count();
-            (splits >= 2 && splits * 2 >= counts.len()).then_some(Splits { by: By::Folder(depth), counts })
-        });
+            if counts.is_empty() {
+                break;
+            }
+            if splits >= 2 && splits * 2 >= counts.len() {
+                by_folder = Some(Splits { by: By::Folder(depth), counts });
+                break;
+            }
+        }
         if by_folder.is_some() || !by_names {
             return by_folder;
         }

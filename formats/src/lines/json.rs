@@ -9,6 +9,7 @@ use memchr::memchr;
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -39,18 +40,38 @@ fn begins_number(first: u8) -> bool {
     matches!(first, b'-' | b'0'..=b'9' | b'N' | b'I')
 }
 
+/// The names of wanted fields. A line may have thousands of fields and as many may be wanted, so no name is held
+/// against all others.
+#[derive(Debug)]
+pub(super) struct Names {
+    all: Vec<String>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Names {
+    pub(super) fn new<'n>(names: impl Iterator<Item = &'n str>) -> Names {
+        let all: Vec<String> = names.map(str::to_owned).collect();
+        let by_name = all.iter().cloned().zip(0..).collect();
+        Names { all, by_name }
+    }
+
+    /// The number of the name `key`. Fields of most files come in one order, so that `next` is tried first.
+    fn position(&self, key: &str, next: usize) -> Option<usize> {
+        match self.all.get(next) {
+            Some(name) if name == key => Some(next),
+            _ => self.by_name.get(key).copied(),
+        }
+    }
+}
+
 /// Finds where the fields of these names lie in a line. Of several fields with one name, the last counts. `places` gets
 /// one entry for each name.
-pub(super) fn find<'n>(
-    line: &[u8],
-    names: impl Iterator<Item = &'n str> + Clone,
-    places: &mut Vec<Option<Range<usize>>>,
-) -> Result<(), Wrong> {
+pub(super) fn find(line: &[u8], names: &Names, places: &mut Vec<Option<Range<usize>>>) -> Result<(), Wrong> {
     places.clear();
-    places.resize(names.clone().count(), None);
+    places.resize(names.all.len(), None);
     let found = reparsed(line, |line| {
         let mut parser = serde_json::Deserializer::from_slice(line);
-        parser.deserialize_map(Fields { line, names: names.clone(), places }).and_then(|()| parser.end())
+        parser.deserialize_map(Fields { line, names, places }).and_then(|()| parser.end())
     });
     found.map_err(|error| {
         let text = error.to_string();
@@ -66,10 +87,11 @@ pub(super) fn find<'n>(
 pub(super) fn values(
     line: &Bytes,
     columns: &[Column],
+    names: &Names,
     scratch: &mut Scratch,
     out: &mut Vec<Value>,
 ) -> Result<(), Wrong> {
-    find(line, columns.iter().map(|column| &*column.name), &mut scratch.places)?;
+    find(line, names, &mut scratch.places)?;
     for (column, place) in columns.iter().zip(&scratch.places) {
         let Some(place) = place.clone() else {
             let what = format!("a line has no field {:?}", column.name);
@@ -145,13 +167,13 @@ fn numbers(text: &str, dtype: DType, out: &mut BytesMut) -> Result<(), String> {
 }
 
 /// Records where the fields of a line lie.
-struct Fields<'a, N> {
+struct Fields<'a> {
     line: &'a [u8],
-    names: N,
+    names: &'a Names,
     places: &'a mut [Option<Range<usize>>],
 }
 
-impl<'de, 'n, N: Iterator<Item = &'n str> + Clone> Visitor<'de> for Fields<'_, N> {
+impl<'de> Visitor<'de> for Fields<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,7 +181,8 @@ impl<'de, 'n, N: Iterator<Item = &'n str> + Clone> Visitor<'de> for Fields<'_, N
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(field) = map.next_key_seed(Name(self.names.clone()))? {
+        let mut next = 0;
+        while let Some(field) = map.next_key_seed(Name(self.names, next))? {
             let Some(field) = field else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -168,15 +191,16 @@ impl<'de, 'n, N: Iterator<Item = &'n str> + Clone> Visitor<'de> for Fields<'_, N
             // Borrowed from the line; it cannot be anything else.
             let start = raw.as_ptr().addr() - self.line.as_ptr().addr();
             self.places[field] = Some(start..start + raw.len());
+            next = field + 1;
         }
         Ok(())
     }
 }
 
 /// Finds which of the names a key is.
-struct Name<N>(N);
+struct Name<'a>(&'a Names, usize);
 
-impl<'de, 'n, N: Iterator<Item = &'n str>> DeserializeSeed<'de> for Name<N> {
+impl<'de> DeserializeSeed<'de> for Name<'_> {
     type Value = Option<usize>;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, key: D) -> Result<Option<usize>, D::Error> {
@@ -184,15 +208,15 @@ impl<'de, 'n, N: Iterator<Item = &'n str>> DeserializeSeed<'de> for Name<N> {
     }
 }
 
-impl<'n, N: Iterator<Item = &'n str>> Visitor<'_> for Name<N> {
+impl Visitor<'_> for Name<'_> {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E>(mut self, key: &str) -> Result<Option<usize>, E> {
-        Ok(self.0.position(|name| name == key))
+    fn visit_str<E>(self, key: &str) -> Result<Option<usize>, E> {
+        Ok(self.0.position(key, self.1))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::headers::{Source, map_files};
 use crate::packed::{in_decoded, undecodable};
 use crate::sidecar::Sidecar;
 use crate::{DType, FileId, FileTable};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use uringload_core::{Error, ErrorKind, Result};
@@ -78,7 +78,7 @@ impl Indexes<'_> {
     }
 
     /// The columns of the wanted fields, from the first valid line.
-    pub(super) fn fields(&self, options: &LineOptions) -> Result<Vec<Column>> {
+    pub(super) fn fields(&self, options: &LineOptions, names: &json::Names) -> Result<Vec<Column>> {
         let mut places = Vec::new();
         let mut fault = None;
         let lines = self.all().flat_map(|file| (0..self.indexes[file.0 as usize].len()).map(move |line| (file, line)));
@@ -88,7 +88,7 @@ impl Indexes<'_> {
                 let error = Error::new(ErrorKind::Corrupt, wrong.what).with_path(self.files.path(file));
                 error.with_offset(offset + wrong.at as u64).with_remedy(wrong.remedy)
             };
-            if let Err(wrong) = json::find(&line, options.columns.names(), &mut places) {
+            if let Err(wrong) = json::find(&line, names, &mut places) {
                 fault.get_or_insert_with(|| corrupt(wrong));
                 continue;
             }
@@ -138,12 +138,15 @@ impl Indexes<'_> {
             none if none.is_empty() => names.iter().map(|name| (name.clone(), None)).collect(),
             asked => asked.clone(),
         };
-        if let Some((absent, _)) = asked.iter().find(|(name, _)| !names.contains(name)) {
+        // A table may have hundreds of thousands of columns: no name is held against all others.
+        let there: HashSet<&str> = names.iter().map(String::as_str).collect();
+        if let Some((absent, _)) = asked.iter().find(|(name, _)| !there.contains(&**name)) {
             let what = format!("the file has no column {absent:?}");
             let error = Error::new(ErrorKind::InvalidArgument, what).with_path(self.files.path(first));
             return Err(error.with_remedy(format!("choose from the columns {}", names.join(", "))));
         }
-        let wanted = names.iter().map(|name| asked.iter().position(|(asked, _)| asked == name)).collect();
+        let places: HashMap<&str, usize> = asked.iter().map(|(name, _)| &**name).zip(0..).collect();
+        let wanted = names.iter().map(|name| places.get(&**name).copied()).collect();
         let column = |(name, dtype): (String, Option<DType>)| {
             let kind = match dtype {
                 None | Some(DType::U8) => Kind::Text,

@@ -2,7 +2,7 @@
 
 use super::{Memory, Shard, Sidecar};
 use crate::fingerprint::Fingerprint;
-use crate::headers::open_regular;
+use crate::headers::open_identified;
 use rustix::fs::FlockOperation;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -68,7 +68,7 @@ impl Places {
             Err(reason) => refused.unfit.push((place, reason)),
         }
         let Some(place) = self.cached(path) else { return Err(refused) };
-        match open_regular(&place).map(|opened| (distrust(opened.file.as_fd()), opened)) {
+        match open_identified(&place).map(|opened| (distrust(opened.file.as_fd()), opened)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => refused.unfit.push((place, error.to_string())),
             Ok((Some(reason), _)) => refused.untrusted = Some((place, reason)),
@@ -175,7 +175,7 @@ fn remove_abandoned(folder: &Path) {
         if !is_temporary(entry.file_name().as_bytes()) {
             continue;
         }
-        let Ok(opened) = open_regular(&entry.path()) else { continue };
+        let Ok(opened) = open_identified(&entry.path()) else { continue };
         let written = UNIX_EPOCH + Duration::from_secs(opened.identity.changed.0.try_into().unwrap_or(0));
         let is_begun = opened.identity.size > 0 || written.elapsed().is_ok_and(|since| since > BEGUN_WITHIN);
         // A process at work holds the lock.

@@ -6,7 +6,6 @@
 use crate::compression::Compression;
 use crate::headers::{decoded, u32_at, u64_at};
 use crate::window::{Source, Window};
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use uringload_core::{Error, ErrorKind, Result};
@@ -157,7 +156,7 @@ impl<'a> Stream<'a> {
     /// # Errors
     /// What the system reports when opening it.
     pub(super) fn open(path: &Path, compression: Option<Compression>) -> io::Result<Stream<'static>> {
-        Stream::new(BufReader::with_capacity(PIECE_BYTES, File::open(path)?), compression)
+        Stream::new(BufReader::with_capacity(PIECE_BYTES, uringload_sys::file::open_regular(path)?), compression)
     }
 
     /// Where the next record begins, in the file or in its decoded content.

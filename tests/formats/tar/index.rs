@@ -59,6 +59,18 @@ fn a_second_start_looks_through_nothing() {
     assert_eq!(format(), "tar");
 }
 
+/// A FIFO in the place of an index is passed over at once, and the index that is made takes its place.
+#[test]
+fn a_fifo_is_no_index() {
+    let place = folder(&[("a.tar", &two_samples())]);
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    let index = place.path().join("a.tar.uidx");
+    rustix::fs::mknodat(rustix::fs::CWD, &index, kind, mode, 0).unwrap();
+    let path = place.path().to_path_buf();
+    let opened = crate::common::within(Duration::from_secs(20), move || dataset::open(&[path], &with_sidecars()));
+    assert_eq!((opened.unwrap().len(), index.is_file()), (2, true));
+}
+
 #[test]
 fn a_sidecar_that_is_not_the_shards_is_rebuilt() {
     let place = folder(&[("a.tar", &two_samples())]);

@@ -12,15 +12,23 @@ fn a_file_has_the_old_state_or_the_new_one() {
     let mut state = State::from_json(FOLDER).unwrap();
     state.write(&path).unwrap();
     assert_eq!(unsummed(fs::read_to_string(&path).unwrap().trim_end()) + "\n", FOLDER);
-    // What a crash has left behind under the first name that is tried is in nobody's way.
-    let left = folder.path().join(format!(".state.json.{}-0.part", std::process::id()));
-    fs::write(&left, "half a st").unwrap();
+    // What another process writes under the first name that is tried is in nobody's way.
+    let held = folder.path().join(format!(".state.json.{}-0.part", std::process::id()));
+    let writing = uringload_sys::file::create_temporary(&held).unwrap();
+    // What a process that was killed has left goes; what only looks like it stays.
+    for name in [".state.json.1-0.part", ".state.json.1-7.part", ".other.json.1-0.part", ".state.json.x.part"] {
+        fs::write(folder.path().join(name), "half a st").unwrap();
+    }
     state.cursor.position = 65;
     state.delivered.as_mut().unwrap().digest.delivered.samples = 65;
     state.write(&path).unwrap();
     assert_eq!(State::read(&path).unwrap(), state);
-    fs::remove_file(left).unwrap();
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "left behind");
+    assert!(held.exists(), "it is being written");
+    drop(writing);
+    state.write(&path).unwrap();
+    let mut names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, [".other.json.1-0.part", ".state.json.x.part", "state.json"], "left behind");
 }
 
 #[test]
@@ -60,4 +68,15 @@ fn what_cannot_be_read_names_the_file() {
         assert_eq!((error.kind(), error.path()), (kind, Some(at(name).as_path())), "{error}");
         assert!(error.to_string().contains(told), "{told:?} is not in {error}");
     }
+}
+
+/// Nobody waits for somebody who would write to a FIFO.
+#[test]
+fn a_fifo_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+    let read = crate::common::within(std::time::Duration::from_secs(10), move || State::read(path));
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::WrongFileType);
 }
