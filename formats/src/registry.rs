@@ -94,6 +94,7 @@ pub const FORMATS: &[Format] = &[
     PARQUET,
     ARROW,
     crate::tar::FORMAT,
+    crate::array_record::FORMAT,
     crate::tfrecord::FORMAT,
     crate::folder::FORMAT,
 ];
