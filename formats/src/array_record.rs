@@ -26,8 +26,8 @@ pub(crate) const FORMAT: Format = Format {
     open: |paths, options| Ok(Arc::new(ArrayRecord::open(paths, options)?)),
 };
 
-/// Records of ArrayRecord files. A chunk is a unit: what it decodes to is its records, end to end, and behind them where
-/// each ends.
+/// Records of ArrayRecord files. A chunk is a unit: what it decodes to is its records, end to end, and behind them
+/// where each ends.
 ///
 /// Opening reads the index at the end of each file. Hashes are compared when a chunk is read. Memory: 40 bytes a chunk.
 #[derive(Debug)]
