@@ -3,6 +3,7 @@
 mod common;
 
 mod formats {
+    mod array_record;
     mod arrays;
     mod arrays_hostile;
     #[cfg(feature = "parquet")]

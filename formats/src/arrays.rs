@@ -1,5 +1,6 @@
 //! Arrays of numbers in files of NumPy's and safetensors' formats: whole files, single arrays or rows as samples.
 
+mod order;
 mod table;
 mod units;
 
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
-use table::{At, Table};
+use table::{At, Stored, Table};
 use uringload_core::{Error, ErrorKind, Result};
 
 /// Longest shape: NumPy's own limit.
@@ -124,17 +125,16 @@ macro_rules! entry {
             open: |mut paths, options| {
                 let typed: ArrayOptions = options.typed()?;
                 let found = find(&mut paths, &[$format.name()], typed.common.threads)?;
-                let again = typed.common.verifying.then(|| found.clone());
-                match Arrays::open($format, found, &typed) {
-                    // Tensors of several types are no samples, and sound all the same: files can be read as a whole.
-                    Err(error) if error.kind() == ErrorKind::InvalidArgument && again.is_some() => {
-                        Ok(Arc::new(Arrays::open(
-                            $format,
-                            again.unwrap_or_default(),
-                            &ArrayOptions { samples: Some(ArraySamples::Files), ..typed },
-                        )?))
+                // Tensors of several types are no samples of one column: where nobody has said what is a sample, it is
+                // the file then. To verify them, files can be read as a whole in any case.
+                let is_free = typed.samples.is_none() && typed.samples_of($format) == ArraySamples::Arrays;
+                let again = (is_free || typed.common.verifying).then(|| found.clone());
+                match (Arrays::open($format, found, &typed), again) {
+                    (Err(error), Some(found)) if error.kind() == ErrorKind::InvalidArgument => {
+                        let whole = ArrayOptions { samples: Some(ArraySamples::Files), ..typed };
+                        Ok(Arc::new(Arrays::open($format, found, &whole)?))
                     }
-                    opened => Ok(Arc::new(opened?)),
+                    (opened, _) => Ok(Arc::new(opened?)),
                 }
             },
         }
@@ -202,8 +202,9 @@ impl Arrays {
         index.shards = table.ends().to_vec();
         index.left_out = skips.into_vec();
         // What lies in the file as it is, is a slice of it.
-        index.parse_reads_bytes = table.has_units();
-        index.plain_field = (index.schema.fields.len() == 1 && !table.has_units()).then_some(0);
+        let is_plain = !table.has_units() && !table.has_turned();
+        index.parse_reads_bytes = !is_plain;
+        index.plain_field = (index.schema.fields.len() == 1 && is_plain).then_some(0);
         let (fingerprint, names) = (OnceLock::new(), options.tensors.clone());
         Ok(Arrays { index, format, samples, table, fingerprint, names })
     }
@@ -223,22 +224,27 @@ impl Dataset for Arrays {
 
     fn spans(&self, id: SampleId, out: &mut Vec<Span>) {
         let (file, _) = self.locate(id);
-        out.extend(self.table.places(id.0).filter_map(|(at, len)| match at {
-            At::File(offset) => Some(Span { file, offset, len }),
+        out.extend(self.table.places(id.0).filter_map(|value| match value.at {
+            At::File(offset) => Some(Span { file, offset, len: value.len }),
             At::Unit(..) => None,
         }));
     }
 
     fn parse(&self, id: SampleId, raw: &[Bytes], out: &mut Sample) -> Result<()> {
-        if self.units().is_none() {
+        if !self.index.parse_reads_bytes {
             out.values.extend(raw.iter().cloned().map(Value::Bytes));
             return Ok(());
         }
-        let is_span = |&(at, _): &(At, u64)| matches!(at, At::File(_));
+        let is_span = |value: &Stored| matches!(value.at, At::File(_));
         let (spans, units) = raw.split_at(self.table.places(id.0).filter(is_span).count().min(raw.len()));
         let (mut spans, mut units) = (spans.iter(), units.iter());
-        for (at, len) in self.table.places(id.0) {
+        for Stored { at, len, turned } in self.table.places(id.0) {
             let value = match at {
+                At::File(_) if turned > 1 => spans.next().map(|span| {
+                    let mut elements = span.to_vec();
+                    order::turn(&mut elements, turned);
+                    elements.into()
+                }),
                 At::File(_) => spans.next().cloned(),
                 // Fits where it lies in the unit.
                 At::Unit(_, at) => units
@@ -248,7 +254,7 @@ impl Dataset for Arrays {
             };
             let value = value.ok_or_else(|| {
                 let file = self.files().path(self.locate(id).0);
-                Error::new(ErrorKind::Corrupt, "a deflated array is shorter than its header says").with_path(file)
+                Error::new(ErrorKind::Corrupt, "an array is shorter than its header says").with_path(file)
             })?;
             out.values.push(Value::Bytes(value));
         }
@@ -322,6 +328,10 @@ pub(super) struct Array {
     pub(super) offset: u64,
     /// Where it is deflated, if it is.
     pub(super) deflated: Option<Deflated>,
+    /// Whether its elements lie in Fortran order, and are more than one in more than one dimension.
+    pub(super) is_fortran: bool,
+    /// Whether its elements are big endian, and of several bytes.
+    pub(super) is_big_endian: bool,
 }
 
 /// Bytes of a file that inflate to an array with its header.

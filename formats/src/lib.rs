@@ -1,6 +1,6 @@
 //! Finds the samples of a dataset: which there are, where each one lies, and how it is parsed.
 //!
-//! [`open`] turns paths into a [`Dataset`], in any of 17 formats. A dataset is an [`Index`], which names the byte
+//! [`open`] turns paths into a [`Dataset`], in any of 19 formats. A dataset is an [`Index`], which names the byte
 //! ranges of every sample, and a parser for the bytes once somebody has read them. This crate never reads samples
 //! itself; the crate `uringload` does.
 //!
@@ -32,6 +32,7 @@
 //! [`Dataset`]. What each format takes for a sample is in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
+mod array_record;
 mod arrays;
 #[cfg(feature = "parquet")]
 mod arrow;

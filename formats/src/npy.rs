@@ -84,7 +84,7 @@ pub(super) fn read(source: &Source, place: Range<u64>) -> Result<Array> {
 ///
 /// # Errors
 /// `Truncated` if the holder ends before the array does; `Corrupt` if it breaks the format; `Unavailable` for arrays of
-/// objects (pickle), of structures, of types without a [`DType`], in Fortran order, and of big endian numbers.
+/// objects (pickle), of structures, and of types without a [`DType`].
 pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
     let room = usize::try_from(holder.len()).unwrap_or(usize::MAX);
     let mut head = holder.bytes(0, HEAD_BYTES.min(room))?;
@@ -115,13 +115,16 @@ pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
         head.extend(holder.bytes(head.len() as u64, missing)?);
     }
     let (text, text_at) = (&head[text_at..end], text_at as u64);
-    let Header { dtype, shape } = Header::parse(text).map_err(|flaw| flaw.into_error(holder, text_at))?;
+    let Header { dtype, shape, is_fortran, is_big_endian } =
+        Header::parse(text).map_err(|flaw| flaw.into_error(holder, text_at))?;
     let Some(bytes) = array_bytes(dtype, &shape) else {
         let what = format!("an array of shape {shape:?} is larger than any file");
         return Err(holder.corrupt(text_at, what));
     };
     match offset.checked_add(bytes) {
-        Some(end) if end == holder.len() => Ok(Array { dtype, shape, offset, deflated: None }),
+        Some(end) if end == holder.len() => {
+            Ok(Array { dtype, shape, offset, deflated: None, is_fortran, is_big_endian })
+        }
         Some(end) if end < holder.len() => {
             let what = format!("{} bytes follow the array of shape {shape:?}", holder.len() - end);
             Err(holder.corrupt(end, what).with_remedy("write one array to each file, with one numpy.save"))
@@ -135,6 +138,9 @@ pub(super) fn read_from(holder: &mut impl Holder) -> Result<Array> {
 struct Header {
     dtype: DType,
     shape: Vec<u64>,
+    /// Only where it makes a difference.
+    is_fortran: bool,
+    is_big_endian: bool,
 }
 
 /// Why a header cannot be used.
@@ -174,10 +180,9 @@ impl Header {
             let key_at = text.at;
             let key = text.string()?;
             text.expect(b":")?;
-            let at = text.at;
             let is_second = match key {
                 b"descr" => dtype.replace(text.dtype()?).is_some(),
-                b"fortran_order" => is_fortran.replace((at, text.boolean()?)).is_some(),
+                b"fortran_order" => is_fortran.replace(text.boolean()?).is_some(),
                 b"shape" => shape.replace(text.shape()?).is_some(),
                 _ => return flaw(key_at, "has a key other than descr, fortran_order and shape"),
             };
@@ -186,15 +191,12 @@ impl Header {
         if text.at < text.text.len() {
             return flaw(text.at, "goes on behind its dictionary");
         }
-        let (Some(dtype), Some((order_at, is_fortran)), Some(shape)) = (dtype, is_fortran, shape) else {
+        let (Some((dtype, is_big_endian)), Some(is_fortran), Some(shape)) = (dtype, is_fortran, shape) else {
             return flaw(0, "lacks descr, fortran_order or shape");
         };
         // Both orders are the same if no more than one dimension is longer than 1, or if there are no elements.
-        if is_fortran && shape.iter().filter(|&&len| len > 1).count() > 1 && !shape.contains(&0) {
-            let remedy = "save it again by numpy.save(path, numpy.ascontiguousarray(array))";
-            return refusal(order_at, "lies in Fortran order", remedy);
-        }
-        Ok(Header { dtype, shape })
+        let is_fortran = is_fortran && shape.iter().filter(|&&len| len > 1).count() > 1 && !shape.contains(&0);
+        Ok(Header { dtype, shape, is_fortran, is_big_endian })
     }
 }
 
@@ -296,8 +298,8 @@ impl<'a> Tokens<'a> {
         if shape.len() == 1 && !has_comma { flaw(self.at, "has a shape that is not a tuple") } else { Ok(shape) }
     }
 
-    /// Reads the value of `descr`.
-    fn dtype(&mut self) -> Result<DType, Flaw> {
+    /// Reads the value of `descr`: the type, and whether it is big endian.
+    fn dtype(&mut self) -> Result<(DType, bool), Flaw> {
         let at = self.at;
         if let b"[" | b"(" = self.peek() {
             return refusal(at, "has structures as elements", "save each field as an array of its own");
@@ -309,11 +311,7 @@ impl<'a> Tokens<'a> {
         // The types that NumPy lacks are saved under the name of another, which comes first.
         let is_called = |dtype: &DType| dtype.numpy().as_bytes()[1..] == *kind || *dtype == DType::Bool && kind == b"?";
         match (DType::ALL.into_iter().find(is_called), kind) {
-            (Some(dtype), _) if descr.starts_with(b">") && dtype.size() > 1 => {
-                let remedy = "save it again with array.astype(array.dtype.newbyteorder('<'))";
-                refusal(at, format!("holds big endian numbers ({name:?})"), remedy)
-            }
-            (Some(dtype), _) => Ok(dtype),
+            (Some(dtype), _) => Ok((dtype, descr.starts_with(b">") && dtype.size() > 1)),
             (None, [b'O', ..]) => {
                 let remedy = "pickle is never read; save arrays of numbers";
                 refusal(at, "holds Python objects (pickle, which can run any program)", remedy)
@@ -346,13 +344,20 @@ mod tests {
     #[test]
     fn what_numpy_writes_is_read() {
         let plain = parse(&header("'<f4'", "False", "(3, 4)")).unwrap();
-        assert_eq!(plain, Header { dtype: DType::F32, shape: vec![3, 4] });
+        let of = |dtype, shape| Header { dtype, shape, is_fortran: false, is_big_endian: false };
+        assert_eq!(plain, of(DType::F32, vec![3, 4]));
         for (descr, dtype) in [("|u1", DType::U8), ("|b1", DType::Bool), (">i1", DType::I8), ("<f2", DType::F16)] {
-            assert_eq!(parse(&header(&format!("'{descr}'"), "False", "()")).unwrap(), Header { dtype, shape: vec![] });
+            assert_eq!(parse(&header(&format!("'{descr}'"), "False", "()")).unwrap(), of(dtype, vec![]));
         }
         let odd = "{\"shape\":(7L,),\"fortran_order\":True,\"descr\":\"<u2\"}";
-        assert_eq!(parse(odd).unwrap(), Header { dtype: DType::U16, shape: vec![7] });
-        assert_eq!(parse(&header("'<i8'", "True", "(1, 9, 1)")).unwrap().shape, [1, 9, 1], "both orders are the same");
+        assert_eq!(parse(odd).unwrap(), of(DType::U16, vec![7]));
+        assert_eq!(
+            parse(&header("'<i8'", "True", "(1, 9, 1)")).unwrap(),
+            of(DType::I64, vec![1, 9, 1]),
+            "both orders are the same"
+        );
+        let other = parse(&header("'>i8'", "True", "(2, 9)")).unwrap();
+        assert_eq!(other, Header { is_fortran: true, is_big_endian: true, ..of(DType::I64, vec![2, 9]) });
     }
 
     #[test]
@@ -363,11 +368,9 @@ mod tests {
             ("'<U5'", "False", "<U5"),
             ("'<M8[ns]'", "False", "<M8[ns]"),
             ("'|V2'", "False", "|V2"),
-            ("'>f4'", "False", "big endian"),
             ("'<f16'", "False", "<f16"),
             ("[('a', '<i4'), ('b', '|O')]", "False", "structures"),
             ("('<i4', (2,))", "False", "structures"),
-            ("'<f4'", "True", "Fortran"),
         ];
         for (descr, order, word) in refused {
             let flaw = parse(&header(descr, order, "(2, 3)")).unwrap_err();

@@ -115,6 +115,7 @@ pub const FORMATS: &[Format] = &[
     PARQUET,
     ARROW,
     crate::tar::FORMAT,
+    crate::array_record::FORMAT,
     crate::tfrecord::FORMAT,
     crate::folder::FORMAT,
 ];

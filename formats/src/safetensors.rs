@@ -80,7 +80,8 @@ fn check(source: &Source, mut tensors: Vec<(String, Tensor)>, data: u64, wanted:
                 let what = format!("tensor {name:?} holds {}, which no column can hold", dtype.0);
                 source.unavailable(offset, what).with_remedy("name the tensors to read")
             })?;
-            listing.found.push(Found { name, array: Array { dtype, shape, offset, deflated: None } });
+            let array = Array { dtype, shape, offset, deflated: None, is_fortran: false, is_big_endian: false };
+            listing.found.push(Found { name, array });
         }
     }
     match data.checked_add(end) {

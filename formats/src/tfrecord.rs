@@ -294,6 +294,8 @@ fn checked(framed: &Bytes) -> Result<Bytes, String> {
 const FIRST_RECORDS: usize = 16;
 /// And their bytes; the first record may have more.
 const FIRST_BYTES: u64 = 1 << 20;
+/// Longer records tell nothing: to learn the columns must not take the memory that was meant for reading them.
+const LEARNED_BYTES_MAX: u64 = 64 << 20;
 
 /// The columns of examples, as the first records of the file at `path` show them; `None` where records are bytes.
 fn columns(path: &Path, compression: Option<Compression>, options: &TfRecordOptions) -> Result<Option<Columns>> {
@@ -306,9 +308,15 @@ fn columns(path: &Path, compression: Option<Compression>, options: &TfRecordOpti
     let (mut learned, mut wrong, mut read) = (Learned::default(), None, 0);
     while read < FIRST_RECORDS && stream.offset() < FIRST_BYTES {
         // Damage behind the first records has been found by whoever made the index.
-        let Ok(Some(mut record)) = stream.record() else { break };
+        let Ok(Some(mut record)) = stream.record(LEARNED_BYTES_MAX) else { break };
         let number = read;
         read += 1;
+        // A record that was read has at least its checksum.
+        if record.is_empty() {
+            let what = format!("record {number} has more than {} MiB", LEARNED_BYTES_MAX >> 20);
+            wrong = wrong.or(Some(Fault::new(what, 0)));
+            break;
+        }
         let record = if options.verify_crc {
             match checked(&Bytes::from(record)) {
                 Ok(record) => record,

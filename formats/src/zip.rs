@@ -149,6 +149,8 @@ pub(super) fn checks(source: &Source, file: FileId, wanted: impl Fn(&str) -> boo
 
 /// What the end of an archive says of its directory.
 struct Directory {
+    /// Bytes before the archive, which its offsets do not count: a program that unpacks it, for instance.
+    before: u64,
     start: u64,
     bytes: u64,
     members: u64,
@@ -157,7 +159,7 @@ struct Directory {
 /// The members of an archive, in the order of its directory.
 pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
     let directory = directory(source)?;
-    let Directory { start, bytes, members: count } = directory;
+    let Directory { before, start, bytes, members: count } = directory;
     if bytes > DIRECTORY_BYTES_MAX || count > bytes / ENTRY_BYTES as u64 {
         let what = format!("the zip directory cannot have {count} members in {bytes} bytes");
         return Err(source.corrupt(start, what));
@@ -167,7 +169,9 @@ pub(super) fn members(source: &Source) -> Result<Vec<Member>> {
     let mut members: Vec<Member> = Vec::with_capacity(count as usize);
     let mut at = 0;
     for _ in 0..count {
-        members.push(entry(source, &raw, &mut at, start)?);
+        let member = entry(source, &raw, &mut at, start)?;
+        let header = member.header.saturating_add(before);
+        members.push(Member { header, ..member });
     }
     if at != raw.len() {
         return Err(source.corrupt(start + at as u64, "bytes follow the last member in the zip directory"));
@@ -240,18 +244,23 @@ fn directory(source: &Source) -> Result<Directory> {
     // Python writes the 64-bit record from 2 GiB on, when all still fits into the fields of the other.
     let locator_start = at.checked_sub(LOCATOR_BYTES);
     let has_64 = locator_start.is_some_and(|start| tail[start..].starts_with(LOCATOR_SIGNATURE));
-    let (directory, limit) = if has_64 || members == NONE_16 || bytes == NONE_32 || start == NONE_32 {
+    let (mut directory, limit) = if has_64 || members == NONE_16 || bytes == NONE_32 || start == NONE_32 {
         directory_64(source, end_start)?
     } else {
         if disk != 0 || members_here != members {
             return Err(source.unavailable(end_start, "the archive is split over several disks"));
         }
-        (Directory { start: start.into(), bytes: bytes.into(), members: members.into() }, end_start)
+        (Directory { before: 0, start: start.into(), bytes: bytes.into(), members: members.into() }, end_start)
     };
-    if directory.start.checked_add(directory.bytes) != Some(limit) {
+    // The directory ends where the record of its end begins. Where that is later than it says, the archive was put
+    // behind something else.
+    let before = directory.start.checked_add(directory.bytes).and_then(|end| limit.checked_sub(end));
+    let Some(before) = before else {
         let what = format!("the zip directory does not end at {limit}, where the record of its end begins");
         return Err(source.corrupt(end_start, what));
-    }
+    };
+    directory.before = before;
+    directory.start += before;
     Ok(directory)
 }
 
@@ -265,11 +274,16 @@ fn directory_64(source: &Source, end_start: u64) -> Result<(Directory, u64)> {
     if !locator.starts_with(LOCATOR_SIGNATURE) {
         return Err(broken(locator_start, "is missing"));
     }
-    let start = u64_at(&locator, 8);
+    let mut start = u64_at(&locator, 8);
     if start.checked_add(END_64_BYTES as u64).is_none_or(|end| end > locator_start) {
         return Err(broken(locator_start, "lies behind its place"));
     }
-    let end = source.bytes(start, END_64_BYTES, "the zip archive's end")?;
+    let mut end = source.bytes(start, END_64_BYTES, "the zip archive's end")?;
+    if !end.starts_with(END_64_SIGNATURE) {
+        // It lies right before its locator, where something stands before the archive.
+        start = locator_start - END_64_BYTES as u64;
+        end = source.bytes(start, END_64_BYTES, "the zip archive's end")?;
+    }
     if !end.starts_with(END_64_SIGNATURE) {
         return Err(broken(start, "does not begin as one"));
     }
@@ -277,7 +291,7 @@ fn directory_64(source: &Source, end_start: u64) -> Result<(Directory, u64)> {
     if u32_at(&end, 16) != 0 || u64_at(&end, 24) != members {
         return Err(source.unavailable(start, "the archive is split over several disks"));
     }
-    Ok((Directory { members, bytes: u64_at(&end, 40), start: u64_at(&end, 48) }, start))
+    Ok((Directory { before: 0, members, bytes: u64_at(&end, 40), start: u64_at(&end, 48) }, start))
 }
 
 /// The member at `at` of the directory `raw`, which lies at `start` of the file; moves `at` behind it.

@@ -41,8 +41,9 @@ def write_npy_files():
     write_npy("scalar.npy", numpy.array(7, dtype="<f8"))
     write_npy("empty.npy", numpy.zeros((0, 5), dtype="<f4"))
     write_npy("fortran_column.npy", numpy.asfortranarray(elements("<i4", (5, 1))))
-    write_npy("bad_fortran.npy", numpy.asfortranarray(elements("<i4", (3, 4))))
-    write_npy("bad_big_endian.npy", elements(">f4", (3,)))
+    write_npy("fortran.npy", numpy.asfortranarray(elements("<i4", (3, 4))))
+    write_npy("fortran_deep.npy", numpy.asfortranarray(elements(">i2", (3, 4, 2, 5))))
+    write_npy("big_endian.npy", elements(">f4", (3, 4)))
     write_npy("bad_object.npy", numpy.array([{"a": 1}], dtype=object))
     write_npy("bad_structured.npy", numpy.zeros(2, dtype=[("a", "<i4"), ("b", "<f8")]))
     write_npy("bad_complex.npy", elements("<c8", (3,)))
@@ -53,6 +54,17 @@ def write_npy_files():
 def write_npz_files():
     x, y = elements("<f4", (6, 3)), elements("<i8", (6,))
     numpy.savez(OUT / "stored.npz", x=x, y=y)
+    odd = {"f": numpy.asfortranarray(x), "b": y.astype(">i8"), "fb": numpy.asfortranarray(elements(">u2", (6, 2, 3)))}
+    numpy.savez(OUT / "orders.npz", **odd)
+    numpy.savez_compressed(OUT / "orders_deflated.npz", **odd)
+    # A program that unpacks itself, as zip has it: offsets count from the archive's own first byte.
+    for name in ["stored", "wide_before"]:
+        if name == "wide_before":
+            limit, zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT = zipfile.ZIP64_LIMIT, 10, 0
+            numpy.savez(OUT / "wide_before.npz", x=x, y=y)
+            zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT = limit, (1 << 16) - 1
+        archive = (OUT / f"{name}.npz").read_bytes()
+        (OUT / ("before.npz" if name == "stored" else f"{name}.npz")).write_bytes(b"#!/bin/sh\nexit\n" + archive)
     numpy.savez_compressed(OUT / "deflated.npz", x=x, y=y)
     numpy.savez(OUT / "bad_object_beside.npz", x=x, o=numpy.array([None]))
     # As zipfile writes what is larger than 2 GiB: with the 64-bit forms of all fields.

@@ -166,8 +166,6 @@ fn versions_scalars_and_both_orders_at_once() {
 #[test]
 fn what_cannot_be_delivered_is_refused_with_file_place_and_remedy() {
     let refused = [
-        ("npy", "bad_fortran.npy", "Fortran"),
-        ("npy", "bad_big_endian.npy", "big endian"),
         ("npy", "bad_object.npy", "pickle"),
         ("npy", "bad_structured.npy", "structures"),
         ("npy", "bad_complex.npy", "<c8"),
@@ -187,6 +185,75 @@ fn what_cannot_be_delivered_is_refused_with_file_place_and_remedy() {
     // What is not wanted is not in the way.
     let one = open("npz", "bad_object_beside.npz", &options("files", &["x"]));
     delivers(one, &[vec![elements(DType::F32, 0, 18)]]);
+}
+
+/// In Fortran order an array is a unit, which is put in order as a whole; big endian numbers alone are turned one by one.
+#[test]
+fn other_orders_arrive_as_everybody_expects() {
+    within(BOUND, || {
+        for (name, dtype, shape, units) in [
+            ("fortran.npy", DType::I32, &[3, 4][..], true),
+            ("fortran_deep.npy", DType::I16, &[3, 4, 2, 5], true),
+            ("big_endian.npy", DType::F32, &[3, 4], false),
+        ] {
+            let whole = open("npy", name, &files());
+            let count: u64 = shape.iter().product();
+            assert_eq!(fixed(&*whole), [("data".to_owned(), dtype, Some(shape.to_vec()))], "{name}");
+            assert_eq!((whole.units().is_some(), whole.index().plain_field), (units, None), "{name}");
+            assert_eq!(direct(&*whole), [vec![elements(dtype, 0, count)]], "{name}");
+            let by_rows = open("npy", name, &rows());
+            let row = count / 3;
+            assert_eq!(direct(&*by_rows), [0, 1, 2].map(|at| vec![elements(dtype, at * row, row)]), "{name}");
+            assert!(by_rows.index().parse_reads_bytes);
+            delivers(whole, &[vec![elements(dtype, 0, count)]]);
+            delivers(by_rows, &[0, 1, 2].map(|at| vec![elements(dtype, at * row, row)]));
+        }
+        for name in ["orders.npz", "orders_deflated.npz"] {
+            let of = |row, rows| {
+                vec![
+                    elements(DType::F32, row * 3, rows * 3),
+                    elements(DType::I64, row, rows),
+                    elements(DType::U16, row * 6, rows * 6),
+                ]
+            };
+            let whole = open("npz", name, &options("files", &["f", "b", "fb"]));
+            assert_eq!(direct(&*whole), [of(0, 6)], "{name}");
+            let by_rows = open("npz", name, &options("rows", &["f", "b", "fb"]));
+            assert_eq!(direct(&*by_rows), [0, 1, 2, 3, 4, 5].map(|row| of(row, 1)), "{name}");
+            delivers(by_rows, &[0, 1, 2, 3, 4, 5].map(|row| of(row, 1)));
+        }
+    });
+}
+
+/// Bytes before an archive are not counted by its offsets.
+#[test]
+fn an_archive_behind_something_else() {
+    for name in ["before.npz", "wide_before.npz"] {
+        assert_eq!(&fs::read(data(name)).unwrap()[..4], b"#!/b", "{name}");
+        let whole = open("npz", name, &options("files", &["x", "y"]));
+        assert_eq!(direct(&*whole), [vec![elements(DType::F32, 0, 18), elements(DType::I64, 0, 6)]], "{name}");
+        let mut checks = Vec::new();
+        whole.checks(FileId(0), &mut checks).unwrap();
+        assert_eq!(checks.len(), 2);
+    }
+}
+
+/// Where nobody says what is a sample, a file of tensors of several types is one, with a column for each.
+#[test]
+fn tensors_of_several_types_are_columns() {
+    let whole = dataset::open(&[data("tensors.safetensors")], &Options::new()).unwrap();
+    let wanted = [
+        ("a".to_owned(), DType::F32, Some(vec![2, 3])),
+        ("b".to_owned(), DType::F32, Some(vec![4])),
+        ("c".to_owned(), DType::I64, Some(vec![2, 5])),
+    ];
+    let mut found = fixed(&*whole);
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!((whole.len(), found), (1, wanted.to_vec()));
+    // Whoever says so gets the tensors, or the reason why not.
+    let options = Options::new().format("safetensors").set("samples", "arrays");
+    let error = dataset::open(&[data("tensors.safetensors")], &options).unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("one type"), "{error}");
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn archives_that_break_the_format_are_refused() {
     let good = fs::read(data("stored.npz")).unwrap();
     let (member, entry, end) = (b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06");
     // The last of each kind of header: that of "y.npy".
-    let flaws: [Flaw; 19] = [
+    let flaws: [Flaw; 20] = [
         (entry, 8, &[1], ErrorKind::Unavailable, "encrypted"),
         (entry, 10, &[99], ErrorKind::Unavailable, "with AES encryption"),
         (entry, 10, &[12], ErrorKind::Unavailable, "with bzip2"),
@@ -257,7 +257,9 @@ fn archives_that_break_the_format_are_refused() {
         (end, 10, &[3], ErrorKind::Unavailable, "several disks"),
         (end, 8, &[3, 0, 3], ErrorKind::Corrupt, "3 members in 102 bytes"),
         (end, 8, &[1, 0, 1], ErrorKind::Corrupt, "follow the last member"),
-        (end, 12, &[101], ErrorKind::Corrupt, "does not end at"),
+        (end, 12, &[103], ErrorKind::Corrupt, "does not end at"),
+        // As if a byte stood before the archive.
+        (end, 12, &[101], ErrorKind::Corrupt, "no member where one should be"),
     ];
     for (header, at, bytes, kind, word) in flaws {
         let mut bad = good.clone();

@@ -87,6 +87,7 @@ fn shards(root: &TempDir) -> Vec<Made> {
         let path = put(root.path().join(name), bytes);
         dataset::open(&[path], &Options::new().format("tfrecord")).expect("TFRecord")
     };
+    let array_record = |name| dataset::open(&[data(name)], &Options::new()).expect("ArrayRecord");
     let examples = writers::tfrecord(&all);
     let beton = put(root.path().join("a.beton"), &writers::beton(&all));
     vec![
@@ -96,6 +97,8 @@ fn shards(root: &TempDir) -> Vec<Made> {
         ("litdata, zstd", litdata(true), "0"),
         ("tfrecord", records("a.tfrecord", &examples), "x"),
         ("tfrecord, gzip", records("b.tfrecord.gz", &writers::gzip(&examples)), "x"),
+        ("array_record", array_record("one.array_record"), "record"),
+        ("array_record, groups", array_record("groups.array_record"), "record"),
         ("beton", dataset::open(&[beton], &Options::new().format("beton")).expect("beton"), "x"),
     ]
 }
@@ -175,7 +178,7 @@ fn the_same_samples_are_the_same_bytes() {
     let root = tempfile::tempdir().expect("a folder");
     let made = every(&root);
     let wanted: BTreeMap<u64, Vec<u8>> = (0..SAMPLES).map(|number| (number, payload(number))).collect();
-    assert!(made.len() >= 23);
+    assert!(made.len() >= 25);
     for (name, dataset, column) in &made {
         assert_eq!(dataset.len(), SAMPLES, "{name}");
         let has_units = dataset.units().is_some();

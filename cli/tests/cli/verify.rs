@@ -141,6 +141,8 @@ fn good_data_of_every_format_has_nothing_to_be_found() {
         ("npz", "", at("arrays/stored.npz"), 1, 2),
         ("npz", "--rows", at("arrays/stored.npz"), 6, 2),
         ("safetensors", "", at("arrays/tensors.safetensors"), 1, 0),
+        ("array_record", "", at("array_record/zstd.array_record"), 11, 0),
+        ("jsonl", "", at("lines/ascii.jsonl.gz"), 4, 0),
         ("tokens", "--window-tokens 4", at("arrays/megatron_u2.idx"), 7, 0),
     ] {
         let told = verified(arguments, &path, 0);

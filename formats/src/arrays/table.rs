@@ -73,13 +73,16 @@ struct Place {
     shape: u32,
 }
 
-/// The mark fits: file offsets stay below 2^63, and offsets in units are at most the length of a `.npy` header.
+/// The marks fit: file offsets stay below 2^62, and offsets in units are at most the length of a `.npy` header.
 const IN_UNIT: u32 = 1 << 31;
+/// Marks what is big endian in its file.
+const TURNED: u32 = 1 << 30;
 
 impl Place {
-    fn new(at: At, shape: u32) -> Place {
+    fn new(at: At, is_big_endian: bool, shape: u32) -> Place {
+        let mark = if is_big_endian { TURNED } else { 0 };
         let offset = match at {
-            At::File(offset) => [offset as u32, (offset >> 32) as u32],
+            At::File(offset) => [offset as u32, (offset >> 32) as u32 | mark],
             At::Unit(unit, offset) => [unit.0, offset as u32 | IN_UNIT],
         };
         Place { offset, shape }
@@ -88,19 +91,44 @@ impl Place {
     fn at(self) -> At {
         let [low, high] = self.offset;
         match high & IN_UNIT {
-            0 => At::File(u64::from(low) | u64::from(high) << 32),
+            0 => At::File(u64::from(low) | u64::from(high & !TURNED) << 32),
             _ => At::Unit(UnitId(low), u64::from(high & !IN_UNIT)),
         }
     }
+
+    /// Units are turned when they are decoded.
+    fn is_turned(self) -> bool {
+        self.offset[1] & (IN_UNIT | TURNED) == TURNED
+    }
 }
 
-/// A deflated array, and where it lies.
+/// An array that is made plain as a whole, and where it lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
     pub(super) file: FileId,
-    pub(super) deflated: Deflated,
+    /// Of an array that is not deflated, its elements alone.
+    pub(super) packed: Deflated,
+    pub(super) is_deflated: bool,
+    pub(super) is_fortran: bool,
+    pub(super) is_big_endian: bool,
+    /// Bytes in front of the elements, in what it is inflated to.
+    pub(super) header: u64,
+    /// Bytes of the elements.
+    pub(super) array_bytes: u64,
+    pub(super) element_bytes: usize,
+    /// Shape of the array.
+    shape: u32,
     /// Index of its place, which leads to its name.
     place: usize,
+}
+
+/// Where a value lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored {
+    pub(super) at: At,
+    pub(super) len: u64,
+    /// Bytes of an element that is big endian in its file; else 1.
+    pub(super) turned: usize,
 }
 
 /// The distinct shapes.
@@ -266,16 +294,18 @@ impl Table {
     fn push(&mut self, file: u32, column: usize, array: &Array, shape: &[u64], counts: bool) -> Result<()> {
         let number =
             self.shapes.number(shape).ok_or_else(|| unfit("the arrays have more than 2^32 different shapes"))?;
-        let at = match array.deflated {
-            None => At::File(array.offset),
-            Some(deflated) => {
-                let unit =
-                    u32::try_from(self.units.len()).map_err(|_| unfit("there are more than 2^32 deflated arrays"))?;
-                self.units.push(Unit { file: FileId(file), deflated, place: self.places.len() });
-                At::Unit(UnitId(unit), array.offset)
-            }
+        let at = if array.deflated.is_some() || array.is_fortran {
+            let unit = u32::try_from(self.units.len());
+            let unit =
+                unit.map_err(|_| unfit("there are more than 2^32 arrays that are deflated or in Fortran order"))?;
+            let added = self.unit(file, array)?;
+            self.units.push(added);
+            // What was put in order has nothing in front.
+            At::Unit(UnitId(unit), if array.is_fortran { 0 } else { array.offset })
+        } else {
+            At::File(array.offset)
         };
-        self.places.push(Place::new(at, number));
+        self.places.push(Place::new(at, array.is_big_endian, number));
         let shape = &mut self.columns[column].shape;
         match *shape {
             // A file without rows has no value whose shape could differ.
@@ -285,6 +315,27 @@ impl Table {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The array as a unit; its place comes next.
+    fn unit(&mut self, file: u32, array: &Array) -> Result<Unit> {
+        let shape = self.shapes.number(&array.shape);
+        let shape = shape.ok_or_else(|| unfit("the arrays have more than 2^32 different shapes"))?;
+        // Fits: `array_bytes` has checked it.
+        let array_bytes = array.shape.iter().product::<u64>() * array.dtype.size();
+        let plain = Deflated { start: array.offset, stored: array_bytes, bytes: array_bytes, crc: 0 };
+        Ok(Unit {
+            file: FileId(file),
+            packed: array.deflated.unwrap_or(plain),
+            is_deflated: array.deflated.is_some(),
+            is_fortran: array.is_fortran,
+            is_big_endian: array.is_big_endian,
+            header: if array.deflated.is_some() { array.offset } else { 0 },
+            array_bytes,
+            element_bytes: array.dtype.size() as usize,
+            shape,
+            place: self.places.len(),
+        })
     }
 
     fn end_file(&mut self, samples: u64) -> Result<()> {
@@ -339,11 +390,12 @@ impl Table {
     }
 
     /// Where the values of a sample lie: the start and the length of each column's value.
-    pub(super) fn places(&self, id: u64) -> impl Iterator<Item = (At, u64)> {
+    pub(super) fn places(&self, id: u64) -> impl Iterator<Item = Stored> {
         let (group, row) = self.group(id);
         self.group_places(group).iter().zip(&self.columns).map(move |(&place, column)| {
             let len = self.value_bytes(place, column);
-            (place.at().plus(row * len), len)
+            let turned = if place.is_turned() { column.dtype.size() as usize } else { 1 };
+            Stored { at: place.at().plus(row * len), len, turned }
         })
     }
 
@@ -362,6 +414,16 @@ impl Table {
 
     pub(super) fn has_units(&self) -> bool {
         !self.units.is_empty()
+    }
+
+    /// Whether a value is big endian where it lies.
+    pub(super) fn has_turned(&self) -> bool {
+        self.places.iter().any(|place| place.is_turned())
+    }
+
+    /// The shape of the array that is this unit.
+    pub(super) fn unit_shape(&self, unit: &Unit) -> &[u64] {
+        &self.shapes.known[unit.shape as usize].0
     }
 
     /// The units, in numeric order.
@@ -383,7 +445,7 @@ impl Table {
             return self.span_bytes;
         }
         if self.units.is_empty() && self.columns.iter().all(|column| matches!(column.shape, ColumnShape::One(_))) {
-            return count.saturating_mul(self.places(0).map(|(_, len)| len).sum());
+            return count.saturating_mul(self.places(0).map(|value| value.len).sum());
         }
         // Bytes of a sample, and the number of such samples.
         let group = |group: usize| match self.samples {
@@ -414,7 +476,7 @@ impl Table {
             match place.at() {
                 At::File(offset) => fingerprint.number(offset),
                 At::Unit(unit, offset) => {
-                    let Deflated { start, stored, bytes, crc } = self.units[unit.0 as usize].deflated;
+                    let Deflated { start, stored, bytes, crc } = self.units[unit.0 as usize].packed;
                     [offset, start, stored, bytes, crc.into()].into_iter().for_each(|part| fingerprint.number(part));
                 }
             }

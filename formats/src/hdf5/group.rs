@@ -62,8 +62,8 @@ pub(super) fn walk<'a>(
     Ok(())
 }
 
-/// The object at a path from the root, and what of the path is left behind a dataset: fields of its elements. Soft links
-/// are followed.
+/// The object at a path from the root, and what of the path is left behind a dataset: fields of its elements. Soft
+/// links are followed.
 ///
 /// # Errors
 /// `InvalidArgument` if there is none; `Unavailable` if it is in another file.

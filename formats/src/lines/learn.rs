@@ -16,6 +16,8 @@ use uringload_core::{Error, ErrorKind, Result};
 
 /// Most lines from which columns are learned.
 const LEARNED_MAX: u64 = 64;
+/// Longer lines tell nothing: to learn the columns must not take the memory that was meant for reading them.
+const LEARNED_BYTES_MAX: u64 = 64 << 20;
 
 /// The `len` bytes at `offset` of what a file decodes to; `len` is that of a line.
 fn decoded_line(source: Source, compression: Compression, offset: u64, len: u64) -> Result<Vec<u8>> {
@@ -49,6 +51,11 @@ impl Indexes<'_> {
         }
         let source = Source::open(self.files, file)?;
         let (offset, len) = line(index, number).ok_or_else(|| index.damage(source.path()))?;
+        if len > LEARNED_BYTES_MAX {
+            let what = format!("a line of {len} bytes is too long to learn columns from");
+            let error = Error::new(ErrorKind::Unavailable, what).with_path(source.path()).with_offset(offset);
+            return Err(error.with_remedy("put a line of less than 64 MiB first, or choose no columns"));
+        }
         if let Some((compression, _)) = index.decoded() {
             return decoded_line(source, compression, offset, len).map(|line| Some((offset, line)));
         }

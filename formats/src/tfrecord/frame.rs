@@ -186,12 +186,16 @@ impl<'a> Stream<'a> {
         Ok(Some(len))
     }
 
-    /// The next record with its checksum; `None` at the end. A header's claim alone allocates no memory.
+    /// The next record with its checksum; `None` at the end. A header's claim alone allocates no memory. Of a record of
+    /// more than `most` bytes no byte is read, and nothing behind it can be.
     ///
     /// # Errors
     /// Those of [`Stream::skip`].
-    pub(super) fn record(&mut self) -> Result<Option<Vec<u8>>> {
+    pub(super) fn record(&mut self, most: u64) -> Result<Option<Vec<u8>>> {
         let Some(len) = self.header()? else { return Ok(None) };
+        if len > most {
+            return Ok(Some(Vec::new()));
+        }
         let all = self.all(len)?;
         let mut record = Vec::new();
         match (&mut self.reader).take(all).read_to_end(&mut record) {

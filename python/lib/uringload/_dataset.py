@@ -43,7 +43,7 @@ class Dataset:
     ``paths`` is a folder, a file, a pattern (``data/train-{000..146}.tar``, ``**/*.jpg``) or a list of these; several
     make one dataset. The format is detected from the files unless ``format`` names it. Formats: folder (every file
     is a sample, class folders give labels), records, mds, litdata, beton, idx, npy, npz, safetensors, hdf5, tokens,
-    tar, tfrecord, jsonl, csv, text, parquet, arrow. Each option lists its formats in parentheses.
+    tar, array_record, tfrecord, jsonl, csv, text, parquet, arrow. Each option lists its formats in parentheses.
 
     Args:
         paths: folders, files or patterns.

@@ -199,6 +199,19 @@ fn through_the_loader() {
     loads(dataset::open(&[table.path()], &options).unwrap(), uringload::config::Collate::Ragged);
 }
 
+/// A line may have a gigabyte; columns are not learned from one.
+#[test]
+fn a_long_line_is_indexed_in_little_memory() {
+    let parts = [&b"{\"a\": \""[..], &[b'x'; 4 << 20], b"\"}\n{\"a\": \"b\"}\n"].map(|part| pack("gzip", part));
+    let [head, piece, tail] = parts;
+    let place = folder(&[("a.jsonl.gz", &[head, piece.repeat(20), tail].concat())]);
+    let lines = dataset::open(&[place.path()], &quiet("jsonl")).unwrap();
+    assert_eq!((lines.len(), lines.length(SampleId(0), 0)), (2, Some((80 << 20) + 9)));
+    let refused = dataset::open(&[place.path()], &columns("jsonl", &["a"]));
+    assert_error(refused, ErrorKind::Unavailable, &["too long to learn columns from", "choose no columns"]);
+    assert_small();
+}
+
 /// A gigabyte in some kilobytes is looked through, and nothing of it is held.
 #[test]
 fn what_decodes_to_much_is_indexed_in_little_memory() {

@@ -3,12 +3,14 @@
 use super::writer::{file, gzip};
 use super::{bytes, folder, payloads};
 use crate::common::direct::report;
+use crate::formats::memory::assert_small;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use uringload::dataset::{self, Dataset, IndexProgress, Options};
+use uringload::dataset::{self, Dataset, IndexProgress, Options, SampleId};
 
 fn records() -> Vec<Vec<u8>> {
     vec![b"one".to_vec(), vec![], vec![3; 70_000], b"four".to_vec()]
@@ -41,6 +43,24 @@ fn a_second_start_looks_through_nothing() {
     assert_eq!((all(&*without), without.fingerprint()), (wanted, first.fingerprint()));
     let (units, of) = (second.units().unwrap(), file(&records()).len() as u64);
     assert_eq!((units.count(), units.largest_decoded()), (1, of), "an index tells what a file decodes to");
+}
+
+/// A record as long as memory: its file is indexed in little, and columns are not learned from it.
+#[test]
+fn a_record_of_any_length_is_indexed_in_little_memory() {
+    const PIECE: usize = 4 << 20;
+    let len = 80 << 20;
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    writer.write_all(&super::writer::header(len)).unwrap();
+    (0..len / PIECE as u64).for_each(|_| writer.write_all(&[0; PIECE]).unwrap());
+    writer.write_all(&[0; 4]).unwrap();
+    let folder = folder(&[("a.tfrecord.gz", &writer.finish().unwrap())]);
+    let records = dataset::open(&[folder.path()], &bytes()).unwrap();
+    assert_eq!((records.len(), records.length(SampleId(0), 0)), (1, Some(len)));
+    let options = Options::new().format("tfrecord").sidecars(false);
+    let error = dataset::open(&[folder.path()], &options).unwrap_err();
+    assert!(error.to_string().contains("more than 64 MiB") && error.to_string().contains("whole_records"), "{error}");
+    assert_small();
 }
 
 #[test]
