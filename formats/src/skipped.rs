@@ -39,6 +39,10 @@ pub enum SkipReason {
     EmptyLine,
     /// A dataset of an HDF5 file with another number of rows than the columns.
     OtherDataset,
+    /// A column of a type that cannot be read. The path is that of its file, with its name.
+    ColumnType,
+    /// A column that the first file does not have, likewise.
+    OtherColumn,
 }
 
 impl SkipReason {
@@ -62,6 +66,8 @@ impl SkipReason {
             SkipReason::DamagedShard => (13, "rests of damaged shards"),
             SkipReason::EmptyLine => (20, "empty lines"),
             SkipReason::OtherDataset => (32, "datasets with another number of rows"),
+            SkipReason::ColumnType => (40, "columns of types that cannot be read"),
+            SkipReason::OtherColumn => (41, "columns that the first file does not have"),
         }
     }
 

@@ -55,14 +55,21 @@ impl Hybrid {
     /// The next integer, and how often it certainly comes: at least once. `None` at the end, and where the runs are
     /// broken.
     pub(super) fn peek(&mut self) -> Option<(u32, u64)> {
+        let value = self.first()?;
+        let (start, end) = self.ready;
+        let ready = &self.unpacked[start..end];
+        let count = ready.iter().take_while(|&&other| other == value).count() as u64;
+        Some((value, if ready.is_empty() { self.left } else { count }))
+    }
+
+    /// The next integer.
+    pub(super) fn first(&mut self) -> Option<u32> {
         loop {
-            let (start, end) = self.ready;
-            if start < end {
-                let ready = &self.unpacked[start..end];
-                return Some((ready[0], ready.iter().take_while(|&&value| value == ready[0]).count() as u64));
+            if self.ready.0 < self.ready.1 {
+                return Some(self.unpacked[self.ready.0]);
             }
             match self.run {
-                Run::Repeated(value) if self.left > 0 => return Some((value, self.left)),
+                Run::Repeated(value) if self.left > 0 => return Some(value),
                 Run::Packed(bit) if self.left > 0 => self.unpack(bit),
                 _ => self.next_run()?,
             }
