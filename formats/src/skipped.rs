@@ -40,8 +40,10 @@ pub enum SkipReason {
     /// A dataset of an HDF5 file with another number of rows than the columns.
     OtherDataset,
     /// A column of a type that cannot be read. The path is that of its file, with its name.
+    #[cfg(feature = "parquet")]
     ColumnType,
     /// A column that the first file does not have, likewise.
+    #[cfg(feature = "parquet")]
     OtherColumn,
 }
 
@@ -66,7 +68,9 @@ impl SkipReason {
             SkipReason::DamagedShard => (13, "rests of damaged shards"),
             SkipReason::EmptyLine => (20, "empty lines"),
             SkipReason::OtherDataset => (32, "datasets with another number of rows"),
+            #[cfg(feature = "parquet")]
             SkipReason::ColumnType => (40, "columns of types that cannot be read"),
+            #[cfg(feature = "parquet")]
             SkipReason::OtherColumn => (41, "columns that the first file does not have"),
         }
     }

@@ -88,15 +88,15 @@ impl Hybrid {
 
     /// Up to so many integers that follow each other, which may differ; empty only at the end.
     pub(super) fn some(&mut self, most: u64) -> &[u32] {
-        if self.ready.0 == self.ready.1 {
-            if let Some((value, count)) = self.peek()
-                && self.ready.0 == self.ready.1
-            {
-                let count = count.min(UNPACKED as u64);
-                self.unpacked[..count as usize].fill(value);
-                self.left -= count;
-                self.ready = (0, count as usize);
-            }
+        // To peek may unpack some.
+        if self.ready.0 == self.ready.1
+            && let Some((value, count)) = self.peek()
+            && self.ready.0 == self.ready.1
+        {
+            let count = count.min(UNPACKED as u64);
+            self.unpacked[..count as usize].fill(value);
+            self.left -= count;
+            self.ready = (0, count as usize);
         }
         let (start, end) = self.ready;
         let end = end.min(start.saturating_add(usize::try_from(most).unwrap_or(usize::MAX)));
