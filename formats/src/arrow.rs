@@ -4,6 +4,7 @@
 
 mod decode;
 mod messages;
+mod nested;
 mod schema;
 
 use crate::columnar::layout::ColumnWriter;
@@ -12,7 +13,7 @@ use crate::headers::{has_extension, head};
 use crate::options::FormatOptions;
 use crate::registry::{Format, Paths, Shows};
 use bytes::Bytes;
-use decode::Buffers;
+use decode::{Buffers, Memory};
 use messages::{CONTINUATION, MAGIC};
 use schema::Leaf;
 use std::path::Path;
@@ -27,8 +28,9 @@ const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
 ///
 /// # Which files
 /// The same paths, patterns and order as [`Folder`](super::Folder). Files without the extension `.arrow`, `.arrows`,
-/// `.feather` or `.ipc` are left out and counted in `left_out`, unless a path names a file directly. All files have the
-/// same columns; files and streams may be mixed.
+/// `.feather` or `.ipc` are left out and counted in `left_out`, unless a path names a file directly. The
+/// first file says which columns there are, unless they are asked for; others must have them in any order, and what
+/// else they have is left out. Files and streams may be mixed.
 ///
 /// # Columns
 /// | Arrow | column |
@@ -41,8 +43,11 @@ const EXTENSIONS: [&str; 4] = ["arrow", "arrows", "feather", "ipc"];
 /// | fixed-size lists of numbers | a tensor of shape `[n]` |
 /// | dictionaries of numbers, binary, text | the values |
 /// | fields of structs | a column each: `image.bytes`, `image.path` |
+/// | other lists and maps, however nested | `U8` of any length: JSON text |
 ///
-/// Maps, unions, runs, other lists, list views and null columns are refused if they are among the wanted columns.
+/// In JSON text, decimals have their point, bytes are base64, the keys of maps are text, and floats may be `NaN` or
+/// `Infinity`. Unions, runs, list views, null columns and nested dictionaries cannot be read: such a column is left out
+/// and counted in `left_out`, and asking for it is an error.
 ///
 /// # What is read, and when
 /// Opening reads the metadata of every batch (from message to message in a stream, by the footer in a file) and the
@@ -76,12 +81,12 @@ impl ArrowIpc {
     ///
     /// # Errors
     /// As [`open`](crate::open); `Corrupt` or `Truncated` for the first file with bad metadata, such as a stream
-    /// without its end; `Unavailable` for big endian numbers and for columns of other types; `Corrupt` for a file whose
-    /// columns are not those of the first; `InvalidArgument` for a wanted column that does not exist; `Empty` if there
-    /// are no rows.
+    /// without its end; `Unavailable` for big endian numbers and for wanted columns of other types; `Corrupt` for a
+    /// file that lacks a column of the first or has it with another type; `InvalidArgument` for a wanted column that
+    /// does not exist; `Empty` if there are no rows.
     fn open(mut paths: Paths, options: &ColumnarOptions) -> Result<ArrowIpc> {
         let found = find(&mut paths, &EXTENSIONS, options.common.threads)?;
-        Columnar::of(found, ["arrow", "record batch"], options, |source, file| messages::read(source, file, options))
+        Columnar::of(found, ["arrow", "record batch"], options, messages::read)
     }
 }
 
@@ -91,6 +96,6 @@ impl Part<Leaf> for Buffers {
     }
 
     fn decode(&self, leaf: &Leaf, stored: &[Bytes], group: &Group, writer: ColumnWriter<'_>) -> Result<()> {
-        decode::decode(leaf, self, group.rows, stored, group.decoded, writer)
+        decode::decode(leaf, self, group.rows, stored, Memory::Counted, writer)
     }
 }

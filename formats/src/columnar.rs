@@ -1,6 +1,8 @@
 //! What Parquet and Arrow share: their options, the table of row groups, how a group is decoded, and how a row becomes
 //! a sample.
 
+mod choice;
+pub(super) mod json;
 pub(super) mod layout;
 
 use crate::fingerprint::Fingerprint;
@@ -8,16 +10,25 @@ use crate::headers::{Source, map_files};
 use crate::options::{Options, options, words};
 pub(super) use crate::paths::find;
 use crate::paths::{FoundFiles, thread_count};
+use crate::skipped::SkipReason;
 use crate::{
     DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
 };
 use bytes::Bytes;
+pub(super) use choice::Wanted;
+use choice::{Chosen, choose};
 use layout::{ColumnWriter, State, Writer};
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::OnceLock;
 use uringload_core::{Error, ErrorKind, Result};
+
+/// What a decoder of LZ4 frames holds: a stored and a decoded block of up to 4 MiB, and the 64 KiB before it.
+pub(super) const LZ4_FRAME_BYTES: u64 = (8 << 20) + (128 << 10);
+/// What a decoder of Brotli holds: a window of up to 16 MiB, and its tables.
+pub(super) const BROTLI_BYTES: u64 = 17 << 20;
 
 /// What becomes of a value that is null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +101,11 @@ impl Kind {
         Kind { shape: Shape::Fixed(vec![bytes]), ..Kind::scalar(DType::U8, described) }
     }
 
+    /// Whether it is a single number.
+    pub(super) fn is_plain(&self) -> bool {
+        self.shape == Shape::Fixed(Vec::new())
+    }
+
     /// Bytes of a value, if all have the same length.
     pub(super) fn width(&self) -> Option<u64> {
         match &self.shape {
@@ -117,6 +133,8 @@ pub(super) struct Group {
     pub(super) stored: u64,
     /// The most bytes that it decodes to.
     pub(super) decoded: u64,
+    /// The most bytes that decoding it takes beside these.
+    pub(super) scratch: u64,
 }
 
 /// Where all rows are.
@@ -160,11 +178,37 @@ pub(super) struct Listing<L, P> {
     pub(super) parts: Vec<P>,
     /// How each column is stored, in words; empty if no group has rows.
     pub(super) stored: Vec<String>,
+    /// Columns that are there and nobody chose, and why they are left out.
+    left_out: Vec<(SkipReason, String)>,
 }
 
 impl<L, P> Listing<L, P> {
-    pub(super) fn new(columns: Vec<Column>, leaves: Vec<L>) -> Listing<L, P> {
-        Listing { columns, leaves, groups: Vec::new(), parts: Vec::new(), stored: Vec::new() }
+    /// Of the columns of a file, those that are wanted.
+    ///
+    /// # Errors
+    /// As [`choose`].
+    pub(super) fn choose(found: Vec<(String, Result<(Kind, L)>)>, wanted: Wanted<'_>) -> Result<Listing<L, P>> {
+        let names: Vec<(String, Result<()>)> = found
+            .iter()
+            .map(|(name, column)| (name.clone(), column.as_ref().map(|_| ()).map_err(Error::clone)))
+            .collect();
+        let Chosen { columns: chosen, left_out } = choose(&names, wanted)?;
+        let (mut columns, mut leaves) = (Vec::with_capacity(chosen.len()), Vec::with_capacity(chosen.len()));
+        let mut found: Vec<_> = found.into_iter().map(Some).collect();
+        for number in chosen {
+            // No column is chosen twice.
+            if let Some((name, column)) = found[number].take() {
+                let (kind, leaf) = column?;
+                columns.push(Column { name, kind });
+                leaves.push(leaf);
+            }
+        }
+        Ok(Listing { columns, leaves, left_out, ..Listing::empty() })
+    }
+
+    fn empty() -> Listing<L, P> {
+        let (columns, leaves, groups, parts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Listing { columns, leaves, groups, parts, stored: Vec::new(), left_out: Vec::new() }
     }
 }
 
@@ -183,29 +227,40 @@ impl<L: Send, P: Send> Columnar<L, P> {
         found: FoundFiles,
         names: [&'static str; 2],
         options: &ColumnarOptions,
-        read: impl Fn(&Source, FileId) -> Result<Listing<L, P>> + Sync,
+        read: impl Fn(&Source, FileId, Wanted<'_>) -> Result<Listing<L, P>> + Sync,
     ) -> Result<Columnar<L, P>> {
-        let files = 0..found.files.len() as u32;
-        let listings = map_files(files, thread_count(options.common.threads), |file| {
-            read(&Source::open(&found.files, file)?, file)
+        let mut found = found;
+        let count = found.files.len() as u32;
+        // `find` returns at least one file.
+        let wanted = if options.columns.is_empty() { Wanted::All } else { Wanted::Named(&options.columns) };
+        let first = read(&Source::open(&found.files, FileId(0))?, FileId(0), wanted)?;
+        let like = if options.columns.is_empty() { Wanted::Like(&first.columns) } else { wanted };
+        let listings = map_files(1..count, thread_count(options.common.threads), |file| {
+            let listing = read(&Source::open(&found.files, file)?, file, like)?;
+            check_same(&listing.columns, &first.columns).map_err(|error| error.with_path(found.files.path(file)))?;
+            Ok(listing)
         })?;
-        let mut all = Listing::new(Vec::new(), Vec::new());
-        for (number, mut listing) in (0..).zip(listings) {
+        let (mut columns, mut stored, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut leaves, mut parts) = (Vec::new(), Vec::new());
+        for (number, mut listing) in (0..).zip([first].into_iter().chain(listings)) {
             if number == 0 {
-                all.columns = listing.columns;
-            } else {
-                check_same(&listing.columns, &all.columns)
-                    .map_err(|error| error.with_path(found.files.path(FileId(number))))?;
+                columns = listing.columns;
             }
-            if all.stored.is_empty() {
-                all.stored = listing.stored;
+            if stored.is_empty() {
+                stored = listing.stored;
             }
-            all.groups.append(&mut listing.groups);
-            all.parts.append(&mut listing.parts);
-            all.leaves.push(listing.leaves);
+            for (reason, name) in listing.left_out {
+                let mut place = found.files.path(FileId(number)).into_os_string();
+                place.push("/");
+                place.push(name);
+                found.skips.add(reason, Path::new(&place));
+            }
+            groups.append(&mut listing.groups);
+            parts.append(&mut listing.parts);
+            leaves.push(listing.leaves);
         }
-        let table = Table::new(names, found, all.columns, all.stored, all.groups, options.nulls)?;
-        Ok(Columnar { table, leaves: all.leaves, parts: all.parts })
+        let table = Table::new(names, found, columns, stored, groups, options.nulls)?;
+        Ok(Columnar { table, leaves, parts })
     }
 
     fn parts(&self, unit: UnitId) -> &[P] {
@@ -271,6 +326,10 @@ impl<L: Send + Sync + 'static, P: Part<L>> Units for Columnar<L, P> {
         self.table.groups.iter().map(|group| group.stored).max().unwrap_or(0)
     }
 
+    fn largest_scratch(&self) -> u64 {
+        self.table.groups.iter().map(|group| group.scratch).max().unwrap_or(0)
+    }
+
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let group = self.table.group(unit);
         let columns = self.table.columns.iter().zip(&self.leaves[group.file.0 as usize]).zip(self.parts(unit));
@@ -292,51 +351,12 @@ impl<L: Send + Sync + 'static, P: Part<L>> Units for Columnar<L, P> {
     }
 }
 
-/// Returns the numbers of the wanted columns. A name with an error cannot be read, which matters only if it is wanted.
-///
-/// # Errors
-/// `InvalidArgument` for a name that does not exist or is given twice; the error of a wanted column.
-pub(super) fn choose(names: &[(String, Result<()>)], wanted: &[String]) -> Result<Vec<usize>> {
-    let mut chosen: Vec<usize> = Vec::new();
-    let mut take = |number: usize| {
-        let (name, is_had) = &names[number];
-        is_had.clone().map_err(|error| error.with_remedy(others_of(names)))?;
-        if chosen.contains(&number) {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("column {name:?} is named twice")));
-        }
-        chosen.push(number);
-        Ok(())
-    };
-    if wanted.is_empty() {
-        (0..names.len()).try_for_each(&mut take)?;
-    }
-    for name in wanted {
-        let is_one = |column: &str| match column.strip_prefix(name.as_str()) {
-            Some(rest) => rest.is_empty() || rest.starts_with('.'),
-            None => false,
-        };
-        let mut found = (0..names.len()).filter(|&number| is_one(&names[number].0)).peekable();
-        if found.peek().is_none() {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("the file has no column {name:?}"))
-                .with_remedy(others_of(names)));
-        }
-        found.try_for_each(&mut take)?;
-    }
-    if chosen.is_empty() { Err(Error::new(ErrorKind::Empty, "the file has no column")) } else { Ok(chosen) }
-}
-
-/// The most names that a message lists.
-const NAMES_TOLD: usize = 12;
-
-fn others_of(names: &[(String, Result<()>)]) -> String {
-    let had = names.iter().filter(|(_, is_had)| is_had.is_ok()).map(|(name, _)| name.as_str());
-    let told: Vec<&str> = had.clone().take(NAMES_TOLD).collect();
-    let more = if had.count() > NAMES_TOLD { ", ..." } else { "" };
-    format!("choose from the columns {}{more}", told.join(", "))
-}
-
-/// Refuses a file whose columns differ from those of the first.
+/// Refuses a file whose columns differ from those of the first. Structs may have other fields.
 fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
+    if columns.len() != first.len() {
+        let what = format!("{} columns are wanted of the file, and {} of the first", columns.len(), first.len());
+        return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
+    }
     for (column, first) in columns.iter().zip(first) {
         if column != first {
             let null = |column: &Column| if column.kind.is_nullable { ", may be null" } else { "" };
@@ -348,10 +368,6 @@ fn check_same(columns: &[Column], first: &[Column]) -> Result<()> {
             );
             return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
         }
-    }
-    if columns.len() != first.len() {
-        let what = format!("the file has {} columns, and the first file has {}", columns.len(), first.len());
-        return Err(Error::new(ErrorKind::Corrupt, what).with_remedy(SAME_COLUMNS));
     }
     Ok(())
 }
@@ -473,7 +489,9 @@ impl Table {
         let is = if state == State::Null { "null" } else { "a list with a null in it" };
         let what = format!("column {:?} is {is} in row {row} of {} {number}", column.name, self.group_name);
         let remedy = match (state, &column.kind.shape) {
-            (State::Null, Shape::Ragged) => "let nulls be empty values, leave the column out, or skip such samples",
+            (State::Null, Shape::Ragged) => {
+                "say nulls=empty (--nulls empty) to make nulls empty values, leave the column out, or skip such samples"
+            }
             _ => "leave the column out, or skip such samples",
         };
         Error::new(ErrorKind::Unavailable, what).with_path(self.index.files.path(file)).with_remedy(remedy)
@@ -514,27 +532,6 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names() -> Vec<(String, Result<()>)> {
-        let bad = || Err(Error::new(ErrorKind::Unavailable, "column \"m\" is a map"));
-        [("a", Ok(())), ("i.bytes", Ok(())), ("i.path", Ok(())), ("m", bad()), ("ix", Ok(()))]
-            .into_iter()
-            .map(|(name, is_had)| (name.to_owned(), is_had))
-            .collect()
-    }
-
-    #[test]
-    fn columns_are_chosen_by_name() {
-        let choose = |wanted: &[&str]| {
-            choose(&names(), &wanted.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
-                .map_err(|error| error.to_string())
-        };
-        assert_eq!(choose(&["ix", "i", "a"]), Ok(vec![4, 1, 2, 0]));
-        assert_eq!(choose(&["i.path"]), Ok(vec![2]));
-        assert!(choose(&[]).unwrap_err().contains("is a map\nhelp: choose from the columns a, i.bytes, i.path, ix"));
-        assert!(choose(&["i", "i.bytes"]).unwrap_err().contains("\"i.bytes\" is named twice"));
-        assert!(choose(&["b"]).unwrap_err().contains("the file has no column \"b\""));
-    }
 
     #[test]
     fn a_panic_is_an_error() {

@@ -357,6 +357,10 @@ impl Units for Concat {
         self.all_units().map(Units::largest_stored).max().unwrap_or(0)
     }
 
+    fn largest_scratch(&self) -> u64 {
+        self.all_units().map(Units::largest_scratch).max().unwrap_or(0)
+    }
+
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         let (_, units, unit) = self.inner_unit(unit);
         units.decode(unit, stored, out)

@@ -7,6 +7,7 @@ mod decode;
 mod delta;
 mod footer;
 mod hybrid;
+mod nested;
 mod pages;
 mod reader;
 mod schema;
@@ -19,7 +20,7 @@ use crate::headers::{has_extension, head};
 use crate::options::FormatOptions;
 use crate::registry::{Format, Paths, Shows};
 use bytes::Bytes;
-use footer::{Chunk, MAGIC};
+use footer::{Chunks, MAGIC};
 use schema::Leaf;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +33,8 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 ///
 /// # Which files
 /// The same paths, patterns and order as [`Folder`](super::Folder). Files without the extension `.parquet`, `.parq` or
-/// `.pq` are left out and counted in `left_out`, unless a path names a file directly. All files have the same columns.
+/// `.pq` are left out and counted in `left_out`, unless a path names a file directly. The first file says which columns
+/// there are, unless they are asked for; others must have them in any order, and what else they have is left out.
 ///
 /// # Columns
 /// | Parquet | column |
@@ -45,9 +47,11 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 /// | `BYTE_ARRAY` | `U8` of any length: text is not checked to be UTF-8 |
 /// | lists of numbers | any number of elements |
 /// | fields of structs | a column each: `image.bytes`, `image.path` |
+/// | other lists and maps, however nested | `U8` of any length: JSON text |
 ///
-/// Other logical types make no difference: dates, times, timestamps and decimals are the stored integers. Maps, and
-/// lists of lists, structs or strings, are refused if they are among the wanted columns.
+/// Other logical types make no difference: dates, times, timestamps and decimals are the stored integers. In JSON text,
+/// decimals have their point, bytes are base64, the keys of maps are text, and floats may be `NaN` or `Infinity`. A
+/// column of a type that cannot be read is left out and counted in `left_out`; asking for it is an error.
 ///
 /// # What is read, and when
 /// Opening reads the footer of every file. For text and bytes it must also know their total length in each row group,
@@ -57,7 +61,7 @@ const EXTENSIONS: [&str; 3] = ["parquet", "parq", "pq"];
 ///
 /// Afterwards a row group is read and decoded as a whole ([`Units`](crate::Units)), but only the chunks of the wanted
 /// columns. A shuffle of shards permutes row groups. Checksums of pages are compared if the file has them.
-pub type Parquet = Columnar<Leaf, Chunk>;
+pub type Parquet = Columnar<Leaf, Chunks>;
 
 pub(crate) const FORMAT: Format = Format {
     name: "parquet",
@@ -81,20 +85,21 @@ impl Parquet {
     ///
     /// # Errors
     /// As [`open`](crate::open); `Corrupt` or `Truncated` for the first file with a bad footer; `Unavailable` for
-    /// encrypted files and for columns of other types; `Corrupt` for a file whose columns are not those of the first;
-    /// `InvalidArgument` for a wanted column that does not exist; `Empty` if there are no rows.
+    /// encrypted files and for wanted columns of other types; `Corrupt` for a file that lacks a column of the first or
+    /// has it with another type; `InvalidArgument` for a wanted column that does not exist; `Empty` if there are no
+    /// rows.
     fn open(mut paths: Paths, options: &ColumnarOptions) -> Result<Parquet> {
         let found = find(&mut paths, &EXTENSIONS, options.common.threads)?;
-        Columnar::of(found, ["parquet", "row group"], options, |source, file| footer::read(source, file, options))
+        Columnar::of(found, ["parquet", "row group"], options, footer::read)
     }
 }
 
-impl Part<Leaf> for Chunk {
+impl Part<Leaf> for Chunks {
     fn places(&self) -> &[Place] {
-        std::slice::from_ref(&self.place)
+        &self.places
     }
 
     fn decode(&self, leaf: &Leaf, stored: &[Bytes], _group: &Group, writer: ColumnWriter<'_>) -> Result<()> {
-        decode::decode(self, leaf, stored[0].clone(), writer)
+        decode::decode(&self.chunks, leaf, stored, writer)
     }
 }

@@ -45,6 +45,12 @@ pub enum SkipReason {
     OtherSplit,
     /// A dataset of an HDF5 file whose elements no column can hold, or that lies in other files.
     UnreadableDataset,
+    /// A column of a type that cannot be read. The path is that of its file, with its name.
+    #[cfg(feature = "parquet")]
+    ColumnType,
+    /// A column that the first file does not have, likewise.
+    #[cfg(feature = "parquet")]
+    OtherColumn,
 }
 
 impl SkipReason {
@@ -71,6 +77,10 @@ impl SkipReason {
             SkipReason::Companion => (33, "companions of the data"),
             SkipReason::OtherSplit => (34, "files of other splits"),
             SkipReason::UnreadableDataset => (35, "datasets that cannot be read"),
+            #[cfg(feature = "parquet")]
+            SkipReason::ColumnType => (40, "columns of types that cannot be read"),
+            #[cfg(feature = "parquet")]
+            SkipReason::OtherColumn => (41, "columns that the first file does not have"),
         }
     }
 

@@ -43,6 +43,12 @@ pub trait Units: Send + Sync {
         (0..self.count()).map(stored).max().unwrap_or(0)
     }
 
+    /// The most bytes that decoding one unit takes beside what is stored and what it decodes to, such as a page or a
+    /// dictionary that is decompressed. By default none.
+    fn largest_scratch(&self) -> u64 {
+        0
+    }
+
     /// Decodes a unit into `out` and returns its length. `stored` holds one slice for each span, exactly as long as the
     /// span; `out` has the length of [`decoded_bytes`](Units::decoded_bytes) and any content.
     ///

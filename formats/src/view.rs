@@ -334,6 +334,10 @@ impl Units for View {
         self.inner_units().largest_stored()
     }
 
+    fn largest_scratch(&self) -> u64 {
+        self.inner_units().largest_scratch()
+    }
+
     fn decode(&self, unit: UnitId, stored: &[Bytes], out: &mut [u8]) -> Result<usize> {
         self.inner_units().decode(unit, stored, out)
     }

@@ -222,7 +222,7 @@ fn decode(dataset: &dyn Dataset, unit: UnitId) -> Option<Bytes> {
     let mut spans = Vec::new();
     units.stored(unit, &mut spans);
     let stored: Vec<Bytes> = spans.iter().map(|span| read(dataset, span)).collect::<Option<_>>()?;
-    if bytes > DECODED_MAX {
+    if bytes.max(units.largest_scratch()) > DECODED_MAX {
         return None;
     }
     let mut out = vec![0xa5; bytes as usize];

@@ -143,6 +143,22 @@ def test_tables_have_text_too(tmp_path: pathlib.Path) -> None:
             assert seen == names
 
 
+def test_nested_values_are_json_text_and_nulls_empty(tmp_path: pathlib.Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="skipped: pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    answer = {"role": "assistant", "content": None}
+    chats = [[{"role": "user", "content": f'Say "{index}"\nü'}, answer] for index in range(30)]
+    words = [None if index % 3 == 0 else ["a"] * (index % 4) for index in range(30)]
+    parquet.write_table(pyarrow.table({"messages": chats, "words": words}), tmp_path / "a.parquet", row_group_size=7)
+    with DataLoader(tmp_path / "a.parquet", batch_size=4, output="numpy") as loader:
+        with pytest.raises(RuntimeError, match="nulls=empty"):
+            next(iter(loader))
+    with DataLoader(tmp_path / "a.parquet", batch_size=4, output="numpy", nulls="empty") as loader:
+        seen = [(json.loads(chat), row) for batch in loader for chat, row in zip(batch["messages"], batch["words"])]
+    assert [chat for chat, _ in seen] == chats
+    assert [json.loads(row) if row else None for _, row in seen] == words
+
+
 def test_packing(tmp_path: pathlib.Path) -> None:
     for index, length in enumerate((5, 3, 8, 2)):
         (tmp_path / f"{index}.dat").write_bytes(bytes([index + 1]) * length)

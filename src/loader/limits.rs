@@ -160,18 +160,23 @@ fn unit_memory(
     let by_batch = wanted.by_batch.max(1) as u64;
     let ahead = (by_batch + 1).max(threads as u64 + 1);
     let useful = (wanted.in_all as u64 + ahead).min(u64::from(units.count()) + ahead);
-    let least = needed.saturating_add(by_batch.saturating_mul(place));
+    // What one thread takes to decode a unit, beside the stored and the decoded one.
+    let scratch = units.largest_scratch();
+    let held = needed.saturating_add(by_batch.saturating_mul(place));
+    let least = held.saturating_add(scratch);
     let limit = config.memory_limit.unwrap_or_else(|| {
         let units_bytes = useful.saturating_mul(place).min(UNITS_LIMIT.max((by_batch + ahead).saturating_mul(place)));
-        ample.saturating_add(units_bytes).min(most).max(least)
+        let scratch = scratch.saturating_mul(threads as u64);
+        ample.saturating_add(units_bytes).saturating_add(scratch).min(most).max(least)
     });
     if least > limit {
         return Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
-                "a batch does not fit: it is cut from up to {} units of {place} bytes, beside which {needed} bytes are \
-                 needed to read; the memory limit is {limit}",
-                wanted.by_batch
+                "a batch does not fit: it is cut from up to {} units of {place} bytes, beside which {} bytes are \
+                 needed to read and to decode; the memory limit is {limit}",
+                wanted.by_batch,
+                needed.saturating_add(scratch)
             ),
         )
         .with_remedy(format!(
@@ -179,6 +184,10 @@ fn unit_memory(
             config.batch_size
         )));
     }
+    // As many threads decode as have room for that, up to a quarter of what is not needed otherwise.
+    let most_threads = ((limit - held) / 4).checked_div(scratch).unwrap_or(u64::MAX).max(1);
+    let threads = threads.min(usize::try_from(most_threads).unwrap_or(usize::MAX));
+    let limit = limit - scratch.saturating_mul(threads as u64);
     // Reserve memory for reading first: at most half, or whatever it needs. Memory that useful units do not take also
     // goes to reading.
     let reading = ample.min(needed.max(limit / 2)).min(limit - by_batch * place);

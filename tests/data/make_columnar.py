@@ -178,18 +178,124 @@ def write_nulls():
     pq.write_table(pa.table({"number": [1, 2], "text": ["a", "b"]}, schema=required), OUT / "required.parquet")
 
 
-def write_odd():
-    pairs = pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int32()))
-    lists = pa.array([[[1], []], [[2]]], pa.list_(pa.list_(pa.int32())))
-    structs = pa.array([[{"a": 1}], []], pa.list_(pa.struct([("a", pa.int32())])))
-    words = pa.array([["a"], []], pa.list_(pa.string()))
-    table = pa.table({"id": [1, 2], "map": pairs, "lists": lists, "structs": structs, "words": words})
-    pq.write_table(table, OUT / "odd.parquet")
+def write_empty():
+    schema = pa.schema([("id", pa.int64())])
+    with ipc.new_file(OUT / "empty.arrow", schema):
+        pass
+    pq.write_table(schema.empty_table(), OUT / "empty.parquet")
+
+
+def chats():
+    """Nested columns by their values, and what JSON text each row becomes."""
+    message = pa.struct([("role", pa.string()), ("content", pa.string())])
+    cents = decimal.Decimal("12.34")
+    moment = datetime.datetime(2024, 1, 2, 3, 4, 5, 678)
+    since = 1704164645000678
+    yield "messages", pa.list_(message), [
+        ([{"role": "user", "content": 'Say "hi"\n\tü'}, {"role": "assistant", "content": None}],) * 2,
+        ([], []),
+        (None, None),
+        ([None, {"role": "", "content": "\x1b[1m"}],) * 2,
+    ]
+    words = [["a", ""], [], None, ["\\", None, "ß"]]
+    yield "words", pa.list_(pa.string()), [(row, row) for row in words]
+    yield "large_words", pa.large_list(pa.large_string()), [(row, row) for row in words]
+    deep = [[[1, 2], [], None], [], None, [[None, -7]]]
+    yield "lists", pa.list_(pa.list_(pa.int32())), [(row, row) for row in deep]
+    tags = [[("a", 1), ("b", None)], [], None, [("ü", -3)]]
+    yield "map", pa.map_(pa.string(), pa.int64()), [(row, None if row is None else dict(row)) for row in tags]
+    numbers = [[(1, [True])], [], None, [(-2, None)]]
+    yield "numbered", pa.map_(pa.int32(), pa.list_(pa.bool_())), [
+        (row, None if row is None else {str(key): value for key, value in row}) for row in numbers
+    ]
+    images = [[{"bytes": b"\xff\x00\x01", "path": "a.jpg"}], [{"bytes": b"", "path": None}], [], None]
+    shown = [[{"bytes": "/wAB", "path": "a.jpg"}], [{"bytes": "", "path": None}], [], None]
+    yield "images", pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())])), list(zip(images, shown))
+    kinds = [
+        ("i8", pa.int8(), -128, -128),
+        ("u64", pa.uint64(), 2**64 - 1, 2**64 - 1),
+        ("f16", pa.float16(), 0.5, 0.5),
+        ("f32", pa.float32(), 0.25, 0.25),
+        ("f64", pa.float64(), 1 / 3, 1 / 3),
+        ("no", pa.float64(), float("-inf"), float("-inf")),
+        ("ok", pa.bool_(), True, True),
+        ("cents", pa.decimal128(10, 2), cents, 12.34),
+        ("long", pa.decimal256(50, 3), decimal.Decimal("-0.005"), -0.005),
+        ("day", pa.date32(), moment.date(), 19724),
+        ("at", pa.timestamp("us"), moment, since),
+        ("three", pa.binary(3), b"abc", "YWJj"),
+        ("pair", pa.list_(pa.int16(), 2), [1, 2], [1, 2]),
+        ("in", pa.struct([("a", pa.list_(pa.struct([("b", pa.list_(pa.string()))])))]), {"a": [{"b": ["x"]}, {"b": None}]}, None),
+    ]
+    everything = pa.list_(pa.struct([(name, kind) for name, kind, _, _ in kinds]))
+    row = {name: value for name, _, value, _ in kinds}
+    told = {name: value if told is None else told for name, _, value, told in kinds}
+    lacking = {name: None for name in row}
+    yield "everything", everything, [([row], [told]), ([row, None], [told, None]), ([], []), ([lacking], [lacking])]
+
+
+def write_chats():
+    """Chats and other nested columns, with what JSON text they are in nested.json; structs are columns of their own."""
+    columns = {name: (kind, rows) for name, kind, rows in chats()}
+    table = pa.table({name: pa.array([row for row, _ in rows], kind) for name, (kind, rows) in columns.items()})
+    inner = pa.array([{"tags": ["a"], "n": 1}, None, {"tags": [], "n": 2}, {"tags": None, "n": None}], pa.struct([("tags", pa.list_(pa.string())), ("n", pa.int64())]))
+    table = table.append_column("info", inner)
+    text = lambda told: None if told is None else json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+    expected = {name: [text(told) for _, told in rows] for name, (_, rows) in columns.items()}
+    expected["info.tags"] = ['["a"]', None, "[]", None]
+    (OUT / "nested.json").write_text(json.dumps(expected, indent=0) + "\n")
+    for codec, version, group in [("none", "1.0", 4), ("zstd", "2.0", 3), ("snappy", "1.0", 1)]:
+        name = OUT / f"nested-{codec}.parquet"
+        pq.write_table(table, name, row_group_size=group, compression=codec, data_page_version=version, data_page_size=32, write_batch_size=1)
+    for codec in [None, "lz4", "zstd"]:
+        options = ipc.IpcWriteOptions(compression=codec)
+        with ipc.new_file(OUT / f"nested-{codec or 'none'}.arrow", table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=3)
+    views = pa.table({"words": pa.array([["short", "longer than twelve bytes"], [], None], pa.list_(pa.string_view()))})
+    with ipc.new_file(OUT / "nested-views.arrow", views.schema) as writer:
+        writer.write_table(views)
+
+
+def write_large():
+    """Much more when it is decoded than when it is stored: for what decoding takes."""
+    rows = 4000
+    columns = {
+        "text": [chr(97 + row % 26) * 250 for row in range(rows)],
+        "words": [["word " * 20, None, str(row % 10)] for row in range(rows)],
+        "label": ["a longer label than most are"] * rows,
+        "number": [row % 7 for row in range(rows)],
+    }
+    table = pa.table(columns)
+    for codec in ["none", "zstd", "snappy"]:
+        chosen = table if codec != "none" else table.slice(0, 100)
+        name = OUT / f"large-{codec}.parquet"
+        pq.write_table(chosen, name, row_group_size=2000, compression=codec, use_dictionary=["label"])
+    for codec in ["lz4", "zstd"]:
+        with ipc.new_file(OUT / f"large-{codec}.arrow", table.schema, options=ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_table(table, max_chunksize=2000)
+
+
+def write_unreadable():
+    """Columns that cannot be read between others, and files whose columns come in another order, or are more or fewer."""
+    union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])])
+    table = pa.table({"id": [1, 2], "union": union, "nothing": pa.nulls(2), "text": ["a", "b"]})
     with ipc.new_file(OUT / "odd.arrow", table.schema) as writer:
         writer.write_table(table)
-    with ipc.new_file(OUT / "empty.arrow", table.schema) as writer:
-        pass
-    pq.write_table(table.slice(0, 0), OUT / "empty.parquet")
+    # A map whose keys are structs.
+    keys = pa.map_(pa.struct([("a", pa.int32())]), pa.int32())
+    table = pa.table({"id": [1, 2], "keys": pa.array([[({"a": 1}, 1)], []], keys), "text": ["a", "b"]})
+    pq.write_table(table, OUT / "odd.parquet")
+    for kind, write in [("parquet", pq.write_table), ("arrow", write_file)]:
+        folder = OUT / f"order-{kind}"
+        folder.mkdir(exist_ok=True)
+        write(pa.table({"id": [1, 2], "text": ["a", "b"], "list": [[1], []]}), folder / f"a.{kind}")
+        write(pa.table({"list": [[2, 3]], "more": [1.5], "id": [3], "text": ["c"]}), folder / f"b.{kind}")
+        write(pa.table({"text": ["d"], "list": [[4]]}), OUT / f"fewer.{kind}")
+
+
+def write_file(table, path):
+    with ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
 
 
 def write_arrow(table):
@@ -223,5 +329,8 @@ if __name__ == "__main__":
     table = types()
     write_parquet(table)
     write_nulls()
-    write_odd()
+    write_empty()
+    write_chats()
+    write_unreadable()
+    write_large()
     write_arrow(table)

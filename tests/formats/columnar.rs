@@ -6,7 +6,7 @@ mod parquet;
 
 use crate::common::content::put;
 use crate::common::direct::{Row, decoded, sample, samples};
-use crate::formats::memory::Limit;
+use crate::formats::memory::{Limit, most_held};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,6 +62,80 @@ fn assert_columns(dataset: &dyn Dataset, expected: &[Row], what: &str) {
     }
 }
 
+/// The dataset of nested columns has the text that Python's `json` writes for each row, and errors where it has none.
+fn assert_nested(open: &dyn Fn(&str, &str) -> Result<Arc<dyn Dataset>, Error>, name: &str) {
+    let text = std::fs::read(data("nested.json")).expect("the rows");
+    let expected: BTreeMap<String, Vec<Option<String>>> = serde_json::from_slice(&text).expect("JSON");
+    for (column, expected) in &expected {
+        let refused = open(name, column).expect("a dataset");
+        let is_text = refused.index().encodings[0].role == uringload::dataset::Role::Text;
+        assert!(is_text, "{name}: {column} is text");
+        let words = &refused.index().encodings[0].words;
+        assert!(words.starts_with("JSON of "), "{words}");
+        for (number, expected) in expected.iter().enumerate() {
+            let row = sample(&*refused, number as u64).map(|row| String::from_utf8(row[column].clone()).expect("text"));
+            match expected {
+                Some(expected) => {
+                    assert_eq!(row.as_ref().expect("a row"), expected, "{name}: {column} of row {number}")
+                }
+                None => assert!(row.expect_err("a null").to_string().contains("is null in row"), "{name}: {column}"),
+            }
+        }
+    }
+}
+
+/// What a dataset has left out: what, and the ends of the first paths.
+fn left_out(dataset: &dyn Dataset) -> Vec<(&'static str, u64, String)> {
+    let told = |path: &Path| path.iter().rev().take(2).map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("<");
+    dataset.index().left_out.iter().map(|skipped| (skipped.what, skipped.count, told(&skipped.first))).collect()
+}
+
+/// Files whose columns come in another order are one dataset; one more column is told, and one fewer is an error.
+fn assert_order(extension: &str) {
+    let options = || Options::new().format(extension);
+    let both = uringload::dataset::open(&[data(&format!("order-{extension}"))], &options()).expect("a dataset");
+    let names: Vec<&str> = both.schema().fields.iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["id", "text", "list"]);
+    assert_eq!(texts(&*both, "text"), ["a", "b", "c"]);
+    let rows = rows(&*both);
+    assert_eq!(rows[2]["id"], 3_i64.to_le_bytes());
+    assert_eq!(rows[2]["list"], [2_i64.to_le_bytes(), 3_i64.to_le_bytes()].concat());
+    let other = ("columns that the first file does not have", 1, format!("more<b.{extension}"));
+    assert_eq!(left_out(&*both), [other]);
+    // What was asked for by name is there, in the order of the wish; nobody asked for the others.
+    let wanted = options().set("columns", ["list", "text"]);
+    let paths = [data(&format!("order-{extension}")), data(&format!("fewer.{extension}"))];
+    let wanted = uringload::dataset::open(&paths, &wanted).expect("a dataset");
+    assert_eq!((texts(&*wanted, "text").concat(), left_out(&*wanted).len()), ("abcd".to_owned(), 0));
+    let error = uringload::dataset::open(&paths, &options()).unwrap_err();
+    assert_eq!(error.path(), Some(&*data(&format!("fewer.{extension}"))), "{error}");
+    assert!(error.to_string().contains("the file has no column \"id\", which the first file has"), "{error}");
+    let error = uringload::dataset::open(&paths, &options().set("columns", ["id"])).unwrap_err();
+    assert_eq!(error.path(), Some(&*data(&format!("fewer.{extension}"))), "{error}");
+    assert!(error.to_string().contains("the file has no column \"id\""), "{error}");
+}
+
+/// Decoding each unit takes no more memory than the dataset says, beside what is stored and what it decodes to.
+fn assert_scratch(dataset: &dyn Dataset, name: &str) -> u64 {
+    /// Lists of buffers, readers and the like, and the state of a decompressor, in bytes.
+    const SMALL: u64 = 192 << 10;
+    let units = dataset.units().expect("units");
+    let scratch = units.largest_scratch();
+    let _limit = Limit::new(64 << 20);
+    for unit in 0..units.count() {
+        let pieces = stored(dataset, unit).into_iter().map(|span| {
+            let bytes = std::fs::read(dataset.files().path(span.file)).expect("the file");
+            bytes::Bytes::from(bytes[span.offset as usize..][..span.len as usize].to_vec())
+        });
+        let pieces: Vec<bytes::Bytes> = pieces.collect();
+        let mut out = vec![0; units.decoded_bytes(UnitId(unit)) as usize];
+        let (decoded, held) = most_held(|| units.decode(UnitId(unit), &pieces, &mut out));
+        decoded.expect("a unit");
+        assert!(held as u64 <= scratch + SMALL, "{name}: {held} bytes, and {scratch} were told");
+    }
+    scratch
+}
+
 /// What is read of a unit.
 fn stored(dataset: &dyn Dataset, unit: u32) -> Vec<Span> {
     let mut spans = Vec::new();
@@ -103,7 +177,7 @@ fn has_only_rows(bytes: &[u8], path: &Path, open: Open<'_>) -> bool {
     put(path, bytes).expect("a file");
     let Ok(dataset) = open(path) else { return false };
     let units = dataset.units().expect("units");
-    if units.largest_decoded() > DECODED_MAX {
+    if units.largest_decoded().max(units.largest_scratch()) > DECODED_MAX {
         return false;
     }
     let _limit = Limit::new(DECODED_MAX as usize);

@@ -1,7 +1,7 @@
 //! What tests ask the allocator for. Their files are small, so an allocation that is not is one that the library made
 //! because a header claimed it.
 
-use crate::common::allocator::Watched;
+use crate::common::allocator::Balanced;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,19 +18,38 @@ thread_local! {
     pub static COUNT: Cell<u64> = const { Cell::new(0) };
     /// What this thread may allocate at once, in bytes.
     static ALLOWED: Cell<usize> = const { Cell::new(ALLOCATION_MAX) };
+    /// What this thread took and has not freed, and the most that was ever. What others free of it is not seen.
+    static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+}
+
+/// Returns the most memory that `work` held at a time, in bytes, beside what this thread held before.
+pub fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = HELD.get().0;
+    HELD.set((before, before));
+    let made = work();
+    (made, usize::try_from(HELD.get().1 - before).unwrap_or(0))
 }
 
 fn watch(bytes: usize) {
     // A thread that ends has no cells any more, and nobody asks it.
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(bytes)));
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+    let _ = HELD.try_with(|held| {
+        let (now, most) = held.get();
+        let now = now + bytes as isize;
+        held.set((now, most.max(now)));
+    });
     if bytes > ALLOWED.try_with(Cell::get).unwrap_or(ALLOCATION_MAX) {
         TOO_LARGE.fetch_max(bytes, Ordering::Relaxed);
     }
 }
 
+fn freed(bytes: usize) {
+    let _ = HELD.try_with(|held| held.set((held.get().0 - bytes as isize, held.get().1)));
+}
+
 #[global_allocator]
-static WATCHED: Watched = Watched(watch);
+static WATCHED: Balanced = Balanced(watch, freed);
 
 /// Fails if anything in this process allocated more at once than it may.
 ///

@@ -18,8 +18,24 @@ fn tables_are_found_and_described() {
     assert!(parquet["columns"][2]["encoding"].as_str().unwrap().contains("ZSTD"), "{parquet}");
     let arrow = inspected(&data("split-arrow"));
     assert_eq!((&arrow["format"], &arrow["samples"]), (&"arrow".into(), &10.into()));
+    // A column that cannot be read is left out, and told.
+    let odd = inspected(&data("odd.parquet"));
+    assert_eq!(odd["left_out"][0]["reason"], "columns of types that cannot be read", "{odd}");
+    assert!(odd["left_out"][0]["first"].as_str().unwrap().ends_with("odd.parquet/keys"), "{odd}");
     let (_, told) = expect(&mut uringload(&format!("inspect {} --columns no", data("split"))), 2);
     assert!(told.contains("the file has no column \"no\"") && told.contains("i32, string"), "{told}");
+}
+
+/// The remedy that the error names is one.
+#[cfg(feature = "parquet")]
+#[test]
+fn nulls_can_be_empty_values() {
+    for name in ["nulls.parquet", "nulls.arrow"] {
+        let verified = format!("verify {} --columns text,image", data(name));
+        let (told, _) = expect(&mut uringload(&verified), 1);
+        assert!(told.contains("is null in row") && told.contains("--nulls empty"), "{told}");
+        expect(&mut uringload(&format!("{verified} --nulls empty")), 0);
+    }
 }
 
 #[cfg(not(feature = "parquet"))]

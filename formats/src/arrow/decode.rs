@@ -1,8 +1,11 @@
 //! Decodes the buffers of a record batch into a column of a unit.
 
+use super::nested::{Array, Node, Tree};
 use super::schema::{Element, Leaf, Storage};
 use crate::columnar::Place;
+use crate::columnar::json::Text;
 use crate::columnar::layout::{self, ColumnWriter, Room, State, Writer, bound};
+use crate::compression::{Compression, fill};
 use crate::headers::{u32_at, u64_at};
 use bytes::Bytes;
 use std::io::Read;
@@ -55,6 +58,10 @@ pub struct Buffers {
     pub(super) places: Box<[Place]>,
     /// Elements of its lists together.
     pub(super) elements: u64,
+    /// Its nodes, where it is nested.
+    pub(super) nodes: Box<[Node]>,
+    /// The most bytes that its buffers decompress to together.
+    pub(super) plain: u64,
     pub(super) codec: Option<Codec>,
     pub(super) dictionary: Option<Arc<Dictionary>>,
 }
@@ -62,32 +69,34 @@ pub struct Buffers {
 /// How many bytes of padding a buffer may have.
 const PADDING_BYTES: u64 = 64 << 10;
 
-/// The longest buffer of long strings: offsets into it have 31 bits.
-const LONG_STRINGS_BYTES: u64 = 1 << 31;
-
-/// Decodes `rows` rows of a column; `stored` are its buffers.
+/// Decodes `rows` rows of a column; `stored` are its buffers. `memory` is counted, unless a file is just being opened:
+/// then it grows with the bytes that come, not with the length that is claimed.
 ///
 /// # Errors
-/// `Corrupt` for buffers that are too short, lead nowhere, or decompress to more than `most` bytes.
+/// `Corrupt` for buffers that are too short, lead nowhere, or decompress to more bytes than expected.
 pub(super) fn decode(
     leaf: &Leaf,
     part: &Buffers,
     rows: u64,
     stored: &[Bytes],
-    most: u64,
+    memory: Memory,
     mut writer: ColumnWriter<'_>,
 ) -> Result<()> {
     let rows = to_usize(rows)?;
-    let most = most.saturating_add(PADDING_BYTES);
     // The validity of the structs around it comes first, then its own.
     let own = leaf.parents.len() + 1;
-    let plain = |(number, bytes): (usize, &Bytes)| {
-        let is_long_strings = leaf.storage == Storage::View && number > own;
-        plain(bytes, part.codec, if is_long_strings { LONG_STRINGS_BYTES } else { most })
-    };
-    let buffers: Vec<Bytes> = stored.iter().enumerate().map(plain).collect::<Result<_>>()?;
+    let mut left = part.plain;
+    let mut buffers = Vec::with_capacity(stored.len());
+    for bytes in stored {
+        let buffer = plain(bytes, part.codec, left.saturating_add(PADDING_BYTES), memory)?;
+        left = left.saturating_sub(buffer.len() as u64);
+        buffers.push(buffer);
+    }
     if buffers.len() < leaf.parents.len() + leaf.storage.buffers() {
         return Err(corrupt("buffers are missing"));
+    }
+    if let Storage::Nested(tree) = &leaf.storage {
+        return nested(tree, leaf.parents.len(), part, rows, &buffers, writer);
     }
     let (valid, buffers) = buffers.split_at(own);
     let valid = Valid::new(valid, rows)?;
@@ -127,6 +136,7 @@ pub(super) fn decode(
             let (views, strings) = buffers.split_at(1);
             each_row(rows, &valid, &mut writer, |row| Ok((viewed(&views[0], strings, row)?, State::Valid)))?;
         }
+        Storage::Nested(_) => return Err(corrupt("a nested column was taken for a plain one")),
         Storage::Dictionary { index_bytes, .. } => {
             let dictionary = part.dictionary.as_ref().ok_or_else(|| corrupt("its dictionary is missing"))?;
             let width = to_usize(*index_bytes)?;
@@ -139,6 +149,29 @@ pub(super) fn decode(
                 found.ok_or_else(|| corrupt(&format!("row {row} points behind the end of the dictionary")))
             })?;
         }
+    }
+    writer.finish()
+}
+
+/// Decodes a nested column. The validity of the structs around it comes first.
+fn nested(
+    tree: &Tree,
+    parents: usize,
+    part: &Buffers,
+    rows: usize,
+    buffers: &[Bytes],
+    mut writer: ColumnWriter<'_>,
+) -> Result<()> {
+    let (parents, mut buffers) = buffers.split_at_checked(parents).ok_or_else(too_short)?;
+    let around = Valid::new(parents, rows)?;
+    let array = Array::take(tree, rows, &mut &*part.nodes, &mut buffers)?;
+    let mut text = Text::new(&mut writer);
+    for row in 0..rows {
+        let is_there = around.is(row) && array.is_valid(row);
+        if is_there {
+            array.write(row, &mut text)?;
+        }
+        text.writer().end_row(if is_there { State::Valid } else { State::Null })?;
     }
     writer.finish()
 }
@@ -182,7 +215,7 @@ pub(super) fn decode_alone(
     let mut out = vec![0; to_usize(most)?];
     let mut writer = Writer::new(&mut out, rows, 1)?;
     let width = width.map(to_usize).transpose()?;
-    decode(leaf, part, rows, stored, most, writer.column(true, width)?)?;
+    decode(leaf, part, rows, stored, Memory::Grows, writer.column(true, width)?)?;
     let len = writer.finish();
     out.truncate(len);
     out.shrink_to_fit();
@@ -195,7 +228,7 @@ const DICTIONARY_BYTES_MAX: u64 = 1 << 30;
 /// Returns the total length of the strings that views lead to. Many views may lead to the same string.
 pub(super) fn viewed_bytes(views: &Bytes, codec: Option<Codec>, rows: u64) -> Result<u64> {
     let most = rows.saturating_mul(VIEW_BYTES as u64).saturating_add(PADDING_BYTES);
-    let views = plain(views, codec, most)?;
+    let views = plain(views, codec, most, Memory::Grows)?;
     let rows = to_usize(rows)?;
     let views = rows.checked_mul(VIEW_BYTES).and_then(|len| views.get(..len)).ok_or_else(too_short)?;
     Ok(views.chunks_exact(VIEW_BYTES).map(|view| u64::from(u32_at(view, 0))).sum())
@@ -213,8 +246,17 @@ pub(super) fn plain_len(head: &[u8], stored: u64) -> Option<u64> {
 /// A length of -1 marks a buffer that was not compressed, because that would have made it longer.
 const NOT_COMPRESSED: [u8; 8] = [0xff; 8];
 
-/// Decompresses a buffer. Memory grows with the bytes that come, not with the length that is claimed.
-fn plain(stored: &Bytes, codec: Option<Codec>, most: u64) -> Result<Bytes> {
+/// How memory is taken for what is decompressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// As much as is claimed, at once: it was counted before.
+    Counted,
+    /// It grows with the bytes that come.
+    Grows,
+}
+
+/// Decompresses a buffer of up to `most` bytes.
+fn plain(stored: &Bytes, codec: Option<Codec>, most: u64, memory: Memory) -> Result<Bytes> {
     let Some(codec) = codec.filter(|_| !stored.is_empty()) else { return Ok(stored.clone()) };
     let Some(len) = plain_len(stored, stored.len() as u64) else {
         return Err(corrupt("a compressed buffer does not say its length"));
@@ -230,10 +272,21 @@ fn plain(stored: &Bytes, codec: Option<Codec>, most: u64) -> Result<Bytes> {
         )));
     }
     let mut bytes = Vec::new();
-    let read = match codec {
-        Codec::Lz4 => lz4_flex::frame::FrameDecoder::new(&stored[..]).take(len + 1).read_to_end(&mut bytes),
-        Codec::Zstd => zstd::stream::read::Decoder::with_buffer(&stored[..])
-            .and_then(|decoder| decoder.take(len + 1).read_to_end(&mut bytes)),
+    let lz4 = || lz4_flex::frame::FrameDecoder::new(&stored[..]);
+    let read = match (codec, memory) {
+        (_, Memory::Counted) => {
+            bytes = vec![0; to_usize(len)?];
+            // Without a window of its own.
+            let filled = match codec {
+                Codec::Lz4 => fill(&mut lz4(), &mut bytes),
+                Codec::Zstd => Compression::Zstd.decode(&stored, &mut bytes),
+            };
+            filled.map(|filled| bytes.truncate(filled))
+        }
+        (Codec::Lz4, _) => lz4().take(len + 1).read_to_end(&mut bytes).map(drop),
+        (Codec::Zstd, _) => zstd::stream::read::Decoder::with_buffer(&stored[..])
+            .and_then(|decoder| decoder.take(len + 1).read_to_end(&mut bytes))
+            .map(drop),
     };
     read.map_err(|cause| corrupt("a buffer cannot be decompressed").with_source(cause))?;
     if bytes.len() as u64 != len {
@@ -264,12 +317,12 @@ impl<'a> Valid<'a> {
     }
 }
 
-fn bit(bits: &[u8], at: usize) -> bool {
+pub(super) fn bit(bits: &[u8], at: usize) -> bool {
     bits[at / 8] >> (at % 8) & 1 == 1
 }
 
 /// Returns `count` elements in the form in which they are delivered.
-fn elements_of(element: Element, buffer: &Bytes, count: usize) -> Result<Bytes> {
+pub(super) fn elements_of(element: Element, buffer: &Bytes, count: usize) -> Result<Bytes> {
     match element {
         Element::Bit => {
             let bits = buffer.get(..count.div_ceil(8)).ok_or_else(too_short)?;
@@ -283,7 +336,7 @@ fn elements_of(element: Element, buffer: &Bytes, count: usize) -> Result<Bytes> 
 }
 
 /// Where the elements of each row end, and those of the next begin.
-enum Ends<'a> {
+pub(super) enum Ends<'a> {
     /// Every row has this many.
     Every(usize),
     /// Offsets of 4 bytes.
@@ -295,6 +348,10 @@ enum Ends<'a> {
 impl Ends<'_> {
     fn of<'a>(storage: &Storage, bytes: &'a [u8], rows: usize) -> Result<Ends<'a>> {
         let is_wide = matches!(storage, Storage::List { is_wide: true, .. } | Storage::Binary { is_wide: true });
+        Ends::new(is_wide, bytes, rows)
+    }
+
+    pub(super) fn new(is_wide: bool, bytes: &[u8], rows: usize) -> Result<Ends<'_>> {
         let needed = rows.checked_add(1).and_then(|count| count.checked_mul(if is_wide { 8 } else { 4 }));
         if rows > 0 && needed.is_none_or(|needed| needed > bytes.len()) {
             return Err(too_short());
@@ -303,9 +360,9 @@ impl Ends<'_> {
     }
 
     /// Returns where the elements of a row begin and end, within `len` elements.
-    fn row(&self, row: usize, len: usize) -> Result<(usize, usize)> {
+    pub(super) fn row(&self, row: usize, len: usize) -> Result<(usize, usize)> {
         let at = |number: usize| match self {
-            Ends::Every(count) => Some(number * count),
+            Ends::Every(count) => number.checked_mul(*count),
             Ends::Narrow(bytes) => usize::try_from(u32_at(bytes, 4 * number)).ok(),
             Ends::Wide(bytes) => usize::try_from(u64_at(bytes, 8 * number)).ok(),
         };
@@ -322,7 +379,7 @@ const SHORT_BYTES: usize = 12;
 
 /// Returns the string of a view: a `u32` length, then the string itself or 4 bytes of it, a `u32` buffer and a `u32`
 /// offset.
-fn viewed<'a>(views: &'a [u8], buffers: &'a [Bytes], row: usize) -> Result<&'a [u8]> {
+pub(super) fn viewed<'a>(views: &'a [u8], buffers: &'a [Bytes], row: usize) -> Result<&'a [u8]> {
     let at = row * VIEW_BYTES;
     let view = views.get(at..at + VIEW_BYTES).ok_or_else(too_short)?;
     let len = to_usize(u32_at(view, 0).into())?;
@@ -334,11 +391,11 @@ fn viewed<'a>(views: &'a [u8], buffers: &'a [Bytes], row: usize) -> Result<&'a [
     found.ok_or_else(|| corrupt(&format!("the view of row {row} points to no string")))
 }
 
-fn corrupt(what: &str) -> Error {
+pub(super) fn corrupt(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, what.to_owned())
 }
 
-fn too_short() -> Error {
+pub(super) fn too_short() -> Error {
     corrupt("a buffer is shorter than its rows need")
 }
 

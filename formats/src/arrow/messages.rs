@@ -2,10 +2,10 @@
 //! the wanted columns lie, and how much memory each batch takes when it is decoded.
 
 use super::decode::{Buffers, Codec, Dictionary, decode_alone, plain_len, viewed_bytes};
-use super::schema::{Layout, Leaf, Node, Storage, read as read_schema};
+use super::schema::{Element, Layout, Leaf, Node, Storage, read as read_schema};
 use crate::FileId;
 use crate::columnar::layout::{Room, bound};
-use crate::columnar::{ColumnarOptions, Group, Listing, Place, choose};
+use crate::columnar::{Group, LZ4_FRAME_BYTES, Listing, Place, Wanted};
 use crate::headers::{Source, u32_at};
 use arrow_ipc::{
     CompressionType, DictionaryBatch, MessageHeader, RecordBatch, Schema, root_as_footer_with_opts,
@@ -44,19 +44,19 @@ fn limits(bytes: &[u8]) -> VerifierOptions {
 }
 
 /// Reads the metadata of a file or a stream, and its dictionaries.
-pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
+pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Buffers>> {
     let head = source.bytes(0, MAGIC.len(), "the magic of Arrow")?;
     if &head[..] == MAGIC {
-        return read_file(source, file, options);
+        return read_file(source, file, wanted);
     }
     if head.starts_with(&CONTINUATION) {
-        return read_stream(source, file, options);
+        return read_stream(source, file, wanted);
     }
     Err(source.corrupt(0, "this is neither a file nor a stream of Arrow"))
 }
 
 /// A file lists its batches in a footer.
-fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
+fn read_file(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Buffers>> {
     let end = source.size();
     let magic = &MAGIC[..6];
     let least = MAGIC.len() as u64 + TAIL_BYTES;
@@ -78,7 +78,7 @@ fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result
     let footer = root_as_footer_with_opts(&limits(&bytes), &bytes)
         .map_err(|cause| source.corrupt(start, format!("the footer is broken: {}", first_line(cause))))?;
     let schema = footer.schema().ok_or_else(|| source.corrupt(start, "the footer has no schema"))?;
-    let mut reader = Reader::new(source, file, schema, options, false)?;
+    let mut reader = Reader::new(source, file, schema, wanted, false)?;
     let mut metadata = Vec::new();
     for block in [footer.dictionaries(), footer.recordBatches()].into_iter().flatten().flatten() {
         let broken = || source.corrupt(start, "the footer lists a message that is not there");
@@ -94,7 +94,7 @@ fn read_file(source: &Source, file: FileId, options: &ColumnarOptions) -> Result
 }
 
 /// A stream is read to its end, which it marks.
-fn read_stream(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Buffers>> {
+fn read_stream(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Buffers>> {
     let end = source.size();
     let mut metadata = Vec::new();
     let first = message(source, 0, end, &mut metadata)?;
@@ -102,7 +102,7 @@ fn read_stream(source: &Source, file: FileId, options: &ColumnarOptions) -> Resu
     let (Some(first), Some(schema)) = (&first, schema) else {
         return Err(source.corrupt(0, "the stream does not begin with a schema"));
     };
-    let mut reader = Reader::new(source, file, schema, options, true)?;
+    let mut reader = Reader::new(source, file, schema, wanted, true)?;
     let mut at = first.end();
     loop {
         if at == end {
@@ -165,15 +165,12 @@ impl<'a> Reader<'a> {
         source: &'a Source,
         file: FileId,
         schema: Schema<'_>,
-        options: &ColumnarOptions,
+        wanted: Wanted<'_>,
         is_stream: bool,
     ) -> Result<Reader<'a>> {
         let placed = |error: Error| error.with_path(source.path());
-        let Layout { nodes, names, columns, .. } = read_schema(schema).map_err(placed)?;
-        let chosen = choose(&names, &options.columns).map_err(placed)?;
-        // Only columns that can be read are chosen.
-        let (columns, leaves) = chosen.iter().filter_map(|&number| columns[number].clone()).unzip();
-        let listing = Listing::new(columns, leaves);
+        let Layout { nodes, columns, .. } = read_schema(schema).map_err(placed)?;
+        let listing = Listing::choose(columns, wanted).map_err(placed)?;
         Ok(Reader { source, file, nodes, dictionaries: BTreeMap::new(), batches: 0, is_stream, listing })
     }
 
@@ -210,10 +207,11 @@ impl<'a> Reader<'a> {
         let part = found.part(&leaf, None).ok_or_else(broken)?;
         let placed = |error: Error| placed(error, message, self.source);
         let room = self.room(&leaf, &part, &found).map_err(placed)?;
+        let part = Buffers { plain: self.plain(&leaf, &part, &found, width, room).map_err(placed)?, ..part };
         // All places lie in the file.
         let read = |place: &Place| self.source.bytes(place.offset, place.len as usize, "a dictionary");
         let stored = part.places.iter().map(|place| read(place).map(Bytes::from)).collect::<Result<Vec<_>>>()?;
-        let unit = decode_alone(&leaf, &part, found.rows, &stored, width, room).map_err(placed)?;
+        let unit = decode_alone(&leaf, &part, found.rows, &stored, width, room.0).map_err(placed)?;
         let mut dictionary = match known {
             Some(known) if is_delta => (**known).clone(),
             _ => Dictionary::new(width),
@@ -232,23 +230,24 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let mut parts = Vec::with_capacity(self.listing.leaves.len());
-        let mut rooms = Vec::with_capacity(parts.capacity());
+        let (mut rooms, mut scratch) = (Vec::with_capacity(parts.capacity()), 0_u64);
         for (leaf, column) in self.listing.leaves.iter().zip(&self.listing.columns) {
             let dictionary = match &leaf.storage {
                 Storage::Dictionary { id, .. } => self.dictionaries.get(id).cloned(),
                 _ => None,
             };
             let part = found.part(leaf, dictionary).ok_or_else(broken)?;
-            let ragged = || self.room(leaf, &part, &found).map_err(|error| placed(error, message, self.source));
-            let room =
-                column.kind.width().map_or_else(|| ragged().map(Room::Ragged), |width| Ok(Room::Fixed(width)))?;
+            let placed = |error: Error| placed(error, message, self.source);
+            let (width, text) = (column.kind.width(), self.room(leaf, &part, &found).map_err(placed)?);
             // If the schema says that there are no nulls, a null is an error.
-            rooms.push((column.kind.is_nullable, room));
-            parts.push(part);
+            rooms.push((column.kind.is_nullable, width.map_or(Room::Ragged(text.0), Room::Fixed)));
+            let plain = self.plain(leaf, &part, &found, width, text).map_err(placed)?;
+            scratch = scratch.max(plain);
+            parts.push(Buffers { plain, ..part });
         }
         let stored = parts.iter().flat_map(|part| &part.places).map(|place| place.len).fold(0, u64::saturating_add);
         let decoded = bound(found.rows, rooms.into_iter()).ok_or_else(broken)?;
-        self.listing.groups.push(Group { file: self.file, number, rows: found.rows, stored, decoded });
+        self.listing.groups.push(Group { file: self.file, number, rows: found.rows, stored, decoded, scratch });
         if self.listing.stored.is_empty() {
             let kind = if self.is_stream { "stream" } else { "file" };
             let codec = match found.codec {
@@ -262,40 +261,114 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Returns the most bytes that the values of a column have together.
-    fn room(&self, leaf: &Leaf, part: &Buffers, found: &Found) -> Result<u64> {
+    /// Returns the most bytes that the values of a column have together, and those of the strings inside a nested one.
+    fn room(&self, leaf: &Leaf, part: &Buffers, found: &Found) -> Result<(u64, u64)> {
         let own = |buffer: usize| part.places[leaf.parents.len() + buffer];
-        match &leaf.storage {
-            Storage::Binary { .. } => {
-                let place = own(2);
-                if found.codec.is_none() || place.len == 0 {
-                    return Ok(place.len);
-                }
-                let mut head = [0; 8];
-                self.source.read(place.offset, &mut head, "a compressed buffer")?;
-                let len = plain_len(&head, place.len);
-                len.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a compressed buffer does not say its length"))
-            }
-            Storage::View => {
-                let place = own(1);
-                // It lies in the file.
-                let views = self.source.bytes(place.offset, place.len as usize, "views")?;
-                viewed_bytes(&views.into(), found.codec, found.rows)
+        let room = match &leaf.storage {
+            Storage::Binary { .. } => self.plain_len(own(2), found)?,
+            Storage::View => self.viewed(own(1), found, found.rows)?,
+            Storage::Nested(tree) => {
+                let mut all = 0_u64;
+                let room = tree.room(&mut &*part.nodes, &mut 0, 0, &mut |storage, len, first| {
+                    let bytes = match storage {
+                        Storage::View => self.viewed(own(first + 1), found, len)?,
+                        Storage::Fixed(element) => len.saturating_mul(element.width()),
+                        _ => self.plain_len(own(first + 2), found)?,
+                    };
+                    all = all.saturating_add(bytes);
+                    Ok(bytes)
+                })?;
+                let room = room.ok_or_else(|| Error::new(ErrorKind::Corrupt, "there are too many elements"))?;
+                return Ok((room, all));
             }
             Storage::List { element, .. } => {
                 let too_many = || Error::new(ErrorKind::Corrupt, "there are too many elements");
-                part.elements.checked_mul(element.width()).ok_or_else(too_many)
+                part.elements.checked_mul(element.width()).ok_or_else(too_many)?
             }
             Storage::Dictionary { .. } => {
                 let longest = part.dictionary.as_ref().map_or(0, |dictionary| dictionary.longest);
                 let too_many = || Error::new(ErrorKind::Corrupt, "there are too many values");
-                found.rows.checked_mul(longest).ok_or_else(too_many)
+                found.rows.checked_mul(longest).ok_or_else(too_many)?
             }
             // The room of these follows from the number of rows.
-            Storage::Fixed(_) | Storage::FixedList { .. } => Ok(0),
+            Storage::Fixed(_) | Storage::FixedList { .. } => 0,
+        };
+        Ok((room, 0))
+    }
+
+    /// The length of a buffer when it is decompressed.
+    fn plain_len(&self, place: Place, found: &Found) -> Result<u64> {
+        if found.codec.is_none() || place.len == 0 {
+            return Ok(place.len);
         }
+        let mut head = [0; 8];
+        self.source.read(place.offset, &mut head, "a compressed buffer")?;
+        let len = plain_len(&head, place.len);
+        len.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a compressed buffer does not say its length"))
+    }
+
+    /// The length of all strings that views lead to.
+    fn viewed(&self, place: Place, found: &Found, rows: u64) -> Result<u64> {
+        // It lies in the file.
+        let views = self.source.bytes(place.offset, place.len as usize, "views")?;
+        viewed_bytes(&views.into(), found.codec, rows)
+    }
+
+    /// Returns the most bytes that decoding a column takes beside what is stored and decoded: its buffers, if they are
+    /// compressed, and bits that become bytes. `width` and `room` are what it decodes to, `strings` those inside a
+    /// nested column.
+    fn plain(
+        &self,
+        leaf: &Leaf,
+        part: &Buffers,
+        found: &Found,
+        width: Option<u64>,
+        (room, strings): (u64, u64),
+    ) -> Result<u64> {
+        let rows = found.rows;
+        // Offsets and references of up to 8 bytes, views of 16, and the bits of what may be null, are counted by these.
+        let nodes = part.nodes.iter().map(|node| node.0).fold(rows.saturating_add(part.elements), u64::saturating_add);
+        let elements = match &leaf.storage {
+            Storage::Fixed(Element::Bit) => rows,
+            Storage::List { element: Element::Bit, .. } | Storage::FixedList { element: Element::Bit, .. } => {
+                part.elements
+            }
+            Storage::Nested(_) => nodes,
+            _ => 0,
+        };
+        if found.codec.is_none() {
+            return Ok(elements);
+        }
+        let values = match &leaf.storage {
+            // Decimals have up to 32 bytes.
+            Storage::Nested(_) => strings.saturating_add(nodes.saturating_mul(24)),
+            _ => width.map_or(room, |width| rows.saturating_mul(width)),
+        };
+        let mut plain = elements.saturating_add(values).saturating_add(nodes.saturating_mul(17)).saturating_add(64);
+        if found.codec == Some(Codec::Lz4) {
+            plain = plain.saturating_add(LZ4_FRAME_BYTES);
+        }
+        // Views may lead to a part of what there is.
+        let has_views = match &leaf.storage {
+            Storage::View => true,
+            Storage::Nested(tree) => tree.has_views(),
+            _ => false,
+        };
+        if has_views {
+            for &place in part.places.iter().filter(|place| place.len >= 8) {
+                let len = self.plain_len(place, found)?;
+                if len > LONG_STRINGS_BYTES {
+                    return Err(Error::new(ErrorKind::Corrupt, format!("a buffer says that it has {len} bytes")));
+                }
+                plain = plain.saturating_add(len);
+            }
+        }
+        Ok(plain)
     }
 }
+
+/// The longest buffer that views lead to: offsets into it have 31 bits.
+const LONG_STRINGS_BYTES: u64 = 1 << 31;
 
 fn placed(error: Error, message: &Message<'_>, source: &Source) -> Error {
     match error.path() {
@@ -359,13 +432,22 @@ impl Found {
             places.push(*of(parent)?.first()?);
         }
         places.extend(of(leaf.node)?);
-        let mut elements = 0;
+        let (mut elements, mut nodes) = (0, Vec::new());
+        if let Storage::Nested(tree) = &leaf.storage {
+            places.truncate(leaf.parents.len());
+            for node in leaf.node..leaf.node.checked_add(tree.nodes())? {
+                let own = of(node)?;
+                nodes.push((*self.lengths.get(node)?, own.len()));
+                places.extend(own);
+            }
+        }
         if let Storage::List { .. } | Storage::FixedList { .. } = &leaf.storage {
             elements = *self.lengths.get(leaf.node + 1)?;
             places.extend(of(leaf.node + 1)?);
         }
         let is_whole = places.len() >= leaf.parents.len() + leaf.storage.buffers();
-        is_whole.then_some(Buffers { places: places.into(), elements, codec: self.codec, dictionary })
+        let (places, nodes) = (places.into(), nodes.into());
+        is_whole.then_some(Buffers { places, elements, nodes, plain: 0, codec: self.codec, dictionary })
     }
 }
 

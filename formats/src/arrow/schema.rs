@@ -1,6 +1,7 @@
 //! Turns Arrow's schema into columns: which can be read, which buffers of a batch they have, and how they are stored.
 
-use crate::columnar::{Column, Kind};
+use super::nested::Tree;
+use crate::columnar::Kind;
 use crate::{DType, Shape};
 use arrow_ipc::{DateUnit, Endianness, Field, IntervalUnit, Precision, Schema, TimeUnit, Type, UnionMode};
 use uringload_core::{Error, ErrorKind, Result};
@@ -20,6 +21,8 @@ pub(super) enum Storage {
     FixedList { count: u64, element: Element },
     /// Numbers of values in the dictionary `id`.
     Dictionary { index_bytes: u64, id: i64, values: Box<Storage> },
+    /// Arrays within arrays.
+    Nested(Box<Tree>),
 }
 
 /// How a number, or an element of a list, is stored.
@@ -46,6 +49,8 @@ impl Storage {
             Storage::Fixed(_) | Storage::View | Storage::Dictionary { .. } => 2,
             Storage::Binary { .. } | Storage::FixedList { .. } => 3,
             Storage::List { .. } => 4,
+            // The first node has one at least; `Array::take` looks for the others.
+            Storage::Nested(_) => 1,
         }
     }
 }
@@ -73,9 +78,8 @@ pub struct Leaf {
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     pub(super) nodes: Vec<Node>,
-    pub(super) names: Vec<(String, Result<()>)>,
-    /// For each name, its column; `None` if it cannot be read.
-    pub(super) columns: Vec<Option<(Column, Leaf)>>,
+    /// Columns by name, or why they cannot be read.
+    pub(super) columns: Vec<(String, Result<(Kind, Leaf)>)>,
     /// The length of all names.
     name_bytes: usize,
 }
@@ -105,6 +109,7 @@ impl Layout {
         }
         let is_nullable = is_nullable || field.nullable();
         let node = self.nodes.len();
+        // Fields of structs are columns of their own.
         if field.type_type() == Type::Struct_ && field.dictionary().is_none() {
             self.nodes.push(Node { buffers: 1, is_view: false });
             let (prefix, parents) = (format!("{name}."), [parents, &[node]].concat());
@@ -112,19 +117,16 @@ impl Layout {
             return children.try_for_each(|child| self.add(child, &prefix, &parents, is_nullable));
         }
         self.pass(field);
-        match column_of(field) {
+        let column = match column_of(field) {
             Ok((mut kind, storage)) => {
                 kind.is_nullable = is_nullable;
-                self.names.push((name.clone(), Ok(())));
-                self.columns.push(Some((Column { name, kind }, Leaf { storage, node, parents: parents.to_vec() })));
+                Ok((kind, Leaf { storage, node, parents: parents.to_vec() }))
             }
             Err(what) => {
-                let error =
-                    Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read"));
-                self.names.push((name, Err(error)));
-                self.columns.push(None);
+                Err(Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read")))
             }
-        }
+        };
+        self.columns.push((name, column));
         Ok(())
     }
 
@@ -149,9 +151,16 @@ impl Layout {
 
 /// Returns what a field holds and how, or why it cannot be read.
 fn column_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
-    let (kind, storage) = values_of(field)?;
+    let is_list = matches!(field.type_type(), Type::List | Type::LargeList | Type::FixedSizeList | Type::Map);
+    let (kind, storage) = match values_of(field) {
+        Err(_) if is_list => {
+            let (tree, described) = Tree::of(field)?;
+            (Kind::text(format!("JSON of {described}")), Storage::Nested(Box::new(tree)))
+        }
+        found => found?,
+    };
     let Some(dictionary) = field.dictionary() else { return Ok((kind, storage)) };
-    if matches!(storage, Storage::List { .. } | Storage::FixedList { .. }) {
+    if matches!(storage, Storage::List { .. } | Storage::FixedList { .. } | Storage::Nested(_)) {
         return Err("a dictionary of lists".into());
     }
     let index_bytes = match dictionary.indexType().map_or(32, |index| index.bitWidth()) {
@@ -162,12 +171,11 @@ fn column_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
     Ok((kind, Storage::Dictionary { index_bytes, id: dictionary.id(), values: Box::new(storage) }))
 }
 
-fn values_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
+pub(super) fn values_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
     let scalar =
         |dtype: DType, name: &str| Ok((Kind::scalar(dtype, name), Storage::Fixed(Element::Bytes(dtype.size()))));
     let bytes = |len: u64, name: &str| Ok((Kind::fixed_bytes(len, name), Storage::Fixed(Element::Bytes(len))));
     let binary = |kind: Kind, is_wide: bool| Ok((kind, Storage::Binary { is_wide }));
-    let missing = || "of a type without its details".to_owned();
     match field.type_type() {
         Type::Null => Err("always null".into()),
         Type::Bool => Ok((Kind::scalar(DType::Bool, "bool"), Storage::Fixed(Element::Bit))),
@@ -243,6 +251,10 @@ fn values_of(field: Field<'_>) -> Result<(Kind, Storage), String> {
         Type::ListView | Type::LargeListView => Err("a list of views".into()),
         other => Err(format!("of the unknown type {}", other.0)),
     }
+}
+
+pub(super) fn missing() -> String {
+    "of a type without its details".to_owned()
 }
 
 fn name_of(unit: TimeUnit) -> &'static str {

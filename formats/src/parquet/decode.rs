@@ -1,8 +1,9 @@
 //! Decodes the pages of a column chunk into a column of a unit.
 
 use super::footer::Chunk;
+use super::nested;
 use super::reader::{Reader, Run};
-use super::schema::{Form, Leaf};
+use super::schema::{Build, Form, Leaf, Stem};
 use super::thrift::PageHeader;
 use super::values::{Stored, broken};
 use crate::columnar::Place;
@@ -11,40 +12,45 @@ use crate::headers::Source;
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 
-/// Decodes a chunk.
+/// Decodes the chunks of a column.
 ///
 /// # Errors
 /// `Corrupt`, with the offset of the page where it is known.
-pub(super) fn decode(chunk: &Chunk, leaf: &Leaf, stored: Bytes, mut writer: ColumnWriter<'_>) -> Result<()> {
-    let mut reader = Reader::new(chunk, &leaf.descriptor, stored);
-    if leaf.is_list {
-        lists(&mut reader, leaf, &mut writer)?
-    } else {
-        rows(&mut reader, leaf, &mut writer)?
+pub(super) fn decode(chunks: &[Chunk], leaf: &Leaf, stored: &[Bytes], mut writer: ColumnWriter<'_>) -> Result<()> {
+    let opened = chunks.iter().zip(&leaf.stems).zip(stored);
+    let mut readers: Vec<Reader> =
+        opened.map(|((chunk, stem), stored)| Reader::new(chunk, &stem.descriptor, stored.clone())).collect();
+    let (Some(reader), Some(stem)) = (readers.first_mut(), leaf.stems.first()) else {
+        return Err(Error::new(ErrorKind::Internal, "a column has no chunk"));
+    };
+    match &leaf.build {
+        Build::Values => rows(reader, stem, &mut writer)?,
+        Build::Numbers => lists(reader, stem, &mut writer)?,
+        Build::Nested(tree) => nested::rows(tree, &leaf.stems, &mut readers, &mut writer)?,
     }
     writer.finish()
 }
 
 /// The definition level of a value.
-fn most_of(leaf: &Leaf) -> u32 {
+fn most_of(stem: &Stem) -> u32 {
     // The crate counts levels from 0.
-    leaf.descriptor.max_def_level().unsigned_abs().into()
+    stem.descriptor.max_def_level().unsigned_abs().into()
 }
 
 /// Every entry is a row.
-fn rows(reader: &mut Reader, leaf: &Leaf, writer: &mut ColumnWriter<'_>) -> Result<()> {
-    let (most, stored, mut scratch) = (most_of(leaf), Stored::of(&leaf.descriptor), Vec::new());
+fn rows(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Result<()> {
+    let (most, stored, mut scratch) = (most_of(stem), Stored::of(&stem.descriptor), Vec::new());
     while let Some(Run { definition, count, .. }) = reader.peek()? {
         if definition < most {
             (0..count).try_for_each(|_| writer.end_row(State::Null))?;
-        } else if leaf.form == Form::Bytes {
+        } else if stem.form == Form::Bytes {
             reader.values(count, |value| {
                 writer.elements(value)?;
                 writer.end_row(State::Valid)
             })?;
         } else {
             reader.values(count, |values| {
-                let (elements, rows) = elements(leaf.form, stored, values, &mut scratch)?;
+                let (elements, rows) = elements(stem.form, stored, values, &mut scratch)?;
                 writer.whole_rows(elements, rows)
             })?;
         }
@@ -55,9 +61,9 @@ fn rows(reader: &mut Reader, leaf: &Leaf, writer: &mut ColumnWriter<'_>) -> Resu
 
 /// Entries are elements of lists. The highest definition level is a value. The level of the repeated part of the schema
 /// is an element without a value, one less is an empty list, and anything below is no list.
-fn lists(reader: &mut Reader, leaf: &Leaf, writer: &mut ColumnWriter<'_>) -> Result<()> {
-    let (most, stored, mut scratch) = (most_of(leaf), Stored::of(&leaf.descriptor), Vec::new());
-    let element = u32::from(leaf.descriptor.repeated_ancestor_def_level().unsigned_abs());
+fn lists(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Result<()> {
+    let (most, stored, mut scratch) = (most_of(stem), Stored::of(&stem.descriptor), Vec::new());
+    let element = u32::from(stem.descriptor.repeated_ancestor_def_level().unsigned_abs());
     let mut open = None;
     while let Some(Run { repetition, definition, count }) = reader.peek()? {
         // Entries that begin rows are taken one by one.
@@ -70,7 +76,7 @@ fn lists(reader: &mut Reader, leaf: &Leaf, writer: &mut ColumnWriter<'_>) -> Res
             return Err(broken("the first row continues a list"));
         }
         if definition == most {
-            reader.values(count, |values| writer.elements(elements(leaf.form, stored, values, &mut scratch)?.0))?;
+            reader.values(count, |values| writer.elements(elements(stem.form, stored, values, &mut scratch)?.0))?;
         } else if definition >= element {
             open = Some(State::NullInside);
         }
@@ -80,7 +86,12 @@ fn lists(reader: &mut Reader, leaf: &Leaf, writer: &mut ColumnWriter<'_>) -> Res
 }
 
 /// Turns values into elements, which `scratch` is room for, and counts them.
-fn elements<'a>(form: Form, stored: Stored, values: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
+pub(super) fn elements<'a>(
+    form: Form,
+    stored: Stored,
+    values: &'a [u8],
+    scratch: &'a mut Vec<u8>,
+) -> Result<(&'a [u8], usize)> {
     // A string comes alone.
     let width = match stored {
         Stored::Bits => 1,
@@ -109,7 +120,7 @@ fn elements<'a>(form: Form, stored: Stored, values: &'a [u8], scratch: &'a mut V
 /// The total length of all strings of a chunk, or an upper bound of it. Reads the pages at its beginning that do not
 /// hold strings one by one: a dictionary, and references to it. They are short; what does not fit into a dictionary
 /// follows.
-pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
+pub(super) fn total_bytes(source: &Source, chunk: &Chunk, stem: &Stem) -> Result<u64> {
     let Place { offset, len } = chunk.place;
     let (end, mut at, mut decoded) = (offset + len, offset, 0_u64);
     while at < end {
@@ -129,14 +140,11 @@ pub(super) fn total_bytes(source: &Source, chunk: &Chunk, leaf: &Leaf) -> Result
         decoded = decoded.saturating_add(header.decoded);
     }
     let stored = source.bytes(offset, to_usize(at - offset)?, "a column chunk")?;
-    let mut reader = Reader::new(chunk, &leaf.descriptor, stored.into());
-    let (most, mut total) = (most_of(leaf), 0_u64);
+    let mut reader = Reader::new(chunk, &stem.descriptor, stored.into());
+    let (most, mut total) = (most_of(stem), 0_u64);
     while let Some(run) = reader.peek()? {
         if run.definition == most {
-            reader.values(run.count, |value| {
-                total = total.saturating_add(value.len() as u64);
-                Ok(())
-            })?;
+            total = total.saturating_add(reader.total(run.count)?);
         }
         reader.skip(run.count);
     }

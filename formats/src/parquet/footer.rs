@@ -2,11 +2,13 @@
 //! how much memory they take when they are decoded.
 
 use super::decode::total_bytes;
-use super::schema::{Form, Leaf, column_of, name_of};
+use super::schema::{Build, Form, Leaf, Stem, columns_of};
 use super::thrift::is_encrypted;
+use super::values::Stored;
 use crate::FileId;
+use crate::columnar::json::{Scalar, text_room};
 use crate::columnar::layout::{Room, bound};
-use crate::columnar::{ColumnarOptions, Group, Listing, Place, choose, guarded};
+use crate::columnar::{BROTLI_BYTES, Group, LZ4_FRAME_BYTES, Listing, Place, Wanted, guarded};
 use crate::headers::{Source, u32_at};
 use parquet::basic::{Compression, Encoding};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
@@ -33,22 +35,23 @@ pub struct Chunk {
     pub(super) compression: Compression,
     /// The most bytes that its elements take, if their number is not the number of rows.
     pub(super) room: u64,
+    /// The most bytes that decoding it takes, beside what is stored and what is decoded.
+    pub(super) scratch: u64,
+}
+
+/// The chunks of a column in a row group: one for each leaf of the schema that it has.
+#[derive(Clone, Debug)]
+pub struct Chunks {
+    pub(super) places: Box<[Place]>,
+    pub(super) chunks: Box<[Chunk]>,
 }
 
 /// Reads the metadata of a file, and whatever else tells how much memory its row groups take.
-pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> Result<Listing<Leaf, Chunk>> {
+pub(super) fn read(source: &Source, file: FileId, wanted: Wanted<'_>) -> Result<Listing<Leaf, Chunks>> {
     let (metadata, end) = metadata(source)?;
     let placed = |error: Error| error.with_path(source.path());
-    let schema = metadata.file_metadata().schema_descr();
-    let names: Vec<_> = schema.columns().iter().map(|leaf| name_of(leaf, schema)).collect();
-    let chosen = choose(&names, &options.columns).map_err(placed)?;
-    let (mut columns, mut leaves) = (Vec::new(), Vec::new());
-    for &number in &chosen {
-        let (column, leaf) = column_of(names[number].0.clone(), schema.column(number)).map_err(placed)?;
-        columns.push(column);
-        leaves.push(leaf);
-    }
-    let mut listing = Listing::new(columns, leaves);
+    let found = columns_of(metadata.file_metadata().schema_descr());
+    let mut listing = Listing::choose(found, wanted).map_err(placed)?;
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let rows = u64::try_from(group.num_rows())
             .map_err(|_| source.corrupt(end, format!("row group {number} has {} rows", group.num_rows())))?;
@@ -56,24 +59,25 @@ pub(super) fn read(source: &Source, file: FileId, options: &ColumnarOptions) -> 
             continue;
         }
         if listing.stored.is_empty() {
-            listing.stored = chosen.iter().map(|&column| stored_as(group.column(column))).collect();
+            listing.stored = listing.leaves.iter().map(|leaf| stored_as(group.column(leaf.stems[0].number))).collect();
         }
-        let first = listing.parts.len();
-        for (&column, leaf) in chosen.iter().zip(&listing.leaves) {
-            let found = chunk(source, end, rows, group, column, leaf);
-            listing.parts.push(found.map_err(|error| of_chunk(error, number, &names[column].0, source))?);
+        let (mut rooms, mut stored, mut scratch) = (Vec::with_capacity(listing.columns.len()), 0_u64, 0_u64);
+        for (column, leaf) in listing.columns.iter().zip(&listing.leaves) {
+            let found = leaf.stems.iter().map(|stem| chunk(source, end, rows, group, leaf, stem));
+            let found = found.collect::<Result<Box<[Chunk]>>>();
+            let chunks = found.map_err(|error| of_chunk(error, number, &column.name, source))?;
+            let room = chunks.iter().map(|chunk| chunk.room).fold(0, u64::saturating_add);
+            rooms.push((column.kind.is_nullable, column.kind.width().map_or(Room::Ragged(room), Room::Fixed)));
+            stored = chunks.iter().map(|chunk| chunk.place.len).fold(stored, u64::saturating_add);
+            // Columns are decoded one after the other, the leaves of a nested one together.
+            scratch = scratch.max(chunks.iter().map(|chunk| chunk.scratch).fold(0, u64::saturating_add));
+            listing.parts.push(Chunks { places: chunks.iter().map(|chunk| chunk.place).collect(), chunks });
         }
-        let chunks = &listing.parts[first..];
-        let rooms = listing.columns.iter().zip(chunks).map(|(column, chunk)| {
-            let room = column.kind.width().map_or(Room::Ragged(chunk.room), Room::Fixed);
-            (column.kind.is_nullable, room)
-        });
-        let decoded = bound(rows, rooms).ok_or_else(|| {
+        let decoded = bound(rows, rooms.into_iter()).ok_or_else(|| {
             source.corrupt(end, format!("row group {number} says that it has {rows} rows and more than 2^63 bytes"))
         })?;
-        let stored = chunks.iter().map(|chunk| chunk.place.len).fold(0, u64::saturating_add);
         // A footer has at most 2^32 bytes, and each row group takes some.
-        listing.groups.push(Group { file, number: number as u32, rows, stored, decoded });
+        listing.groups.push(Group { file, number: number as u32, rows, stored, decoded, scratch });
     }
     Ok(listing)
 }
@@ -132,9 +136,9 @@ fn of_chunk(error: Error, group: usize, name: &str, source: &Source) -> Error {
     Error::new(error.kind(), what).with_path(source.path()).with_source(error)
 }
 
-/// Returns the chunk of a column, which must lie in the file.
-fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column: usize, leaf: &Leaf) -> Result<Chunk> {
-    let chunk = group.column(column);
+/// Returns the chunk of a leaf, which must lie in the file.
+fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, leaf: &Leaf, stem: &Stem) -> Result<Chunk> {
+    let chunk = group.column(stem.number);
     if chunk.file_path().is_some_and(|path| !path.is_empty()) {
         let error = Error::new(ErrorKind::Unavailable, "the column lies in another file");
         return Err(error.with_remedy("open the files that have the data"));
@@ -152,7 +156,7 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
     }
     let values = number(chunk.num_values(), "its number of values")?;
     let decoded = number(chunk.uncompressed_size(), "its length when it is decompressed")?;
-    if leaf.descriptor.max_rep_level() == 0 && values != rows {
+    if stem.descriptor.max_rep_level() == 0 && values != rows {
         return Err(corrupt(format!("there are {values} values for {rows} rows")));
     }
     let compression = chunk.compression();
@@ -160,9 +164,29 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
         let error = Error::new(ErrorKind::Unavailable, "the column is compressed with LZO");
         return Err(error.with_remedy("write the file with another compression"));
     }
-    let mut found = Chunk { place: Place { offset: start, len }, values, decoded, compression, room: 0 };
-    found.room = room(source, chunk, &found, leaf)?;
+    let place = Place { offset: start, len };
+    let mut found = Chunk { place, values, decoded, compression, room: 0, scratch: 0 };
+    found.room = room(source, chunk, &found, leaf, stem)?;
+    found.scratch = scratch(chunk, &found, stem);
     Ok(found)
+}
+
+/// Returns the most bytes that decoding a chunk takes beside what is stored and what is decoded: a dictionary with a
+/// page, which the chunk's pages have together; where each string of a dictionary begins; and the string before, where
+/// strings repeat its beginning. Pages that are not compressed lie in what is stored.
+fn scratch(metadata: &ColumnChunkMetaData, chunk: &Chunk, stem: &Stem) -> u64 {
+    let pages = match chunk.compression {
+        Compression::UNCOMPRESSED => 0,
+        Compression::LZ4 => chunk.decoded.saturating_add(LZ4_FRAME_BYTES),
+        Compression::BROTLI(_) => chunk.decoded.saturating_add(BROTLI_BYTES),
+        _ => chunk.decoded,
+    };
+    if stem.form != Form::Bytes {
+        return pages;
+    }
+    let starts = chunk.values.saturating_mul(4).min(chunk.decoded);
+    let before = if metadata.encodings_mask().is_set(Encoding::DELTA_BYTE_ARRAY) { chunk.decoded } else { 0 };
+    pages.saturating_add(starts).saturating_add(before)
 }
 
 /// Returns the most bytes that the elements of a chunk take, if their number is not the number of rows.
@@ -170,14 +194,26 @@ fn chunk(source: &Source, end: u64, rows: u64, group: &RowGroupMetaData, column:
 /// Current writers put the length of strings into the footer. Without it, strings that are stored one by one take no
 /// more than their pages. Only those that refer to others (to a dictionary, or to the string before) must be looked at,
 /// once, when the file is opened.
-fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &Leaf) -> Result<u64> {
-    if leaf.is_list {
-        let bytes = chunk.values.checked_mul(leaf.dtype.size());
-        return bytes.ok_or_else(|| Error::new(ErrorKind::Corrupt, "there are too many values"));
+fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &Leaf, stem: &Stem) -> Result<u64> {
+    let too_many = || Error::new(ErrorKind::Corrupt, "there are too many values");
+    match &leaf.build {
+        Build::Values if stem.form != Form::Bytes => Ok(0),
+        Build::Values => strings(source, metadata, chunk, stem),
+        Build::Numbers => chunk.values.checked_mul(stem.bytes).ok_or_else(too_many),
+        Build::Nested(_) => {
+            let entries = chunk.values.checked_mul(stem.words.saturating_add(stem.scalar.room()));
+            let bytes = match (stem.scalar, Stored::of(&stem.descriptor)) {
+                (Scalar::Text | Scalar::Bytes, Stored::Fixed(width)) => chunk.values.saturating_mul(width as u64),
+                (Scalar::Text | Scalar::Bytes, _) => strings(source, metadata, chunk, stem)?,
+                _ => 0,
+            };
+            entries.and_then(|entries| entries.checked_add(text_room(bytes))).ok_or_else(too_many)
+        }
     }
-    if leaf.form != Form::Bytes {
-        return Ok(0);
-    }
+}
+
+/// Returns the most bytes that the strings of a chunk take together.
+fn strings(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, stem: &Stem) -> Result<u64> {
     if let Some(bytes) = metadata.unencoded_byte_array_data_bytes() {
         let what = "the length of its strings is below 0";
         return u64::try_from(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, what));
@@ -187,7 +223,7 @@ fn room(source: &Source, metadata: &ColumnChunkMetaData, chunk: &Chunk, leaf: &L
     // A chunk begins with its dictionary, if it has one.
     let has_dictionary = u64::try_from(metadata.data_page_offset()) != Ok(chunk.place.offset);
     if has_dictionary || refers.iter().any(|&encoding| encodings.is_set(encoding)) {
-        total_bytes(source, chunk, leaf)
+        total_bytes(source, chunk, stem)
     } else {
         Ok(chunk.decoded)
     }

@@ -55,14 +55,21 @@ impl Hybrid {
     /// The next integer, and how often it certainly comes: at least once. `None` at the end, and where the runs are
     /// broken.
     pub(super) fn peek(&mut self) -> Option<(u32, u64)> {
+        let value = self.first()?;
+        let (start, end) = self.ready;
+        let ready = &self.unpacked[start..end];
+        let count = ready.iter().take_while(|&&other| other == value).count() as u64;
+        Some((value, if ready.is_empty() { self.left } else { count }))
+    }
+
+    /// The next integer.
+    pub(super) fn first(&mut self) -> Option<u32> {
         loop {
-            let (start, end) = self.ready;
-            if start < end {
-                let ready = &self.unpacked[start..end];
-                return Some((ready[0], ready.iter().take_while(|&&value| value == ready[0]).count() as u64));
+            if self.ready.0 < self.ready.1 {
+                return Some(self.unpacked[self.ready.0]);
             }
             match self.run {
-                Run::Repeated(value) if self.left > 0 => return Some((value, self.left)),
+                Run::Repeated(value) if self.left > 0 => return Some(value),
                 Run::Packed(bit) if self.left > 0 => self.unpack(bit),
                 _ => self.next_run()?,
             }
@@ -81,15 +88,15 @@ impl Hybrid {
 
     /// Up to so many integers that follow each other, which may differ; empty only at the end.
     pub(super) fn some(&mut self, most: u64) -> &[u32] {
-        if self.ready.0 == self.ready.1 {
-            if let Some((value, count)) = self.peek()
-                && self.ready.0 == self.ready.1
-            {
-                let count = count.min(UNPACKED as u64);
-                self.unpacked[..count as usize].fill(value);
-                self.left -= count;
-                self.ready = (0, count as usize);
-            }
+        // To peek may unpack some.
+        if self.ready.0 == self.ready.1
+            && let Some((value, count)) = self.peek()
+            && self.ready.0 == self.ready.1
+        {
+            let count = count.min(UNPACKED as u64);
+            self.unpacked[..count as usize].fill(value);
+            self.left -= count;
+            self.ready = (0, count as usize);
         }
         let (start, end) = self.ready;
         let end = end.min(start.saturating_add(usize::try_from(most).unwrap_or(usize::MAX)));

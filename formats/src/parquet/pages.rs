@@ -213,7 +213,7 @@ mod tests {
     fn read(compression: Compression, stored: Vec<u8>) -> std::result::Result<Vec<Bytes>, String> {
         let schema = SchemaDescriptor::new(Arc::new(parse_message_type("message a { required int32 a; }").unwrap()));
         let place = Place { offset: 100, len: stored.len() as u64 };
-        let chunk = Chunk { place, values: 4, decoded: 16, compression, room: 0 };
+        let chunk = Chunk { place, values: 4, decoded: 16, compression, room: 0, scratch: 0 };
         let mut pages = Pages::new(&chunk, &schema.column(0), stored.into());
         std::iter::from_fn(|| pages.next().transpose())
             .map(|page| match page?.0 {

@@ -56,16 +56,38 @@ impl Reader {
     /// # Errors
     /// `Corrupt`, with the offset of the page.
     pub(super) fn peek(&mut self) -> Result<Option<Run>> {
+        if !self.has_entry()? {
+            return Ok(None);
+        }
+        let levels = self.repetition.peek().zip(self.definition.peek());
+        let ((repetition, repeated), (definition, defined)) = levels.ok_or_else(|| self.no_level())?;
+        Ok(Some(Run { repetition, definition, count: self.left.min(repeated).min(defined) }))
+    }
+
+    /// The repetition and the definition level of the next entry; `None` at the end of the chunk.
+    ///
+    /// # Errors
+    /// As [`peek`](Reader::peek).
+    pub(super) fn level(&mut self) -> Result<Option<(u32, u32)>> {
+        if !self.has_entry()? {
+            return Ok(None);
+        }
+        let levels = self.repetition.first().zip(self.definition.first());
+        levels.map(Some).ok_or_else(|| self.no_level())
+    }
+
+    /// Whether there is another entry, on this page or a later one.
+    fn has_entry(&mut self) -> Result<bool> {
         while self.left == 0 {
-            let Some((page, at)) = self.pages.next()? else { return Ok(None) };
+            let Some((page, at)) = self.pages.next()? else { return Ok(false) };
             self.at = at;
             self.open(page).map_err(|error| error.with_offset(at))?;
         }
-        let levels = self.repetition.peek().zip(self.definition.peek());
-        let Some(((repetition, repeated), (definition, defined))) = levels else {
-            return Err(broken("the levels of a page end early, or are broken").with_offset(self.at));
-        };
-        Ok(Some(Run { repetition, definition, count: self.left.min(repeated).min(defined) }))
+        Ok(true)
+    }
+
+    fn no_level(&self) -> Error {
+        broken("the levels of a page end early, or are broken").with_offset(self.at)
     }
 
     /// Goes past `count` entries, not more than `peek` told.
@@ -82,6 +104,15 @@ impl Reader {
     pub(super) fn values(&mut self, count: u64, take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let taken = self.values.each(self.dictionary.as_ref(), count, &mut self.few, take);
         taken.map_err(|error: Error| if error.offset().is_some() { error } else { error.with_offset(self.at) })
+    }
+
+    /// The length of the next `count` strings together, which are passed.
+    ///
+    /// # Errors
+    /// As [`values`](Reader::values).
+    pub(super) fn total(&mut self, count: u64) -> Result<u64> {
+        let total = self.values.total(self.dictionary.as_ref(), count, &mut self.few);
+        total.map_err(|error| error.with_offset(self.at))
     }
 
     fn open(&mut self, page: Page) -> Result<()> {
@@ -130,6 +161,14 @@ impl Levels {
         match &mut self.levels {
             None => Some((0, u64::MAX)),
             Some(levels) => levels.peek().filter(|&(level, _)| level <= self.most),
+        }
+    }
+
+    /// The next level.
+    fn first(&mut self) -> Option<u32> {
+        match &mut self.levels {
+            None => Some(0),
+            Some(levels) => levels.first().filter(|&level| level <= self.most),
         }
     }
 

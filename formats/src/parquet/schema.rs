@@ -1,8 +1,10 @@
-//! Turns the leaves of a Parquet schema into columns: which can be read, and in which form.
+//! Turns a Parquet schema into columns: which can be read, and in which form.
 
-use crate::columnar::{Column, Kind};
+use super::nested::{Kind as Tangle, Repeated, Tree};
+use crate::columnar::Kind;
+use crate::columnar::json::{self, Scalar};
 use crate::{DType, Shape};
-use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor, Type};
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -28,80 +30,221 @@ pub(super) enum Form {
 /// Where the values of a column come from.
 #[derive(Clone, Debug)]
 pub struct Leaf {
+    /// The leaves of the schema that it has: one, unless it is nested.
+    pub(super) stems: Box<[Stem]>,
+    pub(super) build: Build,
+}
+
+/// How a column is put together.
+#[derive(Clone, Debug)]
+pub(super) enum Build {
+    /// A value a row.
+    Values,
+    /// A list of numbers a row.
+    Numbers,
+    /// Anything else, as JSON text.
+    Nested(Tree),
+}
+
+/// A leaf of the schema.
+#[derive(Clone, Debug)]
+pub(super) struct Stem {
+    /// Its number in the file.
+    pub(super) number: usize,
     pub(super) descriptor: ColumnDescPtr,
     pub(super) form: Form,
-    pub(super) dtype: DType,
-    pub(super) is_list: bool,
+    /// Bytes of a number.
+    pub(super) bytes: u64,
+    /// What it is inside a nested column.
+    pub(super) scalar: Scalar,
+    /// How many bytes of text an entry of a nested column takes beside its value.
+    pub(super) words: u64,
 }
 
-/// Returns the name of a leaf's column, and an error if it cannot be read.
-pub(super) fn name_of(leaf: &ColumnDescriptor, schema: &SchemaDescriptor) -> (String, Result<()>) {
-    let parts = leaf.path().parts();
-    if leaf.max_rep_level() == 0 {
-        return (parts.join("."), Ok(()));
-    }
-    match list_depth(schema.root_schema(), parts) {
-        Some(depth) => (parts[..depth].join("."), Ok(())),
-        None => {
-            let name = parts.join(".");
-            let what = format!("column {name:?} is a map, a list of lists, or a list of structs, which cannot be read");
-            let error = Error::new(ErrorKind::Unavailable, what);
-            (name, Err(error))
-        }
-    }
+/// A column of a file, or why it cannot be read.
+pub(super) type Found = (String, Result<(Kind, Leaf)>);
+
+/// Returns the columns of a schema: structs stand for their fields; anything that repeats is one column.
+pub(super) fn columns_of(schema: &SchemaDescriptor) -> Vec<Found> {
+    let mut reader = Reader { schema, first: 0, next: 0, found: Vec::new() };
+    schema.root_schema().get_fields().iter().for_each(|field| reader.columns(field, "", 0));
+    reader.found
 }
 
-/// Returns how many parts of a path name a list of single values: all but "list.element", whatever writers call them.
-fn list_depth(root: &Type, path: &[String]) -> Option<usize> {
-    let mut node = root;
-    for depth in 0..path.len() {
-        let annotated = node.get_basic_info();
-        let is_list = annotated.converted_type() == ConvertedType::LIST
-            || annotated.logical_type_ref() == Some(&LogicalType::List);
-        node = node.get_fields().iter().find(|field| field.name() == path[depth])?;
-        let info = node.get_basic_info();
-        if !info.has_repetition() || info.repetition() != parquet::basic::Repetition::REPEATED {
-            continue;
+/// Walks a schema, leaf by leaf. The depth of schemas is bounded when the footer is read.
+struct Reader<'a> {
+    schema: &'a SchemaDescriptor,
+    /// The number of the column's first leaf, and that of the next leaf.
+    first: usize,
+    next: usize,
+    found: Vec<Found>,
+}
+
+impl Reader<'_> {
+    /// Appends the columns of a field. `definition` is the level from which on its parent is there.
+    fn columns(&mut self, field: &Type, prefix: &str, definition: u32) {
+        let name = format!("{prefix}{}", field.name());
+        if field.is_group() && repeats(field) != Repetition::REPEATED && !is_list(field) && !is_map(field) {
+            let definition = definition + u32::from(repeats(field) == Repetition::OPTIONAL);
+            let prefix = format!("{name}.");
+            return field.get_fields().iter().for_each(|field| self.columns(field, &prefix, definition));
         }
-        let left = path.len() - depth - 1;
-        return match (is_list, left) {
-            // `repeated int32 values`, and a list of two levels.
-            (false, 0) => Some(depth + 1),
-            (true, 0) => Some(depth),
-            (true, 1) if node.get_fields().len() == 1 && repeats_once(node) => Some(depth),
-            _ => None,
+        self.first = self.next;
+        let column = self.field(field, definition, 0).and_then(|tree| self.column(tree)).map_err(|what| {
+            Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read"))
+        });
+        // A tree that cannot be read may have been left early.
+        self.next = self.first + leaves_of(field);
+        self.found.push((name, column));
+    }
+
+    fn column(&self, tree: Tree) -> Result<(Kind, Leaf), String> {
+        let descriptors: Vec<ColumnDescPtr> =
+            tree.stems.clone().map(|stem| self.schema.column(self.first + stem)).collect();
+        let kinds = descriptors.iter().map(|leaf| kind_of(leaf)).collect::<Result<Vec<_>, String>>()?;
+        let own = &kinds[0].0;
+        let (mut kind, build) = match &tree.kind {
+            Tangle::Value => (own.clone(), Build::Values),
+            Tangle::List(_, element) if matches!(element.kind, Tangle::Value) && own.is_plain() => {
+                let described = format!("list of {}", own.described);
+                (Kind { shape: Shape::Ragged, described, ..own.clone() }, Build::Numbers)
+            }
+            _ => (Kind::text(format!("JSON of {}", described(&tree, &kinds))), Build::Nested(tree.clone())),
         };
+        // An element may be null, too.
+        kind.is_nullable = tree.definition > 0 || matches!(build, Build::Numbers);
+        let mut words = vec![0; kinds.len()];
+        tree.add_words(0, &mut words);
+        let stem = |(number, ((descriptor, (kind, form)), words)): (usize, ((ColumnDescPtr, (Kind, Form)), u64))| {
+            let (scalar, bytes) = (scalar_of(&descriptor, &kind), kind.dtype.size());
+            Stem { number: self.first + number, descriptor, form, bytes, scalar, words }
+        };
+        let stems = descriptors.into_iter().zip(kinds).zip(words).enumerate().map(stem).collect();
+        Ok((kind, Leaf { stems, build }))
     }
-    None
-}
 
-fn repeats_once(list: &Type) -> bool {
-    let info = list.get_fields()[0].get_basic_info();
-    !info.has_repetition() || info.repetition() != parquet::basic::Repetition::REPEATED
-}
-
-/// Returns the column of a leaf.
-///
-/// # Errors
-/// `Unavailable` for types that cannot be read.
-pub(super) fn column_of(name: String, descriptor: ColumnDescPtr) -> Result<(Column, Leaf)> {
-    let (mut kind, form) = kind_of(&descriptor).map_err(|what| {
-        Error::new(ErrorKind::Unavailable, format!("column {name:?} is {what}, which cannot be read"))
-            .with_remedy("choose other columns")
-    })?;
-    let is_list = descriptor.max_rep_level() > 0;
-    if is_list {
-        let is_plain = kind.shape == Shape::Fixed(Vec::new());
-        if !is_plain {
-            let what = format!("column {name:?} is a list of {}; only lists of numbers can be read", kind.described);
-            return Err(Error::new(ErrorKind::Unavailable, what).with_remedy("choose other columns"));
+    /// The tree of a field, whose parent is there from level `definition` on, inside `repetition` lists.
+    fn field(&mut self, field: &Type, definition: u32, repetition: u32) -> Result<Tree, String> {
+        match repeats(field) {
+            Repetition::REQUIRED => self.inside(field, definition, repetition),
+            Repetition::OPTIONAL => self.inside(field, definition + 1, repetition),
+            Repetition::REPEATED => {
+                // A list without a group around it, which is never null.
+                let start = self.next - self.first;
+                let of = Repeated { definition: definition + 1, repetition: repetition + 1 };
+                let element = self.inside(field, of.definition, of.repetition)?;
+                let kind = Tangle::List(of, Box::new(element));
+                Ok(Tree { definition, stems: start..self.next - self.first, kind })
+            }
         }
-        kind.shape = Shape::Ragged;
-        kind.described = format!("list of {}", kind.described);
     }
-    kind.is_nullable = descriptor.max_def_level() > 0;
-    let dtype = kind.dtype;
-    Ok((Column { name, kind }, Leaf { descriptor, form, dtype, is_list }))
+
+    /// The tree of a field that is there from level `definition` on.
+    fn inside(&mut self, field: &Type, definition: u32, repetition: u32) -> Result<Tree, String> {
+        let start = self.next - self.first;
+        let of = Repeated { definition: definition + 1, repetition: repetition + 1 };
+        let kind = if field.is_primitive() {
+            self.next += 1;
+            Tangle::Value
+        } else if is_list(field) {
+            let [child] = field.get_fields() else { return Err("a list without one element type".into()) };
+            if repeats(child) != Repetition::REPEATED {
+                return Err("a list that does not repeat".into());
+            }
+            let is_element = child.is_primitive()
+                || child.get_fields().len() != 1
+                || child.name() == "array"
+                || child.name() == format!("{}_tuple", field.name());
+            let element = if is_element {
+                self.inside(child, of.definition, of.repetition)?
+            } else {
+                self.field(&child.get_fields()[0], of.definition, of.repetition)?
+            };
+            Tangle::List(of, Box::new(element))
+        } else if is_map(field) {
+            let [pair] = field.get_fields() else { return Err("a map without one type of pairs".into()) };
+            let (Repetition::REPEATED, true) = (repeats(pair), pair.is_group()) else {
+                return Err("a map that does not repeat".into());
+            };
+            let [key, value] = pair.get_fields() else { return Err("a map without keys and values".into()) };
+            let key = self.field(key, of.definition, of.repetition)?;
+            if !matches!(key.kind, Tangle::Value) {
+                return Err("a map whose keys are no single values".into());
+            }
+            Tangle::Map(of, Box::new([key, self.field(value, of.definition, of.repetition)?]))
+        } else {
+            let mut fields = Vec::new();
+            for field in field.get_fields() {
+                fields.push((json::name(field.name()), self.field(field, definition, repetition)?));
+            }
+            Tangle::Struct(fields)
+        };
+        let stems = start..self.next - self.first;
+        if stems.is_empty() { Err("a struct without fields".into()) } else { Ok(Tree { definition, stems, kind }) }
+    }
+}
+
+fn leaves_of(field: &Type) -> usize {
+    if field.is_primitive() { 1 } else { field.get_fields().iter().map(|field| leaves_of(field)).sum() }
+}
+
+fn repeats(field: &Type) -> Repetition {
+    let info = field.get_basic_info();
+    if info.has_repetition() { info.repetition() } else { Repetition::REQUIRED }
+}
+
+fn is_list(field: &Type) -> bool {
+    let info = field.get_basic_info();
+    field.is_group()
+        && (info.converted_type() == ConvertedType::LIST || info.logical_type_ref() == Some(&LogicalType::List))
+}
+
+fn is_map(field: &Type) -> bool {
+    let info = field.get_basic_info();
+    field.is_group()
+        && (matches!(info.converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE)
+            || info.logical_type_ref() == Some(&LogicalType::Map))
+}
+
+/// A nested type, in words.
+fn described(tree: &Tree, kinds: &[(Kind, Form)]) -> String {
+    match &tree.kind {
+        Tangle::Value => kinds[tree.stems.start].0.described.clone(),
+        Tangle::List(_, element) => format!("list<{}>", described(element, kinds)),
+        Tangle::Map(_, pair) => format!("map<{}, {}>", described(&pair[0], kinds), described(&pair[1], kinds)),
+        Tangle::Struct(fields) => {
+            let field = |(name, field): &(Box<[u8]>, Tree)| {
+                format!("{} {}", String::from_utf8_lossy(name), described(field, kinds))
+            };
+            format!("struct<{}>", fields.iter().map(field).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// What a leaf is inside a nested column.
+fn scalar_of(leaf: &ColumnDescriptor, kind: &Kind) -> Scalar {
+    if is_decimal(leaf) {
+        return Scalar::Decimal(leaf.type_scale().clamp(0, DIGITS[2]));
+    }
+    match kind.dtype {
+        _ if !kind.is_plain() => {
+            if kind.is_text {
+                Scalar::Text
+            } else {
+                Scalar::Bytes
+            }
+        }
+        DType::Bool => Scalar::Bool,
+        DType::F16 => Scalar::F16,
+        DType::F32 => Scalar::F32,
+        DType::F64 => Scalar::F64,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::Unsigned,
+        _ => Scalar::Signed,
+    }
+}
+
+fn is_decimal(leaf: &ColumnDescriptor) -> bool {
+    matches!(leaf.logical_type_ref(), Some(LogicalType::Decimal(_))) || leaf.converted_type() == ConvertedType::DECIMAL
 }
 
 fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
@@ -113,8 +256,7 @@ fn kind_of(leaf: &ColumnDescriptor) -> Result<(Kind, Form), String> {
         (None, converted) => format!("{physical} {converted}"),
     };
     let scalar = |dtype, form| Ok((Kind::scalar(dtype, described.clone()), form));
-    let is_decimal =
-        matches!(logical, Some(LogicalType::Decimal(_))) || leaf.converted_type() == ConvertedType::DECIMAL;
+    let is_decimal = is_decimal(leaf);
     let integer = match (logical, leaf.converted_type()) {
         (Some(LogicalType::Integer(int)), _) => {
             DType::named(&format!("{}{}", if int.is_signed { 'i' } else { 'u' }, int.bit_width))

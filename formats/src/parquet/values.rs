@@ -109,10 +109,10 @@ pub(super) enum Values {
     Strings(Bytes),
     Bits(Hybrid),
     Numbers(Hybrid),
-    Differences(Delta, usize),
-    Lengths(Delta, Bytes),
+    Differences(Box<Delta>, usize),
+    Lengths(Box<Delta>, Bytes),
     /// How many bytes of the string before are repeated, how many follow, these, and the string before.
-    Prefixes(Delta, Delta, Bytes, Vec<u8>),
+    Prefixes(Box<Delta>, Box<Delta>, Bytes, Vec<u8>),
     /// The first bytes of all values, then the second ones, and so on; bytes of a value; how many are taken.
     Split(Bytes, usize, usize),
 }
@@ -121,7 +121,7 @@ impl Values {
     /// # Errors
     /// `Corrupt` where the page is too short, or has an encoding that these values cannot have.
     pub(super) fn new(encoding: i64, mut bytes: Bytes, stored: Stored, has_dictionary: bool) -> Result<Values> {
-        let delta = |bytes: &Bytes| Delta::new(bytes.clone()).ok_or_else(too_short);
+        let delta = |bytes: &Bytes| Delta::new(bytes.clone()).map(Box::new).ok_or_else(too_short);
         let delta_end = |bytes: &Bytes| {
             let delta = delta(bytes)?;
             let end = delta.end().ok_or_else(too_short)?;
@@ -252,6 +252,29 @@ impl Values {
             left -= taken;
         }
         Ok(())
+    }
+}
+
+impl Values {
+    /// The length of the next `count` strings together. A repeated reference is counted once, however often it comes.
+    pub(super) fn total(&mut self, dictionary: Option<&Dictionary>, count: u64, few: &mut Vec<u8>) -> Result<u64> {
+        let mut total = 0_u64;
+        let (Values::Numbers(numbers), Some(dictionary)) = (&mut *self, dictionary) else {
+            self.each(dictionary, count, few, |value| {
+                total = total.saturating_add(value.len() as u64);
+                Ok(())
+            })?;
+            return Ok(total);
+        };
+        let mut left = count;
+        while left > 0 {
+            let (number, run) = numbers.peek().ok_or_else(too_short)?;
+            let run = run.min(left);
+            total = total.saturating_add(run.saturating_mul(dictionary.value(number)?.len() as u64));
+            numbers.skip(run);
+            left -= run;
+        }
+        Ok(total)
     }
 }
 

@@ -71,6 +71,21 @@ fn dictionaries_grow_and_are_replaced() {
 }
 
 #[test]
+fn decoding_takes_no_more_memory_than_was_told() {
+    for codec in ["lz4", "zstd"] {
+        let name = format!("large-{codec}.arrow");
+        for columns in [&["text"][..], &["words"], &["number", "words", "text"]] {
+            let arrow = open(&name, &of(columns)).unwrap();
+            let scratch = assert_scratch(&*arrow, &name);
+            assert!(scratch > 100_000, "{name} {columns:?}: {scratch}");
+            let decompressor = if codec == "lz4" { 9 << 20 } else { 0 };
+            let most = 2 * arrow.units().unwrap().largest_decoded() + decompressor;
+            assert!(scratch < most, "{name} {columns:?}: {scratch}");
+        }
+    }
+}
+
+#[test]
 fn several_files_are_one_dataset() {
     let arrow = dataset::open(&[data("split-arrow")], &Options::new().format("arrow")).unwrap();
     assert_eq!(arrow.shards(), [4, 6, 10]);
@@ -78,7 +93,7 @@ fn several_files_are_one_dataset() {
     let paths = [data("split-arrow/a.arrow"), data("other.arrow")];
     let error = dataset::open(&paths, &Options::new().format("arrow")).unwrap_err();
     assert_eq!(error.path(), Some(&*data("other.arrow")), "{error}");
-    assert!(error.to_string().contains("column \"i64\" is int64"), "{error}");
+    assert!(error.to_string().contains("the file has no column \"i32\", which the first file has"), "{error}");
     // A stream and a file, whose columns stand at other places.
     let both = dataset::open(&paths, &of(&["string"]).format("arrow")).unwrap();
     assert_eq!(both.len(), 16);
@@ -106,20 +121,38 @@ fn nulls_are_errors_of_their_samples_or_empty() {
 }
 
 #[test]
-fn what_has_no_form_is_refused_where_it_is_wanted() {
-    for (column, doing) in [
-        ("map", "is a map"),
-        ("lists", "is a list of list of int32, not of numbers"),
-        ("structs", "is a list of a struct"),
-        ("words", "is a list of utf8, not of numbers"),
-    ] {
+fn what_has_no_form_is_left_out_unless_it_is_wanted() {
+    let odd = all("odd.arrow");
+    assert_eq!(texts(&*odd, "text"), ["a", "b"]);
+    let two = ("columns of types that cannot be read", 2, "nothing<odd.arrow".to_owned());
+    assert_eq!(left_out(&*odd), [two]);
+    for (column, doing) in [("union", "is a union"), ("nothing", "is always null")] {
         let error = open("odd.arrow", &of(&[column])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains(&format!("column {column:?} {doing}")), "{error}");
-        assert!(error.to_string().contains("choose from the columns id"), "{error}");
+        assert!(error.to_string().contains("choose from the columns id, text"), "{error}");
     }
     assert_eq!(open("odd.arrow", &of(&["id"])).unwrap().len(), 2);
     assert_eq!(open("empty.arrow", &of(&["id"])).unwrap_err().kind(), ErrorKind::Empty);
+}
+
+#[test]
+fn nested_columns_are_json_text() {
+    for name in ["nested-none.arrow", "nested-lz4.arrow", "nested-zstd.arrow"] {
+        assert_nested(&|name, column| open(name, &of(&[column])), name);
+        let empty = open(name, &of(&["words"]).set("nulls", "empty")).unwrap();
+        assert_eq!(texts(&*empty, "words"), ["[\"a\",\"\"]", "[]", "", "[\"\\\\\",null,\"ß\"]"]);
+        let nested = open(name, &Options::new().set("nulls", "empty")).unwrap();
+        assert_eq!(nested.schema().fields.len(), 10);
+        assert!(left_out(&*nested).is_empty());
+    }
+    let views = open("nested-views.arrow", &Options::new().set("nulls", "empty")).unwrap();
+    assert_eq!(texts(&*views, "words"), ["[\"short\",\"longer than twelve bytes\"]", "[]", ""]);
+}
+
+#[test]
+fn columns_are_found_by_name_in_every_file() {
+    assert_order("arrow");
 }
 
 #[test]
@@ -150,7 +183,7 @@ fn cut_and_changed_files_are_errors_or_rows() {
     }
     // Of what is compressed and of every type, some changes; it is cut by the other tests.
     let open = |path: &Path| dataset::open(&[path], &Options::new().format("arrow"));
-    for name in ["types-stream-lz4.arrow", "types-stream-zstd.arrow"] {
+    for name in ["types-stream-lz4.arrow", "types-stream-zstd.arrow", "nested-none.arrow", "nested-lz4.arrow"] {
         changes_are_survived(&std::fs::read(data(name)).unwrap(), "arrow", &open);
     }
 }

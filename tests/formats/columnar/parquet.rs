@@ -164,6 +164,20 @@ fn dictionaries_in_which_nothing_repeats_are_not_read() {
     assert!(samples(&*parquet).iter().any(Result::is_err));
 }
 
+/// Of files that are small when they are compressed, what decoding takes is much more than any list.
+#[test]
+fn decoding_takes_no_more_memory_than_was_told() {
+    for codec in ["none", "zstd", "snappy"] {
+        let name = format!("large-{codec}.parquet");
+        for columns in [&["text"][..], &["words"], &["label"], &["number", "words", "text"]] {
+            let parquet = open(&name, &of(columns)).unwrap();
+            let scratch = assert_scratch(&*parquet, &name);
+            assert!(codec == "none" || columns == ["label"] || scratch > 100_000, "{name} {columns:?}: {scratch}");
+            assert!(scratch < 2 * parquet.units().unwrap().largest_decoded(), "{name} {columns:?}: {scratch}");
+        }
+    }
+}
+
 #[test]
 fn several_files_are_one_dataset() {
     let parquet = dataset::open(&[data("split")], &Options::new().format("parquet")).unwrap();
@@ -176,11 +190,11 @@ fn several_files_are_one_dataset() {
     let error = dataset::open(&[data("split/a.parquet"), data("other.parquet")], &Options::new().format("parquet"))
         .unwrap_err();
     assert_eq!(error.path(), Some(&*data("other.parquet")), "{error}");
-    assert!(error.to_string().contains("column \"i64\" is INT64"), "{error}");
+    assert!(error.to_string().contains("the file has no column \"i32\", which the first file has"), "{error}");
     // One column more than the first has.
     let paths = [data("delta_byte_array.parquet"), data("with_one_more.parquet")];
-    let error = dataset::open(&paths, &of(&[]).format("parquet")).unwrap_err();
-    assert!(error.to_string().contains("the file has 2 columns, and the first file has 1\n"), "{error}");
+    let more = dataset::open(&paths, &of(&[]).format("parquet")).unwrap();
+    assert_eq!((more.len(), more.schema().fields.len(), left_out(&*more)[0].1), (20, 1, 1));
     assert_eq!(dataset::open(&paths, &of(&["string"]).format("parquet")).unwrap().len(), 20);
     // What they have in common can be had of both.
     let both =
@@ -209,26 +223,48 @@ fn nulls_are_errors_of_their_samples_or_empty() {
     assert_eq!(texts(&*parquet, "text"), ["a", "b", "", ""]);
     assert_eq!(texts(&*parquet, "image.bytes"), ["x", "", "", "yz"]);
     assert_eq!(texts(&*parquet, "label"), ["a", "", "b", "a"]);
+    let remedy = number[1].as_ref().unwrap();
+    assert!(remedy.contains("help: leave the column out, or skip such samples"), "{remedy}");
+    let text = errors(&of(&["text"]));
+    assert!(text[2].as_ref().unwrap().contains("nulls=empty (--nulls empty)"), "{text:?}");
     let required = all("required.parquet");
     assert!(words(&*required).iter().all(|encoding| !encoding.contains("null")));
     assert_eq!(texts(&*required, "text"), ["a", "b"]);
 }
 
 #[test]
-fn what_has_no_form_is_refused_where_it_is_wanted() {
-    for (column, doing) in [
-        ("map", "is a map, a list of lists, or a list of structs"),
-        ("lists", "is a map, a list of lists, or a list of structs"),
-        ("structs", "is a map, a list of lists, or a list of structs"),
-        ("words", "is a list of BYTE_ARRAY String; only lists of numbers"),
-    ] {
-        let error = open("odd.parquet", &of(&[column])).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains(doing) && error.to_string().contains(column), "{error}");
-    }
-    assert!(open("odd.parquet", &Options::new()).is_err());
+fn what_has_no_form_is_left_out_unless_it_is_wanted() {
+    let odd = all("odd.parquet");
+    assert_eq!(texts(&*odd, "text"), ["a", "b"]);
+    let names: Vec<&str> = odd.schema().fields.iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["id", "text"]);
+    let keys = ("columns of types that cannot be read", 1, "keys<odd.parquet".to_owned());
+    assert_eq!(left_out(&*odd), [keys]);
+    let error = open("odd.parquet", &of(&["keys"])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("column \"keys\" is a map whose keys are no single values"), "{error}");
+    assert!(error.to_string().contains("choose from the columns id, text"), "{error}");
     assert_eq!(open("odd.parquet", &of(&["id"])).unwrap().len(), 2);
     assert_eq!(open("empty.parquet", &of(&["id"])).unwrap_err().kind(), ErrorKind::Empty);
+}
+
+#[test]
+fn nested_columns_are_json_text() {
+    for name in ["nested-none.parquet", "nested-zstd.parquet", "nested-snappy.parquet"] {
+        assert_nested(&|name, column| open(name, &of(&[column])), name);
+        let empty = open(name, &of(&["words"]).set("nulls", "empty")).unwrap();
+        assert_eq!(texts(&*empty, "words"), ["[\"a\",\"\"]", "[]", "", "[\"\\\\\",null,\"ß\"]"]);
+        // All columns at once, and those of a struct: its list is one.
+        let nested = open(name, &Options::new().set("nulls", "empty")).unwrap();
+        assert_eq!(nested.schema().fields.len(), 10);
+        assert_eq!(sample(&*nested, 0).unwrap()["info.tags"], b"[\"a\"]");
+        assert!(left_out(&*nested).is_empty());
+    }
+}
+
+#[test]
+fn columns_are_found_by_name_in_every_file() {
+    assert_order("parquet");
 }
 
 fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> (tempfile::TempDir, PathBuf) {
@@ -301,6 +337,8 @@ fn cut_and_changed_files_are_errors_or_rows() {
         "delta_length_byte_array.parquet",
         "plain.parquet",
         "nulls.parquet",
+        "nested-none.parquet",
+        "nested-zstd.parquet",
         "types-none-v1.parquet",
         "types-none-v2.parquet",
         "types-brotli-v1.parquet",
