@@ -29,7 +29,7 @@ pub(crate) const FORMAT: Format = Format {
 /// Records of ArrayRecord files. A chunk is a unit: what it decodes to is its records, end to end, and behind them
 /// where each ends.
 ///
-/// Opening reads the index at the end of each file. Hashes are compared when a chunk is read. Memory: 40 bytes a chunk.
+/// Opening reads the index at the end of each file. Hashes are compared when a chunk is read. Memory: 48 bytes a chunk.
 #[derive(Debug)]
 struct ArrayRecord {
     /// The shards are chunks, or files where no chunk has more than a record.

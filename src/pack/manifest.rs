@@ -125,7 +125,15 @@ impl Manifest {
 /// The folder, while nobody else packs into it.
 pub(super) struct Destination {
     /// Holds the lock.
-    _folder: File,
+    folder: File,
+}
+
+impl Drop for Destination {
+    /// Closing is not enough: a process that is being started just now shares the descriptor until it becomes another
+    /// program, and would keep the lock so long.
+    fn drop(&mut self) {
+        let _ = flock(&self.folder, FlockOperation::Unlock);
+    }
 }
 
 impl Destination {
@@ -175,7 +183,7 @@ impl Destination {
             return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(place).with_remedy(remedy));
         }
         remove_temporaries(place, &pack.options.prefix, part)?;
-        Ok(Destination { _folder: folder })
+        Ok(Destination { folder })
     }
 }
 

@@ -87,7 +87,7 @@ fn shards(root: &TempDir) -> Vec<Made> {
         let path = put(root.path().join(name), bytes);
         dataset::open(&[path], &Options::new().format("tfrecord")).expect("TFRecord")
     };
-    let array_record = |name| dataset::open(&[data(name)], &Options::new()).expect("ArrayRecord");
+    let array_record = |name| dataset::open(&[data(root, name)], &Options::new()).expect("ArrayRecord");
     let examples = writers::tfrecord(&all);
     let beton = put(root.path().join("a.beton"), &writers::beton(&all));
     vec![
