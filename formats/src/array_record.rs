@@ -145,7 +145,7 @@ fn chunks_of(source: &Source, file: u32) -> Result<Vec<Chunk>> {
         let error = source.corrupt(start, what);
         error.with_remedy("it was cut short, or is no ArrayRecord file: fetch or write it again")
     };
-    if source.size() % BLOCK_BYTES != 0 || source.size() == start {
+    if !source.size().is_multiple_of(BLOCK_BYTES) || source.size() == start {
         return Err(no_index("it is not made of whole blocks"));
     }
     let postscript = chunk_at(source, start)?;

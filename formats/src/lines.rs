@@ -454,8 +454,8 @@ impl Dataset for Lines {
         (!self.packed.is_empty()).then_some(self)
     }
 
-    /// Of each plain file the longest line, the 2nd, 4th, 8th and so on are known, and those between are taken to be as long
-    /// as the next longer of these.
+    /// Of each plain file the longest line, the 2nd, 4th, 8th and so on are known, and those between are taken to be as
+    /// long as the next longer of these.
     fn largest(&self, count: u64) -> u64 {
         let plain = self.indexes.iter().filter(|index| index.decoded().is_none());
         let columns = plain.flat_map(|index| index.columns().iter().zip(std::iter::repeat(index.len())));

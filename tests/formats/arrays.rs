@@ -187,7 +187,8 @@ fn what_cannot_be_delivered_is_refused_with_file_place_and_remedy() {
     delivers(one, &[vec![elements(DType::F32, 0, 18)]]);
 }
 
-/// In Fortran order an array is a unit, which is put in order as a whole; big endian numbers alone are turned one by one.
+/// In Fortran order an array is a unit, which is put in order as a whole; big endian numbers alone are turned one by
+/// one.
 #[test]
 fn other_orders_arrive_as_everybody_expects() {
     within(BOUND, || {

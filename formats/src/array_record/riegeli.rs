@@ -72,7 +72,7 @@ pub(super) fn stored_bytes(offset: u64, len: u64) -> Option<u64> {
     // Content of the first block, and then of whole ones.
     let first = offset % BLOCK_BYTES;
     let content = |block: u64| BLOCK_BYTES - block.max(BLOCK_HEADER_BYTES);
-    let header = if first < BLOCK_HEADER_BYTES { BLOCK_HEADER_BYTES - first } else { 0 };
+    let header = BLOCK_HEADER_BYTES.saturating_sub(first);
     let more = len.saturating_sub(content(first)).div_ceil(BLOCK_BYTES - BLOCK_HEADER_BYTES);
     more.checked_mul(BLOCK_HEADER_BYTES)?.checked_add(header)?.checked_add(len)
 }
