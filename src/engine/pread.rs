@@ -26,9 +26,17 @@ pub(super) struct Pread {
 /// The file that a thread read last.
 pub(super) struct Last {
     id: FileId,
-    file: Arc<File>,
+    file: Opened,
     /// [`Pread::renewed`] when it was opened.
     renewed: u64,
+}
+
+/// An open file.
+enum Opened {
+    /// Kept for all threads.
+    Kept(Arc<File>),
+    /// Of one thread.
+    Own(File),
 }
 
 impl Pread {
@@ -39,12 +47,12 @@ impl Pread {
     }
 
     /// The file, from those that are kept or newly opened.
-    fn file(&self, id: FileId, opening: &AtomicBool) -> io::Result<Arc<File>> {
+    fn file(&self, id: FileId, opening: &AtomicBool) -> io::Result<Opened> {
         let kept = self.kept.get(id.0 as usize);
         if let Some(kept) = kept
             && let Some(file) = &*kept.read().unwrap_or_else(PoisonError::into_inner)
         {
-            return Ok(Arc::clone(file));
+            return Ok(Opened::Kept(Arc::clone(file)));
         }
         opening.store(true, Ordering::Relaxed);
         let mut file = self.files.open(id);
@@ -52,11 +60,11 @@ impl Pread {
             file = self.files.open(id);
         }
         opening.store(false, Ordering::Relaxed);
-        let file = Arc::new(File::from(file?));
-        if let Some(kept) = kept {
-            *kept.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&file));
-        }
-        Ok(file)
+        let file = File::from(file?);
+        let Some(kept) = kept else { return Ok(Opened::Own(file)) };
+        let file = Arc::new(file);
+        *kept.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&file));
+        Ok(Opened::Kept(file))
     }
 
     /// Closes all files that are kept, because the process has no descriptor left. Returns whether there were any.
@@ -79,7 +87,8 @@ impl Reader for Pread {
             *last = Some(Last { id: read.file, file: self.file(read.file, opening)?, renewed });
         }
         match last {
-            Some(Last { file, .. }) => file.read_at(read.part.as_mut(), read.offset),
+            Some(Last { file: Opened::Own(file), .. }) => file.read_at(read.part.as_mut(), read.offset),
+            Some(Last { file: Opened::Kept(file), .. }) => file.read_at(read.part.as_mut(), read.offset),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
