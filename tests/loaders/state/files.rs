@@ -1,6 +1,6 @@
 //! States in files: whole or not at all.
 
-use super::FOLDER;
+use super::{FOLDER, unsummed};
 use std::fs;
 use std::os::unix::fs::symlink;
 use uringload::{ErrorKind, State};
