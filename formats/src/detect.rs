@@ -42,7 +42,8 @@ const WHOLE: &str = "folder";
 /// `InvalidArgument` for files of several formats, of a format that is not read, or of bytes that show nothing, and
 /// where there are splits and none is chosen; what the system says of paths that cannot be listed.
 pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Format> {
-    let split = options.split()?;
+    let asked_split = options.split()?;
+    let split = asked_split.as_deref().filter(|split| *split != ALL);
     let asked = asked(options)?;
     if split.is_none() {
         match asked {
@@ -71,9 +72,9 @@ pub(crate) fn decide(paths: &mut Paths, options: &Options) -> Result<&'static Fo
     let mut keep: Vec<bool> = vec![false; found.files.len()];
     taken.iter().for_each(|file| keep[file.0 as usize] = true);
     let splits = Splits::find(found, &taken, format.name != WHOLE);
-    match (split.as_deref(), splits) {
-        (None, None) | (Some(ALL), _) => {}
-        (None, Some(splits)) => return Err(splits.ask(found.files.place())),
+    match (split, splits) {
+        (None, Some(splits)) if asked_split.is_none() => return Err(splits.ask(found.files.place())),
+        (None, _) => {}
         (Some(wanted), None) => {
             let error = Error::new(ErrorKind::InvalidArgument, format!("there is no split {wanted:?}, nor any other"));
             return Err(error.with_path(found.files.place()).with_remedy("leave out split"));
@@ -263,6 +264,12 @@ impl Look {
     /// Where there is no data, what lies beside it elsewhere is the data: labels first, then documents. A file that was
     /// named alone is what it is.
     fn promote(&mut self, found: &FoundFiles) {
+        let files = &found.files;
+        let is_text = |file: FileId| files.name(file).to_ascii_lowercase().ends_with(b".txt");
+        if all(files).all(|file| found.is_single(file) && is_text(file)) {
+            self.shown.fill(Shown::data(format("text")));
+            return;
+        }
         if let [only] = &mut self.shown[..]
             && found.is_single(FileId(0))
         {
@@ -273,11 +280,6 @@ impl Look {
                 return;
             }
             self.shown.iter_mut().filter(|shown| shown.role == role).for_each(|shown| shown.role = Role::Data);
-        }
-        // Whoever names files wants them.
-        let is_text = |file: FileId| found.files.name(file).to_ascii_lowercase().ends_with(b".txt");
-        if all(&found.files).all(|file| found.is_single(file) && is_text(file)) {
-            self.shown.iter_mut().for_each(|shown| *shown = Shown::data(format("text")));
         }
         if self.shown.iter().all(|shown| shown.role != Role::Data)
             && all(&found.files).all(|file| found.is_single(file))

@@ -129,7 +129,7 @@ fn inspect_says_what_it_takes_and_what_not() {
     assert!(told.contains("--split"), "{told}");
     let train = json(&expect(&mut uringload(&format!("inspect {dir} --split train --json")), 0).0);
     assert_eq!((&train["format"], &train["files"]), (&"csv".into(), &2.into()));
-    assert_eq!(train["left_out"][0]["what"], "companions of the data", "{train}");
+    assert_eq!(train["left_out"][0]["reason"], "companions of the data", "{train}");
     let all = json(&expect(&mut uringload(&format!("inspect {dir} --split all --json")), 0).0);
     assert_eq!(all["files"], 3);
     let (_, told) = expect(&mut uringload(&format!("inspect {dir} --split trian")), 2);

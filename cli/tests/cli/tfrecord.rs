@@ -55,11 +55,13 @@ fn inspect_tells_what_records_hold() {
     assert_eq!(json(&run("inspect --json", copy("gzip").path(), 0).0)["format"], "tfrecord");
     let (_, err) = run("inspect", copy("sequence").path(), 1);
     assert!(err.contains("SequenceExample"), "{err}");
-    write(&folder.path().join("readme.md"), b"a folder of files");
-    for other in ["--format tar", "--format folder", ""] {
+    write(&folder.path().join("readme.md"), b"beside records");
+    for other in ["--format tar", "--format folder"] {
         let (_, err) = run(&format!("inspect {other} --no-crc"), folder.path(), 2);
         assert!(err.contains("only for tfrecord"), "{err}");
     }
+    let (_, err) = run("inspect --no-crc", super::folder(&[("a", 10)]).path(), 2);
+    assert!(err.contains("only for tfrecord"), "{err}");
 }
 
 #[test]

@@ -80,6 +80,8 @@ fn numbers_and_truths_by_type() {
 #[test]
 fn many_columns_take_little_time() {
     const COLUMNS: usize = 200_000;
+    // The table is large on purpose.
+    let _large = crate::formats::memory::Limit::new(64 << 20);
     let line = |what: &str| (0..COLUMNS).map(|number| format!("{what}{number}")).collect::<Vec<_>>().join(",");
     let text = [line("gene"), line(""), line("1")].join("\n");
     let place = folder(&[("a.csv", text.as_bytes())]);
