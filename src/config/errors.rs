@@ -28,7 +28,8 @@ pub enum OnError {
 
 /// How many samples may fail before the loader gives up.
 ///
-/// Without a limit a breaker does: when three quarters of the last 128 samples could not be read, in eight files or more.
+/// Without a limit a breaker ends it: when three quarters of the last 128 samples could not be read, in eight files or
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum MaxFailures {

@@ -169,8 +169,7 @@ impl World {
             dataset::internal::of_files(files, &options).unwrap()
         };
         let len = dataset.len();
-        let world_size = 1 + pick(3);
-        let batch_size = 1 + pick(20);
+        let (world_size, batch_size) = (1 + pick(3), 1 + pick(20));
         let (rank, drop_last) = (pick(world_size), pick(2) == 0);
         let sampler: Arc<dyn Sampler> =
             if pick(2) == 0 { Arc::new(Shuffled::new(len, seed)) } else { Arc::new(Sequential::new(len)) };
@@ -182,7 +181,6 @@ impl World {
         let layout = Layout { alignment, read_bytes: alignment.max(4096) * (1 + pick(8)), coalesce_gap };
         let config = any_columns(&mut pick, dtype, is_records);
         let collation = Collation::new(&config, &*dataset).unwrap();
-        // Not drawn from the generator, so that the worlds stay the same as before.
         let is_deferred = seed.is_multiple_of(3);
         let lies = pick(4) > 0;
         let mut chance = |most: u64| if lies { pick(most) as u8 } else { 0 };
@@ -197,7 +195,7 @@ impl World {
             stuck,
             deaf: chance(256),
             reorder: lies,
-            outage: None,
+            ..Faults::default()
         };
         let rules = Rules {
             queue_depth: 1 + pick(20) as usize,
