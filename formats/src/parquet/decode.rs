@@ -85,6 +85,9 @@ fn lists(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Res
     open.map_or(Ok(()), |state| writer.end_row(state))
 }
 
+/// Appends the element of a value.
+type Encode<'a> = &'a dyn Fn(&[u8], &mut Vec<u8>) -> Result<()>;
+
 /// Turns values into elements, which `scratch` is room for, and counts them.
 pub(super) fn elements<'a>(
     form: Form,
@@ -98,7 +101,7 @@ pub(super) fn elements<'a>(
         Stored::Fixed(width) => width,
         Stored::Strings => values.len().max(1),
     };
-    let mut each = |encode: &dyn Fn(&[u8], &mut Vec<u8>) -> Result<()>| {
+    let mut each = |encode: Encode<'_>| {
         scratch.clear();
         // Of an empty string too.
         match stored {

@@ -115,11 +115,12 @@ impl Reader<'_> {
         kind.is_nullable = tree.definition > 0 || matches!(build, Build::Numbers);
         let mut words = vec![0; kinds.len()];
         tree.add_words(0, &mut words);
-        let stem = |(number, ((descriptor, (kind, form)), words)): (usize, ((ColumnDescPtr, (Kind, Form)), u64))| {
-            let (scalar, bytes) = (scalar_of(&descriptor, &kind), kind.dtype.size());
-            Stem { number: self.first + number, descriptor, form, bytes, scalar, words }
-        };
-        let stems = descriptors.into_iter().zip(kinds).zip(words).enumerate().map(stem).collect();
+        let mut stems = Vec::with_capacity(kinds.len());
+        for ((descriptor, (kind, form)), words) in descriptors.into_iter().zip(kinds).zip(words) {
+            let (number, scalar) = (self.first + stems.len(), scalar_of(&descriptor, &kind));
+            stems.push(Stem { number, descriptor, form, bytes: kind.dtype.size(), scalar, words });
+        }
+        let stems = stems.into();
         Ok((kind, Leaf { stems, build }))
     }
 
