@@ -195,8 +195,8 @@ const COMMON: &[OptionSpec] = &[OptionSpec {
     name: "split",
     aliases: &[],
     kind: OptionKind::Text,
-    help: " The split to open, where folders or files are called train, val, test and the like; \"all\" for all of them \
-           together.",
+    help: " The split to open, where folders or files are called train, val, test and the like; \"all\" for all of \
+           them together.",
 }];
 
 /// The options of all formats, each name once, in the order of the formats.

@@ -346,13 +346,15 @@ impl Reactor {
 }
 
 fn read_error(source: io::Error, files: &FileTable, read: &Read) -> Error {
-    let at = |error: Error| error.with_path(files.path(read.file)).with_offset(read.offset);
-    // Who knows more says it.
-    match source.downcast::<Error>() {
-        Ok(error) if error.path().is_some() => error,
-        Ok(error) => at(error),
-        Err(source) => at(Error::io("cannot read", source)),
+    let mut error = source.downcast::<Error>().unwrap_or_else(|source| Error::io("cannot read", source));
+    // Who knows more has said it.
+    if error.path().is_none() {
+        error = error.with_path(files.path(read.file));
     }
+    if error.offset().is_none() {
+        error = error.with_offset(read.offset);
+    }
+    error
 }
 
 /// The error that ends the loader when an outage has lasted too long.

@@ -161,9 +161,8 @@ impl World {
             files.push(format!("f{index}").as_bytes(), size).unwrap();
         }
         let dataset: Arc<dyn crate::dataset::Dataset> = if is_records {
-            let options =
-                Options::new().format("records").set("record_bytes", record_bytes).set("header_bytes", header_bytes);
-            dataset::internal::of_files(files, &options).unwrap()
+            let options = Options::new().format("records").set("record_bytes", record_bytes);
+            dataset::internal::of_files(files, &options.set("header_bytes", header_bytes)).unwrap()
         } else {
             let options = Options::new().format("folder").set("labels", false).set("dtype", dtype).threads(1);
             dataset::internal::of_files(files, &options).unwrap()

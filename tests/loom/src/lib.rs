@@ -1,5 +1,5 @@
-//! The module `queue` of the library once more, by itself. Its loom tests need a build of their own (`--cfg loom`), which
-//! would otherwise compile every format and decoder with it.
+//! The module `queue` of the library once more, by itself. Its loom tests need a build of their own (`--cfg loom`),
+//! which would otherwise compile every format and decoder with it.
 #![cfg(loom)]
 
 #[path = "../../../src"]
