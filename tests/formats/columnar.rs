@@ -62,8 +62,11 @@ fn assert_columns(dataset: &dyn Dataset, expected: &[Row], what: &str) {
     }
 }
 
+/// A way to open a file by its name, with this column.
+type OpenColumn<'a> = &'a dyn Fn(&str, &str) -> Result<Arc<dyn Dataset>, Error>;
+
 /// The dataset of nested columns has the text that Python's `json` writes for each row, and errors where it has none.
-fn assert_nested(open: &dyn Fn(&str, &str) -> Result<Arc<dyn Dataset>, Error>, name: &str) {
+fn assert_nested(open: OpenColumn<'_>, name: &str) {
     let text = std::fs::read(data("nested.json")).expect("the rows");
     let expected: BTreeMap<String, Vec<Option<String>>> = serde_json::from_slice(&text).expect("JSON");
     for (column, expected) in &expected {

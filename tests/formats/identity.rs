@@ -258,6 +258,9 @@ fn copy(from: &Path, to: &Path) {
 /// A format's file of some version, and its samples.
 type Version = (Vec<u8>, Vec<Vec<u8>>);
 
+/// A format, the extension of its files, and what is in a file of it by number.
+type Kind<'a> = (&'a str, &'a str, &'a dyn Fn(u64) -> Version);
+
 #[test]
 fn an_index_is_used_for_the_bytes_it_was_made_from_and_no_others() {
     let values = |version| (0..OF_A_SHARD).map(move |number| value(9, version, number)).collect::<Vec<_>>();
@@ -268,7 +271,7 @@ fn an_index_is_used_for_the_bytes_it_was_made_from_and_no_others() {
     let records = |version| -> Version { (writers::tfrecord(&values(version)), values(version)) };
     let archives = |version| -> Version { (archive(9, version), values(version)) };
     let text = |version| -> Version { (lines(9, version), texts(version)) };
-    let formats: [(&str, &str, &dyn Fn(u64) -> Version); 3] =
+    let formats: [Kind<'_>; 3] =
         [("tar", "a.tar", &archives), ("tfrecord", "a.tfrecord", &records), ("text", "a.txt", &text)];
     for (format, name, version) in formats {
         let [(before, was), (after, is)] = [version(0), version(2)];

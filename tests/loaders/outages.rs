@@ -147,8 +147,8 @@ fn a_mount_that_is_lost_and_made_again_costs_no_sample() {
     });
 }
 
-/// A folder of files that is moved out of its root, and back later. The files themselves stay what they are: moving them
-/// one by one would look like writing to them (their ctime).
+/// A folder of files that is moved out of its root, and back later. The files themselves stay what they are: moving
+/// them one by one would look like writing to them (their ctime).
 fn moving(root: &Path) -> (impl Fn(&mut ()) + use<'_>, impl Fn(&mut ()) + Send + use<'_>) {
     let away = root.with_extension("away");
     let back = away.clone();
