@@ -182,7 +182,7 @@ const FAILED_NAMED: usize = 100;
 /// use uringload::{Loader, dataset};
 ///
 /// # let (source, shards) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-/// # (0..10).for_each(|n| std::fs::write(source.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// # (0..10).for_each(|n| std::fs::write(source.path().join(format!("{n}.dat")), [n; 100]).unwrap());
 /// let photos = dataset::open(&[source.path()], &dataset::Options::new())?;
 /// let options = PackOptions::default().shard_samples(4);
 /// let pack = Loader::builder(photos).pack(shards.path(), options)?;

@@ -26,7 +26,7 @@ pub const VERSION: u64 = 2;
 /// use uringload::{Loader, State, dataset};
 ///
 /// # let folder = tempfile::tempdir().unwrap();
-/// # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), [n; 100]).unwrap());
 /// # let checkpoint = tempfile::tempdir().unwrap();
 /// # let checkpoint = checkpoint.path().join("checkpoint.json");
 /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;

@@ -123,7 +123,7 @@ impl Builder {
     /// }
     ///
     /// # let folder = tempfile::tempdir().unwrap();
-    /// # std::fs::write(folder.path().join("0.bin"), "one sample").unwrap();
+    /// # std::fs::write(folder.path().join("0.dat"), "one sample").unwrap();
     /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
     /// let summary = Loader::builder(dataset).verify(&Print)?;
     /// assert_eq!((summary.samples, summary.findings), (1, 0));

@@ -431,8 +431,8 @@ impl Look {
 }
 
 fn bytes_show_nothing(count: u64, path: &Path) -> Error {
-    let files = if count == 1 { "file" } else { "files" };
-    let what = format!("{count} {files} of raw bytes do not show what a sample is");
+    let files = if count == 1 { "a file of raw bytes does".into() } else { format!("{count} files of raw bytes do") };
+    let what = format!("{files} not show what a sample is");
     Error::new(ErrorKind::InvalidArgument, what).with_path(path).with_remedy(
         "give record_bytes (--record-bytes) for records of one size; the format tokens with window_tokens and \
          token_dtype for tokens; or the format folder, where every file is a sample",

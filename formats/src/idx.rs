@@ -271,9 +271,10 @@ mod tests {
             let labels: Vec<u8> = (0..count).map(|label| 9 - label).collect();
             write(&folder.path().join(format!("{part}-labels-idx1-ubyte")), 8, &[count.into()], &labels);
         }
-        assert_eq!(detect(&[folder.path()], &Options::new()).unwrap().name, "idx");
+        let all = Options::new().set("split", "all");
+        assert_eq!(detect(&[folder.path()], &all).unwrap().name, "idx");
         assert!(error(folder.path()).to_string().contains("there are several splits"));
-        let both = crate::open(&[folder.path()], &Options::new().set("split", "all")).unwrap();
+        let both = crate::open(&[folder.path()], &all).unwrap();
         assert_eq!((both.len(), &both.index().shards[..], both.index().bytes), (5, &[2, 5][..], 30));
         assert_eq!(both.schema().fields[0].shape, Shape::Fixed(vec![2, 3]));
         assert_eq!(both.index().plain_field, Some(0), "a part of an image can be read alone");
@@ -284,7 +285,8 @@ mod tests {
         assert_eq!(sample(&*train, 1), [Value::Bytes(second), Value::I64(8)]);
         assert_ne!(train.fingerprint(), both.fingerprint());
         std::fs::remove_file(folder.path().join("t10k-labels-idx1-ubyte")).unwrap();
-        assert!(error(folder.path()).to_string().contains("only some files have labels"));
+        let error = crate::open(&[folder.path()], &all).unwrap_err();
+        assert!(error.to_string().contains("only some files have labels"), "{error}");
     }
 
     #[test]

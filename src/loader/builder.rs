@@ -30,7 +30,7 @@ use std::time::Duration;
 /// use uringload::{Loader, dataset};
 ///
 /// # let folder = tempfile::tempdir().unwrap();
-/// # (0..8).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), vec![n; n as usize]).unwrap());
+/// # (0..8).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), vec![n; n as usize]).unwrap());
 /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
 /// let loader = Loader::builder(dataset)
 ///     .batch_size(2)

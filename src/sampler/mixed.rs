@@ -85,7 +85,7 @@ impl FromStr for Stopping {
 /// # let (web, code) = (root.path().join("web"), root.path().join("code"));
 /// # for folder in [&web, &code] {
 /// #     std::fs::create_dir(folder).unwrap();
-/// #     (0..10).for_each(|n| std::fs::write(folder.join(format!("{n}.bin")), [n; 100]).unwrap());
+/// #     (0..10).for_each(|n| std::fs::write(folder.join(format!("{n}.dat")), [n; 100]).unwrap());
 /// # }
 /// let parts = vec![dataset::open(&[web], &Options::new())?, dataset::open(&[code], &Options::new())?];
 /// let data = Arc::new(Concat::new(parts)?);

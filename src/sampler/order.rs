@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// use uringload::{Loader, dataset};
 ///
 /// # let folder = tempfile::tempdir().unwrap();
-/// # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.bin")), [n; 100]).unwrap());
+/// # (0..10).for_each(|n| std::fs::write(folder.path().join(format!("{n}.dat")), [n; 100]).unwrap());
 /// let dataset = dataset::open(&[folder.path()], &dataset::Options::new())?;
 /// let order = Loader::builder(dataset).batch_size(4).shuffle(true).seed(42).order()?;
 /// assert_eq!(order.remaining(), Some(3));
