@@ -111,7 +111,8 @@ def test_a_state_goes_on_at_another_world_size(records: pathlib.Path) -> None:
             batches = iter(loader)
             taken += [number for _ in range(5) for number in numbers(next(batches))]
             states.append(loader.state_dict())
-    without = [{name: value for name, value in state.items() if name != "delivered"} for state in states]
+    own = ("delivered", "checksum")
+    without = [{name: value for name, value in state.items() if name not in own} for state in states]
     assert without[0] == without[1], "all but what a rank was given is the same"
     assert states[0]["delivered"] != states[1]["delivered"]
     for rank in range(3):
@@ -133,10 +134,13 @@ def test_a_state_of_something_else_is_refused_with_the_difference(records: pathl
         for wrong in ({}, {**other.state_dict(), "order": "shuffled, seed 3"}, {"version": 99}):
             with pytest.raises(uringload.Error):
                 other.load_state_dict(wrong)
-        shuffled = {**other.state_dict(), "order": {"kind": "shuffled", "seed": 3, "version": 1}}
+        with pytest.raises(uringload.CorruptError, match="checksum"):
+            other.load_state_dict({**other.state_dict(), "position": 1})
+        unsigned = {name: value for name, value in other.state_dict().items() if name != "checksum"}
+        shuffled = {**unsigned, "order": {"kind": "shuffled", "seed": 3, "version": 1}}
         with pytest.raises(uringload.StateMismatchError, match="kind shuffled in the state, sequential here"):
             other.load_state_dict(shuffled)
-        unknown = {**other.state_dict(), "order": {"kind": "spiral"}}
+        unknown = {**unsigned, "order": {"kind": "spiral"}}
         with pytest.raises(uringload.StateMismatchError, match='"spiral", which this version of uringload does not'):
             other.load_state_dict(unknown)
         with pytest.raises(TypeError, match="state_dict is a list"):
@@ -153,6 +157,7 @@ def test_a_state_of_version_1_goes_on_and_is_saved_as_version_2(records: pathlib
         rest = [number for batch in batches for number in numbers(batch)]
     assert (state["version"], state["order"]) == (2, {"kind": "shuffled", "seed": SEED, "version": 1})
     old = {**state, "version": 1, "order": f"shuffled, seed {SEED}", "batching": None}
+    del old["checksum"]
     with DataLoader(**given) as other:
         other.load_state_dict(old)
         assert other.state_dict() == state
@@ -188,7 +193,9 @@ def test_a_sampler_is_known_by_its_type_and_what_it_says(records: pathlib.Path) 
     assert named["order"]["digest"] not in (plain["order"]["digest"], state_of(Reversed(1))["order"]["digest"])
     load(Reversed(), plain)
     load(Reversed("by length"), named)
-    load(Reversed(), {**plain, "version": 1, "order": "a sampler of the caller's (Reversed)", "batching": None})
+    old = {**plain, "version": 1, "order": "a sampler of the caller's (Reversed)", "batching": None}
+    del old["checksum"]
+    load(Reversed(), old)
     with pytest.raises(uringload.StateMismatchError, match="digest"):
         load(Reversed("by name"), named)
     with pytest.raises(uringload.StateMismatchError, match='name "python:Reversed" in the state, "python:list" here'):

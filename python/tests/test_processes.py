@@ -378,20 +378,20 @@ def test_bad_samples(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -
         assert caught.value.file == str(tmp_path / "07.dat") and caught.value.remedy
         assert loader.state_dict()["position"] == 5
         assert [batch.ids[0] for batch in batches] == [10, 15], "it goes on behind the batch"
-    time = os.stat(tmp_path / "07.bin").st_mtime_ns
+    time = os.stat(tmp_path / "07.dat").st_mtime_ns
     dataset = uringload.Dataset(tmp_path)
     (tmp_path / "new").write_bytes(bytes(10))
     os.utime(tmp_path / "new", ns=(time, time))
-    os.replace(tmp_path / "new", tmp_path / "07.bin")
+    os.replace(tmp_path / "new", tmp_path / "07.dat")
     with DataLoader(dataset, **given, on_error="skip") as loader:
         assert sum(len(batch.ids) for batch in loader) == 19, "a file of the same size and time took its place"
-    with DataLoader(dataset, **given) as loader, pytest.raises(uringload.ChangedError, match="07.bin"):
+    with DataLoader(dataset, **given) as loader, pytest.raises(uringload.ChangedError, match="07.dat"):
         list(loader)
     with DataLoader(dataset, on_error="warn", quarantine=tmp_path.parent / "bad.jsonl", **given) as loader:
         batches = list(loader)
         assert [len(batch.ids) for batch in batches] == [5, 4, 5, 5]
         number, position, error, replaced = batches[1].failed[0]
-        assert (number, position, replaced) == (7, 7, None) and isinstance(error, uringload.TruncatedError)
+        assert (number, position, replaced) == (7, 7, None) and isinstance(error, uringload.ChangedError)
         assert "07.dat" in caplog.text
     with DataLoader(dataset, on_error="replace", **given) as loader:
         assert [len(batch.ids) for batch in loader] == [5, 5, 5, 5]

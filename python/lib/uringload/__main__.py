@@ -18,7 +18,7 @@ def _make(folder: str) -> None:
     for index in range(1024):
         place = os.path.join(folder, f"class-{index % 8}")
         os.makedirs(place, exist_ok=True)
-        with open(os.path.join(place, f"{index:04}.bin"), "wb") as file:
+        with open(os.path.join(place, f"{index:04}.dat"), "wb") as file:
             file.write(os.urandom(60_000 + index * 97 % 100_000))
 
 

@@ -425,8 +425,8 @@ class DataLoader:
     def state_dict(self) -> dict[str, Any]:
         """The position after the last batch that was handed out, whatever was read ahead.
 
-        A small dictionary of plain values, for `json.dumps`. All of it except ``delivered`` is the same on every rank,
-        so any rank's state serves all ranks, and a run with more or fewer ranks can resume from it.
+        A small dictionary of plain values, for `json.dumps`. All of it except ``delivered`` and ``checksum`` is the
+        same on every rank, so any rank's state serves all ranks, and a run with more or fewer ranks can resume from it.
         """
         import json
 
