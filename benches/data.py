@@ -49,7 +49,7 @@ def small():
     mu = math.log(SMALL_MEAN_BYTES) - SMALL_SIGMA**2 / 2
     for number in range(SMALL_FILES):
         size = max(1, int(law.lognormvariate(mu, SMALL_SIGMA)))
-        yield f"small/class_{number % SMALL_CLASSES:03}/{number:05}.bin", size
+        yield f"small/class_{number % SMALL_CLASSES:03}/{number:05}.dat", size
 
 
 def records():
@@ -59,7 +59,7 @@ def records():
 def large():
     law = random.Random(f"{SEED}/large")
     for number in range(LARGE_FILES):
-        yield f"large/volume_{number:02}.bin", int(law.normalvariate(LARGE_MEAN_BYTES, LARGE_DEVIATION_BYTES))
+        yield f"large/volume_{number:02}.dat", int(law.normalvariate(LARGE_MEAN_BYTES, LARGE_DEVIATION_BYTES))
 
 
 def mixed():

@@ -87,7 +87,7 @@ def make_tiny(data):
         for number in range(count):
             folder = os.path.join(data, work, f"class_{number % 10:03}") if work == "small" else os.path.join(data, work)
             os.makedirs(folder, exist_ok=True)
-            with open(os.path.join(folder, f"{number:05}.bin"), "wb") as file:
+            with open(os.path.join(folder, f"{number:05}.dat"), "wb") as file:
                 file.write(law.randbytes(law.randrange(1000, 200_000)))
     with open(os.path.join(data, "records", "records.bin"), "wb") as file:
         file.write(law.randbytes(TINY["records"] * RECORD_BYTES))

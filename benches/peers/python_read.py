@@ -19,7 +19,7 @@ import sys
 import time
 
 RECORD_BYTES = 150_528
-FILES = {"small": "*/*.bin", "large": "*.bin", "npy": "*.npy"}
+FILES = {"small": "*/*.dat", "large": "*.dat", "npy": "*.npy"}
 
 
 def files(work, folder):
