@@ -25,9 +25,12 @@ use uringload::sampler::{Order, Selection};
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 #[global_allocator]
-static COUNTING: Watched = Watched(|_| {
-    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-});
+static COUNTING: Watched = Watched(
+    |_| {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    },
+    |_| {},
+);
 
 const BOUND: Duration = Duration::from_secs(120);
 

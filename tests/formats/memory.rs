@@ -1,7 +1,7 @@
 //! What tests ask the allocator for. Their files are small, so an allocation that is not is one that the library made
 //! because a header claimed it.
 
-use crate::common::allocator::Balanced;
+use crate::common::allocator::Watched;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -49,7 +49,7 @@ fn freed(bytes: usize) {
 }
 
 #[global_allocator]
-static WATCHED: Balanced = Balanced(watch, freed);
+static WATCHED: Watched = Watched(watch, freed);
 
 /// Fails if anything in this process allocated more at once than it may.
 ///
