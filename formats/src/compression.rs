@@ -107,17 +107,27 @@ fn decode_zstd(stored: &[u8], out: &mut [u8]) -> io::Result<usize> {
 /// Zstandard's error code for a destination that is too small.
 const TOO_SMALL: usize = ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize;
 
-/// Reads a stream to its end, which must not lie past that of `out`.
-pub(super) fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < out.len() {
-        match stream.read(&mut out[filled..]) {
-            Ok(0) => return Ok(filled),
-            Ok(bytes) => filled += bytes,
+/// Reads until `into` is full, the stream ends, or an error comes behind what was read.
+pub(super) fn read_full(stream: &mut dyn Read, into: &mut [u8]) -> (usize, Option<io::Error>) {
+    let mut have = 0;
+    while have < into.len() {
+        match stream.read(&mut into[have..]) {
+            Ok(0) => break,
+            Ok(bytes) => have += bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return (have, Some(error)),
         }
     }
+    (have, None)
+}
+
+/// Reads a stream to its end, which must not lie past that of `out`.
+pub(super) fn fill(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
+    let filled = match read_full(stream, out) {
+        (_, Some(error)) => return Err(error),
+        (filled, None) if filled < out.len() => return Ok(filled),
+        (filled, None) => filled,
+    };
     // At the end, the stream verifies its checksum, and excess bytes show up.
     match stream.read(&mut [0])? {
         0 => Ok(filled),

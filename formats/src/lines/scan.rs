@@ -1,11 +1,11 @@
 //! One pass over a file that finds where its lines begin and end.
 
-use crate::compression::Compression;
+use crate::compression::{Compression, read_full};
 use crate::indexes::Pass;
 use crate::packed::{in_decoded, undecodable};
 use crate::window::{Source, Stored};
 use memchr::{memchr, memchr_iter, memchr2};
-use std::io::{self, BufReader, Read};
+use std::io::BufReader;
 use uringload_core::{Error, ErrorKind, Result};
 
 /// What counts as a line.
@@ -81,7 +81,7 @@ pub(super) fn scan_decoded(
     // Fits: a constant.
     let mut buffer = vec![0; READ_BYTES as usize];
     loop {
-        let (have, error) = fill(&mut *reader, &mut buffer);
+        let (have, error) = read_full(&mut *reader, &mut buffer);
         let fed = scanner.feed(&buffer[..have], sink);
         let damage = match (fed, error) {
             (Err(fault), _) => Some(fault),
@@ -103,20 +103,6 @@ pub(super) fn scan_decoded(
 
 /// Stored bytes per read.
 const STORED_BYTES: usize = 256 << 10;
-
-/// Reads until `into` is full, the stream ends, or an error comes behind what was read.
-fn fill(reader: &mut dyn Read, into: &mut [u8]) -> (usize, Option<io::Error>) {
-    let mut have = 0;
-    while have < into.len() {
-        match reader.read(&mut into[have..]) {
-            Ok(0) => break,
-            Ok(bytes) => have += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (have, Some(error)),
-        }
-    }
-    (have, None)
-}
 
 /// The UTF-8 byte order mark. Some files start with it; it is not part of the first line.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

@@ -1,7 +1,7 @@
 //! Archives that are compressed as a whole: detects them and reads their content from front to back.
 
 use super::header::{BLOCK_BYTES, Block, Header};
-use crate::compression::Compression;
+use crate::compression::{Compression, read_full};
 use crate::packed;
 use crate::window::{Plain, Source};
 use std::io::{self, BufReader, Read};
@@ -48,10 +48,11 @@ impl<'a> Stream<'a> {
     }
 
     fn decode(&mut self, into: &mut [u8]) -> Result<usize> {
-        let have = fill(&mut *self.reader, into).map_err(|error| {
+        let (have, error) = read_full(&mut *self.reader, into);
+        if let Some(error) = error {
             self.is_broken = true;
-            undecodable(self.compression, error).with_offset(self.at)
-        })?;
+            return Err(undecodable(self.compression, error).with_offset(self.at));
+        }
         self.at += have as u64;
         Ok(have)
     }
@@ -88,18 +89,4 @@ impl Source for Stream<'_> {
     fn size_max(&self) -> u64 {
         u64::MAX
     }
-}
-
-/// Reads until `into` is full or the stream ends.
-fn fill(reader: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
-    let mut have = 0;
-    while have < into.len() {
-        match reader.read(&mut into[have..]) {
-            Ok(0) => break,
-            Ok(bytes) => have += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(have)
 }
