@@ -4,7 +4,6 @@ use super::decode::{Ends, bit, corrupt, elements_of, too_short, viewed};
 use super::schema::{Storage, missing, values_of};
 use crate::columnar::Kind;
 use crate::columnar::json::{self, Scalar, Text};
-use crate::{DType, Shape};
 use arrow_ipc::{Field, Type};
 use bytes::Bytes;
 use uringload_core::Result;
@@ -168,21 +167,7 @@ fn scalar_of(field: Field<'_>, kind: &Kind) -> Result<Scalar, String> {
             Err("a decimal of too many digits".into())
         };
     }
-    Ok(match kind.dtype {
-        _ if kind.shape != Shape::Fixed(Vec::new()) => {
-            if kind.is_text {
-                Scalar::Text
-            } else {
-                Scalar::Bytes
-            }
-        }
-        DType::Bool => Scalar::Bool,
-        DType::F16 => Scalar::F16,
-        DType::F32 => Scalar::F32,
-        DType::F64 => Scalar::F64,
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::Unsigned,
-        _ => Scalar::Signed,
-    })
+    Ok(Scalar::of(kind))
 }
 
 /// An array of a batch: what its buffers hold.

@@ -3,7 +3,9 @@
 //! Numbers and text are what `json.loads` of Python reads back; bytes, which JSON does not have, are text in base64.
 //! Floats that are no numbers are `NaN`, `Infinity` and `-Infinity`, as the `json` module writes them.
 
+use super::Kind;
 use super::layout::ColumnWriter;
+use crate::DType;
 use std::io::Write;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -26,6 +28,20 @@ pub(crate) enum Scalar {
 const DECIMAL_BYTES: u64 = 81;
 
 impl Scalar {
+    /// What values of this kind are, unless they are decimals.
+    pub(crate) fn of(kind: &Kind) -> Scalar {
+        match kind.dtype {
+            _ if !kind.is_plain() && kind.is_text => Scalar::Text,
+            _ if !kind.is_plain() => Scalar::Bytes,
+            DType::Bool => Scalar::Bool,
+            DType::F16 => Scalar::F16,
+            DType::F32 => Scalar::F32,
+            DType::F64 => Scalar::F64,
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::Unsigned,
+            _ => Scalar::Signed,
+        }
+    }
+
     /// The most bytes that a value takes as text. Those of text and bytes are counted by [`text_room`].
     pub(crate) fn room(self) -> u64 {
         match self {

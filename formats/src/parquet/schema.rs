@@ -227,21 +227,7 @@ fn scalar_of(leaf: &ColumnDescriptor, kind: &Kind) -> Scalar {
     if is_decimal(leaf) {
         return Scalar::Decimal(leaf.type_scale().clamp(0, DIGITS[2]));
     }
-    match kind.dtype {
-        _ if !kind.is_plain() => {
-            if kind.is_text {
-                Scalar::Text
-            } else {
-                Scalar::Bytes
-            }
-        }
-        DType::Bool => Scalar::Bool,
-        DType::F16 => Scalar::F16,
-        DType::F32 => Scalar::F32,
-        DType::F64 => Scalar::F64,
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::Unsigned,
-        _ => Scalar::Signed,
-    }
+    Scalar::of(kind)
 }
 
 fn is_decimal(leaf: &ColumnDescriptor) -> bool {
