@@ -2,6 +2,7 @@
 //! is written in Python, in `lib/uringload`.
 
 mod batch;
+mod command;
 mod dataset;
 mod dlpack;
 mod errors;
@@ -9,6 +10,7 @@ mod formats;
 mod loader;
 mod options;
 mod order;
+mod outside;
 mod stats;
 mod tensor;
 mod wait;
@@ -19,11 +21,15 @@ mod _uringload {
     #[pymodule_export]
     use super::batch::Meta;
     #[pymodule_export]
+    use super::command::command;
+    #[pymodule_export]
     use super::dataset::Dataset;
     #[pymodule_export]
     use super::formats::format_options;
     #[pymodule_export]
     use super::loader::{Loader, batches};
+    #[pymodule_export]
+    use super::outside::{begun, ending};
     #[pymodule_export]
     use super::tensor::Tensor;
 }

@@ -5,6 +5,7 @@ use crate::dataset::Dataset;
 use crate::errors::{raised, refused};
 use crate::options::Options;
 use crate::order;
+use crate::outside::outside;
 use crate::stats;
 use crate::tensor::stream_of;
 use crate::wait;
@@ -128,7 +129,7 @@ impl Loader {
             }
             build_for(builder, &options)
         };
-        let inner = py.detach(build).map_err(|error| raised(py, &error))?;
+        let inner = outside(py, build).map_err(|error| raised(py, &error))?;
         // torch queues a copy out of pinned memory and continues (`to(device, non_blocking=True)`), and nobody tells
         // the owner of the memory when the copy is done. So tensors that stay on the host must not lie in pinned
         // memory.
@@ -194,7 +195,7 @@ impl Loader {
     /// Ends the reads in flight. Batches that were returned stay valid.
     fn close(&self, py: Python<'_>) {
         let inner = self.lock().take();
-        py.detach(|| drop(inner));
+        outside(py, || drop(inner));
     }
 }
 
@@ -268,7 +269,7 @@ impl Drop for Loader {
         // Ending reads may take a moment; other Python threads can run meanwhile. If the interpreter is gone, nobody is
         // held up.
         let mut inner = Some(inner);
-        let _ = Python::try_attach(|py| py.detach(|| drop(inner.take())));
+        let _ = Python::try_attach(|py| outside(py, || drop(inner.take())));
         drop(inner);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::dlpack;
 use crate::errors::raised;
+use crate::outside::outside;
 use bytes::Bytes;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -86,7 +87,7 @@ impl Tensor {
     fn to_host(&self, py: Python<'_>) -> PyResult<Bytes> {
         match &self.place {
             Place::Host(bytes) => Ok(bytes.clone()),
-            Place::Device(column) => py.detach(|| column.memory.to_host()).map_err(|error| raised(py, &error)),
+            Place::Device(column) => outside(py, || column.memory.to_host()).map_err(|error| raised(py, &error)),
         }
     }
 

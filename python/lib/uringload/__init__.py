@@ -10,6 +10,7 @@ Importing it starts no thread and imports neither NumPy nor torch.
 
 from __future__ import annotations
 
+from . import _process
 from ._dataset import Dataset, mix
 from ._device import Images, Tokens
 from ._loader import DataLoader
