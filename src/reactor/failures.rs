@@ -139,7 +139,9 @@ impl Failures {
     ) -> Result<Option<Error>> {
         self.recent.add(samples, failed);
         self.seen += samples;
-        let Some(last) = failed.last() else { return Ok(self.list_held(dataset, RECENT_MAX).map(Error::beside_batches)) };
+        let Some(last) = failed.last() else {
+            return Ok(self.list_held(dataset, RECENT_MAX).map(Error::beside_batches));
+        };
         if epoch != self.epoch {
             (self.epoch, self.in_epoch) = (epoch, 0);
         }

@@ -5,6 +5,7 @@ use super::json::corrupt;
 use super::mismatch;
 use crate::dataset::internal::{CONTENT_FILES_MAX, content, content_files};
 use crate::dataset::{Dataset, FileTable};
+use crate::sampler::hash;
 use crate::{Error, Result};
 use std::fmt::{self, Write};
 use std::sync::mpsc::{Receiver, channel};
@@ -23,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Hashes of a few blocks of some files: no names and no times, so every copy of a dataset has the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
+    /// A hash of the files' sizes. Shards that were compressed since are the same samples in other files, which cannot
+    /// be compared.
+    sizes: u64,
     /// By the files that are looked at; `None` for one that could not be read.
     hashes: Vec<Option<u64>>,
 }
@@ -30,30 +34,34 @@ pub struct Content {
 impl Content {
     /// Looks at the files. `None` if none of them can be read.
     pub(crate) fn of(files: &FileTable) -> Option<Content> {
+        let sizes = content_files(files).into_iter().fold(0, |sum, file| hash(sum ^ files.size(file)));
         let hashes = content(files);
         let digits = digits(hashes.len());
         let shortened = |hash: u64| (hash >> (4 * (DIGITS_MOST - digits))).max(1);
         let hashes: Vec<Option<u64>> = hashes.into_iter().map(|hash| hash.map(shortened)).collect();
-        hashes.iter().any(Option::is_some).then_some(Content { hashes })
+        hashes.iter().any(Option::is_some).then_some(Content { sizes, hashes })
     }
 
     /// Reads what `Display` wrote, of a dataset of so many files.
     pub(super) fn parse(text: &str, files: u64) -> Result<Content> {
         let count = files.min(CONTENT_FILES_MAX as u64) as usize;
         let digits = digits(count);
-        if text.len() != count * digits || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            let what = format!("\"dataset.content\" of the state is not {count} times {digits} hexadecimal digits");
+        let len = DIGITS_MOST + count * digits;
+        if text.len() != len || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let what = format!("\"dataset.content\" of the state is not {len} hexadecimal digits");
             return Err(corrupt(what));
         }
-        let hash = |at: usize| u64::from_str_radix(&text[at..at + digits], 16).ok().filter(|&hash| hash != 0);
-        Ok(Content { hashes: (0..text.len()).step_by(digits).map(hash).collect() })
+        let number = |at: usize, digits: usize| u64::from_str_radix(&text[at..at + digits], 16).unwrap_or(0);
+        let hash = |at: usize| Some(number(at, digits)).filter(|&hash| hash != 0);
+        let hashes = (DIGITS_MOST..len).step_by(digits).map(hash).collect();
+        Ok(Content { sizes: number(0, DIGITS_MOST), hashes })
     }
 
     /// Checks that the files hold what they held when the state was saved. A file that cannot be read now, or could not
     /// be then, is not compared.
     pub(super) fn check(&self, dataset: &dyn Dataset) -> Result<()> {
         let files = dataset.files();
-        let Some(here) = Content::of(files) else { return Ok(()) };
+        let Some(here) = Content::of(files).filter(|here| here.sizes == self.sizes) else { return Ok(()) };
         let pairs = self.hashes.iter().zip(&here.hashes);
         let is_other = |(then, now): (&Option<u64>, &Option<u64>)| then.is_some() && now.is_some() && then != now;
         let others: Vec<usize> = pairs.enumerate().filter(|(_, pair)| is_other(*pair)).map(|(at, _)| at).collect();
@@ -78,11 +86,11 @@ impl Content {
     }
 }
 
-/// The hashes as hexadecimal digits, end to end; only zeros for a file that could not be read.
+/// All hashes as hexadecimal digits, end to end; only zeros for a file that could not be read.
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = digits(self.hashes.len());
-        let mut text = String::with_capacity(self.hashes.len() * digits);
+        let mut text = format!("{:016x}", self.sizes);
         self.hashes.iter().try_for_each(|hash| write!(text, "{:0digits$x}", hash.unwrap_or(0)))?;
         f.write_str(&text)
     }
@@ -143,9 +151,9 @@ mod tests {
         for (files, digits) in [(1, 16), (16, 16), (20, 12), (64, 4), (1000, 4)] {
             let count = files.min(CONTENT_FILES_MAX);
             let hash = |at: usize| (at % 5 != 1).then_some(0xfedc >> (at % 3));
-            let content = Content { hashes: (0..count).map(hash).collect() };
+            let content = Content { sizes: 0x12, hashes: (0..count).map(hash).collect() };
             let text = content.to_string();
-            assert_eq!(text.len(), count * digits, "{files}");
+            assert_eq!(text.len(), 16 + count * digits, "{files}");
             assert_eq!(Content::parse(&text, files as u64).unwrap(), content);
             for wrong in [&text[1..], "", &text.replace('0', "g")] {
                 let error = Content::parse(wrong, files as u64).unwrap_err();

@@ -23,7 +23,12 @@ pub fn run(name: &str, task: &str) -> String {
     let output = command.stdin(Stdio::null()).output().expect("the child starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{task}: code {:?}, signal {:?}\n{out}{err}", output.status.code(), output.status.signal());
+    assert!(
+        output.status.success(),
+        "{task}: code {:?}, signal {:?}\n{out}{err}",
+        output.status.code(),
+        output.status.signal()
+    );
     assert!(out.contains("1 passed"), "{task}: there is no test {name}:\n{out}{err}");
     err.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| eprintln!("{line}"));
     out

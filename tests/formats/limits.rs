@@ -144,7 +144,8 @@ impl Large {
     }
 
     fn datasets(&self) -> Vec<(&'static str, PathBuf, Options)> {
-        let of = |format: &'static str, folder: &str| (format, self.0.path().join(folder), Options::new().format(format));
+        let of =
+            |format: &'static str, folder: &str| (format, self.0.path().join(folder), Options::new().format(format));
         let (name, path, options) = of("records", "records");
         vec![
             (name, path, options.set("record_bytes", LARGE_BYTES as u64)),
