@@ -278,6 +278,8 @@ impl Reactor {
         self.expire(engine);
         self.deliver(engine)?;
         if self.out.is_closed() {
+            // Nobody is left to be told what cannot be written.
+            let _ = self.failures.end();
             return Ok(Turn::Abandoned);
         }
         self.clock.switch(Doing::Plan);
@@ -290,7 +292,10 @@ impl Reactor {
                 self.told_epoch = Some(epoch);
                 return Ok(Turn::Epoch { epoch, idle });
             }
-            None if idle => return Ok(Turn::Finished),
+            None if idle => {
+                self.beside = self.failures.end();
+                return Ok(if self.beside.is_none() { Turn::Finished } else { Turn::Running });
+            }
             _ => {}
         }
         if engine.room() == 0 && engine.in_flight() == 0 {
@@ -581,12 +586,12 @@ impl Reactor {
                 self.stats.read_latency.record(latency);
                 self.depth.done(latency);
             }
-            if !matches!(verdict, Verdict::Trouble(..)) {
+            if !matches!(verdict, Verdict::Trouble(..) | Verdict::Late(..)) {
                 self.outages.forget(tag);
             }
             match verdict {
                 Verdict::Complete => self.tell_early(tag)?,
-                Verdict::Failed => {}
+                Verdict::Late(read, error, good_end) => self.late(read, error, good_end, engine.now()),
                 Verdict::Trouble(read, error) => self.trouble(read, error, engine)?,
                 Verdict::Short(read) => {
                     self.stats.count.short_reads.add(1);

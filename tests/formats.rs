@@ -11,6 +11,7 @@ mod formats {
     mod dataset;
     mod hdf5;
     mod identity;
+    mod limits;
     mod lines;
     mod memory;
     mod pack;

@@ -45,6 +45,7 @@ mod columnar;
 mod columnar_absent;
 mod compression;
 mod concat;
+mod content;
 mod detect;
 mod files;
 mod fingerprint;
@@ -106,6 +107,7 @@ pub use view::View;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::checks::{Checked, check_all};
+    pub use crate::content::{CONTENT_FILES_MAX, content, content_files};
     pub use crate::headers::open_regular;
     pub use crate::mds::array_shape;
     pub use crate::options::{OptionKind, OptionSpec};

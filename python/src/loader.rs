@@ -164,9 +164,10 @@ impl Loader {
         }
     }
 
-    /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed.
-    fn state(&self) -> Option<String> {
-        self.lock().as_ref().map(|inner| inner.state().to_json())
+    /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed. The first one
+    /// waits for a look at the files, without Python's lock.
+    fn state(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.lock().as_ref().map(|inner| inner.state().to_json()))
     }
 
     /// The loader's measurements of itself.

@@ -470,6 +470,7 @@ fn resumed(
     config: &Config,
 ) -> Result<Arc<dyn Sampler>> {
     state.check_dataset(&Identity::of(dataset))?;
+    state.check_content(dataset)?;
     let other = match &state.mixer {
         Some(mixer) => sampler.resumed(mixer, state.cursor())?,
         None => None,

@@ -9,6 +9,7 @@ use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Remedy for too many failures.
 const REMEDY: &str = "check the storage, leave these samples out, or allow more with max_failures";
@@ -24,7 +25,23 @@ pub struct Failures {
     in_epoch: u64,
     epoch: u64,
     recent: Recent,
+    /// Samples so far, good or not.
+    seen: u64,
+    /// Failures that are listed once the breaker has not broken for them, oldest first: where it does, most of them are
+    /// good samples on storage that is gone.
+    held: VecDeque<Held>,
 }
+
+/// A failure that is not listed yet.
+struct Held {
+    /// Samples seen when it came.
+    seen: u64,
+    epoch: u64,
+    failed: FailedSample,
+}
+
+/// Of failures in more files than this, the last ones are held back.
+const LISTED_AT_ONCE: usize = 4;
 
 /// The breaker looks at so many samples, and not before there are that many.
 const RECENT_MAX: u64 = 128;
@@ -58,13 +75,18 @@ impl Recent {
         }
     }
 
+    /// The number of files that could not be read.
+    fn files(&self) -> usize {
+        self.batches.iter().flat_map(|(_, files)| files).collect::<HashSet<_>>().len()
+    }
+
     /// Describes the failures, if they are too many for single files.
     fn exceeded(&self) -> Option<String> {
         let (samples, unread) = (self.samples, self.unread);
         if samples < RECENT_MIN || (unread as f64) < RECENT_SHARE * samples as f64 {
             return None;
         }
-        let files = self.batches.iter().flat_map(|(_, files)| files).collect::<HashSet<_>>().len();
+        let files = self.files();
         (files >= RECENT_FILES).then(|| {
             format!(
                 "{unread} of the last {samples} samples could not be read, in {files} files: that is no single bad file"
@@ -89,7 +111,8 @@ fn unread_file(error: &Error) -> Option<PathBuf> {
 impl Failures {
     /// Allows `limit` failures among the samples of `order`, and writes each one to `quarantine`.
     pub fn new(limit: Option<MaxFailures>, quarantine: Option<Quarantine>, order: Order) -> Failures {
-        Failures { limit, quarantine, order, total: 0, in_epoch: 0, epoch: 0, recent: Recent::default() }
+        let (recent, held) = (Recent::default(), VecDeque::new());
+        Failures { limit, quarantine, order, total: 0, in_epoch: 0, epoch: 0, recent, seen: 0, held }
     }
 
     /// Whether failed samples are listed.
@@ -115,22 +138,53 @@ impl Failures {
         failed: &[FailedSample],
     ) -> Result<Option<Error>> {
         self.recent.add(samples, failed);
-        let Some(last) = failed.last() else { return Ok(None) };
+        self.seen += samples;
+        let Some(last) = failed.last() else {
+            return Ok(self.list_held(dataset, RECENT_MAX).map(Error::beside_batches));
+        };
         if epoch != self.epoch {
             (self.epoch, self.in_epoch) = (epoch, 0);
         }
         self.total += failed.len() as u64;
         self.in_epoch += failed.len() as u64;
         let mut beside = None;
+        // A limit that was asked for stands for itself, and its list is complete.
+        let holds = self.limit.is_none() && (!self.held.is_empty() || self.recent.files() > LISTED_AT_ONCE);
         if let Some(quarantine) = &mut self.quarantine {
             for failed in failed {
-                beside = quarantine.add(dataset, epoch, failed).err().or(beside);
+                if holds && unread_file(&failed.error).is_some() {
+                    self.held.push_back(Held { seen: self.seen, epoch, failed: failed.clone() });
+                } else {
+                    beside = quarantine.add(dataset, epoch, failed).err().or(beside);
+                }
             }
         }
-        match self.exceeded() {
+        let exceeded = self.exceeded();
+        if exceeded.is_none() {
+            beside = self.list_held(dataset, RECENT_MAX).or(beside);
+        }
+        match exceeded {
             Some(exceeded) => Err(self.too_many(last, &exceeded, beside)),
             None => Ok(beside.map(Error::beside_batches)),
         }
+    }
+
+    /// Lists what is held back, at the end. Returns an error to deliver if the quarantine file cannot be written.
+    pub(super) fn end(&mut self) -> Option<Error> {
+        let dataset = Arc::clone(self.order.dataset());
+        self.list_held(&*dataset, 0).map(Error::beside_batches)
+    }
+
+    /// Lists the failures that so many samples came after.
+    fn list_held(&mut self, dataset: &dyn Dataset, samples: u64) -> Option<Error> {
+        let quarantine = self.quarantine.as_mut()?;
+        let mut beside = None;
+        while self.held.front().is_some_and(|held| held.seen + samples <= self.seen)
+            && let Some(held) = self.held.pop_front()
+        {
+            beside = quarantine.add(dataset, held.epoch, &held.failed).err().or(beside);
+        }
+        beside
     }
 
     /// Describes the limit that was exceeded, if any.
@@ -156,6 +210,10 @@ impl Failures {
 
     fn too_many(&self, last: &FailedSample, exceeded: &str, unwritten: Option<Error>) -> Error {
         let list = match (&self.quarantine, &unwritten) {
+            (Some(quarantine), None) if !self.held.is_empty() => {
+                let held = self.held.len();
+                format!("; {:?} lacks the last {held} of them, because most may be good", quarantine.path())
+            }
             (Some(quarantine), None) => format!("; they are listed in {:?}", quarantine.path()),
             (_, Some(error)) => format!("; {}", error.headline()),
             (None, None) => String::new(),

@@ -11,7 +11,7 @@ use super::pending::Pending;
 use crate::dataset::{FileId, FileTable};
 use crate::engine::{Done, Engine, Read};
 use crate::stats::Outage;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -240,10 +240,21 @@ impl Reactor {
         let dataset = std::sync::Arc::clone(self.planner.dataset());
         let files = dataset.files();
         let class = Class::of(&source);
+        if class == Class::Device {
+            let error = Error::new(ErrorKind::Device, "the GPU failed while a file was read into its memory")
+                .with_source(source)
+                .with_path(files.path(file))
+                .with_offset(read.offset)
+                .with_remedy("see nvidia-smi and the kernel's log; build the loader again, in a new process");
+            self.outages.forget(tag);
+            self.fail_with(read, error.clone());
+            return Err(error);
+        }
         let lost = if class == Class::Name { engine.lost(file) } else { None };
         if class == Class::File || (class == Class::Name && lost.is_none()) {
             if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
-                self.look_again(read, (class, source), now);
+                let error = read_error(source, files, &read);
+                self.look_again(read, (class, error), now);
                 return Ok(());
             }
             self.outages.forget(tag);
@@ -293,9 +304,8 @@ impl Reactor {
     }
 
     /// Reads once more, some time later, what would be listed as bad.
-    fn look_again(&mut self, read: Read, (class, source): (Class, io::Error), now: Instant) {
-        let files = self.planner.dataset().files();
-        let (tag, root, error) = (read.tag, files.root_of(read.file), read_error(source, files, &read));
+    fn look_again(&mut self, read: Read, (class, error): (Class, Error), now: Instant) {
+        let (tag, root) = (read.tag, self.planner.dataset().files().root_of(read.file));
         let trouble = Trouble {
             class,
             root,
@@ -309,6 +319,21 @@ impl Reactor {
         };
         self.outages.troubles.insert(tag, trouble);
         self.stats.count.retries.add(1);
+    }
+
+    /// Decides about a read that took too long, was cancelled and came back: what would be listed as bad gets its time
+    /// once more.
+    pub(super) fn late(&mut self, read: Read, error: Error, good_end: u64, now: Instant) {
+        let tag = read.tag;
+        if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
+            self.look_again(read, (Class::File, error), now);
+            return;
+        }
+        self.outages.forget(tag);
+        match self.find(tag) {
+            Some((pending, index)) => pending.fail(index, read.part, good_end, error),
+            None => self.pool.give(read.part),
+        }
     }
 
     /// Fails the samples that lie in a read.

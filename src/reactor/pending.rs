@@ -124,8 +124,9 @@ struct Failure {
 pub(super) enum Verdict {
     /// All needed bytes have been read.
     Complete,
-    /// It failed for good; the failure is recorded.
-    Failed,
+    /// It took too long, was cancelled, and came back without its bytes. It is not settled; what lies before this place
+    /// of its file is good.
+    Late(Read, Error, u64),
     /// It returned fewer bytes than needed: read the rest.
     Short(Read),
     /// It was interrupted: read it again at once.
@@ -274,9 +275,8 @@ impl Pending {
                     return Verdict::Complete;
                 }
                 if let Some(error) = cancelled {
-                    let at = planned.offset + progress.got;
-                    self.fail(index, done.part, at, error);
-                    return Verdict::Failed;
+                    let good_end = planned.offset + progress.got;
+                    return Verdict::Late(again(done.part, progress.base), error, good_end);
                 }
                 // Ending at the same place twice means the end of the file. Anything else is a short read to repair.
                 let first_try = before == 0 && progress.base == 0;
@@ -295,9 +295,8 @@ impl Pending {
             }
             Err(source) => {
                 if let Some(error) = cancelled {
-                    let at = planned.offset + progress.base;
-                    self.fail(index, done.part, at, error);
-                    return Verdict::Failed;
+                    let good_end = planned.offset + progress.base;
+                    return Verdict::Late(again(done.part, progress.base), error, good_end);
                 }
                 let read = again(done.part, progress.base);
                 if Class::of(&source) == Class::Interrupted {
