@@ -46,8 +46,12 @@ class DataLoader:
         seed: the seed of random orders, which depend on it and on the epoch.
         drop_last: leave out samples that do not fill a batch on every rank. Without it, a rank that is one sample short
             repeats one, marked in ``batch.padding``. Either way, all ranks have the same number of batches.
-        rank, world_size: the rank of this process and the number of ranks. The default is taken from Ray Train's
-            context, RANK and WORLD_SIZE, or SLURM's or Open MPI's variables; a line in the log says which.
+        rank, world_size: the rank of this process and the number of ranks. The default is asked for when the first pass
+            begins: from torch.distributed if it is initialized, Ray Train's context, RANK and WORLD_SIZE, or the
+            variables of SLURM, Open MPI, MPICH or Lightning. A line in the log says which. Each pass asks again, and is
+            refused if the answer is another one.
+        process_group: the process group of torch.distributed, or the device mesh of one dimension, whose ranks share
+            the samples, where those are not all ranks: the data-parallel ones beside tensor-parallel ones.
         order: "distributed" for the exact order of torch's DistributedSampler.
         sampler: the numbers of this rank's samples, in order: a torch sampler or a list. States identify it by its
             type and by its ``order_id`` (text or a number), if it has one; see `docs/python.md`.
@@ -102,6 +106,7 @@ class DataLoader:
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
+        process_group: Any = None,
         order: str | None = None,
         sampler: Any = None,
         output: str = "torch",
@@ -148,9 +153,10 @@ class DataLoader:
         given = dict(locals())
         self._arguments = {**{name: given[name] for name in _PARAMETERS}, **others}
         wishes = self._others(arguments.ignore(others), isinstance(path_or_dataset, Dataset))
-        self._rank, self._world_size, source = _ranks.find(
+        self._ranks = _ranks.Ranks(
             _settings.optional(arguments.integer, "rank", rank),
             _settings.optional(arguments.integer, "world_size", world_size, 1),
+            process_group,
         )
         output = arguments.text("output", output, OUTPUTS)
         on_way = _device.transforms(transforms)
@@ -164,11 +170,8 @@ class DataLoader:
         )
         has_sizes = bucketed is not None and batch_size is None and global_batch_size is None
         self._options: dict[str, Any] = {
-            "batch_size": 1 if has_sizes else _settings.batch_size(batch_size, global_batch_size, self._world_size),
             "shuffle": _settings.shuffle(shuffle, shuffle_window),
             "seed": arguments.integer("seed", seed),
-            "rank": self._rank,
-            "world_size": self._world_size,
             "drop_last": arguments.boolean("drop_last", drop_last),
             "engine": arguments.text("engine", engine, ("auto", "uring", "threads")),
             "io": arguments.text("io", io, ("auto", "direct", "buffered")),
@@ -208,15 +211,18 @@ class DataLoader:
         self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **wishes)
         declared = [name for name in self.dataset.text_columns if name not in self._binary]
         self._text = declared if text is None else arguments.names("text", text)
-        self._order = self._make_order(order, sampler)
-        self._batches = native.batches(
-            self.dataset._native, self._options, None if self._order is None else self._order.total()
-        )
-        # Logged only now that every argument is known to be good.
-        if source is not None:
-            _log.info("rank %d of %d (from %s)", self._rank, self._world_size, source)
+        # What the ranks decide, which may not be known yet.
+        self._sizes = (1, None) if has_sizes else (batch_size, global_batch_size)
+        self._asked_order = (order, sampler)
+        self._order: _order.Distributed | _order.Sampled | None = None
+        self._batches: int | None = None
+        self._found: _ranks.Found | None = None
+        # The ranks when len() was told, if that was before they were settled by a pass.
+        self._len_found: _ranks.Found | None = None
         self._process = os.getpid()
         self._lock = threading.RLock()
+        # Checks all other arguments too, so that a bad one is told here and not at the first pass.
+        self._settle(self._ranks.at_first())
         self._closed = False
         self._native: native.Loader | None = None
         # The epoch at whose start `_native` stands; None while it is within an epoch.
@@ -272,11 +278,13 @@ class DataLoader:
         work = Work(self._convert, transform, function, batch_transform)
         return Pool(work, self._options["num_threads"], scopes)
 
-    def _make_order(self, order: Any, sampler: Any) -> _order.Distributed | _order.Sampled | None:
+    def _make_order(
+        self, order: Any, sampler: Any, world_size: int
+    ) -> _order.Distributed | _order.Sampled | None:
         if sampler is not None:
             if order is not None or self._options["shuffle"] != "off":
                 raise refused("a sampler decides about the order", "leave out shuffle and order")
-            if self._world_size > 1:
+            if world_size > 1:
                 # The sampler has this rank's samples already.
                 self._options.update(rank=0, world_size=1)
             return _order.sampled(sampler, len(self.dataset))
@@ -286,23 +294,55 @@ class DataLoader:
         shuffle, seed = self._options["shuffle"], self._options["seed"]
         if shuffle not in ("off", "auto", "full"):
             raise refused(f'shuffle={shuffle!r} is of no use to order="distributed"', "give True or False")
-        return _order.Distributed(len(self.dataset), self._world_size, seed, shuffle != "off")
+        return _order.Distributed(len(self.dataset), world_size, seed, shuffle != "off")
+
+    # Ranks.
+
+    def _settle(self, found: _ranks.Found) -> _ranks.Found:
+        """Sets all that depends on the ranks."""
+        with self._lock:
+            if found == self._found:
+                return found
+            if self._ranks.among is not None and self._sizes[1] is not None:
+                raise refused(f"global_batch_size cannot be kept where {self._ranks.among} makes the batches of ranks",
+                              "give batch_size")
+            size = _settings.batch_size(*self._sizes, found.world_size)
+            self._options.update(batch_size=size, rank=found.rank, world_size=found.world_size)
+            self._order = self._make_order(*self._asked_order, found.world_size)
+            total = None if self._order is None else self._order.total()
+            self._batches = native.batches(self.dataset._native, self._options, total)
+            self._found = found
+        if found.source is not None and (found.world_size > 1 or self._ranks.among is not None):
+            _log.info("rank %d of %d (from %s)", *found)
+        return found
+
+    def _settled(self) -> _ranks.Found:
+        """The ranks that passes have, or that a pass would have now."""
+        return self._settle(self._ranks.now())
+
+    def _settle_for_pass(self) -> None:
+        found, before = self._settle(self._ranks.of_pass()), self._len_found
+        self._len_found = None
+        if before is not None and before.world_size != found.world_size:
+            _log.warning("len() was told for %s, and this pass is for %s: it now is %s", before.words, found.words,
+                         "unknown" if self._batches is None else self._batches)
 
     # Properties.
 
     @property
     def rank(self) -> int:
-        """The rank of this process."""
-        return self._rank
+        """The rank of this process, as of now until the first pass."""
+        return self._settled().rank
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
-        return self._world_size
+        """Number of ranks, as of now until the first pass."""
+        return self._settled().world_size
 
     @property
     def batch_size(self) -> int:
         """Samples per batch on this rank."""
+        self._settled()
         return int(self._options["batch_size"])
 
     @property
@@ -317,6 +357,7 @@ class DataLoader:
 
     def __len__(self) -> int:
         """Batches per epoch on this rank; the same number on every rank."""
+        self._len_found = self._settled()
         if self._batches is None:
             raise TypeError("how many batches an epoch has is only known at its end, because rows are made of samples")
         return self._batches
@@ -327,6 +368,7 @@ class DataLoader:
         """Starts a pass over the next epoch, or over what a loaded state leaves of one. It ends the previous pass."""
         with self._lock:
             self._check()
+            self._settle_for_pass()
             epoch = self._next_epoch
             if self._native is None or self._stands_at != epoch:
                 self._let_go()
@@ -432,6 +474,7 @@ class DataLoader:
 
         with self._lock:
             self._check()
+            self._settled()
             text = self._state
             if text is None and self._resume is None and self._native is not None:
                 text = self._native.state()
@@ -450,6 +493,7 @@ class DataLoader:
             raise mistyped(f"state_dict is a {type(state_dict).__name__}", "give what state_dict() returned")
         with self._lock:
             self._check()
+            self._settled()
             try:
                 text = json.dumps(dict(state_dict))
             except (TypeError, ValueError) as error:
@@ -502,16 +546,20 @@ class DataLoader:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickles as its configuration: a copy starts at its first epoch.
+        # Pickles as its configuration: a copy starts at its first epoch, and asks for the ranks of its own process.
+        if self._arguments["process_group"] is not None:
+            raise refused("a DataLoader with a process_group cannot be pickled: the group belongs to this process",
+                          "make the DataLoader in the process that uses it, or give rank and world_size")
         return _again, (self._arguments,)
 
     def __repr__(self) -> str:
-        shown = f"batch_size={self.batch_size}, rank {self._rank} of {self._world_size}, epoch {self._next_epoch} next"
+        size = self._options["batch_size"]
+        shown = f"batch_size={size}, {self._ranks.words()}, epoch {self._next_epoch} next"
         return f"<uringload.DataLoader of {self.dataset!r}, {shown}>"
 
     def _repr_html_(self) -> str:
-        rows = [("dataset", repr(self.dataset).strip("<>")), ("batch size", str(self.batch_size)),
-                ("rank", f"{self._rank} of {self._world_size}")]
+        rows = [("dataset", repr(self.dataset).strip("<>")), ("batch size", str(self._options["batch_size"])),
+                ("rank", self._ranks.words().removeprefix("rank "))]
         if self._native is not None:
             rows += [*self.stats().rows(), ("verdict", str(self.verdict())), ("route", str(self.route()))]
         return table(rows, "uringload.DataLoader")
