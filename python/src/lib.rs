@@ -2,11 +2,13 @@
 //! is written in Python, in `lib/uringload`.
 
 mod batch;
+mod clock;
 mod dataset;
 mod dlpack;
 mod errors;
 mod formats;
 mod loader;
+mod numbers;
 mod options;
 mod order;
 mod stats;
@@ -19,11 +21,17 @@ mod _uringload {
     #[pymodule_export]
     use super::batch::Meta;
     #[pymodule_export]
+    use super::clock::Clock;
+    #[pymodule_export]
     use super::dataset::Dataset;
     #[pymodule_export]
     use super::formats::format_options;
     #[pymodule_export]
-    use super::loader::{Loader, batches};
+    use super::loader::{Loader, batches, replacement};
     #[pymodule_export]
     use super::tensor::Tensor;
+
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
 }
