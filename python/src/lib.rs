@@ -2,12 +2,14 @@
 //! is written in Python, in `lib/uringload`.
 
 mod batch;
+mod clock;
 mod command;
 mod dataset;
 mod dlpack;
 mod errors;
 mod formats;
 mod loader;
+mod numbers;
 mod options;
 mod order;
 mod outside;
@@ -21,15 +23,21 @@ mod _uringload {
     #[pymodule_export]
     use super::batch::Meta;
     #[pymodule_export]
+    use super::clock::Clock;
+    #[pymodule_export]
     use super::command::command;
     #[pymodule_export]
     use super::dataset::Dataset;
     #[pymodule_export]
     use super::formats::format_options;
     #[pymodule_export]
-    use super::loader::{Loader, batches};
+    use super::loader::{Loader, batches, replacement};
     #[pymodule_export]
     use super::outside::{begun, ending};
     #[pymodule_export]
     use super::tensor::Tensor;
+
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

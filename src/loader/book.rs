@@ -1,6 +1,7 @@
 //! Tracks what was delivered: the position after it, and its digest.
 
 use crate::batch::Batch;
+use crate::dataset::{Dataset, SampleId};
 use crate::sampler::{Cursor, EpochDigest, Order, Selection};
 use crate::state::{Delivered, Identity, Look, Saved, State};
 
@@ -62,6 +63,19 @@ impl Book {
         if cursor.epoch != self.digest.epoch {
             self.last_epoch = Some(std::mem::replace(&mut self.digest, EpochDigest::new(cursor)));
         }
+    }
+
+    pub(super) fn dataset(&self) -> &dyn Dataset {
+        &**self.order.dataset()
+    }
+
+    /// The position of sample `id` of the batch at `at`; that of the batch, if the sample is not in it (it replaced
+    /// another). Nothing is kept of batches, so the order is walked again.
+    pub(super) fn position_of(&self, at: Cursor, id: SampleId) -> u64 {
+        let (mut walk, mut batch) = (self.order.at(at).walk(), Selection::default());
+        walk.next(&mut batch);
+        let found = batch.ids.iter().position(|&other| other == id).and_then(|index| batch.positions.get(index));
+        found.map_or(at.position, |position| position.position)
     }
 
     pub(super) fn cursor(&self) -> Cursor {

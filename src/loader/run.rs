@@ -115,6 +115,7 @@ struct Making {
     digest: EpochDigest,
     stats: Arc<Stats>,
     memory_limit: u64,
+    failures: Failures,
 }
 
 impl Making {
@@ -124,6 +125,7 @@ impl Making {
             digest: job.digest,
             stats: Arc::clone(&job.stats),
             memory_limit: job.limits.bytes(),
+            failures: job.failures.clone(),
         }
     }
 
@@ -149,6 +151,7 @@ impl Making {
             clock: self.stats.clock(Role::Consumer, Doing::Step),
             stats: self.stats,
             book,
+            failures: self.failures,
             remaining: self.order.remaining(),
             memory_limit: self.memory_limit,
             finished: false,

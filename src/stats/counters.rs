@@ -143,6 +143,12 @@ counters! {
     /// Nanoseconds that devices were at making columns, likewise.
     #[doc(hidden)]
     kernel_nanos,
+    /// Samples that the user's own code took.
+    #[doc(hidden)]
+    samples_transformed,
+    /// Nanoseconds of processor time that it took; of several threads, the sum.
+    #[doc(hidden)]
+    transform_cpu_nanos,
     /// Turns of the reactor.
     #[doc(hidden)]
     turns,

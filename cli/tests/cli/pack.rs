@@ -175,7 +175,7 @@ fn pack_ends_at_a_signal_without_torn_shards() {
             std::thread::sleep(Duration::from_micros(200));
         }
         for signal in signals {
-            let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+            let sent = Command::new("kill").args([signal, child.id().to_string().as_str()]).status().unwrap();
             // The first one may have been enough.
             assert!(sent.success() || child.try_wait().unwrap().is_some(), "{signals:?}");
         }

@@ -16,6 +16,7 @@ from ._device import Images, Tokens
 from ._loader import DataLoader
 from ._output import Batch, Packed, Padded, Ragged
 from ._report import Route, Stats, Verdict
+from ._uringload import VERSION as __version__
 from ._uringload import Tensor
 from .errors import (
     ArgumentTypeError,
@@ -34,6 +35,7 @@ from .errors import (
     StarvedError,
     StateMismatchError,
     TooManyFailuresError,
+    TransformError,
     TruncatedError,
     UnavailableError,
     WrongFileTypeError,
@@ -67,9 +69,11 @@ __all__ = [
     "Tensor",
     "Tokens",
     "TooManyFailuresError",
+    "TransformError",
     "TruncatedError",
     "UnavailableError",
     "Verdict",
     "WrongFileTypeError",
+    "__version__",
     "mix",
 ]

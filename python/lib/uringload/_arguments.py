@@ -14,9 +14,7 @@ from .errors import IgnoredArgumentWarning, mistyped, refused
 IGNORED = {
     "prefetch_factor": "how much is read ahead follows from memory_limit; there are no workers to prefetch for",
     "persistent_workers": "there are no worker processes: one thread reads, and lives as long as the loader",
-    "worker_init_fn": "there are no worker processes to initialise; a transform runs in threads of this process",
     "multiprocessing_context": "there are no worker processes",
-    "generator": "the order depends on seed and epoch alone, so that a run can resume; give seed",
     "in_order": "batches always come in the order of the epoch",
 }
 

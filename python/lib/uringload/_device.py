@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _arguments as arguments
+from ._dataset import Dataset
 from .errors import mistyped, refused, unavailable
 
 CROPS = ("none", "center", "random", "resized")
@@ -68,8 +69,9 @@ class Tokens(NamedTuple):
     of each.
     """
 
-    #: Elements in a row; longer rows are cut to it. None takes the longest row of the batch. A window of one token more
-    #: has a label for each id.
+    #: Elements in a row; longer rows are cut to it. None takes the longest row of the batch; of windows
+    #: (``window_tokens``) with labels, all tokens but the last, so that each id has a label: `window_tokens=2049` gives
+    #: rows of 2048.
     seq_len: int | None = None
     #: Whether to add the labels.
     labels: bool = True
@@ -102,6 +104,16 @@ def transforms(value: Any) -> list[tuple[str, dict[str, Any]]]:
                            "give uringload.Images or uringload.Tokens; a function of your own is transform")
         made.append((name, transform._wishes(where)))
     return made
+
+
+def fit_windows(made: list[tuple[str, dict[str, Any]]], dataset: Dataset) -> None:
+    """Gives rows of tokens a label for each id where windows are cut: a window has one token more than its row."""
+    if dataset.format != "tokens":
+        return
+    for name, wishes in made:
+        shape = dataset.columns.get(name, ("", None))[1]
+        if "labels" in wishes and wishes["labels"] and wishes["seq_len"] is None and shape is not None and shape[0] > 1:
+            wishes["seq_len"] = shape[0] - 1
 
 
 def devices(value: Any, output: str, has_transforms: bool, memory: Any) -> list[str]:

@@ -16,9 +16,9 @@ from . import _arguments as arguments
 from . import _device, _log, _order, _ranks, _settings
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
-from ._output import OUTPUTS, Batch, Raw, converter
+from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
 from ._report import Route, Stats, Verdict, table
-from .errors import Error, InternalError, StarvedError, mistyped, refused
+from .errors import Error, InternalError, StarvedError, TooManyFailuresError, mistyped, refused
 
 _process = os.getpid
 
@@ -67,7 +67,9 @@ class DataLoader:
         cuda_library: the CUDA driver, if it is not libcuda.so.1.
         transforms: built-in transforms by column: `Images`, `Tokens`. They give the same result on a GPU and without.
         collate: "auto" (a tensor where samples have the same shape, else a list), "list", "dense", "ragged" (`Ragged`),
-            "padded" (`Padded`), or a dictionary of these by column; or a function of a list of samples.
+            "padded" (`Padded`), or a dictionary of these by column; "tuple" for ``for x, y in loader``: as "auto", a
+            tuple of the columns in the order of ``dataset.columns`` (then key and index), or of what the transform
+            returned; or a function of a list of samples.
         ragged: "pair" (`Ragged`) or "nested" (torch's nested tensor).
         pad_value, max_length, pad_multiple: the value that fills up padded columns and packed rows; the length to cut
             padded values to; the multiple to round their length up to.
@@ -77,15 +79,21 @@ class DataLoader:
         row_window: samples, over all ranks, that are packed or bucketed together.
         text, binary: columns of bytes to return as lists of str or bytes; some formats declare their text columns.
         key, index: add a column "key" with the samples' names, or "index" with their numbers.
-        on_error: what to do about a sample that cannot be read: "raise", "warn" (skip it and log a line), "skip", or
-            "replace" (by another sample).
+        on_error: what to do about a sample that cannot be read, or that the transform raises an error for: "raise",
+            "warn" (skip it and log a line), "skip", or "replace" (by another sample).
         max_failures: how many samples may fail, as a number or as a share of an epoch (0.01).
         quarantine: a file that gets a line for each sample that failed; ``exclude`` reads it.
         memory_limit: most memory for samples, in bytes or as "8GiB".
         num_threads: threads that decompress data and run transforms; ``num_workers`` is the same.
-        transform: a function of one sample (a dictionary). Batches are then lists of samples, unless ``collate`` is a
-            function too.
+        transform: a function of one sample (a dictionary). What it returns is stacked as torch's ``default_collate``
+            does: dictionaries become a `Batch` of columns, tuples a tuple by position; arrays of different shapes stay
+            lists. ``collate="list"`` gives a list of samples instead. A second parameter gets a random generator for
+            the sample, keyed by seed, epoch and sample: by its annotation `numpy.random.Generator`,
+            `torch.Generator` or `random.Random`; if there is none, torch's where the parameter is called "generator",
+            else NumPy's. What it raises is an error of its sample: see ``on_error``.
         batch_transform: a function of one batch. Both kinds of transform run in threads, and batches stay in order.
+        worker_init_fn: called once in each of these threads with its number, before its first batch.
+        generator: a torch.Generator, whose ``initial_seed()`` is taken for ``seed``.
         timeout: seconds that a read may take; None or 0 for no limit.
         outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
             descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
@@ -137,8 +145,10 @@ class DataLoader:
         memory_limit: int | str | None = None,
         num_threads: int | None = None,
         num_workers: int | None = None,
-        transform: Callable[[dict[str, Any]], Any] | None = None,
+        transform: Callable[..., Any] | None = None,
         batch_transform: Callable[[Any], Any] | None = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        generator: Any = None,
         timeout: float | None = None,
         outage_timeout: float | None = 300.0,
         engine: str = "auto",
@@ -150,6 +160,8 @@ class DataLoader:
         starved_after: float = 10.0,
         **others: Any,
     ) -> None:
+        if generator is not None:
+            seed, generator = _settings.seed(seed, generator), None
         given = dict(locals())
         self._arguments = {**{name: given[name] for name in _PARAMETERS}, **others}
         wishes = self._others(arguments.ignore(others), isinstance(path_or_dataset, Dataset))
@@ -164,7 +176,9 @@ class DataLoader:
         pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
         optional, padding = _settings.optional, _settings.padding(pad_value, max_length, pad_multiple)
         collate, function = self._collation(collate, collate_fn)
-        forms, of_columns = _settings.collate(collate, padding)
+        # What transformed samples become is another matter than what was read for them.
+        form = "auto" if collate == "tuple" or (transform is not None and collate == "list") else collate
+        forms, of_columns = _settings.collate(form, padding)
         packed, bucketed = _settings.rows(
             packing, seq_len, bucket_boundaries, bucket_batch_sizes, row_window, padding["value"]
         )
@@ -200,6 +214,7 @@ class DataLoader:
             "transforms": on_way,
         }
         self._binary = arguments.names("binary", binary)
+        self._output = output
         self._convert = converter(
             output,
             arguments.text("ragged", ragged, ("pair", "nested")) == "nested",
@@ -207,10 +222,13 @@ class DataLoader:
         )
         self._stream = _device.stream(pin, output)
         scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
-        self._pool = self._make_pool(transform, batch_transform, function, scopes)
         self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **wishes)
         declared = [name for name in self.dataset.text_columns if name not in self._binary]
         self._text = declared if text is None else arguments.names("text", text)
+        _device.fit_windows(on_way, self.dataset)
+        self._pool = self._make_pool(transform, batch_transform, (collate, function), scopes, worker_init_fn)
+        # What the user gets of a batch that no transform works on.
+        self._finish = as_tuple(self._convert) if collate == "tuple" else self._convert
         # What the ranks decide, which may not be known yet.
         self._sizes = (1, None) if has_sizes else (batch_size, global_batch_size)
         self._asked_order = (order, sampler)
@@ -267,16 +285,29 @@ class DataLoader:
             return "auto", collate_fn
         return ("auto", collate) if callable(collate) else (collate, None)
 
-    def _make_pool(self, transform: Any, batch_transform: Any, function: Any, scopes: Any) -> Any:
-        for name, value in (("transform", transform), ("batch_transform", batch_transform)):
+    def _make_pool(self, transform: Any, batch_transform: Any, collation: Any, scopes: Any, init: Any) -> Any:
+        for name, value in (("transform", transform), ("batch_transform", batch_transform),
+                            ("worker_init_fn", init)):
             if value is not None and not callable(value):
                 raise mistyped(f"{name} is a {type(value).__name__}", "give a function")
+        how, function = collation
         if transform is None and batch_transform is None and function is None:
+            if init is not None:
+                arguments.ignored("worker_init_fn", "without a transform there are no threads to initialise")
             return None
-        from ._transform import Pool, Work
+        if self._options["num_threads"] == 0 and init is not None:
+            arguments.ignored("worker_init_fn", "with num_threads=0 there are no threads to initialise")
+            init = None
+        if self._options["packing"] is not None and (transform is not None or function is not None):
+            raise refused("packed rows hold pieces of samples, and a transform or collate function takes whole samples",
+                          "give batch_transform, which takes the rows")
+        from . import _transform
 
-        work = Work(self._convert, transform, function, batch_transform)
-        return Pool(work, self._options["num_threads"], scopes)
+        native_dataset, options = self.dataset._native, self._options
+        read = _transform.reader(native_dataset, options, self._text, self._binary, self._convert)
+        samples = _transform.Samples(native_dataset, read, options["on_error"], options["seed"])
+        own = _transform.Own(transform, how, function, batch_transform)
+        return _transform.Pool(own.work(self._convert, self._output, samples), options["num_threads"], scopes, init)
 
     def _make_order(
         self, order: Any, sampler: Any, world_size: int
@@ -568,6 +599,7 @@ class DataLoader:
 
     def _pull(self, epoch: int, wait: bool) -> Raw | None:
         """The next batch of an epoch. None: no batch is ready, or, with `wait`, the epoch has no more."""
+        ahead = self._pool is not None
         loader = self._native
         if loader is None:
             raise _closed_meanwhile()
@@ -575,7 +607,7 @@ class DataLoader:
         if raw is None:
             stream = None if self._stream is None else self._stream()
             try:
-                raw = loader.next(stream) if wait else loader.try_next(stream)
+                raw = loader.next(stream, ahead) if wait else loader.try_next(stream, ahead)
             except Error:
                 self._state = loader.state()
                 raise
@@ -640,7 +672,7 @@ class _Pass:
             raw = self._take(loader, wait=True)
             if raw is None:
                 raise StopIteration
-            return loader._convert(raw)
+            return loader._finish(raw)
 
     def _take(self, loader: DataLoader, wait: bool) -> Raw | None:
         if self._ended:
@@ -651,6 +683,34 @@ class _Pass:
         return raw
 
     def _transformed(self, loader: DataLoader, pool: Any) -> Any:
+        native_loader, pending = loader._native, self._pending
+        if native_loader is not None and not (pending and pending[0][0].done()):
+            native_loader.asked()
+        is_batch = False
+        try:
+            made = self._next_made(loader, pool)
+            is_batch = True
+            return made
+        finally:
+            if native_loader is not None:
+                native_loader.got(is_batch)
+
+    def _next_made(self, loader: DataLoader, pool: Any) -> Any:
+        self._fill(loader, pool, wait=True)
+        if not self._pending:
+            raise StopIteration
+        future, _ = self._pending[0]
+        try:
+            made = future.result()
+        except BaseException as error:
+            # If only the wait was interrupted (Ctrl-C), the batch stays pending.
+            if future.done() and not future.cancelled() and future.exception() is error:
+                self._pending.popleft()
+            raise
+        return self._settle(loader, made)
+
+    def _fill(self, loader: DataLoader, pool: Any, wait: bool) -> None:
+        """Puts batches to work until enough are; waits for one if none is and `wait` says so."""
         from ._transform import failed
 
         pending = self._pending
@@ -659,7 +719,7 @@ class _Pass:
         while not self._ended and len(pending) < pool.depth:
             before = loader._state
             try:
-                raw = self._take(loader, wait=not pending)
+                raw = self._take(loader, wait=wait and not pending)
             except StarvedError:
                 # It takes no batch's place. The pending batches below hold the memory, and finishing one frees it.
                 if not pending:
@@ -671,27 +731,30 @@ class _Pass:
             finally:
                 # Reading ahead does not move the user's position.
                 loader._state = before
-            if raw is None:
-                break
             native_loader = loader._native
-            pending.append((pool.submit(raw), None if native_loader is None else native_loader.state()))
-        if not pending:
-            raise StopIteration
-        future, state = pending[0]
+            if raw is None or native_loader is None:
+                break
+            pending.append((pool.submit(raw, native_loader), native_loader.state()))
+
+    def _settle(self, loader: DataLoader, made: Any) -> Any:
+        """Hands out the oldest batch, which is done, with what its failed samples entail."""
+        from ._transform import failed, settled
+
+        # An error leaves the state before the batch, so that a resume tries the batch again.
+        _, state = self._pending.popleft()
         try:
-            made = future.result()
-        except BaseException as error:
-            # The state stays before the batch, so that a resume tries the batch again. If only the wait was interrupted
-            # (Ctrl-C), the batch stays pending.
-            if future.done() and not future.cancelled() and future.exception() is error:
-                pending.popleft()
-            if isinstance(error, StopIteration):
-                # As with generators: otherwise it would end the pass silently.
-                raise RuntimeError("a transform raised StopIteration") from error
+            beside = settled(made, loader._native, loader._options["on_error"])
+        except TooManyFailuresError:
+            # As where the reactor counts them: nothing comes after it, and the next pass begins anew.
+            self._ended, loader._stands_at = True, None
+            self._pending.clear()
             raise
-        pending.popleft()
+        if beside is not None:
+            self._pending.appendleft((failed(beside), state))
+        if made.error is not None:
+            raise made.error
         loader._state = state
-        return made
+        return made.value
 
     def _refuse(self) -> None:
         if self._ended and not self._pending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from . import _log
 from . import _uringload as native
 from .errors import Error, unavailable
 
@@ -52,6 +53,32 @@ class Packed(NamedTuple):
     cu_seqlens: Any
 
 
+class Facts:
+    """What is known of a batch's samples, as plain values: where it is not as the native part made it."""
+
+    __slots__ = ("ids", "padding", "failed", "epoch", "position")
+
+    def __init__(
+        self,
+        ids: list[int],
+        padding: list[bool] | None,
+        failed: list[tuple[int, int, Error, int | None]],
+        epoch: int,
+        position: int,
+    ) -> None:
+        self.ids = ids
+        self.padding = padding
+        self.failed = failed
+        self.epoch = epoch
+        self.position = position
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Facts, (self.ids, self.padding, self.failed, self.epoch, self.position)
+
+
 class Batch(dict[str, Any]):
     """A batch: a dictionary of its columns by name, with facts about its samples.
 
@@ -61,7 +88,7 @@ class Batch(dict[str, Any]):
 
     __slots__ = ("_meta",)
 
-    def __init__(self, columns: Any = (), meta: native.Meta | None = None) -> None:
+    def __init__(self, columns: Any = (), meta: native.Meta | Facts | None = None) -> None:
         super().__init__(columns)
         self._meta = meta
 
@@ -99,8 +126,11 @@ class Batch(dict[str, Any]):
             yield {name: column[index] for name, column in split.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Arrays pickle in their own way; the facts about the samples are not pickled.
-        return Batch, (dict(self),)
+        # Arrays pickle in their own way.
+        meta = self._meta
+        if meta is None or isinstance(meta, Facts):
+            return Batch, (dict(self), meta)
+        return Batch, (dict(self), Facts(meta.ids, meta.padding, meta.failed, meta.epoch, meta.position))
 
 
 def _split(column: Any) -> Any:
@@ -112,7 +142,27 @@ def _split(column: Any) -> Any:
         return [row[:length] for row, length in zip(column.values, column.lengths.tolist())]
     if isinstance(column, Packed):
         return column.values
+    if isinstance(column, dict):
+        names, columns = column.keys(), [_split(part) for part in column.values()]
+        return [dict(zip(names, parts)) for parts in zip(*columns)]
+    if isinstance(column, tuple):
+        return list(zip(*map(_split, column)))
     return column
+
+
+def as_tuple(convert: Callable[[Raw], Batch]) -> Callable[[Raw], tuple[Any, ...]]:
+    """A function that gives the columns of a batch as a tuple. The log tells their order, once."""
+    told = False
+
+    def columns(raw: Raw) -> tuple[Any, ...]:
+        nonlocal told
+        batch = convert(raw)
+        if not told:
+            told = True
+            _log.info('collate="tuple" gives (%s)', ", ".join(batch))
+        return tuple(batch.values())
+
+    return columns
 
 
 def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[Raw], Batch]:

@@ -22,6 +22,7 @@ __all__ = [
     "StarvedError",
     "StateMismatchError",
     "TooManyFailuresError",
+    "TransformError",
     "TruncatedError",
     "UnavailableError",
     "WrongFileTypeError",
@@ -146,6 +147,12 @@ class IoError(Error, OSError):
     kind = "Io"
 
 
+class TransformError(Error):
+    """A transform could not use a sample: an entry of `Batch.failed`. What the transform raised is its cause."""
+
+    kind = "Transform"
+
+
 class InternalError(Error):
     """A bug in uringload."""
 
@@ -174,6 +181,7 @@ _CLASSES: dict[str, type[Error]] = {
         TooManyFailuresError,
         StateMismatchError,
         IoError,
+        TransformError,
         InternalError,
     )
 }
