@@ -13,6 +13,7 @@ mod formats {
     mod identity;
     mod lines;
     mod memory;
+    mod own;
     mod pack;
     mod same;
     mod shards;

@@ -219,6 +219,11 @@ impl Dataset for Numbers {
         Ok(())
     }
 
+    /// The sample's number.
+    fn key(&self, id: SampleId, out: &mut Vec<u8>) {
+        out.extend_from_slice(id.0.to_string().as_bytes());
+    }
+
     fn largest(&self, _count: u64) -> u64 {
         0
     }

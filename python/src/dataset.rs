@@ -163,7 +163,7 @@ impl Mixture {
 }
 
 impl Dataset {
-    fn of(dataset: Arc<dyn dataset::Dataset>, mixture: Option<Mixture>) -> Dataset {
+    pub(crate) fn of(dataset: Arc<dyn dataset::Dataset>, mixture: Option<Mixture>) -> Dataset {
         let ownership = Ownership { has_units: dataset.units().is_some(), owns_views: dataset.index().owns_values };
         Dataset { dataset, mixture, ownership }
     }

@@ -9,6 +9,8 @@ mod formats;
 mod loader;
 mod options;
 mod order;
+mod own;
+mod reader;
 mod stats;
 mod tensor;
 mod wait;
@@ -24,6 +26,10 @@ mod _uringload {
     use super::formats::format_options;
     #[pymodule_export]
     use super::loader::{Loader, batches};
+    #[pymodule_export]
+    use super::own::{concat, labelled, numbers, ranges, with_columns};
+    #[pymodule_export]
+    use super::reader::Reader;
     #[pymodule_export]
     use super::tensor::Tensor;
 }

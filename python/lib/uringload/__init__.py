@@ -35,6 +35,7 @@ from .errors import (
     TooManyFailuresError,
     TruncatedError,
     UnavailableError,
+    WorkerError,
     WrongFileTypeError,
 )
 
@@ -69,6 +70,7 @@ __all__ = [
     "TruncatedError",
     "UnavailableError",
     "Verdict",
+    "WorkerError",
     "WrongFileTypeError",
     "mix",
 ]

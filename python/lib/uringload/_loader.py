@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from . import _arguments as arguments
-from . import _device, _log, _order, _ranks, _settings
+from . import _device, _log, _order, _ranks, _settings, _sources
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, converter
@@ -39,7 +39,10 @@ class DataLoader:
 
     Args:
         path_or_dataset: folders, files or patterns, or a `Dataset`. With a path, the arguments of `Dataset`
-            (``format``, ``record_bytes``, ``columns``, ...) may be given here as well.
+            (``format``, ``record_bytes``, ``columns``, ...) may be given here as well. Or an object with ``__len__``
+            and ``__getitem__``, such as torch's map-style datasets: recognised ones are read natively, others are asked
+            sample by sample in threads; a line in the log says which. Batches are then what torch's default_collate
+            makes of its samples, if torch is imported, else lists.
         batch_size: samples per batch on this rank. Give either this or ``global_batch_size``, which counts all ranks.
         shuffle: True for a random order: "full" if samples can be read one by one, else "shards:4". Or name it: "full"
             (of all samples), "window" (of ``shuffle_window`` samples), "shards" or "shards:4" (4 mixed at a time).
@@ -79,6 +82,8 @@ class DataLoader:
         quarantine: a file that gets a line for each sample that failed; ``exclude`` reads it.
         memory_limit: most memory for samples, in bytes or as "8GiB".
         num_threads: threads that decompress data and run transforms; ``num_workers`` is the same.
+        workers: "threads", or "processes" for a dataset in Python whose code holds the interpreter's lock:
+            ``num_workers`` processes make its batches. It must be one that pickle can send.
         transform: a function of one sample (a dictionary). Batches are then lists of samples, unless ``collate`` is a
             function too.
         batch_transform: a function of one batch. Both kinds of transform run in threads, and batches stay in order.
@@ -92,7 +97,7 @@ class DataLoader:
 
     def __init__(
         self,
-        path_or_dataset: Paths | Dataset,
+        path_or_dataset: Any,
         batch_size: int | None = None,
         shuffle: bool | str | None = False,
         *,
@@ -132,6 +137,7 @@ class DataLoader:
         memory_limit: int | str | None = None,
         num_threads: int | None = None,
         num_workers: int | None = None,
+        workers: str = "threads",
         transform: Callable[[dict[str, Any]], Any] | None = None,
         batch_transform: Callable[[Any], Any] | None = None,
         timeout: float | None = None,
@@ -147,12 +153,15 @@ class DataLoader:
     ) -> None:
         given = dict(locals())
         self._arguments = {**{name: given[name] for name in _PARAMETERS}, **others}
-        wishes = self._others(arguments.ignore(others), isinstance(path_or_dataset, Dataset))
-        self._rank, self._world_size, source = _ranks.find(
+        source = self._source = _sources.find(path_or_dataset, workers)
+        wishes = self._others(arguments.ignore(others), source is not None or isinstance(path_or_dataset, Dataset))
+        self._rank, self._world_size, where = _ranks.find(
             _settings.optional(arguments.integer, "rank", rank),
             _settings.optional(arguments.integer, "world_size", world_size, 1),
         )
         output = arguments.text("output", output, OUTPUTS)
+        if source is not None:
+            output, pin_memory = self._of_source(source, output, pin_memory, device)
         on_way = _device.transforms(transforms)
         devices = _device.devices(device, output, bool(on_way), device_memory)
         pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
@@ -188,7 +197,8 @@ class DataLoader:
             "collate_columns": of_columns,
             "packing": packed,
             "buckets": bucketed,
-            "key_column": arguments.boolean("key", key),
+            # Python's samples are known by their keys.
+            "key_column": arguments.boolean("key", key) or (source is not None and source.is_python),
             "index_column": arguments.boolean("index", index),
             "devices": devices,
             "pin": pin,
@@ -196,7 +206,7 @@ class DataLoader:
             "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
             "transforms": on_way,
         }
-        self._binary = arguments.names("binary", binary)
+        self._binary = [*arguments.names("binary", binary), *(() if source is None else source.binary)]
         self._convert = converter(
             output,
             arguments.text("ragged", ragged, ("pair", "nested")) == "nested",
@@ -204,8 +214,9 @@ class DataLoader:
         )
         self._stream = _device.stream(pin, output)
         scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
-        self._pool = self._make_pool(transform, batch_transform, function, scopes)
-        self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **wishes)
+        self._pool = self._make_pool(transform, batch_transform, function, scopes, workers)
+        opened = path_or_dataset if source is None else source.dataset
+        self.dataset = opened if isinstance(opened, Dataset) else Dataset(opened, **wishes)
         declared = [name for name in self.dataset.text_columns if name not in self._binary]
         self._text = declared if text is None else arguments.names("text", text)
         self._order = self._make_order(order, sampler)
@@ -213,8 +224,10 @@ class DataLoader:
             self.dataset._native, self._options, None if self._order is None else self._order.total()
         )
         # Logged only now that every argument is known to be good.
+        if where is not None:
+            _log.info("rank %d of %d (from %s)", self._rank, self._world_size, where)
         if source is not None:
-            _log.info("rank %d of %d (from %s)", self._rank, self._world_size, source)
+            _sources.log(source)
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._closed = False
@@ -261,10 +274,27 @@ class DataLoader:
             return "auto", collate_fn
         return ("auto", collate) if callable(collate) else (collate, None)
 
-    def _make_pool(self, transform: Any, batch_transform: Any, function: Any, scopes: Any) -> Any:
+    @staticmethod
+    def _of_source(source: _sources.Source, output: str, pin_memory: bool, device: Any) -> tuple[str, bool]:
+        """Output and pinning where samples are made by Python: there are no columns of the loader's to convert."""
+        if not source.is_python and not source.binary:
+            return output, pin_memory
+        if str(device) != "cpu":
+            raise refused(f"device={device!r} is of no use to samples that Python makes",
+                          "move batches to the device in the training loop, or in batch_transform")
+        if pin_memory:
+            _log.warning("pin_memory is of no use to samples that Python makes: batches are not pinned")
+        return "dlpack" if source.is_python else output, False
+
+    def _make_pool(self, transform: Any, batch_transform: Any, function: Any, scopes: Any, workers: str) -> Any:
         for name, value in (("transform", transform), ("batch_transform", batch_transform)):
             if value is not None and not callable(value):
                 raise mistyped(f"{name} is a {type(value).__name__}", "give a function")
+        if self._source is not None:
+            from ._transform import threads_of
+
+            count = threads_of(self._options["num_threads"])
+            transform, function = self._source.functions(transform, function, workers, count)
         if transform is None and batch_transform is None and function is None:
             return None
         from ._transform import Pool, Work
@@ -494,6 +524,8 @@ class DataLoader:
                 loader.close()
             if self._pool is not None:
                 self._pool.close()
+            if self._source is not None:
+                self._source.close()
 
     def __enter__(self) -> DataLoader:
         return self

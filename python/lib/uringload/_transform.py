@@ -13,6 +13,11 @@ from ._output import Batch, Raw
 THREADS_MAX = 8
 
 
+def threads_of(asked: int | None) -> int:
+    """How many threads there are where so many were asked for."""
+    return min(os.cpu_count() or 1, THREADS_MAX) if asked is None else asked
+
+
 class Work:
     """The work on one batch: convert it, transform and collate its samples, then apply the batch transform."""
 
@@ -56,7 +61,7 @@ class Pool:
     ) -> None:
         self._work = work
         self._scopes = scopes
-        self.threads = min(os.cpu_count() or 1, THREADS_MAX) if threads is None else threads
+        self.threads = threads_of(threads)
         self._executor: ThreadPoolExecutor | None = None
 
     @property
