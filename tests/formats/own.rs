@@ -206,8 +206,7 @@ fn labels_of_any_dataset() {
     assert_eq!(numbers(&all(&labelled), "label"), [1, 2]);
 }
 
-fn paired(root: &Path, by: &str) -> Options {
-    let _ = root;
+fn paired(by: &str) -> Options {
     Options::new().set("pairs", by)
 }
 
@@ -222,14 +221,14 @@ fn files_of_one_stem() {
         ("b/2.seg.png", ""),
     ];
     let folder = folder(&pair);
-    let dataset = dataset::open(&[folder.path()], &paired(folder.path(), "extension")).expect("pairs");
+    let dataset = dataset::open(&[folder.path()], &paired("extension")).expect("pairs");
     let names: Vec<&str> = dataset.schema().fields.iter().map(|field| &*field.name).collect();
     assert_eq!((names, key(&*dataset, 1).as_str()), (vec!["jpg", "json", "seg.png"], "b/2"));
     let batch = all(&dataset);
     assert_eq!(texts(&batch, "jpg"), ["photo 1", "photo 2"]);
     assert_eq!(texts(&batch, "json"), ["[]", "{}"]);
     assert_eq!(texts(&batch, "seg.png"), ["mask 1", ""]);
-    let some = paired(folder.path(), "extension").set("fields", ["json", "jpg"]);
+    let some = paired("extension").set("fields", ["json", "jpg"]);
     let batch = all(&dataset::open(&[folder.path()], &some).expect("two fields"));
     assert_eq!((batch.columns.len(), texts(&batch, "json")), (2, vec!["[]".to_owned(), "{}".to_owned()]));
     // Without the option, the same files are what they were.
@@ -240,7 +239,7 @@ fn files_of_one_stem() {
 fn folders_of_one_stem() {
     let pair = [("images/a/1.jpg", "i1"), ("images/2.jpg", "i2"), ("masks/a/1.png", "m1"), ("masks/2.png", "m2")];
     let folder = folder(&pair);
-    let dataset = dataset::open(&[folder.path()], &paired(folder.path(), "folder")).expect("pairs");
+    let dataset = dataset::open(&[folder.path()], &paired("folder")).expect("pairs");
     assert_eq!((dataset.len(), key(&*dataset, 1).as_str()), (2, "a/1"));
     let batch = all(&dataset);
     assert_eq!(
@@ -252,7 +251,7 @@ fn folders_of_one_stem() {
     let plain = dataset::open(&[folder.path()], &Options::new()).expect("classes");
     assert_eq!((plain.len(), plain.index().classes.len()), (4, 2));
     let labelled = put(&folder.path().join("labels.csv"), b"2,5\na/1,6\n").map(|()| folder.path().join("labels.csv"));
-    let options = paired(folder.path(), "folder").set("label_file", labelled.expect("a table"));
+    let options = paired("folder").set("label_file", labelled.expect("a table"));
     let batch = all(&dataset::open(&[folder.path()], &options).expect("labels beside pairs"));
     assert_eq!((numbers(&batch, "label"), texts(&batch, "masks").len()), (vec![5, 6], 2));
 }
@@ -267,7 +266,7 @@ fn pairs_that_are_none() {
         (&[("1.jpg", ""), ("1", "")], "extension", "has no extension"),
     ] {
         let folder = folder(files);
-        let opened = dataset::open(&[folder.path()], &paired(folder.path(), by));
+        let opened = dataset::open(&[folder.path()], &paired(by));
         match opened {
             Ok(dataset) => assert!(words.is_empty() && dataset.schema().fields.len() == 1, "{files:?}"),
             Err(error) => {

@@ -10,7 +10,7 @@ import datasets
 __all__ = ["iterable"]
 
 
-def iterable(path: Any, *, batch_size: int = 64, **given: Any) -> datasets.IterableDataset:  # type: ignore[name-defined]
+def iterable(path: Any, *, batch_size: int = 64, **given: Any) -> datasets.IterableDataset:
     """The samples of a dataset as a ``datasets.IterableDataset``: dictionaries of their columns.
 
     Columns of bytes come as `bytes` (an ``Image`` feature decodes them: give ``features``), texts as `str`, numbers as
