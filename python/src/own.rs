@@ -12,7 +12,7 @@ use uringload::dataset::{self, Concat, DType, KnownColumn, Labels, Ranges, Unlab
 
 /// The values of a column, as Python gives them.
 #[derive(FromPyObject)]
-enum Values {
+pub(crate) enum Values {
     /// The elements, end to end.
     Elements(PyBackedBytes),
     Texts(Vec<String>),
@@ -37,13 +37,13 @@ pub(crate) fn ranges(
         None => Ranges::whole(&files)?.with_dtype(dtype),
     };
     let ranges = py.detach(open).map_err(|error| raised(py, &error))?;
-    Ok(Dataset::of(Arc::new(ranges), None))
+    Ok(Dataset::plain(Arc::new(ranges)))
 }
 
 /// Samples without bytes, for what Python makes by number.
 #[pyfunction]
 pub(crate) fn numbers(py: Python<'_>, samples: u64, name: &str) -> PyResult<Dataset> {
-    Ok(Dataset::of(Numbers::new(samples, name).map_err(|error| raised(py, &error))?, None))
+    Ok(Dataset::plain(Numbers::new(samples, name).map_err(|error| raised(py, &error))?))
 }
 
 /// Datasets end to end.
@@ -51,7 +51,7 @@ pub(crate) fn numbers(py: Python<'_>, samples: u64, name: &str) -> PyResult<Data
 pub(crate) fn concat(py: Python<'_>, parts: Vec<PyRef<'_, Dataset>>) -> PyResult<Dataset> {
     let parts = parts.iter().map(|part| Arc::clone(&part.dataset)).collect();
     let concat = py.detach(|| Concat::new(parts)).map_err(|error| raised(py, &error))?;
-    Ok(Dataset::of(Arc::new(concat), None))
+    Ok(Dataset::plain(Arc::new(concat)))
 }
 
 /// The dataset with more columns.
@@ -72,7 +72,7 @@ pub(crate) fn with_columns(py: Python<'_>, dataset: &Dataset, columns: Vec<Given
         });
     }
     let made = py.detach(|| WithColumns::new(Arc::clone(&dataset.dataset), known));
-    Ok(Dataset::of(Arc::new(made.map_err(|error| raised(py, &error))?), None))
+    Ok(Dataset::plain(Arc::new(made.map_err(|error| raised(py, &error))?)))
 }
 
 /// The dataset with a column of labels, each found by the sample's name.
@@ -88,5 +88,5 @@ pub(crate) fn labelled(
     let onto = || -> Result<Arc<dyn dataset::Dataset>, Error> {
         Labels::new(names.into_iter().zip(labels))?.onto(Arc::clone(&dataset.dataset), unlabelled)
     };
-    Ok(Dataset::of(py.detach(onto).map_err(|error| raised(py, &error))?, None))
+    Ok(Dataset::plain(py.detach(onto).map_err(|error| raised(py, &error))?))
 }
