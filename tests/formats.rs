@@ -14,6 +14,7 @@ mod formats {
     mod limits;
     mod lines;
     mod memory;
+    mod own;
     mod pack;
     mod same;
     mod shards;

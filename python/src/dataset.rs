@@ -176,6 +176,11 @@ impl Mixture {
 }
 
 impl Dataset {
+    /// A dataset that is no mixture.
+    pub(crate) fn plain(dataset: Arc<dyn dataset::Dataset>) -> Dataset {
+        Dataset::of(dataset, None)
+    }
+
     fn of(dataset: Arc<dyn dataset::Dataset>, mixture: Option<Mixture>) -> Dataset {
         let ownership = Ownership { has_units: dataset.units().is_some(), owns_views: dataset.index().owns_values };
         Dataset { dataset, mixture, ownership }

@@ -13,6 +13,8 @@ mod numbers;
 mod options;
 mod order;
 mod outside;
+mod own;
+mod reader;
 mod stats;
 mod tensor;
 mod wait;
@@ -34,6 +36,10 @@ mod _uringload {
     use super::loader::{Loader, batches, replacement};
     #[pymodule_export]
     use super::outside::{begun, ending};
+    #[pymodule_export]
+    use super::own::{concat, labelled, numbers, ranges, with_columns};
+    #[pymodule_export]
+    use super::reader::Reader;
     #[pymodule_export]
     use super::tensor::Tensor;
 

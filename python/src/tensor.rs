@@ -69,6 +69,11 @@ impl Tensor {
         Tensor::new(owned(words, len), DType::I64, vec![numbers.len() as u64])
     }
 
+    /// A 64-bit integer, without a dimension.
+    pub(crate) fn scalar(number: i64) -> Tensor {
+        Tensor { shape: Vec::new(), ..Tensor::of_i64(&[number]) }
+    }
+
     /// 32-bit integers of this shape.
     pub(crate) fn of_i32(numbers: &[i32], shape: Vec<u64>) -> Tensor {
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();

@@ -38,6 +38,7 @@ from .errors import (
     TransformError,
     TruncatedError,
     UnavailableError,
+    WorkerError,
     WrongFileTypeError,
 )
 
@@ -73,6 +74,7 @@ __all__ = [
     "TruncatedError",
     "UnavailableError",
     "Verdict",
+    "WorkerError",
     "WrongFileTypeError",
     "__version__",
     "mix",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from . import _arguments as arguments
-from . import _device, _log, _order, _ranks, _settings
+from . import _device, _log, _order, _ranks, _settings, _sources
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
@@ -39,7 +39,10 @@ class DataLoader:
 
     Args:
         path_or_dataset: folders, files or patterns, or a `Dataset`. With a path, the arguments of `Dataset`
-            (``format``, ``record_bytes``, ``columns``, ...) may be given here as well.
+            (``format``, ``record_bytes``, ``columns``, ...) may be given here as well. Or an object with ``__len__``
+            and ``__getitem__``, such as torch's map-style datasets: recognised ones are read natively, others are asked
+            sample by sample in threads; a line in the log says which. Batches are then what torch's default_collate
+            makes of its samples, if torch is imported, else lists.
         batch_size: samples per batch on this rank. Give either this or ``global_batch_size``, which counts all ranks.
         shuffle: True for a random order: "full" if samples can be read one by one, else "shards:4". Or name it: "full"
             (of all samples), "window" (of ``shuffle_window`` samples), "shards" or "shards:4" (4 mixed at a time).
@@ -85,6 +88,8 @@ class DataLoader:
         quarantine: a file that gets a line for each sample that failed; ``exclude`` reads it.
         memory_limit: most memory for samples, in bytes or as "8GiB".
         num_threads: threads that decompress data and run transforms; ``num_workers`` is the same.
+        workers: "threads", or "processes" for a dataset in Python whose code holds the interpreter's lock:
+            ``num_workers`` processes make its batches. It must be one that pickle can send.
         transform: a function of one sample (a dictionary). What it returns is stacked as torch's ``default_collate``
             does: dictionaries become a `Batch` of columns, tuples a tuple by position; arrays of different shapes stay
             lists. ``collate="list"`` gives a list of samples instead. A second parameter gets a random generator for
@@ -104,7 +109,7 @@ class DataLoader:
 
     def __init__(
         self,
-        path_or_dataset: Paths | Dataset,
+        path_or_dataset: Any,
         batch_size: int | None = None,
         shuffle: bool | str | None = False,
         *,
@@ -145,6 +150,7 @@ class DataLoader:
         memory_limit: int | str | None = None,
         num_threads: int | None = None,
         num_workers: int | None = None,
+        workers: str = "threads",
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], Any] | None = None,
@@ -164,13 +170,16 @@ class DataLoader:
             seed, generator = _settings.seed(seed, generator), None
         given = dict(locals())
         self._arguments = {**{name: given[name] for name in _PARAMETERS}, **others}
-        wishes = self._others(arguments.ignore(others), isinstance(path_or_dataset, Dataset))
+        source = self._source = _sources.find(path_or_dataset, workers)
+        wishes = self._others(arguments.ignore(others), source is not None or isinstance(path_or_dataset, Dataset))
         self._ranks = _ranks.Ranks(
             _settings.optional(arguments.integer, "rank", rank),
             _settings.optional(arguments.integer, "world_size", world_size, 1),
             process_group,
         )
         output = arguments.text("output", output, OUTPUTS)
+        if source is not None:
+            output, pin_memory = self._of_source(source, output, pin_memory, device)
         on_way = _device.transforms(transforms)
         devices = _device.devices(device, output, bool(on_way), device_memory)
         pin = _device.pin(arguments.boolean("pin_memory", pin_memory), pin_memory_device, devices, output)
@@ -205,7 +214,8 @@ class DataLoader:
             "collate_columns": of_columns,
             "packing": packed,
             "buckets": bucketed,
-            "key_column": arguments.boolean("key", key),
+            # Python's samples are known by their keys.
+            "key_column": arguments.boolean("key", key) or (source is not None and source.is_python),
             "index_column": arguments.boolean("index", index),
             "devices": devices,
             "pin": pin,
@@ -213,7 +223,7 @@ class DataLoader:
             "cuda_library": None if cuda_library is None else arguments.paths("cuda_library", cuda_library)[0],
             "transforms": on_way,
         }
-        self._binary = arguments.names("binary", binary)
+        self._binary = [*arguments.names("binary", binary), *(() if source is None else source.binary)]
         self._output = output
         self._convert = converter(
             output,
@@ -222,11 +232,13 @@ class DataLoader:
         )
         self._stream = _device.stream(pin, output)
         scopes = _device.scopes(devices if self._stream is None or pin is None else [pin], output)
-        self.dataset = path_or_dataset if isinstance(path_or_dataset, Dataset) else Dataset(path_or_dataset, **wishes)
+        opened = path_or_dataset if source is None else source.dataset
+        self.dataset = opened if isinstance(opened, Dataset) else Dataset(opened, **wishes)
         declared = [name for name in self.dataset.text_columns if name not in self._binary]
         self._text = declared if text is None else arguments.names("text", text)
         _device.fit_windows(on_way, self.dataset)
-        self._pool = self._make_pool(transform, batch_transform, (collate, function), scopes, worker_init_fn)
+        own = (transform, collate, function, batch_transform)
+        self._pool = self._make_pool(own, scopes, worker_init_fn, workers)
         # What the user gets of a batch that no transform works on.
         self._finish = as_tuple(self._convert) if collate == "tuple" else self._convert
         # What the ranks decide, which may not be known yet.
@@ -241,6 +253,8 @@ class DataLoader:
         self._lock = threading.RLock()
         # Checks all other arguments too, so that a bad one is told here and not at the first pass.
         self._settle(self._ranks.at_first())
+        if source is not None:
+            _sources.log(source)
         self._closed = False
         self._native: native.Loader | None = None
         # The epoch at whose start `_native` stands; None while it is within an epoch.
@@ -285,12 +299,29 @@ class DataLoader:
             return "auto", collate_fn
         return ("auto", collate) if callable(collate) else (collate, None)
 
-    def _make_pool(self, transform: Any, batch_transform: Any, collation: Any, scopes: Any, init: Any) -> Any:
+    @staticmethod
+    def _of_source(source: _sources.Source, output: str, pin_memory: bool, device: Any) -> tuple[str, bool]:
+        """Output and pinning where samples are made by Python: there are no columns of the loader's to convert."""
+        if not source.is_python and not source.binary:
+            return output, pin_memory
+        if str(device) != "cpu":
+            raise refused(f"device={device!r} is of no use to samples that Python makes",
+                          "move batches to the device in the training loop, or in batch_transform")
+        if pin_memory:
+            _log.warning("pin_memory is of no use to samples that Python makes: batches are not pinned")
+        return "dlpack" if source.is_python else output, False
+
+    def _make_pool(self, own: tuple[Any, ...], scopes: Any, init: Any, workers: str) -> Any:
+        transform, how, function, batch_transform = own
         for name, value in (("transform", transform), ("batch_transform", batch_transform),
                             ("worker_init_fn", init)):
             if value is not None and not callable(value):
                 raise mistyped(f"{name} is a {type(value).__name__}", "give a function")
-        how, function = collation
+        if self._source is not None:
+            from ._transform import threads_of
+
+            count = threads_of(self._options["num_threads"])
+            transform, function = self._source.functions(transform, function, workers, count, how)
         if transform is None and batch_transform is None and function is None:
             if init is not None:
                 arguments.ignored("worker_init_fn", "without a transform there are no threads to initialise")
@@ -306,8 +337,9 @@ class DataLoader:
         native_dataset, options = self.dataset._native, self._options
         read = _transform.reader(native_dataset, options, self._text, self._binary, self._convert)
         samples = _transform.Samples(native_dataset, read, options["on_error"], options["seed"])
-        own = _transform.Own(transform, how, function, batch_transform)
-        return _transform.Pool(own.work(self._convert, self._output, samples), options["num_threads"], scopes, init)
+        functions = _transform.Own(transform, how, function, batch_transform)
+        work = functions.work(self._convert, self._output, samples)
+        return _transform.Pool(work, options["num_threads"], scopes, init)
 
     def _make_order(
         self, order: Any, sampler: Any, world_size: int
@@ -569,6 +601,8 @@ class DataLoader:
                 loader.close()
             if self._pool is not None:
                 self._pool.close()
+            if self._source is not None:
+                self._source.close()
 
     def __enter__(self) -> DataLoader:
         return self

@@ -202,6 +202,17 @@ def converter(output: str, nested: bool, on_device: bool = False) -> Callable[[R
     return convert
 
 
+def array_of(output: str) -> Callable[[native.Tensor], Any]:
+    """A function that turns one value into the array that `output` names; a NumPy scalar where it has no dimension.
+
+    Raises `UnavailableError` if the package for these arrays cannot be imported.
+    """
+    made = {"torch": _torch, "numpy": _numpy, "dlpack": _plain}[output]()
+    if output != "numpy":
+        return made
+    return lambda tensor: made(tensor)[()]
+
+
 def _plain() -> Callable[[native.Tensor], Any]:
     return lambda tensor: tensor
 

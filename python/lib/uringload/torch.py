@@ -15,9 +15,13 @@ from . import _arguments as arguments
 from ._dataset import LISTS, OPTIONS, Paths
 from ._dataset import Dataset as Index
 from ._loader import DataLoader
+from ._samples import Samples, numbers
 from .errors import refused
 
 __all__ = ["Dataset", "IterableDataset"]
+
+#: So many samples are read one after the other: a ring, which reads them together, takes a millisecond to set up.
+FEW = 8
 
 
 class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
@@ -78,8 +82,9 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
     """Samples by number, for torch's DataLoader with its own sampler.
 
     ``torch.utils.data.DataLoader`` asks for all samples of a batch at once (``__getitems__``): they are read together,
-    many at a time, into memory of their own. Each such call opens and closes a ring, so it works in any process,
-    including torch's workers. `uringload.DataLoader` reads ahead and is faster.
+    many at a time, into memory of their own. A call for many samples opens and closes a ring; a few are read by a
+    reader that is kept, through the page cache. So it works in any process, including torch's workers.
+    `uringload.DataLoader` reads ahead and is faster.
 
     Args:
         path_or_dataset: as for `uringload.DataLoader`.
@@ -106,10 +111,17 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
         if isinstance(path_or_dataset, Index) and options:
             raise refused(f"{next(iter(options))} is of use where a path is opened", "give it to uringload.Dataset")
         index = path_or_dataset if isinstance(path_or_dataset, Index) else Index(path_or_dataset, **options)
+        if index._prepare is not None:
+            # It wants bytes.
+            others["binary"] = [*arguments.names("binary", others.get("binary", ())), "data"]
         #: Reads samples and checks the arguments; it never starts a pass.
         self._loader = DataLoader(index, batch_size=1, rank=0, world_size=1, output=output, **others)
         self._transform = transform
         self.dataset = index
+        #: Reads few samples with less ado than a loader, where nothing but plain columns is asked for.
+        self._samples: Samples | None = None
+        self._is_plain = not {*others} - {"text", "binary", "key", "index"}
+        self._wishes = (output, others)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -118,5 +130,28 @@ class Dataset(torch.utils.data.Dataset):  # type: ignore[misc]
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        samples = list(self._loader.read(indices).samples())
+        if self._is_plain and len(indices) <= FEW:
+            samples = self._few(numbers(indices, len(self.dataset)))
+        else:
+            samples = list(self._loader.read(indices).samples())
+        if self.dataset._prepare is not None:
+            samples = [self.dataset._prepare(sample) for sample in samples]
         return samples if self._transform is None else [self._transform(sample) for sample in samples]
+
+    def _few(self, wanted: list[int]) -> list[dict[str, Any]]:
+        if self._samples is None:
+            output, others = self._wishes
+            text = others.get("text")
+            self._samples = Samples(
+                self.dataset._native,
+                output,
+                None if text is None else arguments.names("text", text),
+                arguments.names("binary", others.get("binary", ())),
+                bool(others.get("key")),
+                bool(others.get("index")),
+            )
+        return self._samples.read(wanted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Open files do not travel: a copy in another process opens its own.
+        return {**self.__dict__, "_samples": None}
