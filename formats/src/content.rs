@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn small_files_are_read_whole_and_large_ones_at_both_ends() {
-        assert_eq!(offsets(0), []);
+        assert!(offsets(0).is_empty());
         assert_eq!(offsets(1), [0]);
         assert_eq!(offsets(16_384), [0, 4096, 8192, 12_288]);
         for size in [16_385, 1 << 20, 10_000_000_000] {

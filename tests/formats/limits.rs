@@ -290,7 +290,9 @@ fn child_with_a_huge_sample() {
     let Some(task) = child::task() else { return };
     let (format, path) = task.split_once(' ').expect("a format and a path");
     let before = child::most_resident();
-    let dataset: Arc<dyn Dataset> = dataset::open(&[path], &Options::new().format(format)).expect("a dataset");
+    let options = Options::new().format(format);
+    let options = if format == "tfrecord" { options.set("whole_records", true) } else { options };
+    let dataset: Arc<dyn Dataset> = dataset::open(&[path], &options).expect("a dataset");
     let built = Loader::builder(Arc::clone(&dataset)).batch_size(1).memory_limit(32 * MIB).build();
     let error = built.err().expect("the sample does not fit");
     assert_eq!(error.kind(), ErrorKind::MemoryLimit, "{error}");
