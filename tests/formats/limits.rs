@@ -17,7 +17,7 @@ use uringload::config::{EngineChoice, OnError, Shuffle};
 use uringload::dataset::{self, Dataset, Options};
 use uringload::{Builder, Error, ErrorKind, Loader};
 
-const BOUND: Duration = Duration::from_secs(600);
+const BOUND: Duration = Duration::from_secs(1200);
 const POLICIES: [OnError; 4] = [OnError::Raise, OnError::Warn, OnError::Skip, OnError::Replace];
 const ENGINES: [EngineChoice; 3] = [EngineChoice::Auto, EngineChoice::Uring, EngineChoice::Threads];
 const MIB: u64 = 1 << 20;
@@ -29,7 +29,7 @@ const GROUP_BYTES: u64 = 64 * MIB;
 /// Reads all; `check` takes each batch. Returns how many samples came, or the one error.
 fn read(builder: Builder, list: &Path, told: &str, mut check: impl FnMut(&Batch)) -> Result<u64, Error> {
     let (mut came, mut errors) = (0, Vec::new());
-    match builder.quarantine(list).outage_timeout(Duration::from_secs(1)).memory_limit(MEMORY_LIMIT).build() {
+    match builder.quarantine(list).outage_timeout(Duration::from_millis(300)).memory_limit(MEMORY_LIMIT).build() {
         Err(error) => errors.push(error),
         Ok(loader) => {
             for item in loader {
