@@ -179,6 +179,24 @@ fn no_thread_is_one_error() {
     });
 }
 
+/// Folders are listed by however many threads there are; that there are fewer than were asked for is told.
+#[test]
+fn fewer_threads_than_wanted_list_a_folder_and_are_told() {
+    one_at_a_time(|| {
+        let (root, dataset) = folder(20);
+        let open = || {
+            let options = Options::new().format("folder").threads(4);
+            dataset::open(&[root.path().join("data")], &options).expect("a folder")
+        };
+        assert!(open().index().fallbacks.is_empty());
+        let alone = without_threads(open);
+        assert_eq!(alone.fingerprint(), dataset.fingerprint(), "the same files");
+        let [step] = &alone.index().fallbacks[..] else { panic!("{:?}", alone.index().fallbacks) };
+        assert_eq!(step.cause, Cause::Threads);
+        assert!(step.to_string().contains("1 of 4 threads to list folders with"), "{step}");
+    });
+}
+
 /// Too little address space for the pool: one error that says so, when the loader is built.
 #[test]
 fn too_little_address_space_is_one_error() {

@@ -217,8 +217,11 @@ impl FoundFiles {
         keep: impl Fn(&FileTable, FileId) -> bool,
         reason: impl Fn(&FileTable, FileId) -> Option<SkipReason>,
     ) -> FoundFiles {
-        let FoundFiles { files: all, mut skips, has_single_files, single, matched } = self;
+        let FoundFiles { files: mut all, mut skips, has_single_files, single, matched } = self;
         let mut files = FileTable::new();
+        if let Some(fallback) = all.take_fallback() {
+            files.set_fallback(fallback);
+        }
         let mut single_now: Vec<Range<u32>> = Vec::new();
         for (root, place) in all.roots().iter().enumerate() {
             files.push_root(place);

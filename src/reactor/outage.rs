@@ -239,7 +239,12 @@ impl Reactor {
         let (tag, file, now) = (read.tag, read.file, engine.now());
         let dataset = std::sync::Arc::clone(self.planner.dataset());
         let files = dataset.files();
-        let class = Class::of(&source);
+        let class = match Class::of(&source) {
+            // Nobody took it back, and time and again it came back: the kernel has no thread for what may wait in a
+            // ring.
+            Class::Interrupted => Class::Machine,
+            class => class,
+        };
         if class == Class::Device {
             let error = Error::new(ErrorKind::Device, "the GPU failed while a file was read into its memory")
                 .with_source(source)
@@ -394,8 +399,8 @@ fn ended_by(
     if class == Class::Machine {
         let what = format!("the machine has had no room to read a file for {seconds:.1} s");
         return Error::new(error.kind(), what).with_source(error).with_remedy(
-            "raise the limit that the cause names (open files: ulimit -n; memory: that of the cgroup), resume from the \
-             last state, or raise outage_timeout",
+            "raise the limit that the cause names (open files: ulimit -n; memory and, where reads are canceled, \
+             processes: those of the cgroup), resume from the last state, or raise outage_timeout",
         );
     }
     let lost = lost.map_or(String::new(), |lost| format!(": {lost}"));

@@ -17,7 +17,7 @@ use uringload::config::{EngineChoice, OnError, Shuffle};
 use uringload::dataset::{self, Dataset, Options};
 use uringload::{Builder, Error, ErrorKind, Loader};
 
-const BOUND: Duration = Duration::from_secs(600);
+const BOUND: Duration = Duration::from_secs(1200);
 const POLICIES: [OnError; 4] = [OnError::Raise, OnError::Warn, OnError::Skip, OnError::Replace];
 const ENGINES: [EngineChoice; 3] = [EngineChoice::Auto, EngineChoice::Uring, EngineChoice::Threads];
 const MIB: u64 = 1 << 20;
@@ -29,7 +29,7 @@ const GROUP_BYTES: u64 = 64 * MIB;
 /// Reads all; `check` takes each batch. Returns how many samples came, or the one error.
 fn read(builder: Builder, list: &Path, told: &str, mut check: impl FnMut(&Batch)) -> Result<u64, Error> {
     let (mut came, mut errors) = (0, Vec::new());
-    match builder.quarantine(list).outage_timeout(Duration::from_secs(1)).memory_limit(MEMORY_LIMIT).build() {
+    match builder.quarantine(list).outage_timeout(Duration::from_millis(300)).memory_limit(MEMORY_LIMIT).build() {
         Err(error) => errors.push(error),
         Ok(loader) => {
             for item in loader {
@@ -290,7 +290,9 @@ fn child_with_a_huge_sample() {
     let Some(task) = child::task() else { return };
     let (format, path) = task.split_once(' ').expect("a format and a path");
     let before = child::most_resident();
-    let dataset: Arc<dyn Dataset> = dataset::open(&[path], &Options::new().format(format)).expect("a dataset");
+    let options = Options::new().format(format);
+    let options = if format == "tfrecord" { options.set("whole_records", true) } else { options };
+    let dataset: Arc<dyn Dataset> = dataset::open(&[path], &options).expect("a dataset");
     let built = Loader::builder(Arc::clone(&dataset)).batch_size(1).memory_limit(32 * MIB).build();
     let error = built.err().expect("the sample does not fit");
     assert_eq!(error.kind(), ErrorKind::MemoryLimit, "{error}");
