@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from . import _arguments as arguments
-from . import _accelerate, _device, _log, _order, _ranks, _settings
+from . import _accelerate, _device, _lightning, _log, _order, _ranks, _settings
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, converter
@@ -534,9 +534,18 @@ class DataLoader:
             epoch = epoch if isinstance(epoch, int) and epoch >= 0 else 0
             # Refuses a state that does not belong here, before the current reader is closed.
             self._build(epoch, text, epochs=0).close()
+            _lightning.check(self, dict(state_dict))
             self._let_go()
             self._pass, self._state, self._begin = None, None, 0
             self._resume, self._next_epoch = text, epoch
+
+    def _remaining(self, state_dict: Mapping[str, Any]) -> int:
+        """Batches that a pass from this state has left of its epoch, on each rank, where rows are not packed."""
+        left = int(state_dict["length"]) - int(state_dict["position"])
+        with self._lock:
+            self._settled()
+            of_all: int = self._options["batch_size"] * self._options["world_size"]
+        return left // of_all if self._options["drop_last"] else -(-left // of_all)
 
     # Reports.
 

@@ -89,10 +89,12 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """The state to resume from."""
-        if self._ahead is not None and not _accelerate.is_saving():
-            raise refused(f"{self._ahead} has read further than it has handed out, so a state would leave samples out",
-                          "give Accelerate the uringload.DataLoader itself, whose state is exact, or set "
-                          "DataLoaderConfiguration(use_stateful_dataloader=True) and save what it prepared")
+        # The dispatcher counts batches back that it has read for other ranks, which a state of ours does not know.
+        ahead = _accelerate.sharder() or (None if _accelerate.is_saving() else self._ahead)
+        if ahead is not None:
+            raise refused(f"{ahead} reads further than it has handed out, so a state would leave samples out",
+                          "give Accelerate the uringload.DataLoader itself, whose state is exact, or leave out "
+                          "use_stateful_dataloader and call accelerate.skip_first_batches")
         return self.loader.state_dict() if self._behind is None else self._behind
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
