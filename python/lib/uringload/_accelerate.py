@@ -121,6 +121,9 @@ def without_first(loader: DataLoader, batches: int) -> Iterator[Any]:
         _log.info("the loaded state decides where the pass begins, and not the %d batches to skip", batches)
         return iter(loader)
     if not loader._makes_rows:
+        if 0 < len(loader) <= batches:
+            loader.set_epoch(loader.epoch + 1)
+            return iter(())
         loader._begin_at(batches)
         return iter(loader)
     # Where rows are made of samples, only reading tells how many samples a row has.
