@@ -4,8 +4,8 @@
     worker.py TRAINER KIND PATH FOLDER WORLD_SIZE STEPS
 
 TRAINER is loop, lightning, lightning_spawn, accelerate, trainer, spawn or ray. KIND is what reads: plain
-(`uringload.DataLoader`), iterable (`uringload.torch.IterableDataset`) or map (`uringload.torch.Dataset`). With STEPS, it
-stops after so many and saves; without (0), it resumes from what was saved, if anything was, and ends the epoch.
+(`uringload.DataLoader`), iterable (`uringload.torch.IterableDataset`) or map (`uringload.torch.Dataset`). With STEPS,
+it stops after so many and saves; without (0), it resumes from what was saved, if anything was, and ends the epoch.
 """
 
 from __future__ import annotations
