@@ -226,6 +226,12 @@ def test_skipping_batches(records: pathlib.Path, given: dict[str, Any], skipped:
         assert [numbers(batch) for batch in loader] == second, "only one pass is without them"
 
 
+def test_a_loader_made_of_parts_of_ours_is_refused(records: pathlib.Path) -> None:
+    with DataLoader(**of_records(records)) as loader:
+        with pytest.raises(uringload.InvalidArgumentError, match="another loader was made of this one's collate_fn"):
+            loader.collate_fn([{"data": 0}])
+
+
 def test_a_loaded_state_comes_before_skipping(records: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     with DataLoader(**of_records(records, shuffle=True)) as loader:
         whole = [numbers(batch) for batch in loader]

@@ -137,6 +137,51 @@ def test_accelerate_leaves_it_alone_and_keeps_its_state(records: pathlib.Path, t
         assert [numbers(batch) for batch in loader] == rest and len(rest) == 27
 
 
+@needs("accelerate")
+def test_accelerate_skips_batches(records: pathlib.Path) -> None:
+    import accelerate
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    with uringload.DataLoader(**of_records(records, shuffle=True, output="torch")) as loader:
+        first, second = ([numbers(batch) for batch in loader] for _ in range(2))
+        loader.set_epoch(0)
+        rest = accelerator.skip_first_batches(accelerator.prepare(loader), 7)
+        assert len(rest) == 25 and [numbers(batch) for batch in rest] == first[7:]
+        assert [numbers(batch) for batch in loader] == second
+
+
+@needs("lightning")
+def test_lightning_is_refused_what_it_would_leave_out(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import lightning
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 1)
+
+        def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
+            return self.layer(batch["data"].float() / RECORDS).mean()  # type: ignore[no-any-return]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    def trainer(steps: int) -> lightning.Trainer:
+        return lightning.Trainer(
+            accelerator="cpu", max_epochs=1, max_steps=steps, logger=False, enable_progress_bar=False,
+            enable_model_summary=False, enable_checkpointing=False, default_root_dir=tmp_path,
+        )  # fmt: skip
+
+    place = str(tmp_path / "20.ckpt")
+    with uringload.DataLoader(**of_records(records, output="torch")) as loader:
+        first = trainer(20)
+        first.fit(Model(), loader)
+        first.save_checkpoint(place)
+    with uringload.DataLoader(**of_records(records, output="torch", batch_size=64)) as loader:
+        with pytest.raises(uringload.InvalidArgumentError, match="Lightning has counted 20 batches") as error:
+            trainer(-1).fit(Model(), loader, ckpt_path=place, weights_only=False)
+        assert "global_batch_size=32" in str(error.value.remedy)
+
+
 @needs("transformers")
 @needs("accelerate")
 def test_the_trainer_of_hugging_face(records: pathlib.Path, tmp_path: pathlib.Path) -> None:

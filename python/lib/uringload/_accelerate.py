@@ -107,8 +107,11 @@ class Batches:
             self._counted += 1
             yield []
 
-    def next_batch(self, _: list[Any]) -> Any:
+    def next_batch(self, samples: list[Any]) -> Any:
         """The next batch of the pass; raises StopIteration at its end."""
+        if samples:
+            raise refused("another loader was made of this one's collate_fn, and its own sampler",
+                          "use the uringload.DataLoader itself, which has its own share of the samples on each rank")
         if self._pass is None:
             self._pass = without_first(self._loader, self._counted - 1)
         return next(self._pass)
