@@ -74,13 +74,17 @@ class PartialState:
 class Loop:
     """As Lightning's loop, as far as states need it."""
 
+    restarting = True
+
     def __init__(self, done: int, limit: float = 1.0) -> None:
         self.trainer = types.SimpleNamespace(limit_train_batches=limit)
-        current = types.SimpleNamespace(completed=done)
+        current = types.SimpleNamespace(ready=done)
         self.epoch_loop = types.SimpleNamespace(batch_progress=types.SimpleNamespace(current=current))
 
-    def setup_data(self, loader: DataLoader, state: dict[str, Any]) -> None:
-        loader.load_state_dict(state)
+    def setup_data(self, loader: DataLoader, state: dict[str, Any] | None) -> None:
+        if state is not None:
+            loader.load_state_dict(state)
+        iter(loader)
 
 
 def module(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> None:
@@ -247,7 +251,9 @@ def test_a_loaded_state_comes_before_skipping(records: pathlib.Path, caplog: pyt
         assert "the state that was loaded stands in epoch 0, and set_epoch(5) leaves it unused" in caplog.text
 
 
-def test_lightning_would_end_the_epoch_too_soon(records: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lightning_would_end_the_epoch_too_soon(
+    records: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with DataLoader(**of_records(records, batch_size=30)) as loader:
         batches = iter(loader)
         [next(batches) for _ in range(20)]
@@ -260,10 +266,17 @@ def test_lightning_would_end_the_epoch_too_soon(records: pathlib.Path, monkeypat
         assert "global_batch_size=30" in str(error.value.remedy)
         Loop(20, limit=0.5).setup_data(loader, state)
         Loop(10).setup_data(loader, state)
+        assert not caplog.text
+        loader.load_state_dict(state)
         assert len(list(loader)) == 7
     with DataLoader(**of_records(records, batch_size=15)) as loader:
         Loop(20).setup_data(loader, state)
+        loader.load_state_dict(state)
         assert len(list(loader)) == 27
+        Loop(67).setup_data(loader, None)
+        assert not caplog.text
+        Loop(20).setup_data(loader, None)
+        assert "Lightning goes on after batch 20 of an epoch, and its checkpoint has no state" in caplog.text
 
 
 def resumed(steps: int, saved: Any) -> Any:

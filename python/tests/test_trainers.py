@@ -165,21 +165,25 @@ def test_lightning_is_refused_what_it_would_leave_out(records: pathlib.Path, tmp
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.1)
 
-    def trainer(steps: int) -> lightning.Trainer:
-        return lightning.Trainer(
-            accelerator="cpu", max_epochs=1, max_steps=steps, logger=False, enable_progress_bar=False,
-            enable_model_summary=False, enable_checkpointing=False, default_root_dir=tmp_path,
-        )  # fmt: skip
-
     place = str(tmp_path / "20.ckpt")
-    with uringload.DataLoader(**of_records(records, output="torch")) as loader:
-        first = trainer(20)
-        first.fit(Model(), loader)
-        first.save_checkpoint(place)
-    with uringload.DataLoader(**of_records(records, output="torch", batch_size=64)) as loader:
-        with pytest.raises(uringload.InvalidArgumentError, match="Lightning has counted 20 batches") as error:
-            trainer(-1).fit(Model(), loader, ckpt_path=place, weights_only=False)
-        assert "global_batch_size=32" in str(error.value.remedy)
+
+    class Saves(lightning.Callback):  # type: ignore[misc, name-defined]
+        def on_train_batch_end(self, trainer: lightning.Trainer, *_: object) -> None:
+            if trainer.global_step == 20:
+                trainer.save_checkpoint(place)
+
+    def fit(batch_size: int, **going_on: object) -> None:
+        trainer = lightning.Trainer(
+            accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, default_root_dir=tmp_path, callbacks=[] if going_on else [Saves()],
+        )  # fmt: skip
+        with uringload.DataLoader(**of_records(records, output="torch", batch_size=batch_size)) as loader:
+            trainer.fit(Model(), loader, **going_on)
+
+    fit(32)
+    with pytest.raises(uringload.InvalidArgumentError, match="Lightning has counted 20 batches") as error:
+        fit(64, ckpt_path=place, weights_only=False)
+    assert "global_batch_size=32" in str(error.value.remedy)
 
 
 @needs("transformers")

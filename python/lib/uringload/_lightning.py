@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from . import _log
 from .errors import refused
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def check(loader: DataLoader, state: dict[str, Any]) -> None:
         batches = len(loader)
     except TypeError:
         return
-    done, remaining = loop.epoch_loop.batch_progress.current.completed, loader._remaining(state)
+    done, remaining = loop.epoch_loop.batch_progress.current.ready, loader._remaining(state)
     if state["position"] and done + remaining > batches:
         raise refused(
             f"Lightning has counted {done} batches of this epoch, which has {remaining} left and {batches} in all with "
@@ -35,8 +36,22 @@ def check(loader: DataLoader, state: dict[str, Any]) -> None:
         )
 
 
+def warn(loader: DataLoader) -> None:
+    """Warns of a pass with which Lightning goes on within an epoch, and that no state says where to begin.
+
+    Lightning warns of that itself, unless a loader has states. A checkpoint that is saved after `fit` has none of them.
+    """
+    loop = _loop()
+    if loop is None or not loop.restarting or loader._resume is not None or loader._batches is None:
+        return
+    done = loop.epoch_loop.batch_progress.current.ready
+    if 0 < done < loader._batches:
+        _log.warning("Lightning goes on after batch %d of an epoch, and its checkpoint has no state of the loader: the "
+                     "epoch begins again; save within fit, as ModelCheckpoint does", done)
+
+
 def _loop() -> Any:
-    """The loop of Lightning that loads a state, found on the call stack; None: another caller does."""
+    """The loop of Lightning that calls, found on the call stack; None: another caller does."""
     kinds = tuple(sys.modules[name]._FitLoop for name in _LOOPS if hasattr(sys.modules.get(name), "_FitLoop"))
     frame = sys._getframe(1) if kinds else None
     while frame is not None:

@@ -390,6 +390,7 @@ class DataLoader:
         with self._lock:
             self._check()
             self._settle_for_pass()
+            _lightning.warn(self)
             epoch = self._next_epoch
             if self._native is None or self._stands_at != epoch or self._begin:
                 self._let_go()
