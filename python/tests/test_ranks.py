@@ -116,6 +116,32 @@ def test_what_launchers_leave_open(variables: dict[str, str], message: str) -> N
     assert "give rank and world_size" in str(error.value.remedy)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+     ("PMI_RANK", "PMI_SIZE"), ("LOCAL_RANK", "WORLD_SIZE")],
+    ids=lambda names: names[0],
+)  # fmt: skip
+@pytest.mark.parametrize("then", [1, 2, 3])
+def test_each_record_comes_once_under_every_launcher(
+    records: pathlib.Path, names: tuple[str, str], then: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, state = [], None
+    for ranks, steps in ((2, 5), (then, RECORDS)):
+        saved = state
+        for rank in range(ranks):
+            monkeypatch.setenv(names[0], str(rank))
+            monkeypatch.setenv(names[1], str(ranks))
+            with DataLoader(**of_records(records, shuffle=True, batch_size=16)) as loader:
+                if saved is not None:
+                    loader.load_state_dict(saved)
+                for _, batch in zip(range(steps), loader):
+                    padding = batch.padding or [False] * len(batch.ids)
+                    seen += [number for number, pad in zip(numbers(batch), padding) if not pad]
+                state = loader.state_dict()
+    assert sorted(seen) == list(range(RECORDS))
+
+
 def test_arguments_take_the_rest_from_the_first_source() -> None:
     variables = {"WORLD_SIZE": "4", "SLURM_PROCID": "5", "SLURM_NTASKS": "8"}
     assert _ranks.find(3, None, variables) == (3, 4, "rank and WORLD_SIZE")
@@ -148,7 +174,7 @@ def test_len_that_was_told_too_early(
         assert len(loader) == 32
         distributed.told = (1, 2)
         next(iter(loader))
-        assert "len() was told for rank 0 of 1, and this pass is for rank 1 of 2 (from torch.distributed)" in caplog.text
+        assert "was told for rank 0 of 1, and this pass is for rank 1 of 2 (from torch.distributed)" in caplog.text
         assert len(loader) == 16
 
 

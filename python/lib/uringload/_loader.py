@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from . import _arguments as arguments
-from . import _device, _log, _order, _ranks, _settings, _sources
+from . import _accelerate, _device, _lightning, _log, _order, _ranks, _settings, _sources
 from . import _uringload as native
 from ._dataset import LISTS, OPTIONS, Dataset, Paths
 from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
@@ -106,6 +106,9 @@ class DataLoader:
         engine, io, queue_depth, read_size, io_threads, coalesce_gap, starved_after: how bytes are read; see the
             documentation of the library.
     """
+
+    #: As torch's loader has it without worker processes. `accelerate.skip_first_batches` copies it.
+    prefetch_factor = None
 
     def __init__(
         self,
@@ -249,6 +252,8 @@ class DataLoader:
         self._found: _ranks.Found | None = None
         # The ranks when len() was told, if that was before they were settled by a pass.
         self._len_found: _ranks.Found | None = None
+        self._makes_rows = packed is not None or bucketed is not None
+        self._batches_skipped = _accelerate.Batches(self)
         self._process = os.getpid()
         self._lock = threading.RLock()
         # Checks all other arguments too, so that a bad one is told here and not at the first pass.
@@ -260,8 +265,9 @@ class DataLoader:
         # The epoch at whose start `_native` stands; None while it is within an epoch.
         self._stands_at: int | None = None
         self._next_epoch = 0
-        # The state that the next pass resumes from.
+        # The state that the next pass resumes from, or the position that it begins at.
         self._resume: str | None = None
+        self._begin = 0
         # The state after the last batch that the user received, where the native loader is further ahead.
         self._state: str | None = None
         # The next epoch's first batch, which came early because an error took the place of this epoch's last batch.
@@ -414,6 +420,21 @@ class DataLoader:
         return bool(self._options["drop_last"])
 
     @property
+    def sampler(self) -> Any:
+        """The sampler that was given, if one was."""
+        return self._asked_order[1]
+
+    @property
+    def batch_sampler(self) -> _accelerate.Batches:
+        """Stands for the batches where other loaders have a batch sampler: `accelerate.skip_first_batches` takes it."""
+        return self._batches_skipped
+
+    @property
+    def collate_fn(self) -> Callable[[list[Any]], Any]:
+        """Goes with `batch_sampler`. Your own function is the argument ``collate_fn`` or ``collate``."""
+        return self._batches_skipped.next_batch
+
+    @property
     def epoch(self) -> int:
         """The epoch of the next pass."""
         return self._next_epoch
@@ -432,13 +453,14 @@ class DataLoader:
         with self._lock:
             self._check()
             self._settle_for_pass()
+            _lightning.warn(self)
             epoch = self._next_epoch
-            if self._native is None or self._stands_at != epoch:
+            if self._native is None or self._stands_at != epoch or self._begin:
                 self._let_go()
-                self._native = self._build(epoch, self._resume)
+                self._native = self._build(epoch, self._resume, position=self._begin)
             if self._options["pin"] is not None:
                 self._warn_unless_pinned()
-            self._resume = self._stands_at = None
+            self._resume, self._stands_at, self._begin = None, None, 0
             if self._early is None:
                 self._state = None
             self._next_epoch = epoch + 1
@@ -450,10 +472,21 @@ class DataLoader:
         epoch = arguments.integer("epoch", epoch)
         with self._lock:
             if epoch != self._next_epoch:
+                if self._resume is not None:
+                    _log.warning("the state that was loaded stands in epoch %d, and set_epoch(%d) leaves it unused",
+                                 self._next_epoch, epoch)
                 self._next_epoch = epoch
                 self._resume = None
 
-    def _build(self, epoch: int, resume: str | None = None, epochs: int | None = None) -> native.Loader:
+    def _begin_at(self, batches: int) -> None:
+        """Makes the next pass begin after this many batches of its epoch."""
+        with self._lock:
+            self._settled()
+            self._begin = batches * self._options["batch_size"] * self._options["world_size"]
+
+    def _build(
+        self, epoch: int, resume: str | None = None, epochs: int | None = None, position: int = 0
+    ) -> native.Loader:
         order = None
         if self._order is not None:
             order = (self._order.ids(epoch), self._order.identity())
@@ -463,7 +496,7 @@ class DataLoader:
         return native.Loader(
             self.dataset._native,
             options,
-            start=(epoch, 0),
+            start=(epoch, position),
             resume=resume,
             epochs=epochs,
             order=order,
@@ -565,9 +598,18 @@ class DataLoader:
             epoch = epoch if isinstance(epoch, int) and epoch >= 0 else 0
             # Refuses a state that does not belong here, before the current reader is closed.
             self._build(epoch, text, epochs=0).close()
+            _lightning.check(self, dict(state_dict))
             self._let_go()
-            self._pass = self._state = None
+            self._pass, self._state, self._begin = None, None, 0
             self._resume, self._next_epoch = text, epoch
+
+    def _remaining(self, state_dict: Mapping[str, Any]) -> int:
+        """Batches that a pass from this state has left of its epoch, on each rank, where rows are not packed."""
+        left = int(state_dict["length"]) - int(state_dict["position"])
+        with self._lock:
+            self._settled()
+            of_all: int = self._options["batch_size"] * self._options["world_size"]
+        return left // of_all if self._options["drop_last"] else -(-left // of_all)
 
     # Reports.
 
