@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+from typing import Any
 
 import conftest
 import pytest
