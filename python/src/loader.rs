@@ -231,6 +231,11 @@ impl Loader {
         Ok((batch::failed_sample(py, &failed), beside))
     }
 
+    /// Whether nothing will come any more; false where that shows only when the next batch is asked for.
+    fn is_over(&self) -> bool {
+        self.lock().as_ref().is_none_or(Inner::is_empty)
+    }
+
     /// Logs what the loader waits out, for who waits by himself.
     fn tell(&self, py: Python<'_>) -> PyResult<()> {
         self.say_outage(py)

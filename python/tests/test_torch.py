@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+from typing import Any
 
 import conftest
 import pytest
@@ -93,6 +94,17 @@ def test_an_iterable_dataset_under_torchs_loader(records: pathlib.Path) -> None:
     single = IterableDataset(records, batch_size=32, samples=True, **RECORD)
     batches = list(data.DataLoader(single, batch_size=10))
     assert [int(batch["data"][0, 0]) for batch in batches] == list(range(0, RECORDS, 10))
+
+
+def test_transformed_samples_come_one_by_one(records: pathlib.Path) -> None:
+    from uringload.torch import IterableDataset
+
+    def transform(sample: dict[str, Any]) -> tuple[Any, int]:
+        return sample["data"][:3], int(sample["data"][0])
+
+    single = IterableDataset(records, batch_size=32, samples=True, transform=transform, **RECORD)
+    x, y = next(iter(data.DataLoader(single, batch_size=10)))
+    assert x.shape == (10, 3) and y.tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

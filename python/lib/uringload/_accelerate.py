@@ -127,7 +127,7 @@ def without_first(loader: DataLoader, batches: int) -> Iterator[Any]:
         if 0 < len(loader) <= batches:
             loader.set_epoch(loader.epoch + 1)
             return iter(())
-        loader._begin_at(batches)
+        loader._begin_after(batches)
         return iter(loader)
     # Where rows are made of samples, only reading tells how many samples a row has.
     iterator = iter(loader)

@@ -21,7 +21,7 @@ class Stack:
         self._is_tuple = is_tuple
         self._torch = _import_torch('output="torch"') if output == "torch" else None
         self._stacks_numbers = output != "dlpack"
-        self._told: set[str] = set()
+        self._told: dict[str, object] = {}
 
     def __call__(self, samples: list[Any], facts: Any) -> Any:
         """The batch of at least one sample. `facts` are those of a `Batch`, if it becomes one."""
@@ -95,7 +95,7 @@ class Stack:
         # NumPy makes an array of objects of what is no number of 64 bits.
         return values if getattr(array.dtype, "kind", "") == "O" else array
 
-    def _arrays(self, values: list[Any], name: str, kind: type, stacked: Any) -> Any:
+    def _arrays(self, values: list[Any], name: str, kind: Any, stacked: Any) -> Any:
         first = values[0]
         for value in values:
             if not isinstance(value, kind):
@@ -120,8 +120,9 @@ class Stack:
             return array
 
     def _stays(self, name: str, why: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
+        own = object()
+        # Of several threads, one is the first.
+        if self._told.setdefault(name, own) is own:
             what = f"column {name!r}" if name else "the batch"
             _log.warning("%s of transformed samples stays a list: %s; make them alike in the transform, or give a "
                          "function as collate (collate=\"list\" for lists without this line)", what, why)

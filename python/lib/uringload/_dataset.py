@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _log, _own, _samples
+from . import _dtypes, _log, _own, _samples
 from . import _uringload as native
 from .errors import mistyped, refused
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import FormatOptions
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -27,6 +33,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 _OPTIONS: dict[str, Callable[[str, Any], Any]] = {
     "format": arguments.text,
     **{name: _CHECKS[kind] for name, kind, *_ in native.format_options()},
+    "dtype": _dtypes.named,
+    "token_dtype": _dtypes.named,
 }
 
 #: The names of these options.
@@ -71,7 +79,7 @@ class Dataset:
         *,
         only: Paths | Iterable[int] | None = None,
         exclude: Paths | None = None,
-        **options: Any,
+        **options: Unpack[FormatOptions],
     ) -> None:
         for name in options:
             if name not in _OPTIONS:
@@ -233,14 +241,16 @@ class Dataset:
         return self._native.skipped
 
     def key(self, index: int) -> str:
-        """The human-readable name of a sample."""
+        """The human-readable name of a sample; negative numbers count from the end."""
+        if isinstance(index, int) and -len(self) <= index < 0:
+            index += len(self)
         return os.fsdecode(self._native.key(arguments.integer("index", index)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._recipe is not None:
             return self._recipe
-        numbers, lists = ([], []) if self._only is None else self._only
-        return _open, (self._paths, numbers or lists or None, self._exclude, self._options)
+        only = None if self._only is None else self._only[1] or array("Q", self._only[0])
+        return _open, (self._paths, only, self._exclude, self._options)
 
     def __repr__(self) -> str:
         if self._mixed is not None:
@@ -302,13 +312,15 @@ def _open(paths: list[str], only: Any, exclude: list[str], options: dict[str, An
     return Dataset(paths, only=only, exclude=exclude or None, **options)
 
 
-def _numbers_or_paths(only: Any) -> tuple[list[int], list[str]]:
+def _numbers_or_paths(only: Any) -> tuple[bytes, list[str]]:
     """Splits `only` into sample numbers and files that list them; one of the two is empty."""
     if isinstance(only, Iterable) and not isinstance(only, (str, bytes, os.PathLike)):
-        only = list(only)
-        if not any(isinstance(item, (str, bytes, os.PathLike)) for item in only):
-            return arguments.integers("only", only), []
-    return [], arguments.paths("only", only)
+        only = only if isinstance(only, (list, range)) or hasattr(only, "dtype") else list(only)
+        # Of arrays and ranges, one item tells what all are.
+        items = only if isinstance(only, list) else only[:1]
+        if not any(issubclass(kind, (str, bytes, os.PathLike)) for kind in set(map(type, items))):
+            return arguments.ids("only", only), []
+    return b"", arguments.paths("only", only)
 
 
 def _documented() -> str:

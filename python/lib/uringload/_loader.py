@@ -9,8 +9,8 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, final
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
 from . import _accelerate, _device, _lightning, _log, _order, _ranks, _settings, _sources
@@ -20,7 +20,15 @@ from ._output import OUTPUTS, Batch, Raw, as_tuple, converter
 from ._report import Route, Stats, Verdict, table
 from .errors import Error, InternalError, StarvedError, TooManyFailuresError, mistyped, refused
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._typed import LoaderOptions
+
 _process = os.getpid
+
+#: An epoch that no pass can be over, because the one after it has no number.
+LAST_EPOCH = (1 << 64) - 1
 
 _open_loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
 
@@ -57,7 +65,7 @@ class DataLoader:
             the samples, where those are not all ranks: the data-parallel ones beside tensor-parallel ones.
         order: "distributed" for the exact order of torch's DistributedSampler.
         sampler: the numbers of this rank's samples, in order: a torch sampler or a list. States identify it by its
-            type and by its ``order_id`` (text or a number), if it has one; see `docs/python.md`.
+            type and by its ``order_id`` (text or a number), if it has one.
         output: "torch", "numpy" or "dlpack".
         device: "cpu"; "cuda:0", or a list of GPUs that batches go to in turn; "auto" for the first GPU if there is one.
             On a GPU, a column is one tensor where samples have the same shape, else `Ragged`.
@@ -103,8 +111,12 @@ class DataLoader:
         outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
             descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
             the log tells of it. None waits as long as it takes.
-        engine, io, queue_depth, read_size, io_threads, coalesce_gap, starved_after: how bytes are read; see the
-            documentation of the library.
+        engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best there is.
+        queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
+        coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two.
+        starved_after: seconds until an error says that the program holds all batches' memory.
+
+    https://github.com/uringload/uringload/blob/main/docs/python.md has more, with examples.
     """
 
     #: As torch's loader has it without worker processes. `accelerate.skip_first_batches` copies it.
@@ -167,7 +179,7 @@ class DataLoader:
         io_threads: int | None = None,
         coalesce_gap: int | str = 0,
         starved_after: float = 10.0,
-        **others: Any,
+        **others: Unpack[LoaderOptions],
     ) -> None:
         if generator is not None:
             seed, generator = _settings.seed(seed, generator), None
@@ -267,7 +279,7 @@ class DataLoader:
         self._next_epoch = 0
         # The state that the next pass resumes from, or the position that it begins at.
         self._resume: str | None = None
-        self._begin = 0
+        self._begin_at = 0
         # The state after the last batch that the user received, where the native loader is further ahead.
         self._state: str | None = None
         # The next epoch's first batch, which came early because an error took the place of this epoch's last batch.
@@ -450,26 +462,38 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Starts a pass over the next epoch, or over what a loaded state leaves of one. It ends the previous pass."""
+        return self._begin()
+
+    def _begin(self) -> _Pass:
         with self._lock:
             self._check()
             self._settle_for_pass()
             _lightning.warn(self)
             epoch = self._next_epoch
-            if self._native is None or self._stands_at != epoch or self._begin:
+            if epoch >= LAST_EPOCH:
+                raise refused(f"epoch cannot be {epoch}", "2**64 - 2 is the last")
+            if self._native is None or self._stands_at != epoch or self._begin_at:
                 self._let_go()
-                self._native = self._build(epoch, self._resume, position=self._begin)
+                self._native = self._build(epoch, self._resume, position=self._begin_at)
             if self._options["pin"] is not None:
                 self._warn_unless_pinned()
-            self._resume, self._stands_at, self._begin = None, None, 0
+            self._resume, self._stands_at, self._begin_at = None, None, 0
             if self._early is None:
                 self._state = None
             self._next_epoch = epoch + 1
             self._pass = token = object()
         return _Pass(self, epoch, token)
 
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Starts a pass for ``async for``, which leaves the event loop free while it waits."""
+        from ._async import AsyncPass
+
+        return AsyncPass(self._begin())
+
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next pass. Without it, each pass is the epoch after the last."""
-        epoch = arguments.integer("epoch", epoch)
+        if arguments.integer("epoch", epoch) >= LAST_EPOCH:
+            raise refused(f"epoch cannot be {epoch}", "2**64 - 2 is the last")
         with self._lock:
             if epoch != self._next_epoch:
                 if self._resume is not None:
@@ -478,11 +502,11 @@ class DataLoader:
                 self._next_epoch = epoch
                 self._resume = None
 
-    def _begin_at(self, batches: int) -> None:
+    def _begin_after(self, batches: int) -> None:
         """Makes the next pass begin after this many batches of its epoch."""
         with self._lock:
             self._settled()
-            self._begin = batches * self._options["batch_size"] * self._options["world_size"]
+            self._begin_at = batches * self._options["batch_size"] * self._options["world_size"]
 
     def _build(
         self, epoch: int, resume: str | None = None, epochs: int | None = None, position: int = 0
@@ -595,12 +619,13 @@ class DataLoader:
             except (TypeError, ValueError) as error:
                 raise refused(f"the state is not JSON: {error}", "give what state_dict() returned") from None
             epoch = state_dict.get("epoch")
-            epoch = epoch if isinstance(epoch, int) and epoch >= 0 else 0
+            # What is no epoch is refused with the rest of the state.
+            epoch = epoch if isinstance(epoch, int) and 0 <= epoch < 1 << 64 else 0
             # Refuses a state that does not belong here, before the current reader is closed.
             self._build(epoch, text, epochs=0).close()
             _lightning.check(self, dict(state_dict))
             self._let_go()
-            self._pass, self._state, self._begin = None, None, 0
+            self._pass, self._state, self._begin_at = None, None, 0
             self._resume, self._next_epoch = text, epoch
 
     def _remaining(self, state_dict: Mapping[str, Any]) -> int:
@@ -749,6 +774,35 @@ class _Pass:
             if raw is None:
                 raise StopIteration
             return loader._finish(raw)
+
+    def poll(self) -> tuple[bool, Any]:
+        """True and the next batch, if it is there; else False, and what to wait for: the work on it (a future) or the
+        native loader. Raises StopIteration at the end.
+        """
+        loader = self._loader
+        if loader._process != _process():
+            loader._check()
+        with loader._lock:
+            if loader._pass is not self._token:
+                self._refuse()
+            native_loader, pool = loader._native, loader._pool
+            if native_loader is None:
+                raise _closed_meanwhile()
+            if pool is None:
+                raw = self._take(loader, wait=False)
+                if raw is not None:
+                    return True, loader._finish(raw)
+            else:
+                self._fill(loader, pool, wait=False)
+                if self._pending and self._pending[0][0].done():
+                    return True, self._transformed(loader, pool)
+                native_loader.asked()
+                if self._pending:
+                    return False, self._pending[0][0]
+            if self._ended or native_loader.is_over():
+                self._ended = True
+                raise StopIteration
+            return False, native_loader
 
     def _take(self, loader: DataLoader, wait: bool) -> Raw | None:
         if self._ended:

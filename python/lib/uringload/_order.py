@@ -55,12 +55,12 @@ class Sampled(NamedTuple):
     sampler: Any
     samples: int
 
-    def ids(self, epoch: int) -> list[int]:
-        """The samples of an epoch. A sampler with `set_epoch` is told the epoch first."""
+    def ids(self, epoch: int) -> bytes:
+        """The samples of an epoch, packed. A sampler with `set_epoch` is told the epoch first."""
         told = getattr(self.sampler, "set_epoch", None)
         if callable(told):
             told(epoch)
-        return arguments.integers("sampler", self.sampler)
+        return arguments.ids("sampler", self.sampler)
 
     def identity(self) -> dict[str, Any]:
         """The sampler's type, and its own `order_id` if it has one.

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from . import _log
 from . import _uringload as native
 from .errors import Error, unavailable
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    #: The type of a batch's columns: `Batch[torch.Tensor]`. Plain `Batch` says nothing about them.
+    Column = TypeVar("Column", default=Any)
+else:
+    from typing import TypeVar
+
+    Column = TypeVar("Column")
 
 #: A batch from the native part: its columns as (name, form, payload), and the rest.
 Raw = tuple[list[tuple[str, str, Any]], native.Meta]
@@ -79,7 +89,7 @@ class Facts:
         return Facts, (self.ids, self.padding, self.failed, self.epoch, self.position)
 
 
-class Batch(dict[str, Any]):
+class Batch(dict[str, Column], Generic[Column]):
     """A batch: a dictionary of its columns by name, with facts about its samples.
 
     A batch that other code builds from this mapping (such as a copy on a device) has the same columns but no facts

@@ -100,12 +100,14 @@ def _by_name(name: str) -> str:
 
 def _kind(transform: Any, annotation: Any) -> str | None:
     """The kind of generator that an annotation names; it may be text, as all are under `annotations` of __future__."""
+    module: str
+    name: str | None
     if isinstance(annotation, str):
         spelled = annotation.partition("|")[0].strip()
         module, _, name = spelled.rpartition(".")
         if not module:
             called = transform if hasattr(transform, "__globals__") else getattr(transform, "__call__", None)
-            return _kind(transform, getattr(called, "__globals__", {}).get(name))
+            return _kind(transform, getattr(called, "__globals__", {}).get(spelled))
         module = {"np.random": "numpy.random", "th": "torch"}.get(module, module)
     else:
         module, name = getattr(annotation, "__module__", None) or "", getattr(annotation, "__name__", None)

@@ -136,9 +136,9 @@ class Work:
             try:
                 made.append(transform(samples[index], epoch, number))
                 left.append((index, number))
-            except MemoryError as error:
+            except MemoryError as no_memory:
                 # The machine's trouble and no fault of the sample's.
-                raise _blame.of_sample(error, self._samples.dataset, epoch, number)
+                raise _blame.of_sample(no_memory, self._samples.dataset, epoch, number)
             except Exception as failure:
                 error = _blame.of_sample(failure, self._samples.dataset, epoch, number)
                 other = self._instead(transform, error, epoch, number, lost)
