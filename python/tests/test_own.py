@@ -201,13 +201,8 @@ def test_samples_of_a_file_that_changed(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "all.bin"
     path.write_bytes(bytes(4000))
     dataset = uringload.Dataset(path, record_bytes=1000)
-    assert dataset[3]["data"].tobytes() == bytes(1000) if hasattr(dataset[3]["data"], "tobytes") else True
+    assert bytes(dataset[3]["data"].tolist()) == bytes(1000)
     os.truncate(path, 3500)
-    copy = pickle.loads(pickle.dumps(uringload.Dataset(tmp_path, format="folder")))
-    assert len(copy[0]["data"]) == 3500
-    import time
-
-    time.sleep(0.01)
     with pytest.raises(uringload.TruncatedError) as caught:
         dataset[3]
     assert caught.value.file == str(path)

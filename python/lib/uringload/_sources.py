@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import _arguments as arguments
 from . import _log
 from . import _uringload as native
 from ._dataset import Dataset
-from .errors import mistyped, refused
+from .errors import Error, mistyped, refused
 
 WORKERS = ("threads", "processes")
 
@@ -188,7 +188,8 @@ def _is_paths(given: Any) -> bool:
         return True
     if isinstance(given, (list, tuple)):
         return all(isinstance(item, (str, bytes, os.PathLike)) for item in given)
-    return isinstance(given, Iterable) and not hasattr(type(given), "__getitem__")
+    # A dictionary has no samples by number. What is neither is refused as the path that it is not.
+    return isinstance(given, Mapping) or not hasattr(type(given), "__getitem__")
 
 
 def _native(given: Any) -> Source | None:
@@ -206,9 +207,6 @@ def _native(given: Any) -> Source | None:
 
 def _slow(given: Any, workers: str) -> Source:
     what = described(given)
-    if not hasattr(type(given), "__getitem__"):
-        raise mistyped(f"{what} is neither a path nor a dataset: it has no __getitem__",
-                       "give folders, files or patterns, or an object with __len__ and __getitem__")
     try:
         count = len(given)
     except (TypeError, NotImplementedError):
@@ -298,7 +296,7 @@ def _arrow(given: Any, kind: Any) -> Source | None:
         return None
     try:
         dataset = Dataset(files, format="arrow", columns=list(given.column_names))
-    except ValueError:
+    except Error:
         return None
     if len(dataset) != given._data.num_rows or [*dataset.columns] != given.column_names:
         return None
