@@ -289,7 +289,8 @@ def _tensors(given: Any, kind: Any) -> Source | None:
 
 def _arrow(given: Any, kind: Any) -> Source | None:
     """Hugging Face's dataset, where its table is its files, plain columns, in an order of its own at most."""
-    files = [entry["filename"] for entry in given.cache_files]
+    # Those of its order are among its files, too.
+    files = list(sys.modules["datasets.table"].list_table_cache_files(given._data))
     features = {type(feature).__name__ for feature in (given.features or {}).values()}
     is_plain = features <= {"Value", "ClassLabel", "Sequence", "List", "LargeList"}
     if type(given) is not kind or not files or not is_plain or given.format["type"] not in (None, "torch", "numpy"):
