@@ -58,13 +58,14 @@ def test_an_index_of_ones_own(blobs: list[pathlib.Path]) -> None:
     assert everything(whole, binary="data")["data"] == [b"catdogs", b"bird"] and whole.key(1) == "b.blob"
 
 
+@needs_numpy
 def test_what_parses_its_bytes(blobs: list[pathlib.Path]) -> None:
     dataset = uringload.Dataset.from_index(blobs, columns={"label": [0, 1]}, parse=_upper)
     for again in (dataset, pickle.loads(pickle.dumps(dataset)), dataset[:]):
-        with uringload.DataLoader(again, 2, output="dlpack", collate_fn=list) as loader:
+        with uringload.DataLoader(again, 2, output="numpy", collate_fn=list) as loader:
             assert [sample["data"] for batch in loader for sample in batch] == ["CATDOGS", "BIRD"]
         with uringload.DataLoader(
-            again, 2, output="dlpack", transform=lambda sample: sample["data"][0], collate_fn=list
+            again, 2, output="numpy", transform=lambda sample: sample["data"][0], collate_fn=list
         ) as loader:
             assert list(loader) == [["C", "B"]]
         assert again[1]["data"] == "BIRD"
@@ -201,13 +202,8 @@ def test_samples_of_a_file_that_changed(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "all.bin"
     path.write_bytes(bytes(4000))
     dataset = uringload.Dataset(path, record_bytes=1000)
-    assert dataset[3]["data"].tobytes() == bytes(1000) if hasattr(dataset[3]["data"], "tobytes") else True
+    assert bytes(dataset[3]["data"].tolist()) == bytes(1000)
     os.truncate(path, 3500)
-    copy = pickle.loads(pickle.dumps(uringload.Dataset(tmp_path, format="folder")))
-    assert len(copy[0]["data"]) == 3500
-    import time
-
-    time.sleep(0.01)
     with pytest.raises(uringload.TruncatedError) as caught:
         dataset[3]
     assert caught.value.file == str(path)

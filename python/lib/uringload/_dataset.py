@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from . import _arguments as arguments
-from . import _dtypes, _log, _own, _samples
+from . import _dtypes, _log, _samples
 from . import _uringload as native
 from .errors import mistyped, refused
 
@@ -99,6 +99,8 @@ class Dataset:
             self._options.pop("labels")
         self._native = native.Dataset.open(self._paths, self._options)
         if by_name is not None:
+            from . import _own
+
             self._native = _own.labelled(self._native, by_name, unlabelled)
             self._options.update(labels=by_name, unlabelled=unlabelled)
         for remark in self._native.remarks:
@@ -136,6 +138,8 @@ class Dataset:
         """
         if parse is not None and not callable(parse):
             raise mistyped(f"parse is a {type(parse).__name__}", "give a function of bytes")
+        from . import _own
+
         made = cls._of(
             _own.ranges(files, offsets, lengths, columns, dtype),
             (_from_index, (files, offsets, lengths, columns, parse, dtype)),
@@ -148,6 +152,8 @@ class Dataset:
         """This dataset with more columns, by name: an array with a value for each sample, or a list of numbers or
         texts.
         """
+        from . import _own
+
         made = self._of(_own.with_columns(self._native, columns), (_with_columns, (self, dict(columns))), self._paths)
         made._prepare = self._prepare
         return made

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import _arguments as arguments
 from . import _log
 from . import _uringload as native
 from ._dataset import Dataset
-from .errors import mistyped, refused
+from .errors import Error, mistyped, refused
 
 WORKERS = ("threads", "processes")
 
@@ -191,7 +191,8 @@ def _is_paths(given: Any) -> bool:
         return True
     if isinstance(given, (list, tuple)):
         return all(isinstance(item, (str, bytes, os.PathLike)) for item in given)
-    return isinstance(given, Iterable) and not hasattr(type(given), "__getitem__")
+    # A dictionary has no samples by number. What is neither is refused as the path that it is not.
+    return isinstance(given, Mapping) or not hasattr(type(given), "__getitem__")
 
 
 def _native(given: Any) -> Source | None:
@@ -209,9 +210,6 @@ def _native(given: Any) -> Source | None:
 
 def _slow(given: Any, workers: str) -> Source:
     what = described(given)
-    if not hasattr(type(given), "__getitem__"):
-        raise mistyped(f"{what} is neither a path nor a dataset: it has no __getitem__",
-                       "give folders, files or patterns, or an object with __len__ and __getitem__")
     try:
         count = len(given)
     except (TypeError, NotImplementedError):
@@ -294,14 +292,15 @@ def _tensors(given: Any, kind: Any) -> Source | None:
 
 def _arrow(given: Any, kind: Any) -> Source | None:
     """Hugging Face's dataset, where its table is its files, plain columns, in an order of its own at most."""
-    files = [entry["filename"] for entry in given.cache_files]
+    # Those of its order are among its files, too.
+    files = list(sys.modules["datasets.table"].list_table_cache_files(given._data))
     features = {type(feature).__name__ for feature in (given.features or {}).values()}
     is_plain = features <= {"Value", "ClassLabel", "Sequence", "List", "LargeList"}
     if type(given) is not kind or not files or not is_plain or given.format["type"] not in (None, "torch", "numpy"):
         return None
     try:
         dataset = Dataset(files, format="arrow", columns=list(given.column_names))
-    except ValueError:
+    except Error:
         return None
     if len(dataset) != given._data.num_rows or [*dataset.columns] != given.column_names:
         return None

@@ -44,6 +44,10 @@ class Samples:
                 key = sample.pop("key")
                 yield {"__key__": key, **{name: _plain(value) for name, value in sample.items()}}
 
+    def __call__(self) -> Iterator[dict[str, Any]]:
+        """The same: how a ``DataPipeline`` asks its first stage."""
+        return iter(self)
+
     def state_dict(self) -> dict[str, Any]:
         """The loader's state: before the batch that the last sample is from, unless that was its last."""
         return self.loader.state_dict()
