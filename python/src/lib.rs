@@ -5,6 +5,7 @@ mod batch;
 mod dataset;
 mod dlpack;
 mod errors;
+mod exchange;
 mod formats;
 mod loader;
 mod options;
@@ -20,6 +21,8 @@ mod _uringload {
     use super::batch::Meta;
     #[pymodule_export]
     use super::dataset::Dataset;
+    #[pymodule_export]
+    use super::exchange::Exchange;
     #[pymodule_export]
     use super::formats::format_options;
     #[pymodule_export]
