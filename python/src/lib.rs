@@ -7,6 +7,7 @@ mod command;
 mod dataset;
 mod dlpack;
 mod errors;
+mod exchange;
 mod formats;
 mod loader;
 mod numbers;
@@ -30,6 +31,8 @@ mod _uringload {
     use super::command::command;
     #[pymodule_export]
     use super::dataset::Dataset;
+    #[pymodule_export]
+    use super::exchange::Exchange;
     #[pymodule_export]
     use super::formats::format_options;
     #[pymodule_export]

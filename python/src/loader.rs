@@ -142,7 +142,9 @@ impl Loader {
         // the owner of the memory when the copy is done. So tensors that stay on the host must not lie in pinned
         // memory.
         let is_pinned = inner.route().devices.iter().any(|device| device.pinned);
-        let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned, ..ownership };
+        // What is kept for later epochs is not a batch's own either.
+        let is_kept = with!(&inner, loader => loader.keeps_stretches());
+        let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned && !is_kept, ..ownership };
         let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
         let pinned = with!(&inner, loader => loader.pinned().cloned());
         let (ready, tell_from) = (OnceLock::new(), Mutex::new(OUTAGE_TOLD));

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
+use std::ffi::c_void;
 use std::ptr;
 use uringload::dataset::DType;
 use uringload::device::DeviceColumn;
@@ -80,7 +81,7 @@ impl Tensor {
         Tensor::new(aligned(&bytes), DType::I32, shape)
     }
 
-    fn device(&self) -> (i32, i32) {
+    pub(crate) fn device(&self) -> (i32, i32) {
         match &self.place {
             Place::Host(_) => dlpack::CPU,
             // There are only a handful of devices.
@@ -94,6 +95,11 @@ impl Tensor {
             Place::Host(bytes) => Ok(bytes.clone()),
             Place::Device(column) => outside(py, || column.memory.to_host()).map_err(|error| raised(py, &error)),
         }
+    }
+
+    /// The memory where it is, as a `DLManagedTensorVersioned` that the caller owns; on a GPU, `stream` waits for it.
+    pub(crate) fn lent(&self, py: Python<'_>, stream: Option<i64>) -> PyResult<*mut c_void> {
+        dlpack::raw(self.lend(py, stream, self.device(), None)?, self.dtype, &self.shape)
     }
 
     /// The memory for a consumer on the device `wanted`.

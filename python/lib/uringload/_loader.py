@@ -111,6 +111,9 @@ class DataLoader:
         outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
             descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
             the log tells of it. None waits as long as it takes.
+        cache: "memory" keeps the dataset's files in memory, as far as ``memory_limit`` has room beside the batches (by
+            default, up to half of the memory that is available): what fits is read once, and later epochs copy it.
+            The order stays the same. ``route`` says how much fits. None keeps nothing.
         engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best there is.
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
         coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two.
@@ -178,6 +181,7 @@ class DataLoader:
         read_size: int | str | None = None,
         io_threads: int | None = None,
         coalesce_gap: int | str = 0,
+        cache: str | None = None,
         starved_after: float = 10.0,
         **others: Unpack[LoaderOptions],
     ) -> None:
@@ -219,6 +223,7 @@ class DataLoader:
             "num_threads": _settings.threads(num_threads, num_workers),
             "memory_limit": optional(arguments.size, "memory_limit", memory_limit),
             "coalesce_gap": arguments.size("coalesce_gap", coalesce_gap),
+            "cache": None if cache is None else arguments.text("cache", cache, _settings.CACHES),
             "on_error": arguments.text("on_error", on_error, _settings.ON_ERROR),
             "max_failures": _settings.max_failures(max_failures),
             "quarantine": None if quarantine is None else arguments.paths("quarantine", quarantine)[0],

@@ -38,6 +38,14 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 @final
+class Exchange:
+    """DLPack's C exchange API of a type of tensors."""
+
+    def __init__(self, kind: type) -> None: ...
+    def tensor(self, tensor: Tensor) -> Any: ...
+    def tensors(self, tensors: Sequence[Tensor]) -> list[Any]: ...
+
+@final
 class Dataset:
     """The index of a dataset."""
 
