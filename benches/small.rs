@@ -5,6 +5,7 @@
 //! `pread` reads record after record in the same order with nothing around it; `gather` copies the same records out of
 //! memory: the least that any loader can cost through the page cache, and from memory.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -44,14 +45,11 @@ fn measure(file: &Path, record_bytes: u64, rounds: usize) {
         ("full, cache", Shuffle::Full, Cache::Memory),
     ];
     let samples = dataset.len().min(SAMPLES_MAX) as f64;
-    let mut took: Vec<(String, u64, Vec<(f64, f64)>)> = Vec::new();
+    let mut took: BTreeMap<(u64, &str), Vec<(f64, f64)>> = BTreeMap::new();
     for round in 0..rounds {
-        let mut note = |name: &str, batch: u64, (cpu, wall): (Duration, Duration)| {
+        let mut note = |name, batch, (cpu, wall): (Duration, Duration)| {
             let per_sample = (cpu.as_secs_f64() * 1e6 / samples, wall.as_secs_f64() * 1e6 / samples);
-            match took.iter_mut().find(|(known, of, _)| known == name && *of == batch) {
-                Some((_, _, all)) => all.push(per_sample),
-                None => took.push((name.into(), batch, vec![per_sample])),
-            }
+            took.entry((batch, name)).or_default().push(per_sample);
         };
         for batch in BATCHES {
             for (name, shuffle, cache) in ways {
@@ -62,7 +60,7 @@ fn measure(file: &Path, record_bytes: u64, rounds: usize) {
             note("gather", batch, timed(|| gather(&content, record_bytes, samples as u64, batch)));
         }
     }
-    for (name, batch, mut all) in took {
+    for ((batch, name), mut all) in took {
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         let ((cpu, wall), least, most) = (all[all.len() / 2], all[0].0, all[all.len() - 1].0);
         println!(

@@ -78,8 +78,8 @@ impl Exchange {
         }
         let table = header.cast::<Table>();
         // SAFETY: the header says that the table is of version 1, which has these members; it is constant.
-        let (to_object, current_stream) = unsafe { (table.as_ref().to_object, table.as_ref().current_stream) };
-        let (Some(to_object), Some(current_stream)) = (to_object, current_stream) else {
+        let functions = unsafe { table.as_ref() };
+        let (Some(to_object), Some(current_stream)) = (functions.to_object, functions.current_stream) else {
             return Err(PyBufferError::new_err("the C exchange API of DLPack lacks a function"));
         };
         Ok(Exchange { table, to_object, current_stream, _capsule: capsule.unbind() })
