@@ -205,11 +205,11 @@ def test_passes_that_accelerate_numbers_go_on_from_a_state(records: pathlib.Path
 def skipping(loader: DataLoader, batches: int) -> Iterator[Any]:
     """As torch's loader does what `accelerate.skip_first_batches` makes of a loader."""
     assert hasattr(loader, "sampler") and loader.prefetch_factor is None
-    collate = loader.collate_fn
+    collate, read = loader.collate_fn, getattr(loader.dataset, "__getitems__", lambda indices: [*indices])
     for counted, indices in enumerate(loader.batch_sampler):
         if counted >= batches:
             try:
-                yield collate([loader.dataset.key(index) for index in indices])
+                yield collate(read(indices))
             except StopIteration:
                 return
 

@@ -116,32 +116,13 @@ def loop_by_number(run: Run) -> None:
 def lightning(run: Run) -> None:
     """Lightning's own launcher: it starts the other ranks itself."""
     import lightning as pl
+    from of_lightning import Model, Saves
     from torchdata.stateful_dataloader import StatefulDataLoader
-
-    class Model(pl.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(64, 1)
-            self.seen: list[int] = []
-
-        def training_step(self, batch: Any, _: int) -> Any:
-            self.seen += numbers(batch)
-            return self.layer(batch["data"].float() / RECORDS).mean()
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), 0.1)
-
-        def on_train_end(self) -> None:
-            run.note(self.seen)
-
-    class Saves(pl.Callback):  # type: ignore[misc, name-defined]
-        def on_train_batch_end(self, trainer: Any, *_: object) -> None:
-            if trainer.global_step == run.steps:
-                trainer.save_checkpoint(run.saved)
 
     trainer = pl.Trainer(
         accelerator="cpu", devices=run.world_size, max_epochs=1, max_steps=run.steps or -1, logger=False,
-        strategy="ddp_spawn" if run.trainer == "lightning_spawn" else "ddp", callbacks=[Saves()] if run.steps else [],
+        strategy="ddp_spawn" if run.trainer == "lightning_spawn" else "ddp",
+        callbacks=[Saves(run.steps, str(run.saved))] if run.steps else [],
         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
         default_root_dir=run.folder,
     )  # fmt: skip
@@ -150,7 +131,7 @@ def lightning(run: Run) -> None:
         "iterable": lambda: StatefulDataLoader(run.iterable(), batch_size=None),
         "map": lambda: data.DataLoader(run.mapped(), batch_size=run.own, shuffle=True),
     }[run.kind]()
-    trainer.fit(Model(), loader, ckpt_path=str(run.saved) if run.resumes else None, weights_only=False)
+    trainer.fit(Model(numbers, run.note), loader, ckpt_path=str(run.saved) if run.resumes else None, weights_only=False)
 
 
 def accelerate(run: Run) -> None:
