@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import threading
 import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -257,6 +259,35 @@ def test_a_transform_of_samples_that_stops_does_not_end_the_pass(records: pathli
             list(loader)
     with DataLoader(**of_records(records, transform=stops, num_threads=threads, on_error="skip")) as loader:
         assert len(list(loader)) == 32
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_an_exception_keeps_no_batch_alive(records: pathlib.Path, on_error: str, threads: int) -> None:
+    """Its frames hold the sample. Once it is dropped, so is the sample, whenever the garbage collector comes."""
+    seen: list[weakref.ref[Any]] = []
+
+    def transform(sample: dict[str, Any]) -> int:
+        # A view, which holds the batch's memory.
+        part = sample["data"][:3]
+        seen.append(weakref.ref(part))
+        return breaks(sample)
+
+    def alive() -> list[Any]:
+        return [part for part in (each() for each in seen) if part is not None]
+
+    with DataLoader(**of_records(records, transform=transform, on_error=on_error, num_threads=threads)) as loader:
+        gc.collect()
+        gc.disable()
+        try:
+            assert len(drained(loader)) == 32
+            deadline = time.perf_counter() + 5
+            # A thread lets go of its last batch when it takes the next.
+            while len(alive()) > threads and time.perf_counter() < deadline:
+                time.sleep(0.01)
+            assert len(seen) >= RECORDS - 100 and len(alive()) <= threads
+        finally:
+            gc.enable()
 
 
 # Random numbers.

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TypeVar
 
 from . import _uringload as native
+
+E = TypeVar("E", bound=BaseException)
+
+#: Where the modules of this package are.
+_FOLDER = os.path.join(os.path.dirname(__file__), "")
 
 
 def note(error: BaseException, text: str) -> None:
@@ -21,8 +27,6 @@ def note(error: BaseException, text: str) -> None:
 
 def of_sample(error: Exception, dataset: native.Dataset, epoch: int, number: int) -> Exception:
     """The exception of a transform with a note that names the sample: number, key, file and offset."""
-    import os
-
     place = dataset.place(number)
     where = "" if place is None else f", in {os.fspath(place[0])} at byte {place[1]}"
     key = os.fsdecode(dataset.key(number))
@@ -38,6 +42,16 @@ def of_batch(error: Exception, what: str, meta: native.Meta) -> Exception:
     error = _unless_stop(error, what)
     note(error, f"in {what} of the batch at position {meta.position} of epoch {meta.epoch} (samples {shown})")
     return error
+
+
+def trimmed(error: E) -> E:
+    """The exception without this package's own frames, where its traceback begins with them. They hold what the
+    exception is in, which would be a circle: the memory of the batch would stay until the garbage collector comes.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_FOLDER):
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 def text(error: BaseException) -> str:

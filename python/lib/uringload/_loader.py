@@ -826,6 +826,10 @@ class _Pass:
             made = self._next_made(loader, pool)
             is_batch = True
             return made
+        except BaseException as error:
+            from ._blame import trimmed
+
+            raise trimmed(error)
         finally:
             if native_loader is not None:
                 native_loader.got(is_batch)
@@ -878,7 +882,7 @@ class _Pass:
         # An error leaves the state before the batch, so that a resume tries the batch again.
         _, state = self._pending.popleft()
         try:
-            beside = settled(made, loader._native, loader._options["on_error"])
+            value, error, beside = settled(made, loader._native, loader._options["on_error"])
         except TooManyFailuresError:
             # As where the reactor counts them: nothing comes after it, and the next pass begins anew.
             self._ended, loader._stands_at = True, None
@@ -886,10 +890,10 @@ class _Pass:
             raise
         if beside is not None:
             self._pending.appendleft((failed(beside), state))
-        if made.error is not None:
-            raise made.error
+        if error is not None:
+            raise error
         loader._state = state
-        return made.value
+        return value
 
     def _refuse(self) -> None:
         if self._ended and not self._pending:

@@ -33,13 +33,27 @@ class Lost(NamedTuple):
     replaced_by: int | None
 
 
-class Made(NamedTuple):
-    """What became of a batch: the user's value, or the error that takes its place; and the samples that failed."""
+class Made:
+    """What became of a batch: the user's value, or the error that takes its place; and the samples that failed.
 
-    value: Any
-    error: Exception | None
-    lost: list[Lost]
-    meta: native.Meta
+    It is handed over once. The frames of an exception hold the frames that called them, and those hold this object: if
+    it kept the exception, the circle would keep the memory of the batch until the garbage collector comes.
+    """
+
+    __slots__ = ("_value", "_error", "_lost", "meta")
+
+    def __init__(self, value: Any, error: Exception | None, lost: list[Lost], meta: native.Meta) -> None:
+        self._value = value
+        self._error = error
+        self._lost = lost
+        self.meta = meta
+
+    def take(self) -> tuple[Any, Exception | None, list[Lost]]:
+        """Value, error and failed samples, which are then no longer here."""
+        value, error, lost = self._value, self._error, self._lost.copy()
+        self._value = self._error = None
+        self._lost.clear()
+        return value, error, lost
 
 
 class Samples(NamedTuple):
@@ -85,7 +99,7 @@ class Work:
         try:
             return Made(self._made(raw, lost, clock), None, lost, meta)
         except Exception as error:
-            return Made(None, error, lost, meta)
+            return Made(None, _blame.trimmed(error), lost, meta)
         finally:
             clock.wait(len(meta), time.thread_time_ns() - cpu)
 
@@ -140,8 +154,8 @@ class Work:
                 # The machine's trouble and no fault of the sample's.
                 raise _blame.of_sample(no_memory, self._samples.dataset, epoch, number)
             except Exception as failure:
-                error = _blame.of_sample(failure, self._samples.dataset, epoch, number)
-                other = self._instead(transform, error, epoch, number, lost)
+                # No local variable may hold the error: see `Made`.
+                other = self._instead(transform, _blame.trimmed(failure), epoch, number, lost)
                 if other is not None:
                     made.append(other[1])
                     left.append((index, other[0]))
@@ -155,6 +169,7 @@ class Work:
         self, transform: Keyed, error: Exception, epoch: int, number: int, lost: list[Lost]
     ) -> tuple[int, Any] | None:
         """What comes in the place of a sample that failed: the number of another and that sample, or None."""
+        error = _blame.of_sample(error, self._samples.dataset, epoch, number)
         if self._samples.on_error == "raise":
             lost.append(Lost(number, error, None))
             raise error
@@ -231,28 +246,28 @@ def reader(
     return read
 
 
-def settled(made: Made, loader: native.Loader | None, on_error: str) -> Exception | None:
-    """Counts and lists the failed samples of a batch that is handed out. Returns an error that stands beside the
-    batches: the list cannot be written. Raises `TooManyFailuresError`.
+def settled(made: Made, loader: native.Loader | None, on_error: str) -> tuple[Any, Exception | None, Exception | None]:
+    """The value of a batch that is handed out, the error in its place, and an error that stands beside the batches: the
+    list cannot be written. Counts and lists the failed samples. Raises `TooManyFailuresError`.
     """
+    value, error, lost = made.take()
     beside: Exception | None = None
-    if not made.lost or loader is None:
-        return beside
+    if not lost or loader is None:
+        return value, error, beside
     entries = []
-    for id, error, replaced_by in made.lost:
-        is_raised = made.error is not None
+    for id, failure, replaced_by in lost:
         try:
-            entry, unwritten = loader.fail(made.meta, (id, _blame.text(error)), replaced_by, is_raised)
+            entry, unwritten = loader.fail(made.meta, (id, _blame.text(failure)), replaced_by, error is not None)
         except Error as ended:
-            raise ended from error
-        entry[2].__cause__ = error
+            raise ended from failure
+        entry[2].__cause__ = failure
         entries.append(entry)
         beside = beside or unwritten
-        if on_error == "warn" and not is_raised:
+        if on_error == "warn" and error is None:
             _log.warning("%s", entry[2].headline)
-    if isinstance(made.value, Batch) and isinstance(made.value._meta, Facts):
-        made.value._meta.failed = [*made.value._meta.failed, *entries]
-    return beside
+    if isinstance(value, Batch) and isinstance(value._meta, Facts):
+        value._meta.failed = [*value._meta.failed, *entries]
+    return value, error, beside
 
 
 class Pool:
