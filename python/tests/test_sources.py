@@ -169,6 +169,21 @@ def test_torch_tensors_from_workers(workers: str) -> None:
 
 
 @needs_torch
+def test_a_stream_is_refused() -> None:
+    from torch.utils.data import IterableDataset
+
+    class Stream(IterableDataset):  # type: ignore[misc, type-arg]
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Any:
+            return iter(range(3))
+
+    with pytest.raises(uringload.ArgumentTypeError, match="Stream is a stream"):
+        uringload.DataLoader(Stream(), 8)
+
+
+@needs_torch
 def test_subsets_and_splits(records: pathlib.Path) -> None:
     import torch
     from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
@@ -184,9 +199,10 @@ def test_subsets_and_splits(records: pathlib.Path) -> None:
     assert read(train) == list(train.indices) and sorted(read(train) + read(test)) == list(range(1000))
     assert read(Subset(Subset(whole, range(0, 1000, 2)), [3, 1])) == [6, 2]
     assert read(ConcatDataset([whole, test])) == [*range(1000), *test.indices]
-    # And under torch's own loader.
-    rows = [int(row[0]) for batch in DataLoader(train, batch_size=100) for row in batch["data"]]
-    assert rows == list(train.indices)
+    # And under torch's own loader, with and without its workers.
+    for count in (0, 2):
+        loader = DataLoader(train, batch_size=100, num_workers=count)
+        assert [int(row[0]) for batch in loader for row in batch["data"]] == list(train.indices)
 
 
 @needs_torch

@@ -210,6 +210,10 @@ def _native(given: Any) -> Source | None:
 
 def _slow(given: Any, workers: str) -> Source:
     what = described(given)
+    stream = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
+    if stream is not None and isinstance(given, stream):
+        raise mistyped(f"{what} is a stream: it has no samples by number",
+                       "give torch's DataLoader the stream, or this one a dataset with __len__ and __getitem__")
     try:
         count = len(given)
     except (TypeError, NotImplementedError):
