@@ -135,7 +135,7 @@ impl Outages {
         for (&tag, trouble) in &mut self.troubles {
             let Some((_, mut read)) = trouble.waits.take_if(|(due, _)| *due <= now) else { continue };
             let root = &mut self.roots[trouble.root];
-            let wants = trouble.class != Class::Machine && trouble.retries >= RETRIES_BEFORE_PROBES;
+            let wants = trouble.class == Class::Storage && trouble.retries >= RETRIES_BEFORE_PROBES;
             let is_known = root.worked > Some(trouble.failed);
             let may = wants && !is_known && !root.is_probed && trouble.probe == Probe::No;
             trouble.probe = Probe::No;
@@ -153,8 +153,10 @@ impl Outages {
     /// The outage to tell of: the one that lasts longest.
     fn worst(&self, now: Instant, files: &FileTable) -> Option<Outage> {
         let since = |trouble: &&Trouble| match trouble.class {
-            Class::Machine => Some(trouble.since),
-            _ => self.roots[trouble.root].down_since,
+            Class::Storage => self.roots[trouble.root].down_since,
+            Class::Machine | Class::Name => Some(trouble.since),
+            // A second look.
+            Class::Interrupted | Class::Device | Class::File => None,
         };
         let worst = self.troubles.values().filter(|trouble| since(trouble).is_some()).min_by_key(since)?;
         let path = (worst.class != Class::Machine).then(|| files.roots()[worst.root].clone());
@@ -259,7 +261,7 @@ impl Reactor {
         if class == Class::File || (class == Class::Name && lost.is_none()) {
             if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
                 let error = read_error(source, files, &read);
-                self.look_again(read, (class, error), now);
+                self.look_again(read, error, now);
                 return Ok(());
             }
             self.outages.forget(tag);
@@ -283,7 +285,9 @@ impl Reactor {
             probe: Probe::No,
             error: error.clone(),
         });
-        let is_alone = class != Class::Machine && trouble.retries > 0 && known.worked > Some(trouble.failed);
+        // Files that are open can be read although every name is gone, so reads are no witness against a name: asking
+        // for other names, as was just done, is.
+        let is_alone = class == Class::Storage && trouble.retries > 0 && known.worked > Some(trouble.failed);
         trouble.alone += u32::from(is_alone);
         (trouble.class, trouble.failed, trouble.error) = (class, now, error);
         if trouble.alone >= FAILURES_ALONE {
@@ -292,7 +296,7 @@ impl Reactor {
             self.fail_with(read, error);
             return Ok(());
         }
-        let since = if class == Class::Machine { trouble.since } else { known.down_since.unwrap_or(now) };
+        let since = if class == Class::Storage { known.down_since.unwrap_or(now) } else { trouble.since };
         if self.outages.timeout.is_some_and(|timeout| now.saturating_duration_since(since) >= timeout) {
             let lasting = now.saturating_duration_since(since);
             let error = trouble.error.clone();
@@ -309,10 +313,10 @@ impl Reactor {
     }
 
     /// Reads once more, some time later, what would be listed as bad.
-    fn look_again(&mut self, read: Read, (class, error): (Class, Error), now: Instant) {
+    fn look_again(&mut self, read: Read, error: Error, now: Instant) {
         let (tag, root) = (read.tag, self.planner.dataset().files().root_of(read.file));
         let trouble = Trouble {
-            class,
+            class: Class::File,
             root,
             waits: Some((now + SECOND_LOOK, read)),
             since: now,
@@ -331,7 +335,7 @@ impl Reactor {
     pub(super) fn late(&mut self, read: Read, error: Error, good_end: u64, now: Instant) {
         let tag = read.tag;
         if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
-            self.look_again(read, (Class::File, error), now);
+            self.look_again(read, error, now);
             return;
         }
         self.outages.forget(tag);
