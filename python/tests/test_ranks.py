@@ -56,6 +56,18 @@ class Group:
         return 2
 
 
+class Mesh:
+    """Stands for a device mesh of so many dimensions."""
+
+    def __init__(self, group: Group, dimensions: int) -> None:
+        self._group, self._dimensions = group, dimensions
+
+    def get_group(self) -> Group:
+        if self._dimensions > 1:
+            raise RuntimeError("there is more than one dimension")
+        return self._group
+
+
 @pytest.fixture
 def distributed(monkeypatch: pytest.MonkeyPatch) -> Distributed:
     module = Distributed()
@@ -227,9 +239,13 @@ def test_a_process_group_of_ones_own(records: pathlib.Path, distributed: Distrib
         distributed.told = None
         with pytest.raises(uringload.InvalidArgumentError, match="belongs to no initialized"):
             iter(loader)
-    distributed.told, distributed.groups[group] = (5, 8), (-1, -1)
+    distributed.told, distributed.groups[group] = (5, 8), (0, 2)
+    with DataLoader(**of_records(records, process_group=Mesh(group, 1))) as loader:
+        assert (loader.rank, loader.world_size) == (0, 2)
+    distributed.groups[group] = (-1, -1)
     bad: list[tuple[dict[str, Any], str]] = [
         ({"process_group": group}, "not a member"),
+        ({"process_group": Mesh(group, 2)}, "a device mesh of which one dimension must be named"),
         ({"process_group": -100}, "a int, and no group that this process is a member of"),
         ({"process_group": group, "rank": 0}, "process_group and rank or world_size are given"),
     ]

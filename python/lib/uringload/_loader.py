@@ -270,7 +270,7 @@ class DataLoader:
         # The ranks when len() was told, if that was before they were settled by a pass.
         self._len_found: _ranks.Found | None = None
         self._makes_rows = packed is not None or bucketed is not None
-        self._batches_skipped = _accelerate.Batches(self)
+        self._sampled: weakref.ref[_accelerate.Batches] | None = None
         self._process = os.getpid()
         self._lock = threading.RLock()
         # Checks all other arguments too, so that a bad one is told here and not at the first pass.
@@ -444,12 +444,17 @@ class DataLoader:
     @property
     def batch_sampler(self) -> _accelerate.Batches:
         """Stands for the batches where other loaders have a batch sampler: `accelerate.skip_first_batches` takes it."""
-        return self._batches_skipped
+        # Held weakly, because it holds the loader: a loader that is dropped ends at once.
+        batches = None if self._sampled is None else self._sampled()
+        if batches is None:
+            batches = _accelerate.Batches(self)
+            self._sampled = weakref.ref(batches)
+        return batches
 
     @property
     def collate_fn(self) -> Callable[[list[Any]], Any]:
         """Goes with `batch_sampler`. Your own function is the argument ``collate_fn`` or ``collate``."""
-        return self._batches_skipped.next_batch
+        return self.batch_sampler.next_batch
 
     @property
     def epoch(self) -> int:

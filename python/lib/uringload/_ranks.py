@@ -217,7 +217,11 @@ def _group(group: Any) -> Any:
     if group is None:
         return None
     if callable(getattr(group, "get_group", None)):
-        group = group.get_group()
+        try:
+            group = group.get_group()
+        except RuntimeError as error:
+            raise refused(f"process_group is a device mesh of which one dimension must be named: {error}",
+                          'give mesh["dp"], with the name of the dimension whose ranks share the samples') from None
     if not callable(getattr(group, "size", None)):
         raise mistyped(f"process_group is a {type(group).__name__}, and no group that this process is a member of",
                        "give what torch.distributed.new_group() returned to a member, or a device mesh of one "
