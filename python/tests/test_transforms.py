@@ -135,6 +135,9 @@ def test_failed_samples_are_in_the_batch(records: pathlib.Path) -> None:
             assert isinstance(error, uringload.TransformError) and isinstance(error.__cause__, OSError)
             assert error.kind == "Transform" and error.file == str(records) and error.offset
             assert (replaced_by in batch.ids) if on_error == "replace" else replaced_by is None
+        again = pickle.loads(pickle.dumps(batch))
+        assert again.ids == batch.ids and [str(entry[2]) for entry in again.failed] == [
+            str(entry[2]) for entry in batch.failed]
 
 
 def test_replacements_are_the_librarys(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
