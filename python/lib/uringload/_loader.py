@@ -102,7 +102,8 @@ class DataLoader:
         outage_timeout: seconds to wait for storage that is away (a server that restarts, a lost mount), or for
             descriptors or memory to read with, before an error ends the loader. No sample fails for that meanwhile, and
             the log tells of it. None waits as long as it takes.
-        engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best there is.
+        engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best that
+            there is.
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
         coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two.
         starved_after: seconds until an error says that the program holds all batches' memory.

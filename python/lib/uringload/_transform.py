@@ -217,7 +217,11 @@ class Own(NamedTuple):
 
 
 def reader(
-    dataset: native.Dataset, options: dict[str, Any], text: list[str], binary: list[str], convert: Callable[[Raw], Batch]
+    dataset: native.Dataset,
+    options: dict[str, Any],
+    text: list[str],
+    binary: list[str],
+    convert: Callable[[Raw], Batch],
 ) -> Callable[[int, int], dict[str, Any]]:
     """A function that reads one sample by its number, as it comes in an epoch.
 
