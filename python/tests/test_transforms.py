@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -377,7 +378,8 @@ def test_the_kind_of_generator_follows_from_the_signature(records: pathlib.Path)
     def sized(sample: Any, size: int = 3) -> int:
         return size
 
-    for transform in (sized, lambda sample: 3, lambda sample, **others: 3, lambda *samples: 2 + len(samples)):
+    bound = functools.partial(named, rng=3)
+    for transform in (sized, bound, lambda sample: 3, lambda sample, **others: 3, lambda *samples: 2 + len(samples)):
         with DataLoader(**of_records(records, transform=transform, batch_size=2)) as loader:
             assert next(iter(loader)).tolist() == [3, 3], "a default that is no generator's is left alone"
 
