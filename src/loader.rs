@@ -4,6 +4,7 @@ mod book;
 mod builder;
 mod limits;
 mod run;
+mod stretches;
 
 use crate::batch::{Batch, FailedSample};
 use crate::config::Route;
@@ -108,6 +109,7 @@ pub struct Loader<T: Delivered = Batch> {
     failures: Failures,
     remaining: Option<u64>,
     memory_limit: u64,
+    keeps_stretches: bool,
     finished: bool,
     on_failed: Option<OnFailed>,
     /// The process that the thread runs in. A forked child has a copy of this, but no thread.
@@ -119,6 +121,12 @@ impl<T: Delivered> Loader<T> {
     /// How bytes are read right now, and every step down from the best way, with its reason.
     pub fn route(&self) -> Route {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether single values may be slices of memory that the loader keeps for later batches.
+    #[doc(hidden)]
+    pub fn keeps_stretches(&self) -> bool {
+        self.keeps_stretches
     }
 
     /// Live statistics: counters, times and a verdict on the bottleneck.
@@ -133,7 +141,9 @@ impl<T: Delivered> Loader<T> {
     }
 
     /// The checkpoint after the last batch that was handed out, whatever was read ahead: [`Builder::resume`] continues
-    /// from it. Takes a few microseconds.
+    /// from it. Takes a few microseconds; the first one some milliseconds, because it looks at a few blocks of up to 64
+    /// files, by which resuming knows them again (1 s at most: a state of files that do not answer knows only their
+    /// names and sizes).
     ///
     /// If an error took the place of the last batch, the checkpoint is before that batch, so that resuming tries it
     /// again. Once a later batch is handed out, the checkpoint is after that one, and the samples in between count as

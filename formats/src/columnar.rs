@@ -4,20 +4,21 @@
 mod choice;
 pub(super) mod json;
 pub(super) mod layout;
+mod nulls;
 
 use crate::fingerprint::Fingerprint;
 use crate::headers::{Source, map_files};
-use crate::options::{Options, options, words};
+use crate::options::{Options, options};
 pub(super) use crate::paths::find;
 use crate::paths::{FoundFiles, thread_count};
 use crate::skipped::SkipReason;
-use crate::{
-    DType, Dataset, Encoding, Field, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value,
-};
+use crate::{DType, Dataset, FileId, Index, Sample, SampleId, Schema, Shape, Span, UnitId, Units, Value};
 use bytes::Bytes;
 pub(super) use choice::Wanted;
 use choice::{Chosen, choose};
 use layout::{ColumnWriter, State, Writer};
+pub(super) use nulls::Fill;
+use nulls::Nulls;
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,19 +31,6 @@ pub(super) const LZ4_FRAME_BYTES: u64 = (8 << 20) + (128 << 10);
 /// What a decoder of Brotli holds: a window of up to 16 MiB, and its tables.
 pub(super) const BROTLI_BYTES: u64 = 17 << 20;
 
-/// What becomes of a value that is null.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Nulls {
-    /// It is an error of its sample, which names column and row.
-    #[default]
-    Refuse,
-    /// In a column of values of any length (text, bytes, lists) it is an empty value; numbers are errors of their
-    /// samples, and so are elements of lists.
-    Empty,
-}
-
-words!(Nulls { "refuse" => Refuse, "empty" => Empty, });
-
 options! {
     /// Options of parquet and arrow.
     pub struct ColumnarOptions {
@@ -50,7 +38,8 @@ options! {
         /// their names: image.bytes, and image stands for all that it has. Fields of lines may have a type behind a
         /// colon: id:i64. Not given: all columns; those of csv as text; the line itself of jsonl.
         columns: Vec<String>,
-        /// What becomes of values that are null: an error of their sample, or, where values may have any length, empty.
+        /// What becomes of values that are null: an error of their sample; empty, where values may have any length; that,
+        /// and NaN for floats; that, and 0 for all numbers; or as zero, with a column NAME.valid that tells them.
         nulls: Nulls,
     }
 }
@@ -342,7 +331,7 @@ impl<L: Send + Sync + 'static, P: Part<L>> Units for Columnar<L, P> {
             };
             left = rest;
             let width = column.kind.width().map(|width| width as usize);
-            let writer = writer.column(column.kind.is_nullable, width);
+            let writer = writer.column(column.kind.is_nullable, width, self.table.nulls.fill(&column.kind));
             writer.and_then(|writer| part.decode(leaf, stored, group, writer)).map_err(|error| {
                 self.table.placed(error, group, &column.name, places.first().map_or(0, |place| place.offset))
             })?;
@@ -422,22 +411,13 @@ impl Table {
             };
             return Err(Error::new(kind, what).with_path(place));
         }
-        let field = |column: &Column| {
-            let Column { name, kind } = column;
-            Field { name: name.clone(), dtype: kind.dtype, shape: kind.shape.clone() }
-        };
-        let schema = Schema { fields: columns.iter().map(field).collect() };
+        let schema = Schema { fields: nulls.fields(&columns).map_err(|error| error.with_path(files.place()))? };
         let mut index = Index::new(format, files, schema, end);
         // The stored bytes that are read of all groups.
         index.bytes = groups.iter().map(|group| group.stored).fold(0, u64::saturating_add);
         index.shards = ends;
         index.left_out = skips.into_vec();
-        let encoding = |(column, stored): (&Column, &String)| {
-            let null = if column.kind.is_nullable { ", may be null" } else { "" };
-            let words = format!("{}{null}: {stored}", column.kind.described);
-            if column.kind.is_text { Encoding::text(words) } else { Encoding::raw(words) }
-        };
-        index.encodings = columns.iter().zip(&stored).map(encoding).collect();
+        index.encodings = nulls.encodings(&columns, &stored);
         let fingerprint = OnceLock::new();
         Ok(Table { index, columns, nulls, groups, group_name, fingerprint })
     }
@@ -474,12 +454,14 @@ impl Table {
                 let what = format!("sample {} was parsed without its unit", id.0);
                 return Err(Error::new(ErrorKind::Internal, what));
             };
-            match state {
-                State::Valid => {}
-                State::Null if self.nulls == Nulls::Empty && column.kind.shape == Shape::Ragged => {}
-                _ => return Err(self.null(unit, row, column, state)),
+            if !self.nulls.has_value(&column.kind, state) {
+                return Err(self.null(unit, row, column, state));
             }
             out.values.push(Value::Bytes(value));
+            if self.nulls.has_mask(column) {
+                let is_valid: &[u8] = if state == State::Valid { &[1] } else { &[0] };
+                out.values.push(Value::Bytes(Bytes::from_static(is_valid)));
+            }
         }
         Ok(())
     }
@@ -488,12 +470,7 @@ impl Table {
         let Group { file, number, .. } = *self.group(unit);
         let is = if state == State::Null { "null" } else { "a list with a null in it" };
         let what = format!("column {:?} is {is} in row {row} of {} {number}", column.name, self.group_name);
-        let remedy = match (state, &column.kind.shape) {
-            (State::Null, Shape::Ragged) => {
-                "say nulls=empty (--nulls empty) to make nulls empty values, leave the column out, or skip such samples"
-            }
-            _ => "leave the column out, or skip such samples",
-        };
+        let remedy = Nulls::remedy(&column.kind, state);
         Error::new(ErrorKind::Unavailable, what).with_path(self.index.files.path(file)).with_remedy(remedy)
     }
 
@@ -505,6 +482,9 @@ impl Table {
             fingerprint.number(match self.nulls {
                 Nulls::Refuse => 0,
                 Nulls::Empty => 1,
+                Nulls::Nan => 2,
+                Nulls::Zero => 3,
+                Nulls::Mask => 4,
             });
             for Column { name, kind } in &self.columns {
                 fingerprint.bytes(name.as_bytes());

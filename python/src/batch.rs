@@ -290,7 +290,7 @@ fn flat(bytes: Bytes, dtype: DType) -> Tensor {
 }
 
 /// Decodes text; bytes that are not UTF-8 become lone surrogates, as in file names.
-fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyString>> {
+pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyString>> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(PyString::new(py, text)),
         Err(_) => {

@@ -4,6 +4,7 @@ use crate::batch::Ownership;
 use crate::errors::{raised, refused};
 use crate::formats;
 use crate::numbers::Numbers;
+use crate::outside::outside;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
@@ -51,28 +52,28 @@ impl Dataset {
             mixture.order(&Config::default())?;
             Ok(mixture)
         };
-        let mixture = py.detach(made).map_err(|error| raised(py, &error))?;
+        let mixture = outside(py, made).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::clone(&mixture.concat) as Arc<dyn dataset::Dataset>, Some(mixture)))
     }
 
     /// The samples without those in the lists: files written by a quarantine, or numbers, one a line.
     fn without(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
         let read = || View::without(Arc::clone(&self.dataset), self.read(&lists)?);
-        let subset = py.detach(read).map_err(|error| raised(py, &error))?;
+        let subset = outside(py, read).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::new(subset), None))
     }
 
     /// The samples in the lists, in ascending order.
     fn only(&self, py: Python<'_>, lists: Vec<PathBuf>) -> PyResult<Dataset> {
         let read = || View::of(Arc::clone(&self.dataset), self.read(&lists)?);
-        let subset = py.detach(read).map_err(|error| raised(py, &error))?;
+        let subset = outside(py, read).map_err(|error| raised(py, &error))?;
         Ok(Dataset::of(Arc::new(subset), None))
     }
 
     /// The samples with these numbers, in this order.
     fn subset(&self, py: Python<'_>, ids: Numbers<'_>) -> PyResult<Dataset> {
         let ids = Vec::from(ids);
-        let subset = py.detach(|| View::of(Arc::clone(&self.dataset), ids));
+        let subset = outside(py, || View::of(Arc::clone(&self.dataset), ids));
         Ok(Dataset::of(Arc::new(subset.map_err(|error| raised(py, &error))?), None))
     }
 
@@ -101,7 +102,7 @@ impl Dataset {
     /// Identifies everything that the order and content of samples depend on, as 16 digits.
     #[getter]
     fn fingerprint(&self, py: Python<'_>) -> String {
-        format!("{:016x}", py.detach(|| self.dataset.fingerprint()))
+        format!("{:016x}", outside(py, || self.dataset.fingerprint()))
     }
 
     /// Name, type, shape (None: ragged) and storage of each column. Storage is described in words, and as a role:
@@ -175,6 +176,11 @@ impl Mixture {
 }
 
 impl Dataset {
+    /// A dataset that is no mixture.
+    pub(crate) fn plain(dataset: Arc<dyn dataset::Dataset>) -> Dataset {
+        Dataset::of(dataset, None)
+    }
+
     fn of(dataset: Arc<dyn dataset::Dataset>, mixture: Option<Mixture>) -> Dataset {
         let ownership = Ownership { has_units: dataset.units().is_some(), owns_views: dataset.index().owns_values };
         Dataset { dataset, mixture, ownership }

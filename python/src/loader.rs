@@ -7,6 +7,7 @@ use crate::errors::{raised, refused};
 use crate::numbers::Numbers;
 use crate::options::Options;
 use crate::order;
+use crate::outside::outside;
 use crate::stats;
 use crate::tensor::stream_of;
 use crate::wait;
@@ -136,12 +137,14 @@ impl Loader {
             }
             build_for(builder, &options)
         };
-        let inner = py.detach(build).map_err(|error| raised(py, &error))?;
+        let inner = outside(py, build).map_err(|error| raised(py, &error))?;
         // torch queues a copy out of pinned memory and continues (`to(device, non_blocking=True)`), and nobody tells
         // the owner of the memory when the copy is done. So tensors that stay on the host must not lie in pinned
         // memory.
         let is_pinned = inner.route().devices.iter().any(|device| device.pinned);
-        let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned, ..ownership };
+        // What is kept for later epochs is not a batch's own either.
+        let is_kept = with!(&inner, loader => loader.keeps_stretches());
+        let ownership = Ownership { owns_views: ownership.owns_views && !is_pinned && !is_kept, ..ownership };
         let (stats, memory_limit) = with!(&inner, loader => (loader.stats(), loader.memory_limit()));
         let pinned = with!(&inner, loader => loader.pinned().cloned());
         let (ready, tell_from) = (OnceLock::new(), Mutex::new(OUTAGE_TOLD));
@@ -249,9 +252,10 @@ impl Loader {
         Ok(Some(made.map_err(|error| raised(py, &error))??.into_raw_fd()))
     }
 
-    /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed.
-    fn state(&self) -> Option<String> {
-        self.lock().as_ref().map(|inner| inner.state().to_json())
+    /// The checkpoint after the last batch that was returned, as JSON; None if the loader was closed. The first one
+    /// waits for a look at the files, without Python's lock.
+    fn state(&self, py: Python<'_>) -> Option<String> {
+        outside(py, || self.lock().as_ref().map(|inner| inner.state().to_json()))
     }
 
     /// The loader's measurements of itself.
@@ -280,7 +284,7 @@ impl Loader {
     /// Ends the reads in flight. Batches that were returned stay valid.
     fn close(&self, py: Python<'_>) {
         let inner = self.lock().take();
-        py.detach(|| drop(inner));
+        outside(py, || drop(inner));
     }
 }
 
@@ -354,7 +358,7 @@ impl Drop for Loader {
         // Ending reads may take a moment; other Python threads can run meanwhile. If the interpreter is gone, nobody is
         // held up.
         let mut inner = Some(inner);
-        let _ = Python::try_attach(|py| py.detach(|| drop(inner.take())));
+        let _ = Python::try_attach(|py| outside(py, || drop(inner.take())));
         drop(inner);
     }
 }

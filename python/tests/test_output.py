@@ -159,6 +159,21 @@ def test_nested_values_are_json_text_and_nulls_empty(tmp_path: pathlib.Path) -> 
     assert [json.loads(row) if row else None for _, row in seen] == words
 
 
+def test_nulls_of_numbers_are_nan_or_zero_or_told_by_a_mask() -> None:
+    numbers = pathlib.Path(__file__).parents[2] / "tests/data/columnar/numbers.arrow"
+    with DataLoader(numbers, columns=["f32"], batch_size=3, output="numpy", nulls="nan") as loader:
+        assert [np.isnan(batch["f32"]).tolist() for batch in loader] == [[False, True, False]]
+    with DataLoader(numbers, columns=["i32"], batch_size=3, output="numpy") as loader:
+        with pytest.raises(RuntimeError, match="nulls=zero"):
+            next(iter(loader))
+    for nulls, names in (("zero", ["i32", "none"]), ("mask", ["i32", "i32.valid", "none"])):
+        with DataLoader(numbers, columns=["i32", "none"], batch_size=3, output="numpy", nulls=nulls) as loader:
+            (batch,) = loader
+        assert [name for name in batch if not name.startswith("__")] == names
+        assert batch["i32"].tolist() == [7, 0, -7] and batch["none"].tolist() == [4, 5, 6]
+    assert batch["i32.valid"].tolist() == [True, False, True] and batch["i32.valid"].dtype == np.bool_
+
+
 def test_packing(tmp_path: pathlib.Path) -> None:
     for index, length in enumerate((5, 3, 8, 2)):
         (tmp_path / f"{index}.dat").write_bytes(bytes([index + 1]) * length)

@@ -3,12 +3,13 @@
 use crate::batch::Batch;
 use crate::dataset::{Dataset, SampleId};
 use crate::sampler::{Cursor, EpochDigest, Order, Selection};
-use crate::state::{Delivered, Identity, Saved, State};
+use crate::state::{Delivered, Identity, Look, Saved, State};
 
 /// Updated when batches are delivered, so it knows nothing of what was only read ahead.
 pub(super) struct Book {
     /// The initial state. Position and digest are replaced in it.
     template: State,
+    content: Look,
     order: Order,
     cursor: Cursor,
     digest: EpochDigest,
@@ -21,6 +22,7 @@ impl Book {
         let (sampler, start) = (order.sampler(), order.start());
         let template = State {
             dataset: Identity::of(&**order.dataset()),
+            content: None,
             order: Saved::Id(sampler.id()),
             batching: Saved::Id(order.batching_id().clone()),
             cursor: start,
@@ -28,7 +30,7 @@ impl Book {
             mixer: None,
             delivered: None,
         };
-        Book { template, order, cursor: start, digest, last_epoch: None }
+        Book { template, content: Look::default(), order, cursor: start, digest, last_epoch: None }
     }
 
     /// Records a batch.
@@ -96,6 +98,7 @@ impl Book {
             length: sampler.len_of(self.cursor.epoch),
             mixer: sampler.mixer(self.cursor),
             delivered: Some(Delivered { rank, world_size, digest: self.digest }),
+            content: self.content.content(self.order.dataset()),
             ..self.template.clone()
         }
     }

@@ -28,8 +28,23 @@ struct Account {
     /// Failures by epoch, of the last epochs that had any: the reactor is ahead of the consumer.
     in_epochs: VecDeque<(u64, u64)>,
     recent: Recent,
+    /// Samples so far, good or not.
+    seen: u64,
+    /// Failures that are listed once the breaker has not broken for them, oldest first: where it does, most of them are
+    /// good samples on storage that is gone.
+    held: VecDeque<Held>,
 }
 
+/// A failure that is not listed yet.
+struct Held {
+    /// Samples seen when it came.
+    seen: u64,
+    epoch: u64,
+    failed: FailedSample,
+}
+
+/// Of failures in more files than this, the last ones are held back.
+const LISTED_AT_ONCE: usize = 4;
 /// Epochs whose failures are known one by one. Only tiny epochs are read further ahead than this.
 const EPOCHS_MAX: usize = 1024;
 
@@ -65,13 +80,18 @@ impl Recent {
         }
     }
 
+    /// The number of files that could not be read.
+    fn files(&self) -> usize {
+        self.batches.iter().flat_map(|(_, files)| files).collect::<HashSet<_>>().len()
+    }
+
     /// Describes the failures, if they are too many for single files.
     fn exceeded(&self) -> Option<String> {
         let (samples, unread) = (self.samples, self.unread);
         if samples < RECENT_MIN || (unread as f64) < RECENT_SHARE * samples as f64 {
             return None;
         }
-        let files = self.batches.iter().flat_map(|(_, files)| files).collect::<HashSet<_>>().len();
+        let files = self.files();
         (files >= RECENT_FILES).then(|| {
             format!(
                 "{unread} of the last {samples} samples could not be read, in {files} files: that is no single bad file"
@@ -96,8 +116,17 @@ fn unread_file(error: &Error) -> Option<PathBuf> {
 impl Failures {
     /// Allows `limit` failures among the samples of `order`, and writes each one to `quarantine`.
     pub fn new(limit: Option<MaxFailures>, quarantine: Option<Quarantine>, order: Order) -> Failures {
-        let (in_epochs, recent) = (VecDeque::new(), Recent::default());
-        Failures(Arc::new(Mutex::new(Account { limit, quarantine, order, total: 0, in_epochs, recent })))
+        let account = Account {
+            limit,
+            quarantine,
+            order,
+            total: 0,
+            in_epochs: VecDeque::new(),
+            recent: Recent::default(),
+            seen: 0,
+            held: VecDeque::new(),
+        };
+        Failures(Arc::new(Mutex::new(account)))
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
@@ -128,6 +157,7 @@ impl Failures {
     ) -> Result<Option<Error>> {
         let mut account = self.account();
         account.recent.add(samples, failed);
+        account.seen += samples;
         account.book(dataset, epoch, failed)
     }
 
@@ -138,23 +168,54 @@ impl Failures {
     pub fn report(&self, dataset: &dyn Dataset, epoch: u64, failed: &FailedSample) -> Result<Option<Error>> {
         self.account().book(dataset, epoch, std::slice::from_ref(failed))
     }
+
+    /// Lists what is held back, at the end. Returns an error to deliver if the quarantine file cannot be written.
+    pub(super) fn end(&self) -> Option<Error> {
+        let mut account = self.account();
+        let dataset = Arc::clone(account.order.dataset());
+        account.list_held(&*dataset, 0).map(Error::beside_batches)
+    }
 }
 
 impl Account {
     fn book(&mut self, dataset: &dyn Dataset, epoch: u64, failed: &[FailedSample]) -> Result<Option<Error>> {
-        let Some(last) = failed.last() else { return Ok(None) };
+        let Some(last) = failed.last() else {
+            return Ok(self.list_held(dataset, RECENT_MAX).map(Error::beside_batches));
+        };
         self.total += failed.len() as u64;
         self.count_in(epoch, failed.len() as u64);
         let mut beside = None;
+        // A limit that was asked for stands for itself, and its list is complete.
+        let holds = self.limit.is_none() && (!self.held.is_empty() || self.recent.files() > LISTED_AT_ONCE);
         if let Some(quarantine) = &mut self.quarantine {
             for failed in failed {
-                beside = quarantine.add(dataset, epoch, failed).err().or(beside);
+                if holds && unread_file(&failed.error).is_some() {
+                    self.held.push_back(Held { seen: self.seen, epoch, failed: failed.clone() });
+                } else {
+                    beside = quarantine.add(dataset, epoch, failed).err().or(beside);
+                }
             }
         }
-        match self.exceeded(epoch) {
+        let exceeded = self.exceeded(epoch);
+        if exceeded.is_none() {
+            beside = self.list_held(dataset, RECENT_MAX).or(beside);
+        }
+        match exceeded {
             Some(exceeded) => Err(self.too_many(last, &exceeded, beside)),
             None => Ok(beside.map(Error::beside_batches)),
         }
+    }
+
+    /// Lists the failures that so many samples came after.
+    fn list_held(&mut self, dataset: &dyn Dataset, samples: u64) -> Option<Error> {
+        let quarantine = self.quarantine.as_mut()?;
+        let mut beside = None;
+        while self.held.front().is_some_and(|held| held.seen + samples <= self.seen)
+            && let Some(held) = self.held.pop_front()
+        {
+            beside = quarantine.add(dataset, held.epoch, &held.failed).err().or(beside);
+        }
+        beside
     }
 
     fn count_in(&mut self, epoch: u64, failed: u64) {
@@ -194,6 +255,10 @@ impl Account {
 
     fn too_many(&self, last: &FailedSample, exceeded: &str, unwritten: Option<Error>) -> Error {
         let list = match (&self.quarantine, &unwritten) {
+            (Some(quarantine), None) if !self.held.is_empty() => {
+                let held = self.held.len();
+                format!("; {:?} lacks the last {held} of them, because most may be good", quarantine.path())
+            }
             (Some(quarantine), None) => format!("; they are listed in {:?}", quarantine.path()),
             (_, Some(error)) => format!("; {}", error.headline()),
             (None, None) => String::new(),

@@ -11,7 +11,7 @@ use super::pending::Pending;
 use crate::dataset::{FileId, FileTable};
 use crate::engine::{Done, Engine, Read};
 use crate::stats::Outage;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -239,11 +239,27 @@ impl Reactor {
         let (tag, file, now) = (read.tag, read.file, engine.now());
         let dataset = std::sync::Arc::clone(self.planner.dataset());
         let files = dataset.files();
-        let class = Class::of(&source);
+        let class = match Class::of(&source) {
+            // Nobody took it back, and time and again it came back: the kernel has no thread for what may wait in a
+            // ring.
+            Class::Interrupted => Class::Machine,
+            class => class,
+        };
+        if class == Class::Device {
+            let error = Error::new(ErrorKind::Device, "the GPU failed while a file was read into its memory")
+                .with_source(source)
+                .with_path(files.path(file))
+                .with_offset(read.offset)
+                .with_remedy("see nvidia-smi and the kernel's log; build the loader again, in a new process");
+            self.outages.forget(tag);
+            self.fail_with(read, error.clone());
+            return Err(error);
+        }
         let lost = if class == Class::Name { engine.lost(file) } else { None };
         if class == Class::File || (class == Class::Name && lost.is_none()) {
             if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
-                self.look_again(read, (class, source), now);
+                let error = read_error(source, files, &read);
+                self.look_again(read, (class, error), now);
                 return Ok(());
             }
             self.outages.forget(tag);
@@ -293,9 +309,8 @@ impl Reactor {
     }
 
     /// Reads once more, some time later, what would be listed as bad.
-    fn look_again(&mut self, read: Read, (class, source): (Class, io::Error), now: Instant) {
-        let files = self.planner.dataset().files();
-        let (tag, root, error) = (read.tag, files.root_of(read.file), read_error(source, files, &read));
+    fn look_again(&mut self, read: Read, (class, error): (Class, Error), now: Instant) {
+        let (tag, root) = (read.tag, self.planner.dataset().files().root_of(read.file));
         let trouble = Trouble {
             class,
             root,
@@ -309,6 +324,21 @@ impl Reactor {
         };
         self.outages.troubles.insert(tag, trouble);
         self.stats.count.retries.add(1);
+    }
+
+    /// Decides about a read that took too long, was cancelled and came back: what would be listed as bad gets its time
+    /// once more.
+    pub(super) fn late(&mut self, read: Read, error: Error, good_end: u64, now: Instant) {
+        let tag = read.tag;
+        if self.failures.lists() && !self.outages.troubles.contains_key(&tag) {
+            self.look_again(read, (Class::File, error), now);
+            return;
+        }
+        self.outages.forget(tag);
+        match self.find(tag) {
+            Some((pending, index)) => pending.fail(index, read.part, good_end, error),
+            None => self.pool.give(read.part),
+        }
     }
 
     /// Fails the samples that lie in a read.
@@ -369,8 +399,8 @@ fn ended_by(
     if class == Class::Machine {
         let what = format!("the machine has had no room to read a file for {seconds:.1} s");
         return Error::new(error.kind(), what).with_source(error).with_remedy(
-            "raise the limit that the cause names (open files: ulimit -n; memory: that of the cgroup), resume from the \
-             last state, or raise outage_timeout",
+            "raise the limit that the cause names (open files: ulimit -n; memory and, where reads are canceled, \
+             processes: those of the cgroup), resume from the last state, or raise outage_timeout",
         );
     }
     let lost = lost.map_or(String::new(), |lost| format!(": {lost}"));

@@ -99,6 +99,8 @@ counters! {
     bytes_read,
     /// Bytes of these that samples needed.
     bytes_wanted,
+    /// Ranges of files that samples needed and that were in memory already, so that they were not read.
+    reads_saved,
     /// Bytes of samples in the batches that were handed out.
     bytes_delivered,
     /// Reads that ended, with or without an error.

@@ -174,6 +174,25 @@ def write_nulls():
     pq.write_table(table, OUT / "nulls.parquet")
     with ipc.new_file(OUT / "nulls.arrow", table.schema) as writer:
         writer.write_table(table)
+    half = pa.array([1.5, None, -2], pa.float16())
+    numbers = pa.table(
+        {
+            "i32": pa.array([7, None, -7], pa.int32()),
+            "bool": pa.array([True, None, False]),
+            "f16": half,
+            "f32": pa.array([1.5, None, -2], pa.float32()),
+            "f64": pa.array([1.5, None, -2], pa.float64()),
+            "decimal": pa.array([decimal.Decimal(1), None, decimal.Decimal(2)], pa.decimal128(25, 0)),
+            "floats": pa.array([[1.5, None, None], None, []], pa.list_(pa.float32())),
+            "shorts": pa.array([[None, 2], [3], None], pa.list_(pa.int16())),
+            "pair": pa.array([[1.5, None], None, [2, 3]], pa.list_(pa.float64(), 2)),
+            "none": pa.array([4, 5, 6], pa.uint8()),
+        },
+    )
+    numbers = numbers.cast(numbers.schema.set(9, pa.field("none", pa.uint8(), nullable=False)))
+    pq.write_table(numbers, OUT / "numbers.parquet")
+    with ipc.new_file(OUT / "numbers.arrow", numbers.schema) as writer:
+        writer.write_table(numbers)
     required = pa.schema([pa.field("number", pa.int32(), nullable=False), pa.field("text", pa.string(), nullable=False)])
     pq.write_table(pa.table({"number": [1, 2], "text": ["a", "b"]}, schema=required), OUT / "required.parquet")
 

@@ -223,3 +223,60 @@ fn changes_are_survived(bytes: &[u8], extension: &str, open: Open<'_>) {
 
 /// Changed files that are tried of each file.
 const CHANGES: usize = 1000;
+
+/// Opens with one of the ways to stand for nulls.
+type OpenNulls<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Dataset>, Error>;
+
+/// What stands for nulls in columns of numbers, by each of the options. `is_fixed`: whether the format has lists of a
+/// fixed length.
+fn assert_nulls(open: OpenNulls<'_>, is_fixed: bool) {
+    let told = |nulls: &str, row: u64| -> Result<Row, String> {
+        let dataset = open(nulls).expect("a dataset");
+        sample(&*dataset, row).map_err(|error| error.to_string())
+    };
+    let f32s = |numbers: &[f32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let f64s = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let pair = |numbers: &[f64]| if is_fixed { f64s(numbers) } else { Vec::new() };
+    for nulls in ["zero", "mask"] {
+        let row = told(nulls, 1).expect("a row");
+        assert_eq!((&row["i32"], &row["bool"], &row["f16"]), (&vec![0; 4], &vec![0], &vec![0; 2]), "{nulls}");
+        assert_eq!((&row["f32"], &row["f64"], &row["decimal"]), (&vec![0; 4], &vec![0; 8], &vec![0; 16]), "{nulls}");
+        assert_eq!((&row["floats"], &row["pair"]), (&Vec::new(), &pair(&[0.0, 0.0])), "{nulls}");
+        let first = told(nulls, 0).expect("a row");
+        assert_eq!((&first["floats"], &first["pair"]), (&f32s(&[1.5, 0.0, 0.0]), &f64s(&[1.5, 0.0])), "{nulls}");
+        assert_eq!((&first["i32"], &first["shorts"]), (&vec![7, 0, 0, 0], &vec![0, 0, 2, 0]), "{nulls}");
+    }
+    let masks = |row: u64| {
+        let row = told("mask", row).expect("a row");
+        let of = |name: &&str| row[&format!("{name}.valid")] == [1];
+        ["i32", "f64", "decimal", "floats", "shorts", "pair"].iter().map(of).collect::<Vec<bool>>()
+    };
+    assert_eq!(masks(0), [true, true, true, false, false, false]);
+    assert_eq!(masks(1), [false, false, false, false, true, false]);
+    assert_eq!(masks(2), [true, true, true, true, false, true]);
+    // A column that never has nulls has no mask, and the others have it behind them.
+    let masked = open("mask").expect("a dataset");
+    let names: Vec<&str> = masked.schema().fields.iter().map(|field| field.name.as_str()).collect();
+    assert_eq!((&names[..3], names.last()), (&["i32", "i32.valid", "bool"][..], Some(&"none")));
+    assert_eq!(masked.index().encodings.len(), names.len());
+    assert_ne!(masked.fingerprint(), open("zero").expect("a dataset").fingerprint());
+    // Floats have NaN; nothing is made up for integers.
+    let told = told("nan", 1).expect_err("an integer");
+    assert!(told.contains("column \"i32\" is null in row 1") && told.contains("--nulls zero"), "{told}");
+}
+
+/// Floats of [`assert_nulls`]' file as NaN.
+fn assert_nan(dataset: &dyn Dataset, is_fixed: bool) {
+    let rows = rows(dataset);
+    let nan =
+        |bytes: &[u8]| bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()).is_nan()).collect();
+    assert_eq!(rows[1]["f16"], 0x7e00_u16.to_le_bytes());
+    assert_eq!((nan(&rows[0]["f32"]), nan(&rows[1]["f32"])), (vec![false], vec![true]));
+    assert!(f64::from_le_bytes(rows[1]["f64"][..].try_into().unwrap()).is_nan());
+    assert_eq!(nan(&rows[0]["floats"]), [false, true, true]);
+    assert!(rows[1]["floats"].is_empty());
+    let pair: Vec<bool> =
+        rows[1]["pair"].chunks(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap()).is_nan()).collect();
+    assert_eq!(pair, vec![true; if is_fixed { 2 } else { 0 }]);
+    assert!(f64::from_le_bytes(rows[0]["pair"][8..].try_into().unwrap()).is_nan());
+}

@@ -26,15 +26,24 @@ fn tables_are_found_and_described() {
     assert!(told.contains("the file has no column \"no\"") && told.contains("i32, string"), "{told}");
 }
 
-/// The remedy that the error names is one.
+/// The remedies that errors name are some.
 #[cfg(feature = "parquet")]
 #[test]
-fn nulls_can_be_empty_values() {
+fn nulls_can_be_empty_values_or_numbers() {
     for name in ["nulls.parquet", "nulls.arrow"] {
         let verified = format!("verify {} --columns text,image", data(name));
         let (told, _) = expect(&mut uringload(&verified), 1);
         assert!(told.contains("is null in row") && told.contains("--nulls empty"), "{told}");
         expect(&mut uringload(&format!("{verified} --nulls empty")), 0);
+    }
+    for name in ["numbers.parquet", "numbers.arrow"] {
+        let verified = format!("verify {} --columns i32,f32", data(name));
+        let (told, _) = expect(&mut uringload(&verified), 1);
+        assert!(told.contains("column \"i32\" is null in row") && told.contains("--nulls zero"), "{told}");
+        expect(&mut uringload(&format!("{verified} --nulls nan")), 1);
+        expect(&mut uringload(&format!("{verified} --nulls zero")), 0);
+        let masked = json(&expect(&mut uringload(&format!("inspect {} --nulls mask --json", data(name))), 0).0);
+        assert_eq!(masked["columns"][1]["name"], "i32.valid", "{masked}");
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::nested::{Array, Node, Tree};
 use super::schema::{Element, Leaf, Storage};
-use crate::columnar::Place;
 use crate::columnar::json::Text;
 use crate::columnar::layout::{self, ColumnWriter, Room, State, Writer, bound};
+use crate::columnar::{Fill, Place};
 use crate::compression::{Compression, fill};
 use crate::headers::{u32_at, u64_at};
 use bytes::Bytes;
@@ -119,11 +119,26 @@ pub(super) fn decode(
             };
             let inside = Valid::new(&buffers[..1], elements)?;
             let (values, width) = (elements_of(*element, &buffers[1], elements)?, to_usize(element.width())?);
-            each_row(rows, &valid, &mut writer, |row| {
+            for row in 0..rows {
+                if !valid.is(row) {
+                    writer.end_row(State::Null)?;
+                    continue;
+                }
                 let (start, end) = ends.row(row, elements)?;
-                let state = if inside.all(start, end) { State::Valid } else { State::NullInside };
-                Ok((&values[start * width..end * width], state))
-            })?;
+                if inside.all(start, end) {
+                    writer.elements(&values[start * width..end * width])?;
+                    writer.end_row(State::Valid)?;
+                    continue;
+                }
+                for element in start..end {
+                    if inside.is(element) {
+                        writer.elements(&values[element * width..][..width])?;
+                    } else {
+                        writer.nulls(1, width)?;
+                    }
+                }
+                writer.end_row(State::NullInside)?;
+            }
         }
         Storage::Binary { .. } => {
             let (ends, bytes) = (Ends::of(&leaf.storage, &buffers[0], rows)?, &buffers[1]);
@@ -215,7 +230,7 @@ pub(super) fn decode_alone(
     let mut out = vec![0; to_usize(most)?];
     let mut writer = Writer::new(&mut out, rows, 1)?;
     let width = width.map(to_usize).transpose()?;
-    decode(leaf, part, rows, stored, Memory::Grows, writer.column(true, width)?)?;
+    decode(leaf, part, rows, stored, Memory::Grows, writer.column(true, width, Fill::ZERO)?)?;
     let len = writer.finish();
     out.truncate(len);
     out.shrink_to_fit();

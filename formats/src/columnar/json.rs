@@ -260,13 +260,14 @@ fn decimal(value: &[u8], scale: i32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Fill;
     use super::super::layout::{State, Writer, value};
     use super::*;
 
     fn written(scalar: Scalar, bytes: &[u8]) -> Result<String> {
         let mut out = vec![0; 1 << 16];
         let mut writer = Writer::new(&mut out, 1, 1)?;
-        let mut column = writer.column(true, None)?;
+        let mut column = writer.column(true, None, Fill::ZERO)?;
         let mut text = Text::new(&mut column);
         scalar.write(bytes, &mut text)?;
         text.writer().end_row(State::Valid)?;

@@ -4,6 +4,7 @@
 //! each column: a byte of state a row where values may be null, `rows + 1` offsets where they are of any length, and
 //! the elements end to end. Everything begins at a multiple of 64 bytes and is little endian.
 
+use super::nulls::Fill;
 use bytes::Bytes;
 use uringload_core::{Error, ErrorKind, Result};
 
@@ -78,11 +79,12 @@ impl<'a> Writer<'a> {
         Ok(Writer { out, rows, columns, written: 0, at: table })
     }
 
-    /// Begins the next column. `width` is the bytes of a row, or `None` if rows differ in length.
+    /// Begins the next column. `width` is the bytes of a row, or `None` if rows differ in length; `fill` stands in the
+    /// place of nulls.
     ///
     /// # Errors
     /// `Corrupt` if it does not fit.
-    pub(crate) fn column(&mut self, is_nullable: bool, width: Option<usize>) -> Result<ColumnWriter<'_>> {
+    pub(crate) fn column(&mut self, is_nullable: bool, width: Option<usize>, fill: Fill) -> Result<ColumnWriter<'_>> {
         debug_assert!(self.written < self.columns);
         let entry = self.written * 8 * ENTRY_NUMBERS;
         self.written += 1;
@@ -103,7 +105,7 @@ impl<'a> Writer<'a> {
             self.out[at..at + 8].copy_from_slice(&(place as u64).to_le_bytes());
         }
         let Writer { out, rows, at, .. } = self;
-        Ok(ColumnWriter { out, at, rows: *rows, row: 0, states, offsets, elements, width })
+        Ok(ColumnWriter { out, at, rows: *rows, row: 0, states, offsets, elements, width, fill })
     }
 
     /// Returns how many bytes were written.
@@ -133,6 +135,7 @@ pub(crate) struct ColumnWriter<'a> {
     offsets: Option<usize>,
     elements: usize,
     width: Option<usize>,
+    fill: Fill,
 }
 
 impl ColumnWriter<'_> {
@@ -152,7 +155,18 @@ impl ColumnWriter<'_> {
         Ok(())
     }
 
-    /// Ends a row.
+    /// Appends what stands for `count` elements of `width` bytes that are null.
+    ///
+    /// # Errors
+    /// `Corrupt` if they do not fit.
+    pub(crate) fn nulls(&mut self, count: usize, width: usize) -> Result<()> {
+        let end = count.checked_mul(width).and_then(|len| self.at.checked_add(len)).ok_or_else(full)?;
+        self.fill.into(self.out.get_mut(*self.at..end).ok_or_else(full)?);
+        *self.at = end;
+        Ok(())
+    }
+
+    /// Ends a row. A row that is null must have no elements.
     ///
     /// # Errors
     /// `Corrupt` for one row too many, a row of the wrong length, and a null in a column that has none.
@@ -173,10 +187,9 @@ impl ColumnWriter<'_> {
         self.row += 1;
         if let Some(width) = self.width {
             let expected = self.elements + self.row * width;
-            if state != State::Valid {
+            if state == State::Null {
                 // A row without a value takes its room nevertheless.
-                let room = self.out.get_mut(expected - width..expected).ok_or_else(full)?;
-                room.fill(0);
+                self.fill.into(self.out.get_mut(expected - width..expected).ok_or_else(full)?);
                 *self.at = expected;
             }
             if *self.at != expected {
@@ -273,18 +286,18 @@ mod tests {
     fn written(room: usize) -> Result<Bytes> {
         let mut out = vec![0xa5; room];
         let mut writer = Writer::new(&mut out, 3, 3)?;
-        let mut numbers = writer.column(false, Some(2))?;
+        let mut numbers = writer.column(false, Some(2), Fill::ZERO)?;
         numbers.whole_rows(&[1, 2, 3, 4], 2)?;
         numbers.elements(&[5, 6])?;
         numbers.end_row(State::Valid)?;
         numbers.finish()?;
-        let mut texts = writer.column(true, None)?;
+        let mut texts = writer.column(true, None, Fill::ZERO)?;
         texts.elements(b"hello")?;
         texts.end_row(State::Valid)?;
         texts.end_row(State::Null)?;
         texts.end_row(State::NullInside)?;
         texts.finish()?;
-        let mut nulls = writer.column(true, Some(4))?;
+        let mut nulls = writer.column(true, Some(4), Fill::ZERO)?;
         nulls.end_row(State::Null)?;
         nulls.whole_rows(&[1; 8], 2)?;
         nulls.finish()?;
@@ -319,12 +332,12 @@ mod tests {
     fn rows_that_do_not_fit_are_refused() {
         let mut out = vec![0; 1 << 12];
         let mut writer = Writer::new(&mut out, 2, 1).unwrap();
-        let mut column = writer.column(false, Some(4)).unwrap();
+        let mut column = writer.column(false, Some(4), Fill::ZERO).unwrap();
         assert!(column.end_row(State::Null).is_err());
         column.elements(&[0; 3]).unwrap();
         assert!(column.end_row(State::Valid).is_err());
         let mut column = Writer { written: 0, ..writer };
-        let column = column.column(false, None).unwrap();
+        let column = column.column(false, None, Fill::ZERO).unwrap();
         assert!(column.finish().unwrap_err().to_string().contains("there are 0 rows, and the metadata says 2"));
     }
 

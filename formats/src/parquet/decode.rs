@@ -78,6 +78,7 @@ fn lists(reader: &mut Reader, stem: &Stem, writer: &mut ColumnWriter<'_>) -> Res
         if definition == most {
             reader.values(count, |values| writer.elements(elements(stem.form, stored, values, &mut scratch)?.0))?;
         } else if definition >= element {
+            writer.nulls(usize::try_from(count).unwrap_or(usize::MAX), stem.bytes as usize)?;
             open = Some(State::NullInside);
         }
         reader.skip(count);

@@ -10,6 +10,7 @@ Importing it starts no thread and imports neither NumPy nor torch.
 
 from __future__ import annotations
 
+from . import _process
 from ._dataset import Dataset, mix
 from ._device import Images, Tokens
 from ._loader import DataLoader
@@ -37,6 +38,7 @@ from .errors import (
     TransformError,
     TruncatedError,
     UnavailableError,
+    WorkerError,
     WrongFileTypeError,
 )
 
@@ -72,6 +74,7 @@ __all__ = [
     "TruncatedError",
     "UnavailableError",
     "Verdict",
+    "WorkerError",
     "WrongFileTypeError",
     "__version__",
     "mix",

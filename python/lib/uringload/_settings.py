@@ -10,6 +10,7 @@ from .errors import mistyped, refused
 
 FORMS = ("auto", "views", "list", "dense", "ragged", "padded", "tuple")
 SHUFFLES = ("off", "auto", "full", "window", "shards", "shard")
+CACHES = ("memory",)
 ON_ERROR = ("raise", "warn", "skip", "replace")
 PACKINGS = ("first_fit", "best_fit", "concat")
 

@@ -66,6 +66,11 @@ class Samples(NamedTuple):
     seed: int
 
 
+def threads_of(asked: int | None) -> int:
+    """How many threads there are where so many were asked for."""
+    return min(os.cpu_count() or 1, THREADS_MAX) if asked is None else asked
+
+
 class Work:
     """The work on one batch: convert it, transform and collate its samples, then apply the batch transform.
 
@@ -289,7 +294,7 @@ class Pool:
         self._init = init
         self._numbers = itertools.count()
         self._local = threading.local()
-        self.threads = min(os.cpu_count() or 1, THREADS_MAX) if threads is None else threads
+        self.threads = threads_of(threads)
         self._executor: ThreadPoolExecutor | None = None
 
     @property

@@ -25,6 +25,7 @@ __all__ = [
     "TransformError",
     "TruncatedError",
     "UnavailableError",
+    "WorkerError",
     "WrongFileTypeError",
 ]
 
@@ -153,6 +154,12 @@ class TransformError(Error):
     kind = "Transform"
 
 
+class WorkerError(Error):
+    """A worker process ended while it made samples."""
+
+    kind = "Worker"
+
+
 class InternalError(Error):
     """A bug in uringload."""
 
@@ -209,6 +216,13 @@ def refused(what: str, remedy: str) -> InvalidArgumentError:
 def mistyped(what: str, remedy: str) -> ArgumentTypeError:
     """The error for an argument of the wrong type, with its remedy."""
     error = ArgumentTypeError(f"{what}\nhelp: {remedy}")
+    error.remedy = remedy
+    return error
+
+
+def worker_died(what: str, remedy: str) -> WorkerError:
+    """The error for a worker process that ended, with its remedy."""
+    error = WorkerError(f"{what}\nhelp: {remedy}")
     error.remedy = remedy
     return error
 

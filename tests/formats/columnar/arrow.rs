@@ -120,6 +120,15 @@ fn nulls_are_errors_of_their_samples_or_empty() {
     assert_eq!(texts(&*arrow, "label"), ["a", "", "b", "a"]);
 }
 
+/// The remedies that the error of a null names.
+#[test]
+fn nulls_of_numbers_are_nan_or_zero_or_told_by_a_mask() {
+    let name = "numbers.arrow";
+    assert_nulls(&|nulls| open(name, &Options::new().set("nulls", nulls)), true);
+    let floats = of(&["f16", "f32", "f64", "floats", "pair"]).set("nulls", "nan");
+    assert_nan(&*open(name, &floats).unwrap(), true);
+}
+
 #[test]
 fn what_has_no_form_is_left_out_unless_it_is_wanted() {
     let odd = all("odd.arrow");
