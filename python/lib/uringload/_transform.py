@@ -233,7 +233,7 @@ def reader(
     It sets up a reader for each, which takes about a millisecond: it is for the few that replace others.
     """
     alone = {"batch_size": 1, "rank": 0, "world_size": 1, "drop_last": False, "packing": None, "buckets": None,
-             "pin": None, "on_error": "raise", "max_failures": None, "quarantine": None}
+             "pin": None, "cache": None, "on_error": "raise", "max_failures": None, "quarantine": None}
 
     def read(number: int, epoch: int) -> dict[str, Any]:
         order = ([number], BY_NUMBER)
