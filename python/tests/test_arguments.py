@@ -152,6 +152,8 @@ def test_element_types_are_named_as_anywhere(records: pathlib.Path) -> None:
     known = {"float64": "f64", "float16": "f16", "bfloat16": "bf16", "uint8": "u8", "bool": "bool", "half": "f16"}
     assert {name: _dtypes.named("dtype", name) for name in known} == known
     assert _dtypes.named("dtype", float) == "f64" and _dtypes.named("dtype", np.bool_) == "bool"
+    for dtype in ("float32", np.float32, np.dtype("f4")):
+        assert uringload.Images(dtype=dtype)._wishes("x")["dtype"] == "f32"
     for wrong, told in (("int33", "int33"), (np.dtype(">i4"), "byte order"), (np.complex64, "complex64"), (3, "3")):
         with pytest.raises(uringload.InvalidArgumentError, match=told):
             DataLoader(**of_records(records, dtype=wrong))

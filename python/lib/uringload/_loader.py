@@ -114,7 +114,8 @@ class DataLoader:
         cache: "memory" keeps the dataset's files in memory, as far as ``memory_limit`` has room beside the batches (by
             default, up to half of the memory that is available): what fits is read once, and later epochs copy it.
             The order stays the same. ``route`` says how much fits. None keeps nothing.
-        engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best there is.
+        engine, io: "uring" or "threads", and "direct" (past the page cache) or "buffered"; "auto" takes the best that
+            there is.
         queue_depth, read_size, io_threads: reads in flight, bytes of the longest, and threads of ``engine="threads"``.
         coalesce_gap: the gap between two samples, in bytes, that is read along to make one read of two.
         starved_after: seconds until an error says that the program holds all batches' memory.

@@ -85,8 +85,11 @@ def _parameter(transform: Callable[..., Any]) -> tuple[str, bool, str] | None:
     by_place = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     others = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
     for parameter, by_keyword in [*((each, False) for each in by_place[1:2]), *((each, True) for each in others)]:
-        annotated = _kind(transform, parameter.annotation)
         is_required = parameter.default is parameter.empty
+        if not is_required and parameter.default is not None:
+            # It has a value, such as a generator of the user's that `functools.partial` binds.
+            continue
+        annotated = _kind(transform, parameter.annotation)
         if annotated is not None or is_required or parameter.name in _NAMES:
             return parameter.name, by_keyword, annotated or _by_name(parameter.name)
     return None

@@ -222,14 +222,18 @@ class Own(NamedTuple):
 
 
 def reader(
-    dataset: native.Dataset, options: dict[str, Any], text: list[str], binary: list[str], convert: Callable[[Raw], Batch]
+    dataset: native.Dataset,
+    options: dict[str, Any],
+    text: list[str],
+    binary: list[str],
+    convert: Callable[[Raw], Batch],
 ) -> Callable[[int, int], dict[str, Any]]:
     """A function that reads one sample by its number, as it comes in an epoch.
 
     It sets up a reader for each, which takes about a millisecond: it is for the few that replace others.
     """
     alone = {"batch_size": 1, "rank": 0, "world_size": 1, "drop_last": False, "packing": None, "buckets": None,
-             "pin": None, "on_error": "raise", "max_failures": None, "quarantine": None}
+             "pin": None, "cache": None, "on_error": "raise", "max_failures": None, "quarantine": None}
 
     def read(number: int, epoch: int) -> dict[str, Any]:
         order = ([number], BY_NUMBER)

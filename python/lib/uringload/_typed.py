@@ -5,7 +5,7 @@ Python 3.10 has no `Unpack`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
@@ -44,7 +44,10 @@ class FormatOptions(TypedDict, total=False):
     examples: bool | None
     fixed: str | Sequence[str] | None
     verify_crc: bool | None
-    labels: bool | None
+    labels: bool | str | os.PathLike[str] | Mapping[Any, Any] | None
+    label_file: str | os.PathLike[str] | None
+    unlabelled: Literal["error", "skip"] | None
+    pairs: Literal["extension", "folder"] | None
 
 
 class LoaderOptions(FormatOptions, total=False):

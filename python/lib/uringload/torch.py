@@ -45,6 +45,9 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self._behind: dict[str, Any] | None = None
         # Who has read further than it has handed out, if anybody has.
         self._ahead: str | None = None
+        if self._samples and given.get("collate") == "tuple":
+            raise refused('collate="tuple" makes batches, and samples=True asks for samples',
+                          "give a transform that returns tuples, or leave out samples")
         if self._samples and "collate_fn" not in given:
             # Samples as the transform returned them: whoever collates again stacks them.
             given.setdefault("collate", "list" if given.get("transform") is not None else "auto")
