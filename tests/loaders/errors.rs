@@ -199,7 +199,7 @@ fn samples_of_no_use_count_and_are_listed_with_those_that_cannot_be_read() {
     let list = root.path().with_extension("jsonl");
     let builder =
         Loader::builder(Arc::clone(&dataset)).on_error(OnError::Skip).quarantine(&list).epochs(3).batch_size(7);
-    let builder = builder.shuffle(true).seed(3).world_size(2).rank(1);
+    let builder = builder.shuffle(true).seed(3).rank(1, 2);
     let bad = |loader: &mut Loader, batch: &Batch, id| {
         let error = Error::new(ErrorKind::Transform, "no image");
         loader.fail(batch.cursor, (id, error), None, false)
