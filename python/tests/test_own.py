@@ -223,7 +223,7 @@ def test_nothing_is_imported(records: pathlib.Path) -> None:
     code = (
         "import sys, uringload, uringload.adapters\n"
         f"dataset = uringload.Dataset.from_index([{str(records)!r}])\n"
-        "loader = uringload.DataLoader([(1, 2), (3, 4)], 2)\n"
+        "loader = uringload.DataLoader([(1, 2), (3, 4)], 2, collate='list')\n"
         "assert list(loader) == [[(1, 2), (3, 4)]]\n"
         "found = {'numpy', 'torch', 'multiprocessing', 'datasets', 'torchdata'} & set(sys.modules)\n"
         "assert not found, found\n"

@@ -149,6 +149,11 @@ def test_a_process_that_dies(how: str, words: str) -> None:
     assert time.monotonic() - start < 30
 
 
+def test_a_generator_in_processes_is_refused() -> None:
+    with pytest.raises(uringload.InvalidArgumentError, match="has no generator of its own"):
+        uringload.DataLoader(Squares(), 8, workers="processes", transform=lambda sample, rng: sample)
+
+
 def test_an_object_that_cannot_be_sent() -> None:
     class Local(Squares):
         pass

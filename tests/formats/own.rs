@@ -1,5 +1,6 @@
 //! People's own data: an index of their own, columns in memory, a table of labels, files paired by stem.
 
+use super::same::{SAMPLES, every, payload};
 use crate::common::content::put;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,8 +9,9 @@ use tempfile::TempDir;
 use uringload::batch::{Batch, Data};
 use uringload::config::Collate;
 use uringload::dataset::{
-    self, DType, Dataset, KnownColumn, Labels, Options, Ranges, SampleId, Unlabelled, WithColumns,
+    self, DType, Dataset, KnownColumn, Labels, Options, Ranges, SampleId, Unlabelled, Value, WithColumns,
 };
+use uringload::internal::Reader;
 use uringload::{ErrorKind, Loader};
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -296,4 +298,34 @@ fn numbers_have_no_bytes() {
     ids.sort_unstable();
     assert_eq!(ids, (0..10).collect::<Vec<_>>());
     assert_eq!(dataset::internal::Numbers::new(0, "none").unwrap_err().kind(), ErrorKind::Empty);
+}
+
+/// A reader of single samples gives what a loader gives, in every format; threads share it; a file that was cut is told.
+#[test]
+fn single_samples_of_every_format() {
+    let root = tempfile::tempdir().expect("a folder");
+    for (name, dataset, column) in every(&root) {
+        let fields = &dataset.schema().fields;
+        let field = fields.iter().position(|field| field.name == column || column.is_empty()).expect("the column");
+        let reader = Reader::new(Arc::clone(&dataset)).expect("a reader");
+        let check = |id: u64| {
+            let sample = reader.read(SampleId(id)).expect("a sample");
+            assert_eq!(sample.values.len(), fields.len(), "{name}");
+            assert_eq!(sample.values[field], Value::Bytes(payload(id).into()), "{name}, sample {id}");
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..SAMPLES).for_each(check));
+            scope.spawn(|| (0..SAMPLES).rev().for_each(check));
+        });
+    }
+    let folder = folder(&[("all.blob", "catdogs")]);
+    let path = folder.path().join("all.blob");
+    let words: Arc<dyn Dataset> = Arc::new(Ranges::new(&[&path], vec![0, 0], vec![0, 3], vec![3, 4]).expect("words"));
+    let reader = Reader::new(Arc::clone(&words)).expect("a reader");
+    assert_eq!(reader.read(SampleId(1)).expect("dogs").values, [Value::Bytes("dogs".into())]);
+    put(&path, b"catd").expect("a shorter file");
+    for reader in [reader, Reader::new(words).expect("a reader")] {
+        let error = reader.read(SampleId(1)).expect_err("a file that was cut");
+        assert!(error.kind() == ErrorKind::Truncated && error.path() == Some(&*path), "{error}");
+    }
 }

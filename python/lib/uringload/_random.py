@@ -37,6 +37,11 @@ def keyed(transform: Callable[..., Any], seed: int) -> Keyed:
     return lambda sample, epoch, number: transform(sample, make(_key(seed, epoch, number)))
 
 
+def takes_generator(transform: Callable[..., Any]) -> bool:
+    """Whether `transform` takes a second argument, a generator."""
+    return _parameter(transform) is not None
+
+
 def _key(seed: int, epoch: int, number: int) -> int:
     """128 bits that all three decide. States and versions rely on them: they never change."""
     import hashlib

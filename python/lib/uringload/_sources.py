@@ -58,7 +58,11 @@ class Source:
             collate = default_collate()
         if workers == "processes":
             from ._processes import Workers
+            from ._random import takes_generator
 
+            if transform is not None and takes_generator(transform):
+                raise refused("a transform in worker processes has no generator of its own",
+                              'take one argument, the sample, or give workers="threads"')
             self._workers = Workers(Make(self.item, transform, collate), threads, described(self.item))
             return None, ByNumber(self._workers)
         if self._gather is not None and transform is None and collate is default_collate():
