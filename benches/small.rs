@@ -18,6 +18,9 @@ use uringload_sys::system::cpu_time;
 const BATCHES: [u64; 3] = [256, 1024, 4096];
 const SAMPLES_MAX: u64 = 1 << 20;
 
+/// A way and its batches, and what each round took of CPU and of time, in microseconds per sample.
+type Taken = (String, u64, Vec<(f64, f64)>);
+
 fn main() {
     // `cargo bench` adds arguments of its own.
     let given: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
@@ -44,7 +47,7 @@ fn measure(file: &Path, record_bytes: u64, rounds: usize) {
         ("full, cache", Shuffle::Full, Cache::Memory),
     ];
     let samples = dataset.len().min(SAMPLES_MAX) as f64;
-    let mut took: Vec<(String, u64, Vec<(f64, f64)>)> = Vec::new();
+    let mut took: Vec<Taken> = Vec::new();
     for round in 0..rounds {
         let mut note = |name: &str, batch: u64, (cpu, wall): (Duration, Duration)| {
             let per_sample = (cpu.as_secs_f64() * 1e6 / samples, wall.as_secs_f64() * 1e6 / samples);

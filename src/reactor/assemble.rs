@@ -354,7 +354,7 @@ pub(super) fn compact(
         for slice in plan.slice_range(index) {
             let slice = &mut plan.slices[slice];
             let (start, len) = (slice.at as usize, slice.span.len as usize);
-            // A kept one ends where the plan left a place for it, or before, so nothing that is still to be moved is there.
+            // A kept one ends where the plan left a place for it, or before: nothing still to be moved is there.
             if start != at && len > 0 && !slice.is_kept() {
                 parts[slice.block as usize].as_mut().copy_within(start..start + len, at);
             }

@@ -207,8 +207,8 @@ impl Reactor {
         Ok(true)
     }
 
-    /// Reads the stretch at the front once more, in the shortest reads, because one of its reads failed for more samples
-    /// than it must. Returns false if that was done, or if there is no memory for it.
+    /// Reads the stretch at the front once more, in the shortest reads, because one of its reads failed for more
+    /// samples than it must. Returns false if that was done, or if there is no memory for it.
     fn read_again_shorter(&mut self, stretch: Stretch) -> bool {
         let Some(front) = self.pending.front_mut() else { return false };
         if front.has_holes() || front.is_second_try() {
