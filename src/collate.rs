@@ -167,9 +167,7 @@ impl Collation {
     /// bytes as they were read, so that nothing needs to be parsed.
     pub(crate) fn plain_value_bytes(&self, dataset: &dyn Dataset) -> Option<u64> {
         match (self.plain_field, &self.forms[..]) {
-            (Some(0), [Form::Dense { value_bytes }]) if !self.deferred && !dataset.index().parse_reads_bytes => {
-                Some(*value_bytes)
-            }
+            (Some(0), [Form::Dense { value_bytes }]) if !self.deferred && dataset.is_plain() => Some(*value_bytes),
             _ => None,
         }
     }

@@ -325,8 +325,8 @@ impl Planner {
         self.walk.epoch()
     }
 
-    /// Plans the next batch, or a unit or stretch to read before it, into `plan`, and discards its old content. Returns false at
-    /// the end.
+    /// Plans the next batch, or a unit or stretch to read before it, into `plan`, and discards its old content. Returns
+    /// false at the end.
     pub fn next(&mut self, plan: &mut BatchPlan) -> bool {
         plan.clear();
         if self.plan_stretch(plan) {

@@ -349,6 +349,13 @@ pub trait Dataset: Send + Sync + 'static {
         1
     }
 
+    /// Whether `parse` always succeeds and gives exactly the spans of a sample, end to end, as its only value. Then it
+    /// need not be called. No property of the index, because who wraps a dataset may parse more than it does.
+    #[doc(hidden)]
+    fn is_plain(&self) -> bool {
+        false
+    }
+
     /// Whether a sample has a value of field number `field`. If it has none, `parse` fails or gives an empty value.
     fn has_field(&self, _id: SampleId, _field: usize) -> bool {
         true

@@ -1,5 +1,5 @@
-//! DLPack's C exchange API (DLPack 1.3): the functions that a library of tensors offers on its type, so that others make
-//! its tensors without a capsule and a call of Python for each.
+//! DLPack's C exchange API (DLPack 1.3): the functions that a library of tensors offers on its type, so that others
+//! make its tensors without a capsule and a call of Python for each.
 
 use crate::tensor::Tensor;
 use pyo3::exceptions::{PyBufferError, PySystemError};
@@ -47,8 +47,8 @@ pub(crate) struct Exchange {
 }
 
 // SAFETY: the table is constant and lives as long as the process, as DLPack demands of whoever offers it ("must stay
-// alive throughout the lifetime of the process"). Its functions are called with the interpreter's lock held, by `tensor`
-// below, which has the token for it.
+// alive throughout the lifetime of the process"). Its functions are called with the interpreter's lock held, by
+// `tensor` below, which has the token for it.
 unsafe impl Send for Exchange {}
 
 // SAFETY: as above; nothing here changes.

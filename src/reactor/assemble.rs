@@ -354,20 +354,24 @@ pub(super) fn compact(
         for slice in plan.slice_range(index) {
             let slice = &mut plan.slices[slice];
             let (start, len) = (slice.at as usize, slice.span.len as usize);
-            if slice.is_kept() {
-                slice.block &= !KEPT;
-                // The place that the plan left for it begins at `start` or before, never before `at`.
-                let to = parts[slice.block as usize].as_mut().get_mut(at..at + len);
-                if !to.is_some_and(|to| kept.is_some_and(|kept| kept.copy(&slice.span, to))) {
-                    return Err(not_kept());
-                }
-            } else if start != at && len > 0 {
+            // A kept one ends where the plan left a place for it, or before: nothing still to be moved is there.
+            if start != at && len > 0 && !slice.is_kept() {
                 parts[slice.block as usize].as_mut().copy_within(start..start + len, at);
             }
             slice.at = at as u64;
             at += len;
         }
     }
+    if plan.kept == 0 {
+        return Ok(());
+    }
+    let good = (0..plan.batch.ids.len()).filter(|&index| is_good(index)).flat_map(|index| plan.slices_of(index));
+    let spans = good.filter(|slice| slice.is_kept()).map(|slice| (slice.at as usize, &slice.span));
+    let (Some(block), Some(kept)) = (parts.first_mut(), kept) else { return Err(not_kept()) };
+    if !kept.copy(block.as_mut(), spans) {
+        return Err(not_kept());
+    }
+    plan.slices.iter_mut().for_each(|slice| slice.block &= !KEPT);
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! A batch in progress: its memory, its reads, and its failures.
 
+mod stretch;
+
 use super::Rules;
 use super::assemble::{self, Parsed};
 use super::classes::Class;
@@ -200,24 +202,6 @@ impl Pending {
         Some(std::mem::replace(&mut self.plan, plan))
     }
 
-    /// Begins once more, with the memory that was taken, as another plan of the same. Returns the previous plan for
-    /// reuse.
-    pub(super) fn begin_again(&mut self, plan: BatchPlan) -> Option<BatchPlan> {
-        let previous = self.begin(plan, self.number);
-        self.is_second_try = true;
-        previous
-    }
-
-    /// Whether this was begun again.
-    pub(super) fn is_second_try(&self) -> bool {
-        self.is_second_try
-    }
-
-    /// Whether reads that were given up still hold some of the memory.
-    pub(super) fn has_holes(&self) -> bool {
-        self.has_holes
-    }
-
     /// Whether every read is settled.
     pub(super) fn is_complete(&self) -> bool {
         self.left == 0
@@ -391,43 +375,6 @@ impl Pending {
         }
         let target = &self.blocks[self.plan.gather? as usize];
         target.rest.as_ref().map(Part::end)
-    }
-
-    /// Takes what was read of a stretch, and what could not be. Those bytes have no meaning.
-    ///
-    /// # Errors
-    /// `Internal` if memory was lost, which is a bug.
-    pub(super) fn take_stretch(&mut self, pool: &Pool) -> Result<(Bytes, Vec<Failure>)> {
-        let mut parts = Vec::with_capacity(1);
-        for block in &mut self.blocks[..self.plan.blocks.len()] {
-            block.join(&mut parts)?;
-        }
-        let failures = std::mem::take(&mut self.failures);
-        let (Some(slice), Some(block)) = (self.plan.slices.first(), self.blocks.first()) else {
-            return Err(lost("a stretch has no memory"));
-        };
-        let (start, len) = (block.start + slice.at as usize, slice.span.len as usize);
-        if let ([part], false) = (&parts[..], self.has_holes) {
-            let at = start - part.offset();
-            let whole = parts.pop().map(|part| pool.lease(part));
-            return Ok((whole.unwrap_or_default().slice(at..at + len), failures));
-        }
-        // A read that was given up holds some of the memory. The rest is in pieces.
-        let mut bytes = vec![0; len];
-        for part in parts {
-            let (from, to) = (part.offset().max(start), part.end().min(start + len));
-            if from < to {
-                bytes[from - start..to - start]
-                    .copy_from_slice(&part.as_ref()[from - part.offset()..to - part.offset()]);
-            }
-            drop(pool.lease(part));
-        }
-        Ok((Bytes::from(bytes), failures))
-    }
-
-    /// Takes the numbers of the stretches that are to be given up before this batch or stretch is made.
-    pub(super) fn take_given_up(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.plan.given_up)
     }
 
     /// The unit to load, if this is not a batch.

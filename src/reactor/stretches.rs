@@ -8,6 +8,7 @@ use crate::Result;
 use crate::dataset::{Dataset, FileId, Span};
 use crate::plan::{Grid, Stretch};
 use bytes::{Bytes, BytesMut};
+use uringload_sys::copy;
 
 /// Buffers of stretches that were given up, to be used again: memory from the system costs as much as the copy.
 const SPARE_MAX: usize = 64;
@@ -97,22 +98,33 @@ impl Kept {
             return (end <= content.bytes.len()).then(|| content.bytes.slice(start..end));
         }
         let mut bytes = vec![0; span.len as usize];
-        self.copy(span, &mut bytes).then(|| Bytes::from(bytes))
+        self.copy(&mut bytes, std::iter::once((0, span))).then(|| Bytes::from(bytes))
     }
 
-    /// Copies the bytes of a span. Returns false if they are not in memory, which is a bug.
-    #[inline]
-    pub(super) fn copy(&self, span: &Span, to: &mut [u8]) -> bool {
+    /// The bytes of a span: each piece with its place in the span. What is not in memory, which is a bug, is missing.
+    pub(super) fn pieces(&self, span: &Span) -> impl Iterator<Item = (usize, &[u8])> {
         let (numbers, at) = self.grid.of(span);
-        let (mut start, mut left) = (at as usize, to);
-        for number in numbers {
-            let Some(content) = self.content(number) else { return false };
-            let Some(from) = content.bytes.get(start..) else { return false };
-            let (to, rest) = left.split_at_mut(from.len().min(left.len()));
-            to.copy_from_slice(&from[..to.len()]);
-            (start, left) = (0, rest);
-        }
-        left.is_empty()
+        let (mut start, mut place, len) = (at as usize, 0, span.len as usize);
+        numbers.filter_map(move |number| {
+            let from = self.content(number)?.bytes.get(start..)?;
+            let piece = (place, &from[..from.len().min(len - place)]);
+            (start, place) = (0, place + piece.1.len());
+            Some(piece)
+        })
+    }
+
+    /// Copies the bytes of spans to `to`, each from its place on. Returns false if some of them are not in memory,
+    /// which is a bug.
+    pub(super) fn copy<'a>(&'a self, to: &mut [u8], spans: impl Iterator<Item = (usize, &'a Span)>) -> bool {
+        let (room, mut missing) = (to.len(), 0);
+        let pieces = spans.flat_map(|(at, span)| {
+            missing += span.len as usize;
+            self.pieces(span).map(move |(place, piece)| (at + place, piece))
+        });
+        let mut copied = 0;
+        let fitting = pieces.filter(|(at, piece)| at + piece.len() <= room).inspect(|(_, piece)| copied += piece.len());
+        copy::gather(to, fitting);
+        copied == missing
     }
 
     /// Whether any stretch in memory lacks bytes.
@@ -195,8 +207,8 @@ impl Reactor {
         Ok(true)
     }
 
-    /// Reads the stretch at the front once more, in the shortest reads, because one of its reads failed for more samples
-    /// than it must. Returns false if that was done, or if there is no memory for it.
+    /// Reads the stretch at the front once more, in the shortest reads, because one of its reads failed for more
+    /// samples than it must. Returns false if that was done, or if there is no memory for it.
     fn read_again_shorter(&mut self, stretch: Stretch) -> bool {
         let Some(front) = self.pending.front_mut() else { return false };
         if front.has_holes() || front.is_second_try() {
@@ -246,7 +258,7 @@ mod tests {
                 let span = Span { file: FileId(0), offset: start as u64, len: len as u64 };
                 assert_eq!(kept.bytes(&span).unwrap(), wanted, "{len} bytes at {start}");
                 let mut copy = vec![0; len];
-                assert!(kept.copy(&span, &mut copy) && copy == wanted);
+                assert!(kept.copy(&mut copy, [(0, &span)].into_iter()) && copy == wanted);
             }
         }
     }
@@ -261,6 +273,6 @@ mod tests {
         kept.remove(0);
         kept.insert(grid.stretch(1, &files), &[2; 64], Vec::new());
         assert_eq!((kept.bytes(&span), &slice[..]), (None, &[1; 5][..]));
-        assert!(!kept.copy(&span, &mut [0; 5]));
+        assert!(!kept.copy(&mut [0; 5], [(0, &span)].into_iter()));
     }
 }
