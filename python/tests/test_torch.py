@@ -70,7 +70,9 @@ def test_a_state_in_the_order_of_the_distributed_sampler(records: pathlib.Path) 
             loader.load_state_dict(state)
     sentence = f"torch's DistributedSampler, shuffled by seed {seed}, for a multiple of 2 ranks"
     with uringload.DataLoader(**given) as loader:
-        loader.load_state_dict({**state, "version": 1, "order": sentence, "batching": None})
+        # States of version 1 had no checksum.
+        first = {name: value for name, value in state.items() if name != "checksum"}
+        loader.load_state_dict({**first, "version": 1, "order": sentence, "batching": None})
         assert [numbers(batch) for batch in loader] + [numbers(batch) for batch in loader] == rest
 
 

@@ -37,7 +37,7 @@ class FormatOptions(TypedDict, total=False):
     token_dtype: Any | None
     documents: bool | None
     whole_windows: bool | None
-    nulls: Literal["refuse", "empty"] | None
+    nulls: Literal["refuse", "empty", "nan", "zero", "mask"] | None
     fields: str | Sequence[str] | None
     missing: Literal["error", "empty"] | None
     whole_records: bool | None
