@@ -103,7 +103,7 @@ impl Mixing {
     /// # Errors
     /// `InvalidArgument` for labels that are not as many for each sample.
     pub fn labels(&self, labels: &mut [f32], samples: usize) -> Result<()> {
-        if samples == 0 || labels.len() % samples != 0 {
+        if samples == 0 || !labels.len().is_multiple_of(samples) {
             let what = format!("{} numbers are no labels of {samples} samples", labels.len());
             return Err(refused(what, "give a number for each class of each sample"));
         }
