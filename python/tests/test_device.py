@@ -16,7 +16,7 @@ from conftest import RECORDS, needs_numpy, needs_torch, of_records
 from mock_cuda import Mock, needs_mock
 
 import uringload
-from uringload import DataLoader, Images, Padded, Ragged, Tokens
+from uringload import DataLoader, Images, Padded, Ragged, Tokens, _output
 
 pytestmark = needs_mock
 
