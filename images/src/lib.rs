@@ -24,8 +24,8 @@
 //! # }
 //! ```
 //!
-//! Resampling, geometry and colours are Pillow's, to the bit where its own arithmetic is in integers; `docs/images.md`
-//! of the repository states the difference of each operation.
+//! Resampling, geometry and colours repeat Pillow's arithmetic; `docs/images.md` of the repository states the measured
+//! difference of each operation, and where Pillow takes another order of its passes.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Resampling by Pillow's arithmetic: two passes, columns before rows, with weights of 22 bits and levels rounded to 8
-//! bits between the passes. So the result is Pillow's to the bit, while only the rows and columns that are seen are
-//! computed.
+//! bits between the passes. So the result is Pillow's to the bit where it makes columns first too (`docs/images.md`),
+//! while only the rows and columns that are seen are computed.
 //!
 //! Our own and not `fast_image_resize`, whose weights have 16 bits, which cannot resample a window of its output, and
 //! whose second pass writes pixels where normalized numbers are wanted. What it has and we lack is hand-written SIMD:
