@@ -193,6 +193,23 @@ fn memory_for_too_few_units_is_refused_with_the_arithmetic() {
     assert_eq!(all(loader.memory_limit(enough).build().expect("as it said")).len() as u64, dataset.len());
 }
 
+/// The first 64 batches lie in a unit each, and later ones in two.
+#[test]
+fn memory_for_the_units_of_later_batches_is_asked_for_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames: Arc<dyn Dataset> = Arc::new(Frames::write(&folder, 80));
+    let dataset: Arc<dyn Dataset> = Arc::new(View::without(frames, vec![70 * SAMPLES_IN_UNIT + 3]).expect("a view"));
+    let loader = builder(&dataset).batch_size(SAMPLES_IN_UNIT as usize).shuffle(Shuffle::Off);
+    let error = loader.clone().memory_limit(1).build().err().expect("nothing fits");
+    let text = error.to_string();
+    let (_, after) = text.split_once("raise memory_limit to ").expect("a remedy");
+    let enough: u64 = after.split_once(' ').expect("a number").0.parse().expect("a number");
+    for limit in (enough - 1..enough + 200_000).step_by(9_001) {
+        let Ok(loader) = loader.clone().memory_limit(limit).build() else { continue };
+        assert_eq!(all(loader).len() as u64, dataset.len(), "{limit}");
+    }
+}
+
 #[test]
 fn what_does_not_decode_is_the_error_of_its_samples() {
     let folder = tempfile::tempdir().expect("a folder");
